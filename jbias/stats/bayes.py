@@ -49,13 +49,15 @@ def bayesian_signed_rank(
 
     (w_0, ..., w_n) ~ Dirichlet(prior, 1, ..., 1), z_0 = 0 and z_i the difference on data set
     i; theta_right = sum_ij w_i w_j [z_i + z_j > 2 rope], and theta_left and theta_rope in the
-    same way (equality counts half for either side). The probabilities returned are the shares
-    of draws in which right, left or rope is the largest of the three, as in baycomp; ties
-    share. With rope = 0, only right and left compete. Monte Carlo error: at most
-    0.5 / sqrt(draws).
+    same way (equality counts half for either side). The returned probabilities are the shares
+    of draws in which right, left or rope is the largest of the three, as in baycomp; a draw
+    with a tie is divided equally. With rope = 0, only right and left compete. Monte Carlo
+    error: at most 0.5 / sqrt(draws).
 
+    scores: see `score_table.read`; several runs are averaged first.
     rope: half the width of the region of practical equivalence, in the unit of the scores.
-    prior: weight of the pseudo-observation z_0 = 0. Runs are averaged first.
+    prior: weight of the pseudo-observation z_0 = 0.
+    draws: number of draws of (w_0, ..., w_n).
     Raise ValueError for missing cells and a negative rope.
     """
     check_rope(rope)
@@ -124,6 +126,8 @@ def correlated_t(
 ) -> PosteriorResult:
     """Compare all pairs of algorithms on each data set separately, from their runs.
 
+    The result has one matrix per data set.
+    scores: see `score_table.read`; with several runs.
     rope: half the width of the region of practical equivalence, in the unit of the scores.
     paired: run r of one algorithm belongs to run r of the other (same split or fold). The
     posterior of the difference is then t(m-1) around the mean of the m differences, with
@@ -153,12 +157,18 @@ def correlated_t(
 
 
 def check_rope(rope: float, name: str = "rope") -> None:
-    """Raise ValueError unless rope is finite and not negative; `name` is used in the message."""
+    """Raise ValueError unless rope is finite and not negative.
+
+    name: name of the argument in the message.
+    """
     score_table.check(0 <= rope < math.inf, name, "be 0 or larger", rope)
 
 
 def check_pairing(table: score_table.Scores, paired: bool, rho: float) -> None:
-    """Raise ValueError for unequal numbers of paired runs, and for rho without pairs."""
+    """Raise ValueError for unequal numbers of paired runs, and for a rho that is not valid.
+
+    rho: correlation of paired runs, in [0, 1); 0 if not `paired`.
+    """
     score_table.check(0 <= rho < 1, "rho", "lie in [0, 1)", rho)
     score_table.check(
         paired or not rho,
@@ -183,7 +193,11 @@ def _above_paired(
     rounding: Float[np.ndarray, "n"],
     rho: float,
 ) -> Float[np.ndarray, "n"]:
-    """Return P(mean of x - y > rope) per data set, for paired runs; 1/2 where all equal the rope."""
+    """Return P(mean of x - y > rope) per data set, for paired runs.
+
+    It is 1/2 if all differences equal the rope. rounding: error of a difference, per data set.
+    rho: correlation of paired runs.
+    """
     d = x - y
     m = d.shape[1]
     scale = d.std(axis=1, ddof=1) * math.sqrt(1 / m + rho / (1 - rho))
@@ -199,7 +213,7 @@ def _above_independent(
 ) -> Float[np.ndarray, "n"]:
     """Return P(mu_x - mu_y > rope) per data set, both posteriors t around the sample means.
 
-    Gauss-Legendre quadrature over the quantiles of the narrower posterior, whose tails are
+    rounding: error of a difference, per data set. Gauss-Legendre quadrature over the quantiles of the narrower posterior, whose tails are
     cut at 1e-9.
     """
     difference = x.mean(axis=1) - y.mean(axis=1) - rope
@@ -212,7 +226,10 @@ def _above_independent(
     u, du = np.sin(angle) ** 2, np.sin(2 * angle) * math.pi / 4 * weights
 
     def integrate(scale, df: int, other_scale, other_df: int) -> Float[np.ndarray, "n"]:
-        """Integrate over the posterior with `scale` and `df`, the other one in closed form."""
+        """Return the probability, by quadrature over the posterior with `scale` and `df`.
+
+        The posterior with `other_scale` and `other_df` is integrated in closed form.
+        """
         at = difference[:, None] + scale[:, None] * scipy.special.stdtrit(df, u)
         tails = _tail(at, other_scale[:, None], df=other_df, rounding=rounding[:, None])
         return tails @ du
@@ -223,9 +240,10 @@ def _above_independent(
 
 
 def _tail(mean, scale, *, df: int, rounding):
-    """Return P(mean + scale t(df) > 0); where scale is 0: 1, 0, or 1/2 for a mean of 0.
+    """Return P(mean + scale t(df) > 0) per data set.
 
-    A mean or scale no larger than `rounding` counts as 0.
+    If scale is 0, it is 1, 0, or 1/2 for a mean of 0. A mean or scale no larger than
+    `rounding` counts as 0.
     """
     without_spread = (_sign(mean, rounding) + 1) / 2
     has_spread = np.broadcast_to(scale > rounding, mean.shape)
@@ -234,6 +252,7 @@ def _tail(mean, scale, *, df: int, rounding):
 
 
 def _sign(x, tolerance):
+    """Return the sign of x, and 0 where |x| <= tolerance."""
     return np.where(np.abs(x) <= tolerance, 0, np.sign(x))
 
 
@@ -242,7 +261,10 @@ def _result(
     right: Float[np.ndarray, "p ..."],
     left: Float[np.ndarray, "p ..."],
 ) -> PosteriorResult:
-    """Return the result from P(first better) and P(second better) of each pair i < j."""
+    """Return the result from the probabilities of the p pairs i < j.
+
+    right: P(first better). left: P(second better).
+    """
     better = resampling.pair_matrix(right, lambda _: np.moveaxis(left, 0, -1))
     rope = np.clip(1 - better - np.swapaxes(better, -1, -2), 0, 1)
     return PosteriorResult(table.algorithms, better, rope)

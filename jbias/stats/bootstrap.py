@@ -22,7 +22,7 @@ from jaxtyping import Float
 
 from jbias.stats import posthoc, resampling, score_table
 
-Bounds = Sequence[tuple[float, float]]
+Bounds = Sequence[tuple[float, float]]  # (worst, best) score of each data set.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,11 +74,13 @@ def intervals(
     A normalised score is (x - worst) / (best - worst) on its data set. IQM: mean of the
     middle half of all normalised scores. Optimality gap: mean of 1 - min(x, 1).
 
-    bounds: (worst, best) of each data set. None takes the worst and best run of the table;
-    the gap is then 1 minus the normalised mean.
-    datasets: draw data sets, too (not for cells). Intervals are then widened, and cut at the
-    possible values: 0 for the gap, the bounds for IQM and mean unless a score lies beyond
-    them. Without `bounds`, the interval of the mean is not cut.
+    scores: see `score_table.read`; with several runs.
+    bounds: (worst, best) score of each data set. None takes the worst and best run of the
+    table; the gap is then 1 minus the normalised mean.
+    datasets: whether to draw data sets, too (not for cells). Intervals are then widened, and
+    cut at the possible values: 0 for the gap, the bounds for IQM and mean unless a score is
+    beyond them. Without `bounds`, the interval of the mean is not cut.
+    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
     Raise ValueError for single runs, missing cells and bounds of zero width.
     """
     table = score_table.read(scores)
@@ -129,7 +131,10 @@ def intervals(
 
 
 def _normalised_range(normal: Float[np.ndarray, "k n r"]) -> tuple[float, float]:
-    """Return the range of normalised scores: (0, 1), infinite on a side that a score exceeds."""
+    """Return (lowest, highest) possible normalised score: 0 and 1, or -inf and inf.
+
+    An end is infinite if a score is beyond it.
+    """
     return (
         0.0 if np.nanmin(normal) >= 0 else -np.inf,
         1.0 if np.nanmax(normal) <= 1 else np.inf,
@@ -141,8 +146,8 @@ def _mean_range(
 ) -> tuple[float, float]:
     """Return (lowest, highest) possible mean over data sets, in the unit of the scores.
 
-    limits: (worst, best) of each data set; normalised_range: as `_normalised_range` returns
-    it, infinite on a side where these limits do not hold.
+    limits: (worst, best) score of each data set. normalised_range: result of
+    `_normalised_range`; the mean has no limit where it is infinite.
     """
     worst, best = limits.T
     is_worst_end, is_best_end = np.isfinite(normalised_range)
@@ -169,8 +174,9 @@ def performance_profiles(
     """Return the share of scores (runs times data sets) of at least t, for each threshold t.
 
     An algorithm whose curve is above another everywhere is stochastically better.
-    thresholds: of normalised scores; None: 51 values from 0 to 1. bounds, datasets: as for
-    `intervals`, which normalises in the same way.
+    thresholds: normalised scores; None: 51 values from 0 to 1.
+    scores, bounds, confidence, draws: see `intervals`, which normalises in the same way.
+    datasets: whether to draw data sets, too.
     Raise ValueError for single runs, missing cells and bounds of zero width.
     """
     table = score_table.read(scores)
@@ -211,6 +217,8 @@ def probability_of_improvement(
 
     P(X > Y) + P(X = Y) / 2 over all pairs of runs, averaged over data sets: the mean of
     Vargha and Delaney's A12. Exchanging row and column gives 1 minus the value.
+    scores: see `score_table.read`; with several runs. datasets: whether to draw data sets, too.
+    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
     Raise ValueError for single runs and missing cells.
     """
     table = score_table.read(scores)
@@ -238,15 +246,17 @@ def mean_differences(
     draws: int = 2000,
     seed: int = 0,
 ) -> PairsResult:
-    """Return the mean advantage of the row over the column, in points.
+    """Return the mean difference of the row and the column over data sets, in the unit of scores.
 
     Positive where the row is better, whether larger or smaller scores are better.
     If only runs are redrawn, intervals are percentiles, and too short for few runs
-    (`resampling.percentile_coverage`). datasets: draw data sets, too (a hierarchical
-    bootstrap). `better` is then how often the row wins with other seeds on other data sets
-    like these, and percentiles are widened according to Student's t (`resampling.widening`):
-    without widening, nominal 95 % intervals covered the difference in 85 to 94 % of cases
-    with 5 to 20 data sets.
+    (`resampling.percentile_coverage`).
+    scores: see `score_table.read`; with several runs.
+    datasets: whether to draw data sets, too (a hierarchical bootstrap). `better` is then the
+    probability that the row wins with other seeds on other data sets like these, and
+    percentiles are widened according to Student's t (`resampling.widening`): without widening,
+    nominal 95 % intervals covered the difference in 85 to 94 % of cases with 5 to 20 data sets.
+    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
     Raise ValueError for single runs and missing cells.
     """
     table = score_table.read(scores)
@@ -281,8 +291,9 @@ def _pairs(
 ) -> PairsResult:
     """Return the matrices of a statistic and of wins, filled from the p pairs i < j.
 
-    value, drawn: the statistic in the table and in each draw. even: its value where neither
+    value, drawn: the statistic in the table and in each draw. even: its value if neither
     algorithm is better; a draw within `rounding` of it counts as half a win.
+    confidence, num_datasets, bounds: see `resampling.estimate`.
     """
     upper = resampling.estimate(
         value, drawn, confidence, num_datasets=num_datasets, bounds=bounds
@@ -299,7 +310,10 @@ def _pairs(
 def _normalised(
     table: score_table.Scores, bounds: Bounds | None, larger_is_better: bool
 ) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray, "k n r"]]:
-    """Return (worst, best) of every data set, and the normalised scores, algorithms first."""
+    """Return (worst, best) score of every data set, and the normalised scores (k, n, r).
+
+    bounds: see `intervals`. Raise ValueError for bounds of zero width.
+    """
     if bounds is None:
         lowest = np.nanmin(table.values, axis=(1, 2))
         highest = np.nanmax(table.values, axis=(1, 2))
@@ -330,7 +344,7 @@ def _normalised(
 def _iqm(
     x: Float[np.ndarray, "n r"], counts: Float[np.ndarray, "b n r"]
 ) -> Float[np.ndarray, "b"]:
-    """Return the interquartile mean of x, each score repeated `counts` times, per draw.
+    """Return the interquartile mean of x in each draw, with each score repeated `counts` times.
 
     Of m scores, int(m / 4) are cut at either end, as in scipy.stats.trim_mean.
     """
@@ -368,7 +382,7 @@ class RankStabilityResult:
 
     @property
     def best(self) -> Float[np.ndarray, "k"]:
-        """Share of draws in which each algorithm comes first; ties share."""
+        """Share of draws in which each algorithm has the best mean rank; ties are divided."""
         return self.places[:, 0]
 
 
@@ -385,8 +399,10 @@ def rank_stability(
 ) -> RankStabilityResult:
     """Rank and test the table again with redrawn runs, and return how often results change.
 
-    datasets: draw data sets, too. runs: runs of each algorithm in a draw (None: as many as
-    the table has); a smaller number shows the results of a smaller study.
+    scores: see `score_table.read`; with several runs. alpha: level of the tests.
+    datasets: whether to draw data sets, too. runs: runs of each algorithm in a draw (None: as
+    many as the table has); a smaller number shows the results of a smaller study.
+    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
     Friedman's test is Iman and Davenport's with correction for ties; Nemenyi's decides by the
     critical difference. Raise ValueError for single runs and missing cells.
 
@@ -441,7 +457,7 @@ def rank_stability(
 
 
 def friedman_pvalues(ranked: Float[np.ndarray, "b n k"]) -> Float[np.ndarray, "b"]:
-    """Return the p-value of `omnibus.friedman` for each of b tables of ranks.
+    """Return the p-value of `omnibus.friedman` for each of b tables of ranks (n, k).
 
     Ties are corrected by the sum of squares of all ranks (Conover 1999, 5.8).
     """

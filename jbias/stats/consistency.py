@@ -46,11 +46,11 @@ class Consistency:
 
 
 def error_consistency(a_correct: Right, b_correct: Right) -> Consistency:
-    """Return Cohen's kappa of being right, of two observers on the same images.
+    """Return the error consistency of two observers on the same images: Cohen's kappa.
 
-    kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a)
-    (1 - p_b); 1 where they always agree. Raise ValueError where the lengths differ, or
-    there is no image.
+    a_correct, b_correct: True for images that the observer gets right. kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a)
+    (1 - p_b), p the accuracies; 1 if they always agree. Raise ValueError if the lengths
+    differ, or there is no image.
     """
     both = _stack_marks(a_correct, b_correct)
     kappas = _kappas(both, ((0, 1),), counts=np.ones((1, both.shape[1])))
@@ -87,7 +87,10 @@ class _Kappas(NamedTuple):
 
 
 def _kappas(correct: Marks, pairs: Pairs, *, counts: Int[np.ndarray, "w n"]) -> _Kappas:
-    """Return kappa of each pair, each image counted as often as `counts` says."""
+    """Return kappa of each pair of observers, for each of w weightings of the images.
+
+    counts: number of times that each image counts, a row per weighting.
+    """
     first, second = np.transpose(pairs)
     n = counts.sum(1, keepdims=True)
     p = counts @ correct.T / n
@@ -112,12 +115,13 @@ def _kappa(observed, expected) -> np.ndarray:
 def mean_kappa(
     correct: Marks, pairs: Pairs, condition=None, *, draws: int = 2000, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Return the mean kappa of pairs of observers, and the ends of its 95 % interval.
+    """Return the mean kappa of pairs of observers, and the low and high end of its 95 % interval.
 
     kappa is computed in each condition and averaged over conditions, then over pairs. The
     interval is the percentile interval of a bootstrap over images, which are drawn within
     their condition and are the same for all observers; observers are not drawn.
-    condition: the condition of each image, by name; None: all images have the same.
+    correct: a row per observer. condition: name of each image's condition; None: all images
+    have the same. draws: number of bootstrap draws.
     """
     score_table.check_count("draws", draws)
     rng = np.random.default_rng(seed)
@@ -137,18 +141,21 @@ def mean_kappa(
 def _draw_images(
     n: int, draws: int, rng: np.random.Generator
 ) -> Int[np.ndarray, "draws n"]:
-    """Return how often each of n images is drawn with replacement, for each draw."""
+    """Return the number of times that each of n images is drawn with replacement, per draw."""
     return rng.multinomial(n, np.full(n, 1 / n), size=draws)
 
 
 def _quantiles(confidence: float) -> tuple[float, float]:
-    """Return the quantiles at which the middle `confidence` of a distribution ends."""
+    """Return the quantiles of an interval, (0.025, 0.975) for a confidence of 0.95."""
     score_table.check_share("confidence", confidence)
     return (1 - confidence) / 2, (1 + confidence) / 2
 
 
 def kappa_bounds(first: float, second: float) -> tuple[float, float]:
-    """Return the smallest and the largest kappa that two accuracies, in (0, 1), allow."""
+    """Return the smallest and the largest possible kappa of observers with two accuracies.
+
+    first, second: the accuracies, fractions in (0, 1).
+    """
     a, b = (score_table.check_share("accuracy", p) for p in (first, second))
     expected = _expected_agreement(a, b)
     low = (abs(a + b - 1) - expected) / (1 - expected)
@@ -164,7 +171,7 @@ def independence_test(
     In each draw, accuracies are drawn from their posteriors, Beta(k + 1/2, n - k + 1/2) where
     k of n images are right, and answers are independent given the accuracies. p is the share
     of draws whose |kappa| is at least as large as the observed one.
-    Raise ValueError as `error_consistency` does.
+    Arguments and errors: see `error_consistency`. draws: number of random draws.
     """
     score_table.check_count("draws", draws)
     both, rng = _stack_marks(a_correct, b_correct), np.random.default_rng(seed)
@@ -210,9 +217,10 @@ def compare_networks(
     experiments. The interval is that of a bootstrap over images within conditions, the same
     images for all observers. For p, the two networks' answers to each drawn image are
     exchanged with probability 1/2, the same for all people; p is the share of draws with a
-    difference at least as large as the observed one. Raise ValueError for an experiment
-    without exactly two networks, without people or images, or with another number of
-    conditions than images.
+    difference at least as large as the observed one.
+    confidence: of the interval, a fraction. draws: number of bootstrap draws, and of exchanges.
+    Raise ValueError for an experiment without exactly two networks, without people or images,
+    or with another number of conditions than images.
     """
     score_table.check_count("draws", draws)
     score_table.check_count("experiments", len(experiments))
@@ -279,10 +287,10 @@ def _kappas_with_people(
     own: Float[np.ndarray, "b n"],
     exchanged: Float[np.ndarray, "b n"],
 ) -> Float[np.ndarray, "b 2"]:
-    """Return the mean kappa of each network with people, for each weighting of the images.
+    """Return the mean kappa of each network with people, for each of b weightings of the images.
 
-    own: how often each image counts with the networks' own answers; exchanged: how often
-    with the answers of the other network.
+    own: number of times that each image counts with the networks' own answers. exchanged:
+    number of times that it counts with the answers of the other network.
     """
     counts = own + exchanged
     n = counts.sum(axis=1, keepdims=True)
@@ -310,7 +318,10 @@ class CopyModel:
     def kappas(
         self, n: int, draws: int, rng: np.random.Generator
     ) -> Float[np.ndarray, "draws"]:
-        """Draw kappa of the two observers on n images, round(|copied| n) of them copied."""
+        """Return kappa of the two observers on n images in each of `draws` random draws.
+
+        round(|copied| n) answers are copied.
+        """
         a, u, is_inverted = self.accuracy, self.latent, self.copied < 0
         num_copied = round(abs(self.copied) * n)
         first_right = rng.binomial(num_copied, a, draws)
@@ -329,7 +340,9 @@ class CopyModel:
 
 
 def copy_model(kappa: float, first: float, second: float) -> CopyModel:
-    """Return the copy model with two accuracies, in (0, 1), and an error consistency kappa.
+    """Return the copy model with two accuracies and an error consistency kappa.
+
+    first, second: the accuracies of the observers, fractions in (0, 1).
 
     copied = kappa (1 - e_ab) / (1 - e_aa), e_ab = a b + (1 - a) (1 - b), a the larger
     accuracy; latent = (b - |copied| c) / (1 - |copied|), c = a, or 1 - a where copied is
@@ -363,8 +376,9 @@ def trials_needed(
 ) -> int:
     """Return the smallest number of images with which kappa's interval is at most `width` wide.
 
-    The interval is the middle `confidence` of kappa over data of the copy model with this
-    kappa and these accuracies. It is simulated, so the number is accurate to a few percent.
+    The interval is the middle `confidence`, a fraction, of kappa over data of the copy model
+    with this kappa and these accuracies, fractions. It is simulated with `draws` draws, so the
+    number is accurate to a few percent.
     Raise ValueError as `copy_model` does.
     """
     score_table.check_count("draws", draws)
@@ -375,6 +389,7 @@ def trials_needed(
     quantiles = _quantiles(confidence)
 
     def is_too_wide(n: int) -> bool:
+        """Return whether the interval with n images is wider than `width`."""
         drawn = model.kappas(n, draws, np.random.default_rng(seed))
         low, high = np.quantile(drawn, quantiles)
         return bool(high - low > width)

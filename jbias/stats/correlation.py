@@ -39,7 +39,7 @@ _BATCH_CELLS = 2**21  # Numbers that a batch of draws, or of resamples, may hold
 
 
 class Orders(NamedTuple):
-    """Orders of n models, all or random ones, in batches."""
+    """Orders of n models, as arrays of indices in batches."""
 
     count: int
     exact: bool  # All possible orders, not random ones.
@@ -52,8 +52,9 @@ def draw_orders(
     """Return orders of n models that permute models within their groups only.
 
     All orders if there are at most `permutations`, else `permutations` random ones.
-    cells: numbers that one order needs in memory; a batch has about 2^21 / `cells` orders.
-    The random orders do not depend on it.
+    groups: number of each model's group.
+    cells: count of numbers that one order needs in memory; a batch has about 2^21 / `cells`
+    orders. The random orders do not depend on `cells`.
     """
     score_table.check_count("permutations", permutations)
     members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
@@ -81,7 +82,10 @@ def _all_orders(
 def _random_orders(
     members: Sequence[np.ndarray], size: int, *, count: int, rng: np.random.Generator
 ) -> Iterator[Int[np.ndarray, "b n"]]:
-    """Yield `count` random orders within groups, in batches of `size`."""
+    """Yield `count` random orders within groups, in batches of `size`.
+
+    members: indices of the models of each group.
+    """
     n = sum(map(len, members))
     generators = rng.spawn(len(members))
     for start in range(0, count, size):
@@ -93,15 +97,18 @@ def _random_orders(
 
 
 def permutation_pvalue(hits, draws: int, *, exact: bool):
-    """Return p from the number of draws at least as extreme as the observed statistic.
+    """Return hits / draws if `exact`, else (1 + hits) / (1 + draws).
 
-    exact: draws are all orders, which include the observed one.
+    hits: number of draws (a number or an array) with a statistic at least as extreme as the
+    observed one. exact: draws are all orders, which include the observed one.
     """
     return hits / draws if exact else (1 + hits) / (1 + draws)
 
 
 def smallest_pvalue(n: int, permutations: int) -> float:
-    """Return the smallest p that two measures of n models can have, with or without ties.
+    """Return the smallest p-value that two measures of n models can have, with or without ties.
+
+    permutations: see `spearman`.
 
     Of all n! orders, the observed one and its reverse reach the largest correlation, and with
     ties more do; of random orders, possibly none.
@@ -148,8 +155,9 @@ class MatrixResult:
 def spearman(
     x: Values, y: Values, *, permutations: int = 9_999, seed: int = 0
 ) -> CorrelationResult:
-    """Return Spearman's rank correlation of two measures; ties share their mean rank.
+    """Return Spearman's rank correlation of two measures of the same models, with its test.
 
+    x, y: one number per model; tied numbers have their mean rank.
     rho is Pearson's correlation of the ranks; p = (1 + #{|rho*| >= |rho| - 1e-12}) / (1 + N)
     over N = permutations random orders of y, or the share of all n! orders if there are at
     most N. Constant measures give NaN. Raise ValueError for fewer than 3 models, unequal
@@ -161,10 +169,10 @@ def spearman(
 def kendall(
     x: Values, y: Values, *, permutations: int = 9_999, seed: int = 0
 ) -> CorrelationResult:
-    """Return Kendall's tau-b of two measures.
+    """Return Kendall's tau-b of two measures of the same models, with its test.
 
     tau_b = sum_{i<j} sign(x_i - x_j) sign(y_i - y_j) / sqrt((m - ties_x) (m - ties_y)),
-    m = n (n-1) / 2. p, constant measures and errors are as for `spearman`.
+    m = n (n-1) / 2. Arguments, p, constant measures and errors: see `spearman`.
     """
     return _test_pair(_kendall, x, y, permutations=permutations, seed=seed)
 
@@ -185,9 +193,11 @@ def _adjust_family(
     pvalue = np.where(is_member, pvalue, math.nan)
 
     def frame(values: Float[np.ndarray, "p q"]) -> pd.DataFrame:
+        """Return values with the names of measures on both axes."""
         return pd.DataFrame(values, index=list(x), columns=list(y or x))
 
     def frame_of_pvalues(values: Float[np.ndarray, "p q"]) -> pd.DataFrame:
+        """Return p-values as a frame; without y, those above the diagonal also below."""
         return frame(values if y else np.where(is_member.T, values.T, values))
 
     return MatrixResult(
@@ -228,7 +238,7 @@ def numeric_columns(frame: pd.DataFrame, names: Names) -> Float[np.ndarray, "n k
 
 
 def standardize(values: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
-    """Return columns centred and scaled to Euclidean length 1; NaN for constant columns."""
+    """Return the columns centred and scaled to Euclidean length 1; NaN for constant columns."""
     centred = values - values.mean(axis=0)
     length = np.linalg.norm(centred, axis=0)
     scale = np.linalg.norm(values, axis=0)
@@ -238,7 +248,11 @@ def standardize(values: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
 def _check_names(
     frame: pd.DataFrame, x: Names, y: Names, *, method: str, given: Names
 ) -> tuple[str, ...]:
-    """Return x, or all columns but `given` if x is (); raise ValueError for invalid names."""
+    """Return the names x, or if x is () all columns except `given`.
+
+    Raise ValueError for names that are unknown, repeated or both in x and y, and for an
+    unknown method.
+    """
     score_table.find_name(method, tuple(_METHODS), "method")
     if given:
         score_table.check(
@@ -279,6 +293,7 @@ class _Statistics(NamedTuple):
 
 
 def _spearman(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Statistics:
+    """Return Spearman's rho of each column of x with each column of y."""
     x, y = (standardize(scipy.stats.rankdata(values, axis=0)) for values in (x, y))
 
     def permuted(orders):
@@ -288,6 +303,7 @@ def _spearman(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Stat
 
 
 def _kendall(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Statistics:
+    """Return Kendall's tau-b of each column of x with each column of y."""
     first, second = np.triu_indices(len(x), 1)
 
     def signs(values):
@@ -335,7 +351,10 @@ def _test(
     permutations: int,
     seed: int,
 ) -> _Tests:
-    """Return the tests of all columns of x by all columns of y; method: as in `_METHODS`."""
+    """Return the tests of each column of x with each column of y.
+
+    method: a value of `_METHODS`. permutations: see `spearman`.
+    """
     statistics = method(x, y)
     observed = statistics.observed
     single_group = np.zeros(len(x), int)
@@ -361,7 +380,7 @@ def _test_pair(
     permutations: int,
     seed: int,
 ) -> CorrelationResult:
-    """Return the test of one pair of measures; method: as in `_METHODS`."""
+    """Return the test of one pair of measures; arguments: see `spearman` and `_test`."""
     x, y = as_columns(x=x, y=y)
     tests = _test(method, x[:, None], y[:, None], permutations=permutations, seed=seed)
     return CorrelationResult(
@@ -374,10 +393,10 @@ def _test_pair(
 
 
 def as_columns(**measures: Values) -> list[Float[np.ndarray, "n"]]:
-    """Return measures of the same models as arrays of numbers, in their order.
+    """Return measures of the same models as arrays of numbers, in the order of the arguments.
 
-    Raise ValueError for unequal lengths and for values that are not finite real numbers; the
-    keywords are the names in messages.
+    measures: the keyword of each measure is its name in messages.
+    Raise ValueError for unequal lengths and for values that are not finite real numbers.
     """
     arrays = {name: _real_numbers(values) for name, values in measures.items()}
     shapes = {array.shape for array in arrays.values()}
@@ -409,7 +428,7 @@ MIN_MODELS = 4  # Models that a pair must share.
 
 
 def complete_models(frame: pd.DataFrame, *measures: str) -> pd.DataFrame:
-    """Return the rows of models that have all these measures."""
+    """Return the rows of the models that have all these measures; measures: columns."""
     return frame[frame[[*measures]].notna().all(axis=1)]
 
 
@@ -425,8 +444,8 @@ def pairwise_matrix(
 ) -> MatrixResult:
     """Return the correlations of columns x with columns y of a frame, with adjusted p.
 
-    frame: a row per model, a column per measure. x: () for all columns. y: () for the pairs
-    within x. A pair is tested over the models that have both measures, with the result of
+    frame: a row per model, a column per measure. x, y: names of columns; x = () is all
+    columns, and y = () is the pairs within x. method: "spearman" or "kendall". A pair is tested over the models that have both measures, with the result of
     `spearman` or `kendall` for the same seed, and is NaN with fewer than 4 models; `n` is the
     number of all models. Pairs with a constant measure are NaN and not part of the family.
     given: covariates. Each pair is then tested by `partial`, over the models that have all
@@ -489,6 +508,7 @@ def partial(
     (rho_xy - rho_xz rho_yz) / sqrt((1 - rho_xz^2) (1 - rho_yz^2)). Ranks are taken over all
     models, so that a group counts by its spread; a model alone in its group has no influence.
     groups: the category of each model. covariates: other measures of the same models.
+    permutations: see `spearman`.
 
     For p, r_y is permuted within groups, the controls are fitted again, and draws are counted
     as in `spearman`: exact under the null of no relation within groups if there are groups
@@ -525,9 +545,9 @@ def partial(
 
 
 def unexplained(x: Values, covariates: Sequence[Values]) -> float:
-    """Return 1 - R^2: the share of the variance of x's ranks that covariates' ranks leave.
+    """Return 1 - R^2: the share of the variance of x's ranks that covariates do not explain.
 
-    Its inverse is the variance inflation factor of x. NaN where x is constant. Raise
+    R^2 is that of the regression of the ranks of x on the ranks of the covariates. Its inverse is the variance inflation factor of x. NaN where x is constant. Raise
     ValueError as `partial` does.
     """
     columns = as_columns(x=x, **_name_covariates(covariates))
@@ -538,14 +558,18 @@ def unexplained(x: Values, covariates: Sequence[Values]) -> float:
 
 
 def _name_covariates(covariates: Sequence[Values]) -> dict[str, Values]:
-    """Return covariates by the names that messages use."""
+    """Return the covariates by name, as `as_columns` needs them for its messages."""
     return {f"covariate {i}": values for i, values in enumerate(covariates)}
 
 
 def _controls(
     groups: Sequence[Hashable] | None, covariates: Float[np.ndarray, "n c"]
 ) -> tuple[Int[np.ndarray, "n"], Float[np.ndarray, "n d"]]:
-    """Return the number of each model's group, and an orthonormal basis of the controls."""
+    """Return the number of each model's group, and an orthonormal basis of the controls.
+
+    Controls are a constant per group and the covariates, given as ranks. Raise ValueError if
+    they leave fewer than 2 degrees of freedom.
+    """
     n = len(covariates)
     if groups is None and not covariates.shape[1]:
         raise ValueError("partial: must control for groups or covariates, got neither")
@@ -571,7 +595,10 @@ def _controls(
 
 
 def _residuals(ranks: Float[np.ndarray, "n"], basis: np.ndarray) -> np.ndarray:
-    """Return the residuals of ranks after the controls, scaled to length 1; NaN if all are 0."""
+    """Return the residuals of ranks after projection on a basis, scaled to length 1.
+
+    NaN if all residuals are 0.
+    """
     residuals = ranks - basis @ (basis.T @ ranks)
     length = np.linalg.norm(residuals)
     is_zero = not length > 1e-10 * np.linalg.norm(ranks)
@@ -601,9 +628,9 @@ class IntervalResult:
 
 
 def influence(x: Values, y: Values) -> InfluenceResult:
-    """Return the change of Spearman's rho when each model is left out, and flag large ones.
+    """Return the change of Spearman's rho when each model is left out, and flag large changes.
 
-    influence_i = rho - rho_(i), with ranks of the remaining models. A model is flagged if
+    x, y: one number per model. influence_i = rho - rho_(i), with ranks of the remaining models. A model is flagged if
     |influence_i| > 2 s_i / sqrt(n), s_i = sqrt((1 - rho_(i)^2) / (n - 3)) the standard error
     of rho_(i): the DFBETAS rule for the slope of ranks on ranks. Unlike a Mahalanobis
     distance, influence does not flag a model that is far out on the common trend. Several
@@ -636,6 +663,8 @@ def bootstrap_interval(
 ) -> IntervalResult:
     """Return Spearman's rho (partial with covariates) and a bootstrap interval over models.
 
+    x, y, covariates: see `partial`. level: confidence of the interval, a fraction.
+    resamples: number of bootstrap draws.
     The interval is from the (1 - level) / 2 to the (1 + level) / 2 quantile of rho over
     resampled models. It describes other models of the same kind, and is too short with few
     models. Resamples in which a measure is constant, or explained completely by covariates,
@@ -671,9 +700,9 @@ def bootstrap_interval(
 def _resampled_rho(
     columns: Sequence[Float[np.ndarray, "n"]], rows: Int[np.ndarray, "b m"]
 ) -> Float[np.ndarray, "b"]:
-    """Return rho of x and y over each row of models, controlled for further columns.
+    """Return the correlation of x and y in each resample, controlled for the covariates.
 
-    columns: x, y and covariates. rows: indices of models, with repetitions. NaN where x or y
+    columns: x, y, then covariates. rows: indices of models, a row per resample. NaN where x or y
     is constant, or explained completely by the covariates.
     """
     ranks = [

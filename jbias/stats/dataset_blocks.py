@@ -1,4 +1,4 @@
-"""Redundant data sets: their effective number, blocks of them, Friedman's test over blocks.
+"""Redundant data sets: effective number, blocks of similar data sets, Friedman's test over blocks.
 
 Friedman's test counts each data set as independent. Data sets that share images, or reward
 the same cue, repeat each other: n of them carry less information than n independent ones.
@@ -79,6 +79,7 @@ def participation_ratio(scores: Table, *, method: Method = "spearman") -> float:
     small: for unrelated data sets r^2 is 1 / (k-1) on average, and the ratio about
     n (k-1) / (n+k-2), with n-1 for n if the method is deviations. A data set on which all
     algorithms score the same has the correlation 0 with all others.
+    method: kind of correlation, see the module's docstring.
     Raise ValueError as `score_table.read` does, and for an unknown method.
     """
     return _ratio(_correlate(score_table.read(scores), method))
@@ -94,7 +95,8 @@ def find_blocks(
     """Return blocks of similar data sets, by average linkage of the distance 1 - r.
 
     Blocks are joined while 1 - r, averaged over their pairs of data sets, is at most `cut`
-    (0 to 2). blocks: number of blocks to form instead, ignoring `cut`. Raise ValueError for
+    (0 to 2). blocks: number of blocks to form instead, ignoring `cut`. method: see
+    `participation_ratio`. Raise ValueError for
     numbers outside these ranges, and as `participation_ratio` does.
     """
     table = score_table.read(scores)
@@ -141,6 +143,7 @@ def friedman_blocked(
     similar its data sets are. If each data set is its own block, this is
     `friedman_permutation`; with a single block, p = 1. `means` is `friedman_permutation` of
     the blocks' mean scores; it needs data sets with the same unit.
+    permutations: number of random permutations, if there are too many to use all.
     Raise ValueError for another number of labels and as `friedman_permutation` does.
     """
     score_table.check_count("permutations", permutations)
@@ -175,11 +178,15 @@ def friedman_blocked(
 
 
 def _ratio(correlations: Float[np.ndarray, "n n"]) -> float:
+    """Return the participation ratio of a matrix of correlations."""
     return float(len(correlations) ** 2 / np.sum(correlations**2))
 
 
 def _correlate(table: score_table.Scores, method: str) -> Float[np.ndarray, "n n"]:
-    """Return the correlations of data sets over algorithms, rounded to 12 decimals."""
+    """Return the correlations of data sets over algorithms, rounded to 12 decimals.
+
+    method: see the module's docstring. Raise ValueError if it is unknown.
+    """
     score_table.find_name(method, ("spearman", "pearson", "deviations"), "method")
     values = table.means
     if method != "pearson":

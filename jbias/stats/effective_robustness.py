@@ -66,8 +66,10 @@ def effective_robustness(
     quantile over lines through resampled models; images are not resampled.
 
     id_accuracy: n models, or n models by d sets if models were trained on several sets.
-    standard: true for models to fit; None: all.
-    id_images, ood_images: images of the sets, needed where an accuracy is 0 or 100.
+    standard: True for models to fit; None: all.
+    id_images, ood_images: numbers of images of the sets, needed if an accuracy is 0 or 100.
+    scale: the transformation L. level: confidence of the interval, a fraction.
+    resamples: number of bootstrap draws.
     Raise ValueError for accuracies that are not in per cent, for fewer than d + 2 standard
     models, and for standard models that determine no line.
     """
@@ -121,15 +123,23 @@ def effective_robustness(
 
 
 def _as_share(
-    which: Literal["id", "ood"], accuracy: Float[np.ndarray, "n"], *, images: int | None
+    id_or_ood: Literal["id", "ood"],
+    accuracy: Float[np.ndarray, "n"],
+    *,
+    images: int | None,
 ) -> Float[np.ndarray, "n"]:
-    """Return per cent as shares inside (0, 1); 0 and 1 are moved inside by half an image."""
-    name = f"{which}_accuracy"
+    """Return accuracies in per cent as shares in (0, 1); 0 and 1 are moved by half an image.
+
+    id_or_ood: name of the accuracy in messages. images: number of images, needed for 0 and 1.
+    Raise ValueError for accuracies outside 0 to 100, for shares instead of per cent,
+    and if `images` is missing.
+    """
+    name = f"{id_or_ood}_accuracy"
     is_invalid = (accuracy < 0) | (accuracy > 100)
     if is_invalid.any():
         got = accuracy[is_invalid][0]
         raise ValueError(f"{name}: must be per cent, 0 to 100, got {got:g}; correct it")
-    look_like_shares = accuracy.max() <= 1 and (which == "id" or images is None)
+    look_like_shares = accuracy.max() <= 1 and (id_or_ood == "id" or images is None)
     score_table.check(
         not look_like_shares,
         name,
@@ -143,10 +153,10 @@ def _as_share(
         images is not None,
         name,
         must="lie between 0 and 100 to have a finite logit",
-        got=f"{accuracy[is_extreme][0]:g}; name the number of images as {which}_images, "
+        got=f"{accuracy[is_extreme][0]:g}; name the number of images as {id_or_ood}_images, "
         "and half an image is added",
     )
-    score_table.check_count(f"{which}_images", images)
+    score_table.check_count(f"{id_or_ood}_images", images)
     share = accuracy / 100
     return np.where(is_extreme, (share * images + 0.5) / (images + 1), share)
 
@@ -155,7 +165,10 @@ def _check_standard(
     standard: Sequence[bool] | Bool[np.ndarray, "n"] | None,
     x: Float[np.ndarray, "n d"],
 ) -> Bool[np.ndarray, "n"]:
-    """Return which models to fit; raise ValueError if they determine no line."""
+    """Return True for models to fit; raise ValueError if they determine no line.
+
+    standard: as given by the caller; None: all. x: transformed in-distribution accuracies.
+    """
     n, d = x.shape
     is_fitted = np.ones(n, bool) if standard is None else np.asarray(standard)
     score_table.check(

@@ -53,9 +53,11 @@ def effect_sizes(
     1981). g is inf if the difference is the same on all data sets, and NaN for two data sets:
     J(1) is 0 because the mean of g does not exist.
 
-    datasets: draw data sets, too. Intervals of mean A12 and Cliff's delta are then widened
-    (`resampling.widening`). Those of r and g, which are not means, are plain percentiles and
-    too short for few data sets.
+    scores: see `score_table.read`; with several runs.
+    datasets: whether to draw data sets, too. Intervals of mean A12 and Cliff's delta are then
+    widened (`resampling.widening`). Intervals of r and g, which are not means, are percentiles
+    and too short for few data sets.
+    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
     Raise ValueError for single runs and missing cells.
     """
     table = score_table.read(scores)
@@ -95,7 +97,7 @@ def effect_sizes(
     def estimate_over_datasets(
         effects: Float[np.ndarray, "b p"],
     ) -> resampling.Estimate:
-        """Return the effects of the table (first) with percentiles of those of the draws."""
+        """Return the effects of the table, the first row, with percentiles of the other rows."""
         matrices = resampling.pair_matrix(effects.T, np.negative)
         return resampling.estimate(matrices[0], matrices[1:], confidence)
 
@@ -130,9 +132,10 @@ def rank_biserial(
     differences: Float[np.ndarray, "b n p"],
     tolerance: float | Float[np.ndarray, "b n p"] = 0.0,
 ) -> Float[np.ndarray, "b p"]:
-    """Return (W+ - W-) / (W+ + W-) over data sets (axis 1); 0 if all differences are 0.
+    """Return the rank-biserial correlation of differences over data sets (axis 1).
 
-    Absolute differences no further apart than `tolerance` tie, also with 0.
+    (W+ - W-) / (W+ + W-), W+ and W- the sums of the ranks of positive and negative
+    differences; 0 if all differences are 0. Absolute differences no further apart than `tolerance` tie, also with 0.
     """
     # A true zero is added as the lowest size of each row, so that small sizes tie with it.
     sizes = np.pad(np.abs(np.swapaxes(differences, 1, 2)), ((0, 0), (0, 0), (1, 0)))
@@ -186,7 +189,7 @@ def median(x: Float[np.ndarray, "... r"]) -> Float[np.ndarray, "..."]:
 
 
 def _median_over_datasets(x: Float[np.ndarray, "n k k"]) -> Float[np.ndarray, "k k"]:
-    """Return medians over data sets (axis 0); the midpoint of inf and -inf is 0."""
+    """Return the median over data sets of each pair; the midpoint of inf and -inf is 0."""
     places = (len(x) - 1) // 2, len(x) // 2
     low, high = np.partition(x, places, axis=0)[list(places)]
     with np.errstate(invalid="ignore"):
@@ -196,9 +199,10 @@ def _median_over_datasets(x: Float[np.ndarray, "n k k"]) -> Float[np.ndarray, "k
 def _median_and_mad(
     x: Float[np.ndarray, "n r"], rounding: Float[np.ndarray, "n"]
 ) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-    """Return the median and the median absolute deviation of the runs, per data set.
+    """Return the median and the median absolute deviation (MAD) of the runs, per data set.
 
-    The deviation is scaled to that of a normal distribution, and 0 up to `rounding`.
+    The MAD is scaled to equal the standard deviation of a normal distribution. It is 0 if it
+    is no larger than `rounding`, the rounding error of the scores.
     """
     middle = median(x)
     mad = _MAD_TO_DEVIATION * median(np.abs(x - middle[:, None]))

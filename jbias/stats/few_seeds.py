@@ -42,18 +42,18 @@ def few_seeds(
     draws: int = 5000,
     seed: int = 0,
 ) -> FewSeedsResult:
-    """Return how reliable studies with s seeds are, for s in `seeds`, from groups of s seeds.
+    """Return the reliability of studies with s seeds, for each s in `seeds`.
 
     scores: the scores of each of k methods on one data set, one score per seed.
     difference: difference of means that matters, in the unit of the scores.
-    alpha, target: level and power of the t-test of `needed`.
+    alpha, target: level and power of the t-test of `needed`. draws: number of random groups.
 
     `apart`: share of draws in which two disjoint groups of one method have means more than
     `difference` apart. `lead`: expected distance of the best of k groups of one method from
     their mean; groups are taken as independent, so the distance is scaled by
     sqrt(n / (n - s)), n the seeds of the method. Both need 2 s seeds. `reversed`: share of
-    draws in which groups of a pair of methods do not have the sign of the difference of all
-    seeds, but the other or none. It needs more than s seeds; groups are drawn from the same
+    draws in which the difference of two groups, of a pair of methods, does not have the sign
+    of the difference of all seeds. It needs more than s seeds; groups are drawn from the same
     seeds, so new seeds would reverse the sign more often. `needed`: `seeds_for_t` with the
     difference and the pooled deviation of the pair taken as true.
 
@@ -116,11 +116,11 @@ def _share_reversed(
     is_ahead: Bool[np.ndarray, "k k"],
     tolerances: Float[np.ndarray, "k k"],
 ) -> Float[np.ndarray, "k k"]:
-    """Return the share of draws in which a pair lacks the sign of the difference of all seeds.
+    """Return, by pair, the share of draws without the sign of the difference of all seeds.
 
-    means: sorted group means of each method with enough seeds, by its index. is_ahead: true
-    where the mean of all seeds of the row is above that of the column by more than the
-    tolerance. NaN where neither is ahead, or a method has too few seeds.
+    means: sorted group means of each method with enough seeds, by the method's index.
+    is_ahead: True where the mean of all seeds of the row is above that of the column by more
+    than the tolerance. NaN where neither is ahead, or a method has too few seeds.
     """
     reversals = np.full(is_ahead.shape, math.nan)
     steps = {i: max(1, len(x) // _QUANTILES) for i, x in means.items()}
@@ -141,8 +141,9 @@ def _share_reversed(
 
 @functools.lru_cache(maxsize=64)
 def _groups(n: int, s: int, draws: int, seed: int) -> Int[np.ndarray, "_ m"]:
-    """Return m orders of n seeds as columns: rows 0 to s - 1 are one group, the next s another.
+    """Return m orders of n seeds, as columns of indices, that each begin with two groups.
 
+    Rows 0 to s - 1 are the first group, and the next s, or as many as there are, the second.
     All pairs of groups if there are at most `draws`, else `draws` random orders.
     """
     second_size = min(s, n - s)
@@ -160,7 +161,10 @@ def _groups(n: int, s: int, draws: int, seed: int) -> Int[np.ndarray, "_ m"]:
 
 @functools.lru_cache(maxsize=64)
 def _chance_of_best(groups: int, k: int) -> Float[np.ndarray, " m"]:
-    """Return the probability that each of `groups` sorted means is the best of k drawn."""
+    """Return the probability that each of `groups` sorted means is the largest of k drawn.
+
+    The k means are drawn with replacement.
+    """
     all_are_below = np.linspace(0, 1, groups + 1) ** k
     return np.diff(all_are_below)
 
@@ -168,7 +172,9 @@ def _chance_of_best(groups: int, k: int) -> Float[np.ndarray, " m"]:
 def _mean_of_groups(
     x: Float[np.ndarray, " n"], groups: Int[np.ndarray, "s m"]
 ) -> Float[np.ndarray, " m"]:
-    """Return the mean of each column of seeds, equal to the bit to that of a separate array.
+    """Return the mean score of each group; groups: indices of seeds, a column per group.
+
+    The result is equal to the bit to the mean of a separate array.
 
     Numpy adds fewer than eight numbers one after another along any axis; longer columns are
     made contiguous, so that they are added in the same order as a one-dimensional array.

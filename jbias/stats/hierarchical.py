@@ -52,7 +52,9 @@ class RunStatistics:
     mean: Float[np.ndarray, "p n"]
     squares: Float[np.ndarray, "p n"]  # Squared deviations from the mean; never 0.
     per_run: Float[np.ndarray, "p 1"]  # Variance of the mean / variance of a run.
-    shape: Float[np.ndarray, "p 1"]  # Of the inverse gamma of a run's variance.
+    shape: Float[
+        np.ndarray, "p 1"
+    ]  # Parameter of the inverse gamma of a run's variance.
 
     @classmethod
     def from_runs(
@@ -62,7 +64,11 @@ class RunStatistics:
         per_run: Float[np.ndarray, "p"],
         shape: float | Float[np.ndarray, "p"],
     ) -> "RunStatistics":
-        """Return the statistics of runs; values are NaN where an algorithm has fewer runs."""
+        """Return the statistics of runs.
+
+        values: scores on n data sets of p pairs, NaN where an algorithm has fewer runs.
+        per_run, shape: fields of the result.
+        """
         values = np.moveaxis(values, 1, 0)
         mean = np.nanmean(values, axis=2)
         squares = np.nansum((values - mean[:, :, None]) ** 2, axis=2)
@@ -95,7 +101,10 @@ class RunStatistics:
     def draw_variances(
         self, rng: np.random.Generator, error: Float[np.ndarray, "c p n"]
     ) -> Float[np.ndarray, "c p n"]:
-        """Draw the variances of the means, given the error (mean - true value) of each mean."""
+        """Return random variances of the means, given the error of each mean.
+
+        error: mean minus true value, for c chains.
+        """
         rate = (self.squares + error**2 / self.per_run) / 2
         return self.per_run * rate / rng.gamma(self.shape, size=error.shape)
 
@@ -114,7 +123,11 @@ class PosteriorDraws(NamedTuple):
 def sample_posterior(
     x: RunStatistics, y: RunStatistics | None, *, draws: int, seed: int
 ) -> PosteriorDraws:
-    """Draw from the posterior of the differences x - y; `y` is None if x holds differences."""
+    """Return draws from the posterior of the differences x - y, from `CHAINS` chains.
+
+    x, y: statistics of both sides of each pair; y is None if x has differences.
+    draws: number of draws of each chain, after the warm-up.
+    """
     rng = np.random.default_rng(seed)
     p, n = x.mean.shape
     size = (CHAINS, p, n)
@@ -163,7 +176,10 @@ def sample_posterior(
 def _integrate_d0(
     m: Float[np.ndarray, "p n"], variance: Float[np.ndarray, "c p n"]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return mean and variance of d_0, and the log density of m, all d_i integrated out."""
+    """Return mean and variance of d_0 and the log density of m, with all d_i integrated out.
+
+    m: mean differences. variance: of m around d_0. All three results have the shape (c, p).
+    """
     weight = 1 / variance
     total = weight.sum(axis=2)
     mean = (weight * m).sum(axis=2) / total
@@ -183,7 +199,8 @@ def _step_s0_integrated(
 ) -> Float[np.ndarray, "c p"]:
     """Return s_0 after a Metropolis step on log s_0, with d_0 and all d_i integrated out.
 
-    m, v: mean differences and their variances. The flat prior of s_0 has the density
+    deviation: standard deviation of the proposal. m, v: mean differences and their variances.
+    precision: of the data sets, from the representation of t(nu). The flat prior of s_0 has the density
     exp(log s_0) on the scale of log s_0.
     """
 
@@ -202,7 +219,7 @@ def _step_s0_given_d(
 ) -> Float[np.ndarray, "c p"]:
     """Return s_0 after a Metropolis step on log s_0, with the precisions integrated out.
 
-    squares: (d_i - d_0)^2.
+    squares: (d_i - d_0)^2. nu: degrees of freedom of the t distribution.
     """
 
     def log_density(s):
@@ -221,7 +238,10 @@ def _metropolis_step(
     deviation: float,
     log_density: Callable[[np.ndarray], np.ndarray],
 ) -> Float[np.ndarray, "c p"]:
-    """Propose a normal step of log s_0, and return s_0 after accepting or rejecting it."""
+    """Return s_0 after a Metropolis step: a normal proposal of log s_0, accepted or rejected.
+
+    deviation: standard deviation of the proposal. log_density: s_0 -> log density of log s_0.
+    """
     proposed = s0 * np.exp(deviation * rng.normal(size=s0.shape))
     gain = log_density(proposed) - log_density(s0)
     return np.where(np.log(rng.random(s0.shape)) < gain, proposed, s0)
@@ -230,7 +250,10 @@ def _metropolis_step(
 def _draw_degrees(
     rng: np.random.Generator, z2: Float[np.ndarray, "c p n"]
 ) -> Float[np.ndarray, "c p"]:
-    """Draw nu from its grid, given the squares of standardised differences."""
+    """Return random degrees of freedom nu from the grid, given data sets' differences.
+
+    z2: squares of the standardised differences, ((d_i - d_0) / s_0)^2.
+    """
     nu = 1 + _GRID
     n = z2.shape[2]
     constant = scipy.special.gammaln((nu + 1) / 2) - scipy.special.gammaln(nu / 2)
@@ -291,7 +314,10 @@ def hierarchical_t(
     for pairs whose chains have not converged. As in baycomp, each draw of (d_0, s_0, nu) gives
     the probabilities that the difference on a new data set is below, in and above the rope;
     `better` and `rope` are the shares of draws in which that region is the most probable. With
-    rope = 0, only below and above compete. rope, paired, rho: as for `correlated_t`.
+    rope = 0, only below and above compete.
+    scores: see `score_table.read`; with several runs.
+    rope: half the width of the region of practical equivalence, in the unit of the scores.
+    paired, rho: see `bayes.correlated_t`. confidence: of the intervals, a fraction.
     The model has no effect of a run that is common to all data sets (`mixed_model` has).
     Raise ValueError where R-hat stays above 1.02 or effective draws below 400, and for single
     runs (paired: fewer than 3), fewer than 3 data sets and missing cells.
@@ -359,7 +385,11 @@ def hierarchical_t(
 def _run_statistics(
     table: score_table.Scores, sign: int, *, paired: bool, rho: float
 ) -> tuple[RunStatistics, RunStatistics | None]:
-    """Return the statistics of both sides of every pair; if paired: of differences, and None."""
+    """Return the statistics of the first and second algorithm of every pair i < j.
+
+    If paired, return those of the differences of runs, and None. sign: -1 where smaller scores
+    are better, else 1.
+    """
     rows, columns = np.triu_indices(len(table.algorithms), 1)
     if paired:
         values = sign * (table.values[:, rows] - table.values[:, columns])
@@ -384,7 +414,7 @@ def _run_statistics(
 def _summarise(
     chains: PosteriorDraws, *, rope: float, confidence: float
 ) -> dict[str, np.ndarray]:
-    """Return summaries of the chains by name, an entry per pair (axis 0)."""
+    """Return summaries of the chains by name; axis 0 of each array has the pairs."""
     d0, s0, nu = chains.d0, chains.s0, chains.nu
     monitored = (d0, np.log(s0), np.log(nu))
     above = scipy.special.stdtr(nu, (d0 - rope) / s0)
@@ -430,6 +460,7 @@ def mixed_model(
 ) -> MixedResult:
     """Test k algorithms over n data sets with a mixed model of the single runs.
 
+    scores: see `score_table.read`; with several runs. confidence: of the intervals, a fraction.
     E is the mean square of runs within data sets, R that of runs, I that of data sets by
     algorithms and A that of algorithms (the last two times the harmonic mean r of runs).
     F = A / (R + I - E), and a difference of algorithms i, j has the variance
@@ -519,7 +550,10 @@ def _mean_squares(table: score_table.Scores) -> dict[str, tuple[float, int]]:
 
 
 def _excess(squares: Mapping[str, tuple[float, int]], name: str, over: str) -> float:
-    """Return the mean square `name` less the mean square `over`; 0 if negative."""
+    """Return the mean square `name` minus the mean square `over`; 0 if negative.
+
+    squares: result of `_mean_squares`; name, over: its keys.
+    """
     return max(0.0, squares[name][0] - squares[over][0])
 
 
@@ -528,7 +562,7 @@ def _combine(
 ) -> tuple[float, float]:
     """Return the sum of factor * mean square, and its degrees of freedom (Satterthwaite).
 
-    A mean square of run or interaction below the residual one is replaced by the latter.
+    squares: result of `_mean_squares`. factors: by key of `squares`. A mean square of run or interaction below the residual one is replaced by the latter.
     """
     for name in ("run", "interaction"):
         if squares[name][0] < squares["residual"][0]:

@@ -10,7 +10,10 @@ from jaxtyping import Float
 
 
 def split_rhat(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "..."]:
-    """Return R-hat of chains cut in halves; 1 if the halves agree, and if nothing varies."""
+    """Return R-hat of chains cut in halves, per quantity: 1 if the halves agree, else larger.
+
+    draws: c chains of d draws. R-hat is 1, too, for a quantity that does not vary.
+    """
     halves = _halves(draws)
     d = halves.shape[1]
     within = halves.var(axis=1, ddof=1).mean(axis=0)
@@ -21,7 +24,10 @@ def split_rhat(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "..."]:
 
 
 def effective_draws(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "..."]:
-    """Return the effective sample size of the mean, by Geyer's initial monotone sequence."""
+    """Return the effective number of draws for the mean of each quantity, of all c d draws.
+
+    By Geyer's initial monotone sequence.
+    """
     halves = _halves(draws)
     c, d = halves.shape[:2]
     centred = halves - halves.mean(axis=1, keepdims=True)
@@ -40,7 +46,7 @@ def effective_draws(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, ".
     return np.where(total > 0, c * d / time, np.inf)
 
 
-def _halves(draws):
-    """Return the halves (2 c, d / 2, ...) of chains (c, d, ...)."""
+def _halves(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "2*c d//2 ..."]:
+    """Return the first and second half of each chain as separate chains."""
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]])

@@ -20,12 +20,12 @@ from jbias.stats import score_table
 def adjust(
     pvalues: Sequence[float] | Float[np.ndarray, "m"], method: str
 ) -> Float[np.ndarray, "m"]:
-    """Return adjusted p-values, in the order of `pvalues`; `METHODS` lists the methods.
+    """Return adjusted p-values, in the order of `pvalues`.
 
-    The family-wise error rate is controlled by bonferroni and holm always, by hochberg and
+    method: a key of `METHODS`. The family-wise error rate is controlled by bonferroni and holm always, by hochberg and
     hommel under independence and positive dependence, and by shaffer for all k (k-1)/2 pairs
     of k algorithms. The false discovery rate is controlled by bh under independence and
-    positive dependence, and by by always. none leaves p unchanged.
+    positive dependence, and by the method by always. none leaves p unchanged.
     Raise ValueError for an unknown method, for p outside [0, 1], and for shaffer with a
     number of p-values that is not k (k-1)/2 for any k.
     """
@@ -49,7 +49,7 @@ def adjust(
 
 
 def check_method(method: str) -> str:
-    """Return the method; raise ValueError if it is not in `METHODS`."""
+    """Return the method of adjustment; raise ValueError if it is not a key of `METHODS`."""
     score_table.find_name(method, tuple(METHODS), "adjust")
     return method
 
@@ -71,17 +71,20 @@ def possible_true_pairs(k: int) -> tuple[int, ...]:
 
 
 def _step_down(factors: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Return max over j <= i of factor_j p_(j), for sorted p."""
+    """Return the adjusted p-values max over j <= i of factor_j p_(j), for sorted p."""
     return np.maximum.accumulate(factors * p)
 
 
 def _num_remaining(p: np.ndarray) -> np.ndarray:
-    """Return m, m - 1, ..., 1: the hypotheses that remain at each step."""
+    """Return m, m - 1, ..., 1: the number of hypotheses that remain at each step."""
     return len(p) - np.arange(len(p))
 
 
 def _hommel(p: np.ndarray) -> np.ndarray:
-    """Return Hommel's adjustment of sorted p: the closure of Simes' test (Wright 1992)."""
+    """Return the p-values adjusted by Hommel's method, for sorted p.
+
+    This is the closure of Simes' test (Wright 1992).
+    """
     m = len(p)
     adjusted = np.full(m, float(np.min(m * p / np.arange(1, m + 1))))
     for size in range(m - 1, 1, -1):
@@ -94,7 +97,7 @@ def _hommel(p: np.ndarray) -> np.ndarray:
 
 
 def _shaffer(p: np.ndarray) -> np.ndarray:
-    """Return Shaffer's static adjustment of sorted p, for all pairs of k algorithms.
+    """Return the p-values adjusted by Shaffer's static method, for sorted p of all pairs.
 
     The factor of p_(i) is the largest number of true hypotheses that is possible
     (`possible_true_pairs`) and at most m - i + 1.

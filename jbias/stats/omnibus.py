@@ -23,7 +23,7 @@ from jbias.stats import score_table
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class FriedmanResult:
-    """Iman and Davenport's F, Friedman's chi-squared, Kendall's W and mean ranks."""
+    """Result of Friedman's test: Iman and Davenport's F, chi-squared, Kendall's W, mean ranks."""
 
     statistic: float  # F; inf where all data sets agree.
     pvalue: float  # Of F.
@@ -35,7 +35,7 @@ class FriedmanResult:
     algorithms: tuple[str, ...]  # Names in the frame, or "0", "1", ... for an array.
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a frame of mean ranks, one row per algorithm, the best first."""
+        """Return a frame with the column rank, one row per algorithm, the best first."""
         index = pd.Index(self.algorithms, name="algorithm")
         frame = pd.DataFrame({"rank": self.ranks}, index=index)
         return frame.sort_values("rank", kind="stable")
@@ -59,6 +59,7 @@ def friedman(
     W = (12 S - 3 n^2 k (k+1)^2) / (n^2 k (k^2-1) - n sum(t^3 - t)), S the sum of squared
     rank sums and t the sizes of groups of ties; chi2 = n (k-1) W ~ chi2(k-1);
     F = (n-1) W / (1 - W) = (n-1) chi2 / (n (k-1) - chi2) ~ F(k-1, (k-1)(n-1)).
+    scores: see `score_table.read`; several runs are averaged first.
     ties: False omits the correction, the sum over ties. df: "conover" uses k-1-2/n and
     (n-1) (k-1-2/n) degrees of freedom of F, as the package pingouin does. If all scores are
     equal, W = 0 and both p are 1.
@@ -90,7 +91,10 @@ def friedman(
 
 
 def _degrees(n: int, k: int, df: str) -> tuple[float, float]:
-    """Return the degrees of freedom of F; df: "textbook" or "conover"."""
+    """Return both degrees of freedom of F for n data sets and k algorithms.
+
+    df: "textbook" or "conover"; raise ValueError for others.
+    """
     score_table.check(
         df in ("textbook", "conover"),
         "df",
@@ -134,7 +138,7 @@ def quade(
     by its range of scores; A = sum S_ij^2, B = sum_j (sum_i S_ij)^2 / n;
     F = (n-1) B / (A - B) ~ F(k-1, (k-1)(n-1)), inf with p 0 where A = B.
     `ranks` of the result are sum_i Q_i r_ij / (n (n+1) / 2). If all scores are equal, F = 0
-    and p = 1. tolerance: scores and ranges that are closer, in units of the scores, are ties;
+    and p = 1. scores: see `score_table.read`. tolerance: scores and ranges that are closer, in units of the scores, are ties;
     None: `score_table.rounding_errors` of each score. All data sets must have the same unit.
     Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
@@ -178,6 +182,7 @@ def aligned_ranks(
     sets: T = (k-1) (sum_j R_j^2 - k n^2 (kn+1)^2 / 4) / (sum r^2 - sum_i R_i^2 / k)
     ~ chi2(k-1). Without ties sum r^2 = kn (kn+1) (2kn+1) / 6, as in Garcia et al.; with ties
     the sum itself gives the right variance. If all scores are equal, T = 0 and p = 1.
+    scores: see `score_table.read`.
     tolerance: differences that are closer, in units of the scores, are ties; None:
     `score_table.rounding_errors` of each score. All data sets must have the same unit.
     Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.

@@ -36,7 +36,7 @@ _RTOL = 1e-12  # Smaller relative differences of scores are due to rounding.
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OutperformingResult:
-    """P(A > B) per data set, and averaged over data sets."""
+    """P(A > B) per data set, and averaged over data sets; A and B are two algorithms."""
 
     share: resampling.Estimate  # (n,), with Clopper and Pearson's exact interval.
     # (), with a percentile interval over redrawn pairs; NaN ends with few pairs.
@@ -65,7 +65,7 @@ def probability_of_outperforming(
     draws: int = 2000,
     seed: int = 0,
 ) -> OutperformingResult:
-    """Return P(A > B), the probability that the first beats the second with the same seed.
+    """Return P(A > B): the probability that the first algorithm beats the second, same seed.
 
     P(A > B) = mean_i [a_i > b_i] over the r pairs, from 0 to 1; a tie is not a win. The
     interval of each data set is exact; Bouthillier et al. redraw pairs, which gives an empty
@@ -76,7 +76,8 @@ def probability_of_outperforming(
     meaningful. `pairs_for_outperforming` returns the number of pairs that this needs.
 
     first, second: scores with a row per data set and a column per seed, or of a single data
-    set, with the seeds in the same order. Two frames, or series, are paired by the labels of
+    set, with the seeds in the same order. confidence: of the intervals, a fraction. draws:
+    number of bootstrap draws. Two frames, or series, are paired by the labels of
     their data sets and seeds.
     Raise ValueError for other shapes or labels, fewer than 2 pairs and scores that are not
     finite.
@@ -113,8 +114,9 @@ def probability_of_outperforming(
 def pairs_for_outperforming(
     *, gamma: float = GAMMA, alpha: float = 0.05, power: float = 0.95
 ) -> int:
-    """Return the pairs of seeds that a one-sided test needs to tell P(A > B) = gamma from 0.5.
+    """Return the number of pairs of seeds that a one-sided test of P(A > B) = 0.5 needs.
 
+    gamma: true P(A > B). alpha, power: level and power of the test. The number is
     ((z(1 - alpha) + z(power)) / (sqrt(6) (gamma - 0.5)))^2, rounded up: 29 by default.
     Source: Noether 1987, https://doi.org/10.1080/01621459.1987.10478478.
     """
@@ -127,7 +129,10 @@ def pairs_for_outperforming(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StochasticOrderResult:
-    """The violation of "the first is stochastically larger than the second", per data set."""
+    """The violation of "the first is stochastically larger than the second", per data set.
+
+    0 is no violation.
+    """
 
     violation: Float[np.ndarray, "n"]  # 0: first ahead at all quantiles; 1: at none.
     bound: Float[
@@ -150,7 +155,7 @@ def almost_stochastic_order(
     draws: int = 1000,
     seed: int = 0,
 ) -> StochasticOrderResult:
-    """Return by how much the first violates "larger at every quantile than the second".
+    """Return the degree to which the first is not larger at every quantile than the second.
 
     violation = int max(G^-1 - F^-1, 0)^2 dt / int (G^-1 - F^-1)^2 dt, F and G the empirical
     distributions of first and second; 0.5 where F = G. bound = violation + sd* z, clipped to
@@ -160,8 +165,9 @@ def almost_stochastic_order(
     overlap, and the violation is not normal where F = G.
 
     first, second: scores with a row per data set and a column per run, or of a single data
-    set; runs need not share seeds. Rows of two frames are paired by their labels. Raise
-    ValueError for other shapes or data sets, fewer than 2 runs and scores that are not finite.
+    set; runs need not share seeds. Rows of two frames are paired by their labels.
+    confidence: of the bound, a fraction. comparisons: m, number of bounds that hold together.
+    draws: number of bootstrap draws. Raise ValueError for other shapes or data sets, fewer than 2 runs and scores that are not finite.
 
     >>> debiased, plain = runs.runs("Debiased"), runs.runs("ERM")
     >>> order = stats.almost_stochastic_order(
@@ -200,12 +206,14 @@ def _violation(
 
 
 def _difference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return x - y, and 0 where they differ by rounding alone."""
+    """Return x - y, and 0 where they differ only by rounding."""
     return np.where(np.isclose(x, y, rtol=_RTOL, atol=0), 0.0, x - y)
 
 
 def _datasets_as_rows(scores: npt.ArrayLike) -> npt.ArrayLike:
-    """Return scores with a row per data set: a frame by its axis names, an array unchanged.
+    """Return scores with a row per data set; an array is returned unchanged.
+
+    Frames are transposed if the names of their axes say so, and a series becomes a frame.
 
     Raise ValueError for a frame whose rows or columns are algorithms.
     """
@@ -227,7 +235,9 @@ def _datasets_as_rows(scores: npt.ArrayLike) -> npt.ArrayLike:
 def _align(
     first: pd.DataFrame, second: pd.DataFrame, *, paired: bool
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return both frames with data sets, and runs if paired, in the order of the first.
+    """Return both frames with the rows, and if paired the columns, in the order of the first.
+
+    Rows are data sets, and columns runs.
 
     Raise ValueError for data sets, or paired runs, that are not in both frames exactly once.
     The label of a single row is ignored: the name of a series may be that of an algorithm.
@@ -242,9 +252,10 @@ def _align(
 
 
 def _find_labels(first: pd.Index, second: pd.Index, noun: str) -> np.ndarray:
-    """Return the positions of the labels of the first in the second.
+    """Return the position in `second` of each label of `first`.
 
-    Raise ValueError if the labels differ; noun: "data sets" or "runs" in the message.
+    noun: name of the labels in messages, "data sets" or "runs". Raise ValueError unless both
+    have the same labels, each once.
     """
     if first.equals(second):
         return np.arange(len(second))
@@ -266,9 +277,10 @@ def _read_scores(
     larger_is_better: bool,
     paired: bool,
 ) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "n s"]]:
-    """Return both with a row per data set, negated if smaller is better.
+    """Return the scores of both algorithms with a row per data set, negated if smaller is better.
 
-    Raise ValueError unless they are finite, of the same data sets and (if paired) runs.
+    Arguments: see `almost_stochastic_order`. paired: columns must be the same runs. Raise
+    ValueError unless all scores are finite and of the same data sets.
     """
     first, second = _datasets_as_rows(first), _datasets_as_rows(second)
     if isinstance(first, pd.DataFrame) and isinstance(second, pd.DataFrame):

@@ -28,9 +28,10 @@ _WARM_UP = 150  # First steps of every chain, which are dropped.
 def draw_posterior(
     wins: Int[np.ndarray, "k k"], draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "c d k+1"]:
-    """Return draws of (log s, b_1, ..., b_k): c chains of Hamiltonian Monte Carlo, d draws each.
+    """Return posterior draws of (log s, b_1, ..., b_k): c chains with d draws each.
 
-    Chains sample theta = (log s, z), b = z s^growth up to a constant, in coordinates of unit
+    wins: number of wins of the row over the column. draws: total number, c d or a little more.
+    Hamiltonian Monte Carlo. Chains sample theta = (log s, z), b = z s^growth up to a constant, in coordinates of unit
     covariance: theta = centre + root @ position. Chains start at modes of b, as a chain may
     never leave the tail of a skewed posterior. Step sizes vary, because a fixed size may be
     too long there. Source: Neal 2011, https://arxiv.org/abs/1206.1901.
@@ -43,10 +44,11 @@ def draw_posterior(
     growth, theta = approximation.growth, approximation.starts
 
     def strengths(theta):
-        """Return b."""
+        """Return the strengths b of each chain."""
         return theta[..., 1:] * np.exp(growth * (theta[..., :1] - centre[0]))
 
     def log_density(theta) -> Float[np.ndarray, "c"]:
+        """Return the log density of theta for each chain, up to a constant."""
         log_scale, b = theta[:, 0], strengths(theta)
         squares = np.sum(b**2, axis=1) * np.exp(-2 * log_scale)
         prior = (
@@ -116,7 +118,7 @@ class _Approximation(NamedTuple):
 def _approximate_posterior(
     wins: Int[np.ndarray, "k k"], count: int, rng: np.random.Generator
 ) -> _Approximation:
-    """Return Laplace's approximation, with `count` starting points of chains.
+    """Return Laplace's approximation of the posterior, with `count` starting points of chains.
 
     Quadrature over log s; at each node, b is taken as normal around its mode.
     """
@@ -160,10 +162,13 @@ def _log_likelihood(
     return difference @ wins[rows, columns] - np.logaddexp(0, difference) @ total
 
 
-def _mode(wins, scale: float, start) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mode of b and minus the Hessian there, by Newton's method, damped.
+def _mode(
+    wins: Int[np.ndarray, "k k"], scale: float, start: Float[np.ndarray, "k"]
+) -> tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k k"]]:
+    """Return the mode of b, and minus the Hessian of the log density at the mode.
 
-    scale: s, the standard deviation of the prior of b. start: first guess of b.
+    By damped Newton steps. scale: s, the standard deviation of the prior of b. start: first
+    guess of b.
     """
     total, won = wins + wins.T, wins.sum(axis=1)
     b, value, new = start, -math.inf, -math.inf
@@ -219,11 +224,14 @@ def bradley_terry(
 ) -> BradleyTerryResult:
     """Fit the Bradley-Terry model to a table of scores: one win or tie per pair and data set.
 
+    scores: see `score_table.read`; several runs are averaged first.
     local_rope: means tie if they differ by no more than
     local_rope * sqrt((s_i^2 + s_j^2) / 2), s the standard deviations over runs (Wainer takes
     0.4); None: only equal means tie. Half of the ties, rounded up, counts as wins of either
-    algorithm (Wainer's "spread"). equivalence: range of p_win that counts as equivalent.
-    draws: None for 30000, or 600000 / k with more than 20 algorithms.
+    algorithm (Wainer's "spread").
+    equivalence: range of p_win that counts as equivalent.
+    confidence: posterior mass of the intervals, a fraction.
+    draws: number of posterior draws; None: 30000, or 600000 / k with more than 20 algorithms.
     Raise ValueError for missing cells, and for single runs with a `local_rope`.
 
     On BiasBed's strict data sets DeepAugment (CAE) beats ERM, a pair in which Nemenyi's test
@@ -258,9 +266,10 @@ Cells = Float[np.ndarray, "n k"]
 def count_wins_and_ties(
     means: Cells, stds: Cells, *, rope: float, errors: Cells
 ) -> tuple[Int[np.ndarray, "k k"], Int[np.ndarray, "k k"]]:
-    """Return the data sets on which the row wins, half of the ties included, and the ties.
+    """Return the numbers of data sets on which the row beats the column, and on which they tie.
 
-    Larger means win. Differences of at most rope * sqrt((s_i^2 + s_j^2) / 2), plus the larger
+    Wins include half of the ties, rounded up. means, stds: over runs. rope: `local_rope` of
+    `bradley_terry`. errors: rounding error of each mean. Larger means win. Differences of at most rope * sqrt((s_i^2 + s_j^2) / 2), plus the larger
     of the two rounding errors (see `score_table.mean_errors`), are ties.
     """
     difference = means[:, :, None] - means[:, None, :]
@@ -282,8 +291,8 @@ def bradley_terry_of_wins(
 ) -> BradleyTerryResult:
     """Fit the Bradley-Terry model to a matrix of wins of the row over the column.
 
-    The diagonal of `wins` is 0. Hamiltonian Monte Carlo in 100 chains, started from Laplace's
-    approximation.
+    wins: number of wins, with 0 on the diagonal. Other arguments: see `bradley_terry`.
+    Hamiltonian Monte Carlo in 100 chains, started from Laplace's approximation.
     Raise ValueError if the draws amount to fewer than 1000 independent ones.
     """
     wins = np.asarray(wins)
@@ -325,6 +334,7 @@ def bradley_terry_of_wins(
     b_low, b_high = _hdi(b, confidence)
 
     def turn(value):
+        """Return the probability of the opposite pair."""
         return 1 - value
 
     return BradleyTerryResult(
@@ -344,7 +354,10 @@ def bradley_terry_of_wins(
 
 
 def _hdi(x: Float[np.ndarray, "b p"], mass: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return low and high ends of the shortest interval with this mass, for every column."""
+    """Return the low and high ends of the shortest interval that contains `mass` of each column.
+
+    x: posterior draws. mass: a fraction.
+    """
     ordered = np.sort(x.T, axis=1)
     span = math.ceil(mass * len(x)) - 1  # Draws in the interval, less one.
     start = np.argmin(ordered[:, span:] - ordered[:, : len(x) - span], axis=1)

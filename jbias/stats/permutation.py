@@ -32,9 +32,9 @@ def exact_rank_sums(
 ) -> tuple[Int[np.ndarray, "s k"], Float[np.ndarray, "s"]] | None:
     """Return all sorted vectors of rank sums and their probabilities; None if too many.
 
-    twice: doubled ranks of n data sets. Data sets are added one after another. The order of
-    algorithms in the vector does not change what follows, so vectors that are equal after
-    sorting are merged, and the first data set is not permuted.
+    twice: doubled ranks of k algorithms on n data sets. Rank sums are doubled, too. Data sets
+    are added one after another. The order of algorithms has no effect, so vectors that are
+    equal after sorting are merged, and the first data set is not permuted.
     """
     return _exact_rank_sums(tuple(sorted(map(tuple, np.sort(twice, axis=1).tolist()))))
 
@@ -62,7 +62,9 @@ def _exact_rank_sums(
 def labelled_rank_sums(
     sums: Int[np.ndarray, "s k"], probabilities: Float[np.ndarray, "s"]
 ) -> tuple[Int[np.ndarray, "r k"], Float[np.ndarray, "r"]] | None:
-    """Return vectors of rank sums in all k! orders, with probabilities; None if too many.
+    """Return the vectors of rank sums in all k! orders, with probabilities; None if too many.
+
+    sums, probabilities: result of `exact_rank_sums`.
 
     Sorted vectors do not say which algorithm has which sum; all assignments are equally
     likely.
@@ -78,9 +80,9 @@ def labelled_rank_sums(
 def draw_rank_sums(
     twice: Int[np.ndarray, "n k"], count: int, seed: int
 ) -> Iterator[Int[np.ndarray, "b k"]]:
-    """Yield `count` random vectors of rank sums, in blocks.
+    """Yield `count` random vectors of doubled rank sums, in blocks.
 
-    twice: doubled ranks of n data sets. A row is permuted by sorting random keys that carry
+    twice: doubled ranks of k algorithms on n data sets. A row is permuted by sorting random keys that carry
     the ranks in their lowest bits. With 22 or more random bits, equal keys favour no
     algorithm by more than 1e-6.
     """
@@ -114,7 +116,7 @@ def _num_orders(row: tuple[int, ...]) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _orders(row: tuple[int, ...]) -> Int[np.ndarray, "p k"]:
-    """Return the distinct orders of a row of ranks."""
+    """Return the distinct orders of a row of ranks, a row per order."""
     if len(set(row)) == 1:
         return np.array([row])
     orders = np.array(row)[_permutations(len(row))]
@@ -123,6 +125,7 @@ def _orders(row: tuple[int, ...]) -> Int[np.ndarray, "p k"]:
 
 @functools.cache
 def _permutations(k: int) -> Int[np.ndarray, "k! k"]:
+    """Return all orders of 0, ..., k - 1."""
     return np.array(list(itertools.permutations(range(k))))
 
 
@@ -173,7 +176,7 @@ def friedman_permutation(
     p = P(T >= t), T the sum of squared rank sums with the ranks of each data set permuted; F,
     chi2 and W are increasing functions of T. All permutations are used where that is fast
     (3 algorithms on 100 data sets, 4 on 20, 5 on 7); else `permutations` random ones, and
-    p = (1 + hits) / (1 + permutations).
+    p = (1 + hits) / (1 + permutations). scores: see `score_table.read`.
     Raise ValueError for missing cells, for fewer than 2 data sets or algorithms and for
     fewer than 1 permutation.
     """
@@ -193,8 +196,9 @@ def permute_ranks(
 ) -> PermutationResult:
     """Return Friedman's test with each row of ranks, or of rank sums, permuted.
 
-    approximate: the usual Friedman test of the same scores, for the result. draws: random
-    permutations if there are too many to use all.
+    rows: of b data sets, or blocks of data sets. approximate: the usual Friedman test of the
+    same scores, for the result. draws: number of random permutations, if there are too many to
+    use all.
     """
     twice = np.rint(2 * rows).astype(np.int64)
     observed = int(np.sum(twice.sum(axis=0) ** 2))
@@ -215,7 +219,10 @@ def permute_ranks(
 
 
 def smallest_pvalue(n: int, k: int) -> float:
-    """Return the smallest exact p: the probability that n rankings of k without ties agree."""
+    """Return the smallest exact p-value of Friedman's test over n data sets.
+
+    It is the probability that n random rankings of k algorithms without ties agree.
+    """
     if k > 170:  # The factorial of 171 overflows a float.
         return math.exp((1 - n) * math.lgamma(k + 1))
     return float(math.factorial(k)) ** (1 - n)
@@ -286,9 +293,10 @@ WeightedSums = tuple[Int[np.ndarray, "b k"], Float[np.ndarray, "b"]]
 def _weighted_sums(
     exact: WeightedSums | None, twice: Int[np.ndarray, "n k"], *, draws: int, seed: int
 ) -> Iterable[WeightedSums]:
-    """Return blocks of rank sums and their weights: the exact ones, or random ones of weight 1.
+    """Return blocks of rank sums with weights: all rank sums, or random ones of weight 1.
 
-    exact: all rank sums with their probabilities; None: draw `draws` of them.
+    exact: all rank sums with their probabilities; None: use `draws` random ones.
+    twice: doubled ranks.
     """
     if exact:
         return [exact]
@@ -305,8 +313,9 @@ def _count_hits(
 ) -> tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]]:
     """Return the weight of rank sums with at least the observed distances of the m pairs.
 
-    First for each pair; then for the largest distance of each pair and all later ones in
-    `order`.
+    The first array is for each pair alone. The second, in the order `order`, is for the
+    largest distance among a pair and all later pairs.
+    distances: observed differences of rank sums. order: indices of pairs, the largest first.
     """
     rows, columns = np.triu_indices(sums.shape[1], 1)
     hits, max_hits = np.zeros(len(distances)), np.zeros(len(distances))
@@ -338,9 +347,9 @@ class Type1ErrorResult:
 def type_1_error(
     n: int, k: int, *, alpha: float = 0.05, draws: int = 100_000, seed: int = 0
 ) -> Type1ErrorResult:
-    """Return P(p <= alpha) of Friedman's tests if all algorithms are equal.
+    """Return the probabilities that Friedman's tests reject if all algorithms are equal.
 
-    From all rankings where that is fast, else from `draws` random ones; results are cached.
+    n, k: numbers of data sets and algorithms. alpha: nominal level. From all rankings where that is fast, else from `draws` random ones; results are cached.
     Raise ValueError for fewer than 2 data sets or algorithms, or 1 draw.
     """
     if n < 2 or k < 2 or draws < 1:

@@ -1,6 +1,6 @@
 """Pairwise tests of algorithms: Nemenyi, Conover and Dunn by mean ranks, and Wilcoxon.
 
-Of all pairs, or of all algorithms against a control. Equation 6 of the BiasBed paper
+Tests are of all pairs, or of all algorithms against a control. Equation 6 of the BiasBed paper
 exchanges the numbers of algorithms and data sets; here k is the number of algorithms and n
 the number of data sets, as in Demsar.
 Sources: Nemenyi 1963; Dunn 1961; Conover and Iman 1979; Conover 1999, section 5.8; Demsar
@@ -42,7 +42,7 @@ _BLOCK = 4096  # Values of q in memory, about 3 MiB.
 
 
 def range_sf(q: Float[np.ndarray, "*q"] | float, k: int) -> Float[np.ndarray, "*q"]:
-    """Return P(Q > q) for the range Q of k standard normals; 1 where q <= 0."""
+    """Return P(Q > q) for the range Q of k standard normals, in the shape of q; 1 if q <= 0."""
     q = np.asarray(q, dtype=np.float64)
     distinct, places = np.unique(q, return_inverse=True)
     blocks = [
@@ -124,9 +124,9 @@ class PairsResult(Comparisons):
         )
 
     def cliques(self, alpha: float) -> tuple[tuple[int, ...], ...]:
-        """Return the largest groups in which no pair has an adjusted p <= alpha.
+        """Return the maximal groups of algorithms in which no pair has an adjusted p <= alpha.
 
-        Members are indices, the best mean rank first. A group may omit an algorithm whose
+        Groups have two members or more; members are indices, the best mean rank first. A group may omit an algorithm whose
         rank is between those of members: p need not decrease with the distance of ranks.
         """
         score_table.check_share("alpha", alpha)
@@ -151,9 +151,14 @@ def all_pairs(
     exact: bool = False,
     least: float = 0.0,
 ) -> PairsResult:
-    """Return the tests of all pairs as matrices, from those of the pairs i < j, p adjusted.
+    """Return the result for all pairs, from the statistics and p-values of the m pairs i < j.
 
-    exact, least: as in the result.
+    Pairs are in the order (0, 1), (0, 2), ..., (1, 2), ...
+    scores: table of the k algorithms, for their names and the number of data sets.
+    ranks: mean rank of each algorithm.
+    statistics: positive where algorithm i is better than j.
+    pvalues: not adjusted. adjust: method of `multiple_testing`.
+    exact, least: fields of the result.
     """
     adjusted = multiple_testing.adjust(pvalues, adjust)
     return PairsResult(
@@ -181,10 +186,10 @@ def against_control(
     exact: bool = False,
     least: float = 0.0,
 ) -> ControlResult:
-    """Return the tests of all algorithms against the control, p adjusted.
+    """Return the result for all algorithms against a control, with adjusted p-values.
 
     control: index of the control, which `statistics` and `pvalues` do not include.
-    exact, least: as in the result.
+    Other arguments: see `all_pairs`. Raise ValueError for the method shaffer.
     """
     if multiple_testing.check_method(adjust) == "shaffer":
         raise ValueError("adjust: shaffer is for all pairs, not a control; take holm")
@@ -206,22 +211,28 @@ def against_control(
 
 
 def _least_adjusted(least: float, num_tests: int, adjust: str) -> float:
-    """Return the smallest adjusted p of `num_tests` tests whose p is at least `least`."""
+    """Return the smallest possible adjusted p-value of `num_tests` tests.
+
+    least: smallest possible p-value of one test. adjust: method of `multiple_testing`.
+    """
     # Adjusted p increases with every p, so it is smallest if all are the least.
     return float(multiple_testing.adjust(np.full(num_tests, least), adjust).min())
 
 
 def control_index(control: str | int, scores: score_table.Scores) -> int:
-    """Return the index of the control; algorithms of an array are named "0", "1", ..."""
+    """Return the index of the control, given its name, or its index if scores were an array.
+
+    Algorithms of an array are named "0", "1", ... Raise ValueError for an unknown name.
+    """
     return score_table.find_name(str(control), scores.algorithms, "control")
 
 
 def largest_groups(
     is_related: Bool[np.ndarray, "k k"], ranks: Float[np.ndarray, "k"]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the maximal cliques of a symmetric relation that have two members or more.
+    """Return the maximal groups in which all pairs are related, of two members or more.
 
-    Bron and Kerbosch 1973 with a pivot. Members are indices; members and groups are in the
+    is_related: a symmetric matrix. These are the maximal cliques of a graph, by Bron and Kerbosch 1973 with a pivot. Members are indices; members and groups are in the
     order of ranks.
     """
     place_of = np.argsort(np.argsort(ranks, kind="stable"), kind="stable")
@@ -229,7 +240,10 @@ def largest_groups(
     cliques: list[list[int]] = []
 
     def grow(members: list[int], candidates: set[int], excluded: set[int]) -> None:
-        """Add all maximal cliques of `members` and some candidates, without excluded ones."""
+        """Add to the result all maximal cliques of `members` and some of the candidates.
+
+        Cliques that could be extended by an excluded index are not maximal.
+        """
         if not candidates and not excluded:
             clique = (int(i) for i in members)
             cliques.append(sorted(clique, key=place_of.__getitem__))
@@ -254,7 +268,7 @@ class NemenyiResult(PairsResult):
     """
 
     def critical_difference(self, alpha: float) -> float:
-        """Return the smallest distance of mean ranks with p <= alpha."""
+        """Return the smallest difference of mean ranks with p <= alpha."""
         return critical_difference(self.n, len(self.ranks), alpha)
 
 
@@ -272,6 +286,7 @@ def nemenyi(scores: score_table.Table, *, larger_is_better: bool) -> NemenyiResu
 
     q_ij = |R_i - R_j| / sqrt(k (k+1) / (6 n)); p_ij = P(Q > sqrt(2) q_ij), Q the range of k
     standard normals (studentised range with infinite degrees of freedom).
+    scores: see `score_table.read`; several runs are averaged first.
     Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
     table = score_table.read(scores)
@@ -301,7 +316,7 @@ def conover(
     of freedom, S the rank sums and A the sum of squared ranks, ties included. Where all data
     sets agree, the residual variance is 0: t is infinite and p 0, unless the sums are equal.
     Use this test only after a Friedman test that rejects: it rejects more than Nemenyi's.
-    adjust: a method of `multiple_testing`.
+    scores: see `score_table.read`. adjust: a method of `multiple_testing`.
     Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
     table = score_table.read(scores)
@@ -334,8 +349,8 @@ def bonferroni_dunn(
     """Compare k - 1 algorithms with a control by mean ranks (Bonferroni-Dunn).
 
     z_i = (R_control - R_i) / sqrt(k (k+1) / (6 n)) is taken as standard normal. Dunn's test
-    adjusts by bonferroni; holm rejects at least as often. control: name of an algorithm, or
-    its index if scores are an array.
+    adjusts by bonferroni; holm rejects at least as often. scores: see `score_table.read`.
+    control: name of an algorithm, or its index if scores are an array. adjust: a method of `multiple_testing`.
     Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
     table = score_table.read(scores)
@@ -358,9 +373,9 @@ def bonferroni_dunn(
 def cliques(
     ranks: Sequence[float] | Float[np.ndarray, "k"], critical_difference: float
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the largest groups of algorithms that a critical difference does not separate.
+    """Return the maximal groups of algorithms that a critical difference does not separate.
 
-    A group consists of neighbours by rank, the first and last of which differ by less than
+    ranks: mean rank of each algorithm. A group consists of neighbours by rank, the first and last of which differ by less than
     `critical_difference`. Members are indices, the best first; groups have two members or
     more.
     """
@@ -393,7 +408,8 @@ def wilcoxon(
     sets, W / sqrt(sum r_i^2) is taken as normal and `exact` is False. Statistics are W; W over
     the sum of ranks is the rank-biserial correlation. p cannot be below 2^(1-n).
 
-    control: as for `bonferroni_dunn`. tolerance: differences that are closer, in units of the
+    scores: see `score_table.read`. control: name of an algorithm, or its index if scores are an
+    array; None: all pairs. adjust: a method of `multiple_testing`. tolerance: differences that are closer, in units of the
     scores, are ties, also with 0; None: `score_table.rounding_errors` of the two scores.
     zeros: "wilcox" drops zero differences, "pratt" ranks and then drops them, "split" ranks
     them and divides their ranks evenly, with random signs under the null hypothesis. Scores
@@ -452,7 +468,10 @@ def _signed_rank_tests(
     zeros: str,
     errors: float | Float[np.ndarray, "m n"],
 ) -> tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]]:
-    """Return W and p of each row of differences; errors: distance within which they tie."""
+    """Return W and its p-value for each row of differences d over n data sets.
+
+    zeros: see `wilcoxon`. errors: largest distance of differences that tie, also with 0.
+    """
     # A true zero is added as the lowest size of each row, so that small sizes tie with it.
     sizes = np.concatenate([np.zeros((len(d), 1)), np.abs(d)], axis=1)
     errors = np.broadcast_to(errors, d.shape)
@@ -480,7 +499,7 @@ def _signed_rank_tests(
 
 
 def _normal_pvalue(z: float) -> float:
-    """Return the two-sided p of a standard normal z >= 0."""
+    """Return the two-sided p-value of a standard normal z >= 0."""
     return float(2 * scipy.stats.norm.sf(z))
 
 

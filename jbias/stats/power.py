@@ -56,7 +56,7 @@ def power_of_design(
     draws: int = 1000,
     seed: int = 0,
 ) -> PowerResult:
-    """Return the power to detect that one algorithm is better than all others by `difference`.
+    """Return the power to detect that one algorithm is better than the others by `difference`.
 
     Studies are simulated. A study draws data sets with replacement, each with its interactions
     with all algorithms, shrunk by the part that is due to noise of the runs; and runs: their
@@ -65,10 +65,13 @@ def power_of_design(
     significant with the right sign. Tests: paired t and exact Wilcoxon at alpha / comparisons,
     and Nemenyi's, which itself corrects for all pairs. Monte Carlo error: 0.5 / sqrt(draws).
 
-    seeds, datasets: numbers of runs and data sets to simulate.
-    comparisons: None for all pairs of the k algorithms (Bonferroni).
+    scores: see `score_table.read`; with several runs.
+    difference: true advantage of the better algorithm, in the unit of the scores.
+    seeds, datasets: numbers of runs and data sets to simulate. alpha: level of the tests.
+    comparisons: number of comparisons; None for all pairs of the k algorithms (Bonferroni).
     pair: names of the better algorithm and of the one it is compared with; None: at random.
     target: power for `minimal` of the result, the smallest difference detected.
+    draws: number of simulated studies.
     Raise ValueError for single runs and missing cells.
     """
     table = score_table.read(scores)
@@ -134,6 +137,7 @@ def power_of_t(
     """Return the power of a paired t-test over data sets, in closed form.
 
     P(T > t_crit), T noncentral t with noncentrality difference sqrt(datasets) / deviation.
+    difference: true mean difference. datasets: number of data sets. alpha: two-sided level.
     deviation: standard deviation over data sets of the measured difference,
     sqrt(between^2 + (s_x^2 + s_y^2) / runs).
     """
@@ -160,7 +164,7 @@ def minimal_difference_of_t(
 ) -> float:
     """Return the difference that a paired t-test over data sets detects with power `target`.
 
-    deviation: as for `power_of_t`.
+    Arguments: see `power_of_t`.
     """
     _check_positive(deviation=deviation)
     score_table.check_count("datasets", datasets, 2)
@@ -178,8 +182,8 @@ def minimal_difference_of_welch(
     """Return the difference of two methods' means that Welch's t test detects with power `target`.
 
     deviations: standard deviations over the seeds of each method, taken as the true ones.
-    seeds: of each method. Two-sided at `alpha`; as for `power_of_t`, with the standard error
-    sqrt(s_1^2 / n_1 + s_2^2 / n_2) and Welch and Satterthwaite's degrees of freedom.
+    seeds: number of seeds of each method. The test is two-sided at `alpha`, with the standard
+    error sqrt(s_1^2 / n_1 + s_2^2 / n_2) and Welch and Satterthwaite's degrees of freedom.
     """
     for deviation, count in zip(deviations, seeds, strict=True):
         score_table.check(
@@ -195,7 +199,10 @@ def minimal_difference_of_welch(
 
 
 def _find_noncentrality(degrees: float, *, alpha: float, target: float) -> float:
-    """Return the noncentrality (true difference / standard error) with power `target`."""
+    """Return the noncentrality (true difference / standard error) with power `target`.
+
+    degrees: degrees of freedom of the t test. alpha: two-sided level.
+    """
     score_table.check_share("alpha", alpha)
     score_table.check(
         alpha < target < 1, "target", must="lie between alpha and 1", got=target
@@ -213,7 +220,7 @@ def _find_noncentrality(degrees: float, *, alpha: float, target: float) -> float
 def seeds_for_t(
     *, difference: float, deviation: float, alpha: float = 0.05, target: float = 0.8
 ) -> int:
-    """Return the seeds per method with which a t-test detects a difference of two means.
+    """Return the number of seeds per method with which a t-test detects a difference of means.
 
     Student's test of two samples, two-sided at `alpha`, with power `target`. deviation:
     standard deviation over a method's seeds. The normal approximation with its correction,
@@ -232,8 +239,9 @@ def seeds_for_t(
 
 
 def datasets_for_nemenyi(*, gap: float, algorithms: int, alpha: float = 0.05) -> int:
-    """Return the data sets with which a gap of mean ranks equals Nemenyi's critical difference.
+    """Return the number of data sets with which Nemenyi's critical difference is at most `gap`.
 
+    gap: difference of mean ranks. algorithms: their number, k. The number is the smallest
     n >= q^2 k (k+1) / (6 gap^2). A true gap of this size is then detected in about half of
     all studies.
     """
@@ -259,7 +267,10 @@ class _Studies(NamedTuple):
 
 
 class _Simulator:
-    """A generator of studies with the interactions and run effects of a table."""
+    """A generator of studies with the interactions and run effects of a table.
+
+    pair: names of the better algorithm and of the one to compare with; None: random pairs.
+    """
 
     def __init__(self, table: score_table.Scores, pair: tuple[str, str] | None):
         names = table.algorithms
@@ -295,7 +306,10 @@ class _Simulator:
         num_datasets: int,
         runs: Int[np.ndarray, "k"],
     ) -> _Studies:
-        """Return `draws` studies; runs: number of runs of each algorithm."""
+        """Return `draws` random studies of `num_datasets` data sets.
+
+        runs: number of runs of each algorithm.
+        """
         n, k = self.interaction.shape
         rows = rng.integers(0, n, size=(draws, num_datasets))
         means = self.interaction[rows]
@@ -312,7 +326,10 @@ class _Simulator:
 
 
 def _denoising_factor(noise, variance):
-    """Return the factor of deviations that removes the variance `noise` from `variance`."""
+    """Return the factor of deviations that reduces their variance by `noise`.
+
+    variance: of the deviations before.
+    """
     share = np.divide(noise, variance, out=np.ones_like(variance), where=variance > 0)
     return np.sqrt(np.clip(1 - share, 0, 1))
 
@@ -329,7 +346,7 @@ class _Tests:
         self.gap = posthoc.critical_difference(n, k, alpha)
 
     def detect(self, studies: _Studies, difference: float) -> dict[str, np.ndarray]:
-        """Return, by test, which studies (b,) detect that the first of the pair is better.
+        """Return, by test, True for studies (b,) that detect that the first of the pair is better.
 
         difference: the true advantage of the first, which is added to its means.
         """
@@ -416,7 +433,11 @@ def _verdict(
     minimal: Mapping[str, float],
     target: float,
 ) -> str:
-    """Return a text on the power of this design and the meaning of a null result."""
+    """Return a sentence on the power of this design and the meaning of a null result.
+
+    difference: in the unit of the scores. present: power of this design, by test. minimal:
+    difference detected with power `target`, by test. runs: number of runs per algorithm.
+    """
     fewest, most = int(runs.min()), int(runs.max())
     run_counts = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     power = present["nemenyi"]

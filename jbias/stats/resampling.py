@@ -33,7 +33,7 @@ class Estimate:
     value: Float[np.ndarray, "..."]
     low: Float[np.ndarray, "..."]
     high: Float[np.ndarray, "..."]
-    confidence: float
+    confidence: float  # A fraction, such as 0.95.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Draws:
     datasets: Int[np.ndarray, "b n"]
 
     def means(self, scores: score_table.Scores) -> Float[np.ndarray, "b n k"]:
-        """Return means over the drawn runs, for each data set of the table."""
+        """Return the means over the drawn runs, for each draw, data set and algorithm."""
         cells = [
             counts @ scores.values[:, j, : counts.shape[1]].T / counts[0].sum()
             for j, counts in enumerate(self.runs)
@@ -54,12 +54,18 @@ class Draws:
     def over_datasets(
         self, values: Float[np.ndarray, "b n ..."]
     ) -> Float[np.ndarray, "b ..."]:
-        """Return the means of values over the drawn data sets."""
+        """Return the mean over the drawn data sets, for each draw.
+
+        values: one per draw and data set.
+        """
         n = self.datasets.shape[1]
         return np.einsum("bn,bn...->b...", self.datasets / n, values)
 
     def pick_datasets(self, values: Float[np.ndarray, "b n ..."]) -> np.ndarray:
-        """Return the values of the drawn data sets, repeated as often as each was drawn."""
+        """Return the values of the drawn data sets, for each draw; the shape is unchanged.
+
+        A data set that was drawn twice occurs twice.
+        """
         b, n = self.datasets.shape
         flat = np.repeat(np.tile(np.arange(n), b), self.datasets.ravel())
         return values[np.arange(b)[:, None], flat.reshape(b, n)]
@@ -75,7 +81,7 @@ def draw(
 ) -> Draws:
     """Draw runs with replacement, and data sets, too, if `datasets` is true.
 
-    runs: runs of each algorithm in a draw; None: as many as the table has.
+    draws: number of draws, b. runs: runs of each algorithm in a draw; None: as many as the table has.
     Raise ValueError for fewer than 100 draws, and for an algorithm with a single run.
     """
     score_table.check_count("draws", draws, _MIN_DRAWS)
@@ -94,7 +100,10 @@ def draw(
 
 
 def require_runs(scores: score_table.Scores, least: int = 2) -> None:
-    """Raise ValueError for an algorithm with fewer than `least` runs, and for huge scores."""
+    """Raise ValueError for an algorithm with fewer than `least` runs, or a score above 1e75.
+
+    The fourth powers of larger scores overflow.
+    """
     score_table.require_squares(scores)
     for name, r in zip(scores.algorithms, scores.counts, strict=True):
         if r < least:
@@ -109,8 +118,9 @@ def superiority(
 ) -> tuple[Float[np.ndarray, "p n"], Float[np.ndarray, "p b"]]:
     """Return P(X > Y) + P(X = Y) / 2 of each of p pairs of algorithms, over all pairs of runs.
 
-    First of the runs of the table, for each of n data sets; then of each of b draws, averaged
-    over its data sets. sign: -1 where smaller scores are better, else 1.
+    The first array is for the runs of the table, on each of n data sets. The second is for
+    each of b draws, averaged over the drawn data sets. sign: -1 where smaller scores are
+    better, else 1.
     """
     by_dataset, drawn_means = [], []
     runs = [sign * scores.runs(name) for name in scores.algorithms]
@@ -134,6 +144,7 @@ def estimate(
 ) -> Estimate:
     """Return a value with the percentile interval of its b draws.
 
+    value: a number, or an array of the shape of one draw. confidence: a fraction, such as 0.95.
     Percentiles are draws themselves, without interpolation, so infinite draws are allowed.
     num_datasets: number of data sets if data sets were drawn, too: the ends of the interval
     are then moved away from the value by the factor `widening`. None: only runs were drawn.
@@ -154,6 +165,7 @@ def estimate(
 def widening(num_datasets: int, confidence: float) -> float:
     """Return the factor by which percentile intervals over n drawn data sets must be widened.
 
+    num_datasets: n. confidence: of the interval, a fraction such as 0.95. The factor is
     t_(n-1) sqrt(n / (n - 1)) / z: the bootstrap's standard deviation divides by n where
     Student's divides by n - 1, and percentiles are those of a normal distribution, not of t.
     The factor for 95 % is 1.58 for 5 data sets, 1.22 for 10, 1.10 for 20 and NaN for 1.
@@ -168,8 +180,9 @@ def widening(num_datasets: int, confidence: float) -> float:
 
 
 def percentile_coverage(runs: int, confidence: float = 0.95) -> float:
-    """Return the coverage of a percentile interval over redrawn runs, for normal scores.
+    """Return the coverage, a fraction, of a percentile interval over redrawn runs.
 
+    runs: number of runs, r, with normal scores. confidence: nominal coverage, a fraction.
     The interval extends z sqrt((r - 1) / r) standard errors, and the error of the mean is
     distributed as t_(r-1). For 95 %: 0.75 for 3 runs, 0.85 for 5, 0.90 for 10. Simulated with
     draws: 0.75, 0.84, 0.90; for bimodal scores 0.54, 0.73, 0.92
@@ -183,9 +196,10 @@ def percentile_coverage(runs: int, confidence: float = 0.95) -> float:
 def pair_matrix(
     values: npt.ArrayLike, turn: Callable = np.positive, *, diagonal: float = 0.0
 ) -> np.ndarray:
-    """Return a matrix (..., k, k) from values (p, ...) of the pairs (i, j), i < j.
+    """Return a matrix (..., k, k) from values (..., p) of the pairs (i, j), i < j.
 
-    turn: function from the values (..., p) of the pairs (i, j) to those of (j, i).
+    turn: function from the values (..., p) of the pairs (i, j) to the values of (j, i).
+    diagonal: value on the diagonal.
     """
     values = np.moveaxis(np.asarray(values, dtype=np.float64), 0, -1)
     k = (1 + math.isqrt(1 + 8 * values.shape[-1])) // 2
@@ -199,10 +213,10 @@ def pair_matrix(
 def pair_estimate(
     upper: Estimate, turn: Callable, *, diagonal: float = 0.0
 ) -> Estimate:
-    """Return estimates as matrices (k, k), from those (p,) of the pairs (i, j), i < j.
+    """Return an estimate with matrices (k, k), from one with values (p,) of pairs (i, j), i < j.
 
-    turn: decreasing function from the value of (i, j) to that of (j, i), so it exchanges the
-    ends of the interval.
+    turn: function from the value of (i, j) to the value of (j, i); it decreases, so it
+    exchanges the ends of the interval. diagonal: value on the diagonal.
     """
     return Estimate(
         value=pair_matrix(upper.value, turn, diagonal=diagonal),
@@ -215,5 +229,5 @@ def pair_estimate(
 def _draw_counts(
     rng: np.random.Generator, draws: int, *, size: int, total: int
 ) -> Int[np.ndarray, "b size"]:
-    """Return how often each of `size` units occurs among `total` drawn, for each draw."""
+    """Return the number of times that each of `size` units occurs among `total`, per draw."""
     return rng.multinomial(total, np.full(size, 1 / size), size=draws)

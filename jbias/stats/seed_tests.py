@@ -28,7 +28,7 @@ from jbias.stats import effects, multiple_testing, power, score_table, two_sampl
 class SeedTest:
     """A test of two algorithms on one data set; differences are positive if the first is better.
 
-    `pvalue` is that of the t test, or by permutation if neither algorithm varies. Numbers that
+    `pvalue` is `t_pvalue`, or `permutation_pvalue` if neither algorithm varies. Numbers that
     do not exist are NaN. `why_not` is the reason if nothing was tested, else "".
     """
 
@@ -119,8 +119,8 @@ def compare_seeds(
     paired: False for Welch's t, t = (m_1 - m_2) / sqrt(s_1^2 / n_1 + s_2^2 / n_2), its
     interval, and p by permutation of the runs. True for Student's t of the differences of runs
     with the same name, and p by flipped signs; for designs in which equal seeds share a factor
-    that changes both scores. most: permutations are enumerated if there are at most `most`,
-    else `draws` are drawn.
+    that changes both scores. alpha: level; intervals have the confidence 1 - alpha.
+    most: permutations are enumerated if there are at most `most`, else `draws` are drawn.
 
     g = J(v) (m_1 - m_2) / s, s the pooled deviation and v = n_1 + n_2 - 2, or if paired s the
     deviation of the differences and v = n - 1; its interval inverts the noncentral t, which
@@ -161,7 +161,7 @@ def compare_seeds(
         for pair in pairs
     ]
     return SeedTestsResult(
-        tests=_adjusted(tests),
+        tests=_adjust(tests),
         datasets=table.datasets,
         algorithms=table.algorithms,
         reference=reference,
@@ -185,7 +185,7 @@ class _Settings(NamedTuple):
 
 
 def _pairs(algorithms: Sequence[str], reference: str | None) -> list[tuple[str, str]]:
-    """Return the pairs to test: all, or each algorithm before the reference."""
+    """Return the pairs to test: all pairs, or (algorithm, reference) for each other algorithm."""
     if reference is None:
         return list(itertools.combinations(algorithms, 2))
     score_table.find_name(reference, algorithms, "reference")
@@ -193,7 +193,7 @@ def _pairs(algorithms: Sequence[str], reference: str | None) -> list[tuple[str, 
 
 
 def _check_same_runs(table: score_table.Scores, first: str, second: str) -> None:
-    """Raise ValueError unless two algorithms have runs of the same names."""
+    """Raise ValueError unless the algorithms `first` and `second` have runs of the same names."""
     names = [table.run_names[table.algorithms.index(x)] for x in (first, second)]
     for name, runs, partners in ((first, *names), (second, *names[::-1])):
         lacking = [run for run in partners if run not in runs]
@@ -209,9 +209,9 @@ def _check_same_runs(table: score_table.Scores, first: str, second: str) -> None
 def _runs_of_pair(
     table: score_table.Scores, dataset: str, pair: tuple[str, str], settings: _Settings
 ) -> tuple[Float[np.ndarray, "a"], Float[np.ndarray, "b"]]:
-    """Return the scores of both algorithms, with rounding ties made equal.
+    """Return the scores of both algorithms on a data set; scores that tie are made equal.
 
-    Larger is better. If paired, the runs of the second are in the order of the first.
+    pair: names of the algorithms. Larger is better. If paired, the runs of the second are in the order of the first.
     """
     row = table.datasets.index(dataset)
     first, second = (settings.sign * table.runs(name)[row] for name in pair)
@@ -290,7 +290,7 @@ class _Effect(NamedTuple):
 def _effect(
     first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"], alpha: float
 ) -> _Effect:
-    """Return Hedges' g of two groups, by their pooled deviation, with its interval."""
+    """Return Hedges' g of two groups, by their pooled deviation, with its 1 - alpha interval."""
     a, b = len(first), len(second)
     degrees = a + b - 2
     squares = sum(
@@ -302,7 +302,7 @@ def _effect(
 
 
 def _paired_effect(differences: Float[np.ndarray, "n"], alpha: float) -> _Effect:
-    """Return Hedges' g of paired differences, by their deviation, with its interval."""
+    """Return Hedges' g of paired differences, by their deviation, with its 1 - alpha interval."""
     n = len(differences)
     deviation = two_sample.deviation(differences)
     return _standardised(float(differences.mean()), deviation, n - 1, n, alpha)
@@ -313,7 +313,8 @@ def _standardised(
 ) -> _Effect:
     """Return g = J(v) difference / deviation with the interval of the true effect.
 
-    degrees: v. size: t = sqrt(size) difference / deviation. The ends are the noncentralities
+    degrees: v, degrees of freedom. size: number with t = sqrt(size) difference / deviation.
+    The ends are the noncentralities
     at which t is the alpha / 2 and 1 - alpha / 2 quantile, divided by sqrt(size).
     """
     if not deviation:
@@ -346,7 +347,10 @@ def _noncentrality(t: float, degrees: int, share: float) -> float:
 def _detectable(
     first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"], settings: _Settings
 ) -> float:
-    """Return the difference that the t test detects with power `target`; NaN without spread."""
+    """Return the difference that the t test detects with power `target`.
+
+    NaN if neither algorithm varies.
+    """
     if settings.paired:
         deviation = two_sample.deviation(first - second)
         if not deviation:
@@ -368,19 +372,26 @@ def _detectable(
     )
 
 
-def _adjusted(tests: Sequence[SeedTest]) -> tuple[SeedTest, ...]:
-    """Return the tests with p adjusted by Holm, within each data set and over all."""
-    places = [i for i, test in enumerate(tests) if not test.why_not]
-    pvalues = np.array([tests[i].pvalue for i in places])
-    over_all = np.full(len(tests), math.nan)
-    within = np.full(len(tests), math.nan)
-    over_all[places] = multiple_testing.adjust(pvalues, "holm")
-    for dataset in {tests[i].dataset for i in places}:
-        rows = [i for i in places if tests[i].dataset == dataset]
-        within[rows] = multiple_testing.adjust([tests[i].pvalue for i in rows], "holm")
+def _adjust(tests: Sequence[SeedTest]) -> tuple[SeedTest, ...]:
+    """Return the tests with the fields `adjusted_in_dataset` and `adjusted` by Holm's method.
+
+    The family of the first is the tests of one data set, that of the second all tests. Both
+    are NaN where nothing was tested (`why_not`), and such tests do not count.
+    """
+    tested = [i for i, test in enumerate(tests) if not test.why_not]
+    pvalues = np.array([tests[i].pvalue for i in tested])
+    adjusted = np.full(len(tests), math.nan)
+    adjusted_in_dataset = np.full(len(tests), math.nan)
+    adjusted[tested] = multiple_testing.adjust(pvalues, "holm")
+    for dataset in {tests[i].dataset for i in tested}:
+        indices = [i for i in tested if tests[i].dataset == dataset]
+        pvalues = np.array([tests[i].pvalue for i in indices])
+        adjusted_in_dataset[indices] = multiple_testing.adjust(pvalues, "holm")
     return tuple(
         dataclasses.replace(
-            test, adjusted_in_dataset=float(within[i]), adjusted=float(over_all[i])
+            test,
+            adjusted_in_dataset=float(adjusted_in_dataset[i]),
+            adjusted=float(adjusted[i]),
         )
         for i, test in enumerate(tests)
     )

@@ -23,7 +23,7 @@ from jbias.stats import resampling, score_table
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SourcesResult:
-    """Variances in the squared unit of the score; NaN where no pair of runs shows them."""
+    """Variances in the squared unit of the score; NaN where no pair of runs determines them."""
 
     sources: tuple[str, ...]
     alone: resampling.Estimate  # (k,), of runs in which only the source varies.
@@ -55,8 +55,9 @@ def sources_of_variance(
     less 1 as degrees of freedom: exact where one source varies at a time, too wide where seeds
     are crossed and effects interact.
 
-    runs: a frame with a row per run, the columns of seeds that `sources` names, and the column
-    `score`. Raise ValueError for missing columns, scores that are not finite, and if no two
+    runs: a frame with a row per run, a column of seeds for each source, and a column of scores.
+    sources: names of the columns of seeds. score: name of the column of scores.
+    confidence: of the intervals, a fraction. Raise ValueError for missing columns, scores that are not finite, and if no two
     runs differ in exactly one source.
 
     With crossed seeds the components need no interactions, which here have the remaining 64 %
@@ -95,6 +96,7 @@ def sources_of_variance(
     num_differing, is_other_run = differs.sum(-1), ~np.eye(len(x), dtype=bool)
 
     def variance(pairs: Bool[np.ndarray, "n n"]) -> float:
+        """Return the mean of (x_i - x_j)^2 / 2 over these pairs of runs; NaN without pairs."""
         pairs = pairs & is_other_run
         return float(half_squares[pairs].mean()) if pairs.any() else math.nan
 
@@ -130,7 +132,7 @@ def sources_of_variance(
     tails = np.array([1 + confidence, 1 - confidence])[:, None] / 2
 
     def estimate(value, factors: Float[np.ndarray, "2 ..."]) -> resampling.Estimate:
-        """Return the value with the interval from factors[0] to factors[1] times the value."""
+        """Return the value with the interval from factors[0] * value to factors[1] * value."""
         low, high = value * factors
         return resampling.Estimate(np.asarray(value), low, high, confidence)
 

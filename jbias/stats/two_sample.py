@@ -46,9 +46,10 @@ def mean_exceeds(
 ) -> float:
     """Return the p-value of the null that the true excess is at most 0 (one-sided t test).
 
-    between: the variance of the excess that is due to networks, and its degrees of freedom.
-    common_variance: variance that is common to all networks, taken as known. Degrees of
-    freedom of the sum after Satterthwaite, Biometrics Bulletin 1946, 2 (6).
+    excess: estimate, such as a difference of means. between: (variance of the excess that is
+    due to networks, its degrees of freedom). common_variance: further variance that is common
+    to all networks, taken as known. Degrees of freedom of the sum after Satterthwaite,
+    Biometrics Bulletin 1946, 2 (6).
     """
     variance, variance_degrees = between
     total = variance + common_variance
@@ -91,6 +92,7 @@ def exchange(
     equally likely. p is the share of splits whose difference is at least as large (for
     `greater`) or small (for `less`) as the observed one, within the rounding error of the
     largest statistic.
+    first, second: units on axis 0. statistic: function from the units of a group to a number.
     most: all splits are used if there are at most `most`, else `draws` random ones.
     margin: the difference by which the first may be smaller; it is added to the units of the
     first, so the statistic must grow with the units by the same amount, as a mean does.
@@ -139,7 +141,7 @@ def exchange(
 
 
 def rank_sum(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> float:
-    """Return the one-sided p of the rank-sum test of the null that the first is not larger.
+    """Return the one-sided p-value of the null that the first group is not larger (rank-sum test).
 
     Wilcoxon's, or Mann and Whitney's, test. Exact for few values without ties (scipy
     decides), else by the normal approximation.
@@ -152,9 +154,10 @@ def welch(
 ) -> tuple[float, float]:
     """Return the p-values of Welch's one-sided t tests, from published means and deviations.
 
-    First the p of the null that the first mean is not larger, then that it is not smaller.
-    first, second: mean, standard deviation (n - 1 in the denominator) and n. NaN where a
-    deviation is NaN or both are 0.
+    The first p-value is of the null that the first mean is not larger, the second of the null
+    that it is not smaller.
+    first, second: (mean, standard deviation with n - 1 in the denominator, n) of each group.
+    NaN if a deviation is NaN or both are 0.
     """
     first_mean, first_deviation, first_count = first
     second_mean, second_deviation, second_count = second
@@ -191,7 +194,8 @@ def welch_error(
 ) -> tuple[float, float]:
     """Return the standard error of a difference of means, and its degrees of freedom.
 
-    Degrees of freedom of Welch and Satterthwaite; NaN where both deviations are 0.
+    deviations, counts: standard deviation and number of units of each group. Degrees of
+    freedom of Welch and Satterthwaite; NaN if both deviations are 0.
     """
     first, second = (s**2 / n for s, n in zip(deviations, counts, strict=True))
     total = first + second
@@ -227,6 +231,7 @@ def deviation(units: Float[np.ndarray, "n"]) -> float:
 
 
 def _mean_test(difference: float, error: float, degrees: float) -> MeanTest:
+    """Return the t test of a difference, given its standard error and degrees of freedom."""
     if not error:
         return MeanTest(difference, 0.0, math.nan, math.nan, math.nan)
     t = difference / error
@@ -235,9 +240,9 @@ def _mean_test(difference: float, error: float, degrees: float) -> MeanTest:
 
 
 def merge_ties(values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-    """Return the values with ties, by the rules of `score_table`, replaced by their mean.
+    """Return the values, with each group of tied values replaced by its mean.
 
-    Values without ties are unchanged.
+    Values tie by the rules of `score_table`. Other values are unchanged.
     """
     span = score_table.robust_span(values)
     errors = score_table.score_errors(np.abs(values), span)
@@ -267,7 +272,7 @@ def permute_welch(
     draws: int = 9_999,
     seed: int = 0,
 ) -> PermutedP:
-    """Return the permutation p of Welch's |t|: all splits of the units are equally likely.
+    """Return the permutation p-value of Welch's |t|: all splits of the units are equally likely.
 
     All splits are used if there are at most `most`; else `draws` random ones, and
     p = (1 + hits) / (1 + draws). A split in which neither group varies has an infinite |t|.
@@ -292,11 +297,11 @@ def flip_signs(
     draws: int = 9_999,
     seed: int = 0,
 ) -> PermutedP:
-    """Return the permutation p of |mean|: each difference may have either sign.
+    """Return the permutation p-value of |mean|: each difference may have either sign.
 
     Student's |t| is an increasing function of |mean|, as the sum of squares is constant. All
-    2^n combinations of signs are used if there are at most `most`; else `draws` random ones,
-    as for `permute_welch`. p is 1 if all differences are 0.
+    2^n combinations of signs are used if there are at most `most`; else `draws` random ones, and
+    p = (1 + hits) / (1 + draws). p is 1 if all differences are 0.
     """
     n = len(differences)
     is_exact = 2**n <= most
@@ -311,7 +316,10 @@ def flip_signs(
 def _permutation_pvalue(
     statistics: Float[np.ndarray, "m"], *, exact: bool, least: float
 ) -> PermutedP:
-    """Return p of the first statistic, the observed one, among all m."""
+    """Return the share of the m statistics that are at least as large as the first.
+
+    The first is the observed one. exact, least: fields of the result.
+    """
     hits = int(np.sum(statistics >= statistics[0] * (1 - _RELATIVE_ROUNDING)))
     pvalue = hits / len(statistics)
     error = 0.0
@@ -323,7 +331,7 @@ def _permutation_pvalue(
 def _welch_statistics(
     units: Float[np.ndarray, "m n"], a: int
 ) -> Float[np.ndarray, "m"]:
-    """Return Welch's |t| of each row, its first a units against all others."""
+    """Return Welch's |t| of each row: the first `a` units against the other n - a."""
     groups = units[:, :a], units[:, a:]
     squares = np.zeros(len(units))
     for group in groups:
@@ -336,7 +344,9 @@ def _welch_statistics(
 
 @functools.lru_cache(maxsize=32)
 def _orders(n: int, a: int, *, draws: int, seed: int) -> Int[np.ndarray, "m n"]:
-    """Return orders of n units, of which the first a are a group; row 0 is 0 ... n - 1.
+    """Return m orders of n units as rows of indices; row 0 is 0, ..., n - 1.
+
+    The first `a` indices of a row are the first group.
 
     draws: number of random orders after row 0; 0: one order per choice of the group.
     """
