@@ -213,8 +213,9 @@ def _above_independent(
 ) -> Float[np.ndarray, "n"]:
     """Return P(mu_x - mu_y > rope) per data set, both posteriors t around the sample means.
 
-    rounding: error of a difference, per data set. Gauss-Legendre quadrature over the quantiles of the narrower posterior, whose tails are
-    cut at 1e-9.
+    rounding: error of a difference, per data set.
+    Gauss-Legendre quadrature over the quantiles of the narrower posterior, whose tails are cut
+    at 1e-9.
     """
     difference = x.mean(axis=1) - y.mean(axis=1) - rope
     x_scale = x.std(axis=1, ddof=1) / math.sqrt(x.shape[1])

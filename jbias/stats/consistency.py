@@ -48,9 +48,9 @@ class Consistency:
 def error_consistency(a_correct: Right, b_correct: Right) -> Consistency:
     """Return the error consistency of two observers on the same images: Cohen's kappa.
 
-    a_correct, b_correct: True for images that the observer gets right. kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a)
-    (1 - p_b), p the accuracies; 1 if they always agree. Raise ValueError if the lengths
-    differ, or there is no image.
+    a_correct, b_correct: True for images that the observer gets right.
+    kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a) (1 - p_b), p
+    the accuracies; 1 if they always agree. Raise ValueError if the lengths differ, or there is no image.
     """
     both = _stack_marks(a_correct, b_correct)
     kappas = _kappas(both, ((0, 1),), counts=np.ones((1, both.shape[1])))

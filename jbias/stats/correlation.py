@@ -445,9 +445,10 @@ def pairwise_matrix(
     """Return the correlations of columns x with columns y of a frame, with adjusted p.
 
     frame: a row per model, a column per measure. x, y: names of columns; x = () is all
-    columns, and y = () is the pairs within x. method: "spearman" or "kendall". A pair is tested over the models that have both measures, with the result of
-    `spearman` or `kendall` for the same seed, and is NaN with fewer than 4 models; `n` is the
-    number of all models. Pairs with a constant measure are NaN and not part of the family.
+    columns, and y = () is the pairs within x. method: "spearman" or "kendall".
+    A pair is tested over the models that have both measures, with the result of `spearman` or
+    `kendall` for the same seed, and is NaN with fewer than 4 models; `n` is the number of all
+    models. Pairs with a constant measure are NaN and not part of the family.
     given: covariates. Each pair is then tested by `partial`, over the models that have all
     measures, and is NaN with fewer than 4 + len(given) models. Raise ValueError as `spearman`
     does, for columns that are unknown or doubled, and for a measure on both sides.
@@ -547,8 +548,9 @@ def partial(
 def unexplained(x: Values, covariates: Sequence[Values]) -> float:
     """Return 1 - R^2: the share of the variance of x's ranks that covariates do not explain.
 
-    R^2 is that of the regression of the ranks of x on the ranks of the covariates. Its inverse is the variance inflation factor of x. NaN where x is constant. Raise
-    ValueError as `partial` does.
+    R^2 is that of the regression of the ranks of x on the ranks of the covariates. Its inverse
+    is the variance inflation factor of x. NaN where x is constant. Raise ValueError as `partial`
+    does.
     """
     columns = as_columns(x=x, **_name_covariates(covariates))
     ranks = scipy.stats.rankdata(np.stack(columns, axis=1), axis=0)
@@ -630,12 +632,13 @@ class IntervalResult:
 def influence(x: Values, y: Values) -> InfluenceResult:
     """Return the change of Spearman's rho when each model is left out, and flag large changes.
 
-    x, y: one number per model. influence_i = rho - rho_(i), with ranks of the remaining models. A model is flagged if
-    |influence_i| > 2 s_i / sqrt(n), s_i = sqrt((1 - rho_(i)^2) / (n - 3)) the standard error
-    of rho_(i): the DFBETAS rule for the slope of ranks on ranks. Unlike a Mahalanobis
-    distance, influence does not flag a model that is far out on the common trend. Several
-    similar models hide each other. NaN is never flagged. Raise ValueError for fewer than 4
-    models and as `spearman` does.
+    x, y: one number per model.
+    influence_i = rho - rho_(i), with ranks of the remaining models. A model is flagged if
+    |influence_i| > 2 s_i / sqrt(n), s_i = sqrt((1 - rho_(i)^2) / (n - 3)) the standard error of
+    rho_(i): the DFBETAS rule for the slope of ranks on ranks. Unlike a
+    Mahalanobis distance, influence does not flag a model that is far out on the common trend.
+    Several similar models hide each other. NaN is never flagged. Raise ValueError for fewer than
+    4 models and as `spearman` does.
     """
     x, y = as_columns(x=x, y=y)
     n = len(x)

@@ -135,7 +135,8 @@ def rank_biserial(
     """Return the rank-biserial correlation of differences over data sets (axis 1).
 
     (W+ - W-) / (W+ + W-), W+ and W- the sums of the ranks of positive and negative
-    differences; 0 if all differences are 0. Absolute differences no further apart than `tolerance` tie, also with 0.
+    differences; 0 if all differences are 0. Absolute differences no further apart than
+    `tolerance` tie, also with 0.
     """
     # A true zero is added as the lowest size of each row, so that small sizes tie with it.
     sizes = np.pad(np.abs(np.swapaxes(differences, 1, 2)), ((0, 0), (0, 0), (1, 0)))

@@ -200,8 +200,8 @@ def _step_s0_integrated(
     """Return s_0 after a Metropolis step on log s_0, with d_0 and all d_i integrated out.
 
     deviation: standard deviation of the proposal. m, v: mean differences and their variances.
-    precision: of the data sets, from the representation of t(nu). The flat prior of s_0 has the density
-    exp(log s_0) on the scale of log s_0.
+    precision: of the data sets, from the representation of t(nu).
+    The flat prior of s_0 has the density exp(log s_0) on the scale of log s_0.
     """
 
     def log_density(s):
@@ -562,7 +562,8 @@ def _combine(
 ) -> tuple[float, float]:
     """Return the sum of factor * mean square, and its degrees of freedom (Satterthwaite).
 
-    squares: result of `_mean_squares`. factors: by key of `squares`. A mean square of run or interaction below the residual one is replaced by the latter.
+    squares: result of `_mean_squares`. factors: by key of `squares`.
+    A mean square of run or interaction below the residual one is replaced by the latter.
     """
     for name in ("run", "interaction"):
         if squares[name][0] < squares["residual"][0]:

@@ -22,12 +22,13 @@ def adjust(
 ) -> Float[np.ndarray, "m"]:
     """Return adjusted p-values, in the order of `pvalues`.
 
-    method: a key of `METHODS`. The family-wise error rate is controlled by bonferroni and holm always, by hochberg and
-    hommel under independence and positive dependence, and by shaffer for all k (k-1)/2 pairs
-    of k algorithms. The false discovery rate is controlled by bh under independence and
-    positive dependence, and by the method by always. none leaves p unchanged.
-    Raise ValueError for an unknown method, for p outside [0, 1], and for shaffer with a
-    number of p-values that is not k (k-1)/2 for any k.
+    method: a key of `METHODS`.
+    The family-wise error rate is controlled by bonferroni and holm always, by hochberg and
+    hommel under independence and positive dependence, and by shaffer for all k (k-1)/2 pairs of
+    k algorithms. The false discovery rate is controlled by bh under
+    independence and positive dependence, and by the method by always. none leaves p unchanged.
+    Raise ValueError for an unknown method, for p outside [0, 1], and for shaffer with a number
+    of p-values that is not k (k-1)/2 for any k.
     """
     if np.ma.isMaskedArray(pvalues):  # Masked means missing, which is refused as NaN.
         pvalues = np.ma.filled(pvalues.astype(np.float64), np.nan)

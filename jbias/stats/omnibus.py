@@ -138,8 +138,10 @@ def quade(
     by its range of scores; A = sum S_ij^2, B = sum_j (sum_i S_ij)^2 / n;
     F = (n-1) B / (A - B) ~ F(k-1, (k-1)(n-1)), inf with p 0 where A = B.
     `ranks` of the result are sum_i Q_i r_ij / (n (n+1) / 2). If all scores are equal, F = 0
-    and p = 1. scores: see `score_table.read`. tolerance: scores and ranges that are closer, in units of the scores, are ties;
-    None: `score_table.rounding_errors` of each score. All data sets must have the same unit.
+    and p = 1.
+    scores: see `score_table.read`. tolerance: scores and ranges that are closer, in units of the
+    scores, are ties; None: `score_table.rounding_errors` of each score. All data sets must have
+    the same unit.
     Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
     table = score_table.read(scores)

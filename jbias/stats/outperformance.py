@@ -167,7 +167,9 @@ def almost_stochastic_order(
     first, second: scores with a row per data set and a column per run, or of a single data
     set; runs need not share seeds. Rows of two frames are paired by their labels.
     confidence: of the bound, a fraction. comparisons: m, number of bounds that hold together.
-    draws: number of bootstrap draws. Raise ValueError for other shapes or data sets, fewer than 2 runs and scores that are not finite.
+    draws: number of bootstrap draws.
+    Raise ValueError for other shapes or data sets, fewer than 2 runs and scores that are not
+    finite.
 
     >>> debiased, plain = runs.runs("Debiased"), runs.runs("ERM")
     >>> order = stats.almost_stochastic_order(

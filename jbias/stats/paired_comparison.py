@@ -31,8 +31,8 @@ def draw_posterior(
     """Return posterior draws of (log s, b_1, ..., b_k): c chains with d draws each.
 
     wins: number of wins of the row over the column. draws: total number, c d or a little more.
-    Hamiltonian Monte Carlo. Chains sample theta = (log s, z), b = z s^growth up to a constant, in coordinates of unit
-    covariance: theta = centre + root @ position. Chains start at modes of b, as a chain may
+    Hamiltonian Monte Carlo. Chains sample theta = (log s, z), b = z s^growth up to a constant,
+    in coordinates of unit covariance: theta = centre + root @ position. Chains start at modes of b, as a chain may
     never leave the tail of a skewed posterior. Step sizes vary, because a fixed size may be
     too long there. Source: Neal 2011, https://arxiv.org/abs/1206.1901.
     """
@@ -269,8 +269,9 @@ def count_wins_and_ties(
     """Return the numbers of data sets on which the row beats the column, and on which they tie.
 
     Wins include half of the ties, rounded up. means, stds: over runs. rope: `local_rope` of
-    `bradley_terry`. errors: rounding error of each mean. Larger means win. Differences of at most rope * sqrt((s_i^2 + s_j^2) / 2), plus the larger
-    of the two rounding errors (see `score_table.mean_errors`), are ties.
+    `bradley_terry`. errors: rounding error of each mean.
+    Larger means win. Differences of at most rope * sqrt((s_i^2 + s_j^2) / 2), plus the larger of
+    the two rounding errors (see `score_table.mean_errors`), are ties.
     """
     difference = means[:, :, None] - means[:, None, :]
     variances = stds[:, :, None] ** 2 + stds[:, None, :] ** 2

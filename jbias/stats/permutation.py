@@ -82,9 +82,9 @@ def draw_rank_sums(
 ) -> Iterator[Int[np.ndarray, "b k"]]:
     """Yield `count` random vectors of doubled rank sums, in blocks.
 
-    twice: doubled ranks of k algorithms on n data sets. A row is permuted by sorting random keys that carry
-    the ranks in their lowest bits. With 22 or more random bits, equal keys favour no
-    algorithm by more than 1e-6.
+    twice: doubled ranks of k algorithms on n data sets.
+    A row is permuted by sorting random keys that carry the ranks in their lowest bits. With 22
+    or more random bits, equal keys favour no algorithm by more than 1e-6.
     """
     rng = np.random.Generator(np.random.SFC64(seed))
     k = twice.shape[1]
@@ -349,7 +349,8 @@ def type_1_error(
 ) -> Type1ErrorResult:
     """Return the probabilities that Friedman's tests reject if all algorithms are equal.
 
-    n, k: numbers of data sets and algorithms. alpha: nominal level. From all rankings where that is fast, else from `draws` random ones; results are cached.
+    n, k: numbers of data sets and algorithms. alpha: nominal level.
+    From all rankings where that is fast, else from `draws` random ones; results are cached.
     Raise ValueError for fewer than 2 data sets or algorithms, or 1 draw.
     """
     if n < 2 or k < 2 or draws < 1:

@@ -126,8 +126,9 @@ class PairsResult(Comparisons):
     def cliques(self, alpha: float) -> tuple[tuple[int, ...], ...]:
         """Return the maximal groups of algorithms in which no pair has an adjusted p <= alpha.
 
-        Groups have two members or more; members are indices, the best mean rank first. A group may omit an algorithm whose
-        rank is between those of members: p need not decrease with the distance of ranks.
+        Groups have two members or more; members are indices, the best mean rank first. A group
+        may omit an algorithm whose rank is between those of members: p need not decrease with
+        the distance of ranks.
         """
         score_table.check_share("alpha", alpha)
         return largest_groups(self.adjusted > alpha, self.ranks)
@@ -232,8 +233,9 @@ def largest_groups(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the maximal groups in which all pairs are related, of two members or more.
 
-    is_related: a symmetric matrix. These are the maximal cliques of a graph, by Bron and Kerbosch 1973 with a pivot. Members are indices; members and groups are in the
-    order of ranks.
+    is_related: a symmetric matrix. ranks: mean ranks.
+    These are the maximal cliques of a graph, by Bron and Kerbosch 1973 with a pivot. Members are
+    indices; members and groups are in the order of ranks.
     """
     place_of = np.argsort(np.argsort(ranks, kind="stable"), kind="stable")
     neighbours = [set(np.flatnonzero(row)) - {i} for i, row in enumerate(is_related)]
@@ -350,8 +352,9 @@ def bonferroni_dunn(
 
     z_i = (R_control - R_i) / sqrt(k (k+1) / (6 n)) is taken as standard normal. Dunn's test
     adjusts by bonferroni; holm rejects at least as often. scores: see `score_table.read`.
-    control: name of an algorithm, or its index if scores are an array. adjust: a method of `multiple_testing`.
-    Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
+    control: name of an algorithm, or its index if scores are an array. adjust: a method of
+    `multiple_testing`. Raise ValueError for missing cells and for fewer than 2 data sets or
+    algorithms.
     """
     table = score_table.read(scores)
     ranked = score_table.rank(table, larger_is_better=larger_is_better)
@@ -375,9 +378,9 @@ def cliques(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the maximal groups of algorithms that a critical difference does not separate.
 
-    ranks: mean rank of each algorithm. A group consists of neighbours by rank, the first and last of which differ by less than
-    `critical_difference`. Members are indices, the best first; groups have two members or
-    more.
+    ranks: mean rank of each algorithm. A group consists of neighbours by rank; its first and
+    last member differ by less than `critical_difference`. Members are indices, the best first;
+    groups have two members or more.
     """
     ranks = np.asarray(ranks, dtype=np.float64)
     return largest_groups(np.abs(ranks[:, None] - ranks) < critical_difference, ranks)
@@ -409,8 +412,9 @@ def wilcoxon(
     the sum of ranks is the rank-biserial correlation. p cannot be below 2^(1-n).
 
     scores: see `score_table.read`. control: name of an algorithm, or its index if scores are an
-    array; None: all pairs. adjust: a method of `multiple_testing`. tolerance: differences that are closer, in units of the
-    scores, are ties, also with 0; None: `score_table.rounding_errors` of the two scores.
+    array; None: all pairs. adjust: a method of `multiple_testing`. tolerance: differences that
+    are closer, in units of the scores, are ties, also with 0; None:
+    `score_table.rounding_errors` of the two scores.
     zeros: "wilcox" drops zero differences, "pratt" ranks and then drops them, "split" ranks
     them and divides their ranks evenly, with random signs under the null hypothesis. Scores
     of all data sets must have the same unit, as their differences are ranked together.

@@ -81,8 +81,8 @@ def draw(
 ) -> Draws:
     """Draw runs with replacement, and data sets, too, if `datasets` is true.
 
-    draws: number of draws, b. runs: runs of each algorithm in a draw; None: as many as the table has.
-    Raise ValueError for fewer than 100 draws, and for an algorithm with a single run.
+    draws: number of draws, b. runs: runs of each algorithm in a draw; None: as many as the table
+    has. Raise ValueError for fewer than 100 draws, and for an algorithm with a single run.
     """
     score_table.check_count("draws", draws, _MIN_DRAWS)
     score_table.check_count("runs", 1 if runs is None else runs)

@@ -211,7 +211,8 @@ def _runs_of_pair(
 ) -> tuple[Float[np.ndarray, "a"], Float[np.ndarray, "b"]]:
     """Return the scores of both algorithms on a data set; scores that tie are made equal.
 
-    pair: names of the algorithms. Larger is better. If paired, the runs of the second are in the order of the first.
+    pair: names of the algorithms. Larger is better. If paired, the runs of the second are in the
+    order of the first.
     """
     row = table.datasets.index(dataset)
     first, second = (settings.sign * table.runs(name)[row] for name in pair)
