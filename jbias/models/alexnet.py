@@ -30,9 +30,10 @@ NAMES = (
 def convolution(
     scope: backbone.Scope, x: Array, *, number: int, width: int, size: int, pooled: bool
 ) -> Array:
-    """Apply a convolution, a ReLU and, if `pooled`, a 3x3 max-pool.
+    """Return the map after a convolution, a ReLU and, if `pooled`, a 3x3 max-pool.
 
-    number: place of the convolution in the network, 1 to 5.
+    number: place of the convolution in the network, 1 to 5. width: output channels. size:
+      side of the kernel in pixels.
     """
     stride = 4 if number == 1 else 1
     x = scope.conv(
@@ -53,6 +54,7 @@ def convolution(
 class AlexNet(backbone.Staged):
     """An AlexNet; the stem and each stage have one convolution.
 
+    dropout: rate before both hidden linear layers.
     width: channels of the stem; 64 is the published size.
     hidden: output features of the two linear layers before the last.
     """

@@ -24,7 +24,10 @@ NAMES = (
 
 
 def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
-    """Apply a 1x1 and a 3x3 convolution, batch norm and ReLU."""
+    """Return the map after a 1x1 and a 3x3 convolution, batch norm and ReLU.
+
+    width: output channels.
+    """
     for i, size in ((1, 1), (2, 3)):
         x = scope.conv(x, f"conv{i}", width, size, pad=0)
     # Only this layer has another momentum in the authors' code.
@@ -40,7 +43,7 @@ def block(
     stride: int,
     project: bool,
 ) -> Array:
-    """Apply a bottleneck without padding; the shortcut is cropped to the same size.
+    """Return the map after a bottleneck without padding; the shortcut is cropped to its size.
 
     width: channels of the first two convolutions; the block has 4 * width outputs.
     size, stride: of the second convolution.

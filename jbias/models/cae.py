@@ -26,7 +26,10 @@ _TRANSPOSED = ("d_up_conv_1.3", "d_up_conv_2.3")
 
 
 def shapes(width: int = 128) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all weights by name, in PyTorch's layout."""
+    """Return the shapes of all weights by name, in PyTorch's layout.
+
+    width: channels of the wide layers, a multiple of 8 (else ValueError).
+    """
     if width < 8 or width % 8:
         raise ValueError(f"models.cae: width must be a multiple of 8, got {width}")
     half = width // 2
@@ -48,7 +51,7 @@ def shapes(width: int = 128) -> dict[str, tuple[int, ...]]:
 
 
 def sizes_of(weights: Weights) -> dict[str, int]:
-    """Return the arguments of `shapes` for these weights."""
+    """Return the arguments of `shapes`, {"width": ...}, for these weights."""
     return {"width": weights["e_conv_2.1.bias"].shape[0]}
 
 
@@ -63,7 +66,7 @@ PUBLISHED = torch_layers.deepaugment_weights(
 
 
 def init(key: PRNGKeyArray, *, width: int = 128) -> dict[str, np.ndarray]:
-    """Return random initial weights, scaled so that signals keep their variance.
+    """Return random initial weights by name, scaled so that signals keep their variance.
 
     Biases are zero except in the first layer, which subtracts grey (0.5), and in the last,
     which adds grey. PyTorch's smaller initial weights take many times as long to train.
@@ -91,7 +94,7 @@ def _gain(layer: str) -> float:
 def apply(
     weights: Weights, image: Images, keys: PRNGKeyArray, *, damage=None
 ) -> Float[Array, "b 4*h//4 4*w//4 3"]:
-    """Return images in [0, 1] encoded and decoded; the result is in (-1, 1).
+    """Return images in (-1, 1): the given images, in [0, 1], encoded and decoded.
 
     keys: (b), one for the bits of each image.
     damage: latent -> (latent, gain), both (b h/4 w/4 32); applied before the bits are
@@ -127,7 +130,7 @@ def binarise(latent: Map, keys: PRNGKeyArray) -> Map:
 def decode(
     weights: Weights, code: Float[Array, "b h w 32"]
 ) -> Float[Array, "b 4*h 4*w 3"]:
-    """Return the images of a code of bits, in (-1, 1)."""
+    """Return images in (-1, 1), decoded from a code of bits."""
 
     def upsample(name, x):
         x = _leaky(torch_layers.conv(weights, f"{name}.0", x, pad=(0, 0)))
@@ -144,7 +147,10 @@ def decode(
 
 
 def _block(weights: Weights, name: str, x: Array) -> Array:
-    """Apply a residual block of two convolutions."""
+    """Return the map x after a residual block of two convolutions.
+
+    name: prefix of the names of the block's weights.
+    """
     y = _leaky(torch_layers.conv(weights, f"{name}.1", x))
     return x + torch_layers.conv(weights, f"{name}.4", y)
 

@@ -1,4 +1,4 @@
-"""Reads the names of a network's classes from the file or folder of its weights."""
+"""Reader of the names of a network's classes, from the file or folder of its weights."""
 
 import json
 import os
@@ -23,6 +23,7 @@ class Classes(NamedTuple):
 def read(path: str | os.PathLike) -> Classes | None:
     """Return the classes of an export, a run or a branch of a run; None if not stored.
 
+    path: a .safetensors file, or the workdir of a run or branch.
     ValueError, one line, if the stored entry is not a list of names and a label space.
     """
     where, path, metadata = os.fspath(path), pathlib.Path(path), {}
@@ -54,7 +55,7 @@ def _read_json(path: pathlib.Path) -> Any:
 
 
 def _from_provenance(workdir: pathlib.Path) -> dict[str, Any]:
-    """Return the classes of a run's training set, {} if its provenance has none."""
+    """Return "class_names" and "space" of a run's training set, {} if not in its provenance."""
     provenance = _read_json(workdir / "provenance.json")
     train_set = provenance["data"]["train/0"] if provenance else {}
     if not isinstance(train_set, Mapping) or "names" not in train_set:
@@ -63,6 +64,7 @@ def _from_provenance(workdir: pathlib.Path) -> dict[str, Any]:
 
 
 def _invalid_classes(where: str) -> ValueError:
+    """Return the error for invalid classes; where: path of the file, for the message."""
     return ValueError(
         f"{where}: its classes must be a list of names and a label space; export the "
         "network again"

@@ -29,13 +29,13 @@ _INIT = layers.HE_FAN_IN
 
 
 def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
-    """Apply a 7x7 convolution of stride 2, batch norm, ReLU and max-pool."""
+    """Return the map after a 7x7 convolution of stride 2, batch norm, ReLU and max-pool."""
     x = scope.conv(x, "conv", width, 7, 2, init=_INIT, name="conv0")
     return pooling.max_pool_of_stem(nn.relu(scope.norm(x, "bn0")))
 
 
 def layer(scope: backbone.Scope, x: Array, *, growth: int) -> Array:
-    """Append `growth` channels: batch norm, ReLU and a convolution, 1x1 and then 3x3."""
+    """Return x with `growth` more channels: batch norm, ReLU, convolution, 1x1 and then 3x3."""
     y = x
     for i, (width, size) in enumerate(((4 * growth, 1), (growth, 3)), 1):
         y = nn.relu(scope.norm(y, f"bn{i}"))
@@ -44,7 +44,10 @@ def layer(scope: backbone.Scope, x: Array, *, growth: int) -> Array:
 
 
 def transition(scope: backbone.Scope, x: Array) -> Array:
-    """Halve channels (batch norm, ReLU, 1x1 convolution) and sides (average pooling)."""
+    """Return the map with half the channels and half the sides.
+
+    Batch norm, ReLU and a 1x1 convolution, then average pooling.
+    """
     x = nn.relu(scope.norm(x, "bn"))
     x = scope.conv(x, "conv", x.shape[-1] // 2, 1, init=_INIT)
     return nn.avg_pool(x, (2, 2), (2, 2))
@@ -53,8 +56,9 @@ def transition(scope: backbone.Scope, x: Array) -> Array:
 def stage(
     scope: backbone.Scope, x: Array, *, depth: int, growth: int, last: bool
 ) -> Array:
-    """Apply a dense block of `depth` layers, then a transition.
+    """Return the map after a dense block of `depth` layers and a transition.
 
+    growth: channels that each layer appends.
     last: the last stage has batch norm and ReLU instead of the transition.
     """
     for i in range(1, depth + 1):

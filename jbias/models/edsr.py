@@ -23,7 +23,11 @@ _RANGE = 255.0  # Largest value of images inside the network.
 
 
 def shapes(features: int = 64, blocks: int = 16, scale: int = 4) -> torch_layers.Shapes:
-    """Return the shapes of all weights by name, in PyTorch's layout."""
+    """Return the shapes of all weights by name, in PyTorch's layout.
+
+    features: channels of the body. blocks: residual blocks, at least 4. scale: factor of the
+      sides, 2 or 4. ValueError for other numbers.
+    """
     if features < 1 or blocks < 4 or scale not in SCALES:
         raise ValueError(
             f"models.edsr: features must be positive, blocks at least 4 and scale in"
@@ -40,7 +44,7 @@ def shapes(features: int = 64, blocks: int = 16, scale: int = 4) -> torch_layers
 
 
 def sizes_of(weights: torch_layers.Weights) -> dict[str, int]:
-    """Return the arguments of `shapes` for these weights."""
+    """Return the arguments of `shapes`, by name, for these weights."""
     features = weights["head.0.bias"].shape[0]
     blocks = sum(name.endswith(".body.0.bias") for name in weights)
     tails = sum(f"tail.0.{i}.bias" in weights for i in (0, 2))
@@ -60,7 +64,10 @@ PUBLISHED = torch_layers.deepaugment_weights(
 def init(
     key: PRNGKeyArray, *, features: int = 64, blocks: int = 16, scale: int = 4
 ) -> dict[str, np.ndarray]:
-    """Return random initial weights; the layers that shift the mean are as published."""
+    """Return random initial weights by name; the layers that shift the mean are as published.
+
+    Arguments: see `shapes`.
+    """
     weights = torch_layers.uniform(shapes(features, blocks, scale), key)
     for name in weights:  # PyTorch's initialisation, also of biases.
         inputs = weights[name.rpartition(".")[0] + ".weight"][0].size
@@ -75,7 +82,7 @@ def init(
 def apply(
     weights: torch_layers.Weights, image: Images, *, before=None, body=None
 ) -> Float[Array, "b scale*h scale*w 3"]:
-    """Return images in [0, 1] enlarged; the result is not clipped to [0, 1].
+    """Return the images, in [0, 1], enlarged; the result is not clipped to [0, 1].
 
     before: features -> features, both (b h w c); changes the input of the body.
     body: (layers, features) -> features; runs the layers of the body, each a function of
@@ -99,11 +106,11 @@ def apply(
 
 
 def is_trainable(name: str) -> bool:
-    """Return whether training updates these weights: all but the shifts of the mean."""
+    """Return whether training updates the weight of this name: all but shifts of the mean."""
     return not name.startswith(("sub_mean.", "add_mean."))
 
 
 def _block(weights: torch_layers.Weights, i: int, x: Array) -> Array:
-    """Apply residual block number i."""
+    """Return the map x after residual block number i of the body."""
     y = jax.nn.relu(torch_layers.conv(weights, f"body.{i}.body.0", x))
     return x + torch_layers.conv(weights, f"body.{i}.body.2", y)

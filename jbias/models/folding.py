@@ -48,7 +48,7 @@ class _Norm(NamedTuple):
 
 
 def fold_norms(apply: Apply) -> Apply:
-    """Return the function with batch norms folded into the convolutions before them.
+    """Return a function equal to `apply`, with batch norms folded into convolutions.
 
     apply: (variables, images) -> logits; may call several flax modules, or several methods
       of a module. A pair of nn.Conv and layers.BatchNorm is folded only if both read the
@@ -94,7 +94,7 @@ def fold_norms(apply: Apply) -> Apply:
 
 
 def _broadcastable(channels: Float[Array, "c"], x: Array) -> Array:
-    """Return a channel vector with the rank of x."""
+    """Return a channel vector reshaped to broadcast with x, whose last axis is channels."""
     return channels.reshape((1,) * (x.ndim - 1) + (-1,))
 
 
@@ -109,23 +109,30 @@ def count_foldable(apply: Apply, variables: PyTree, image: Any) -> int:
 def _foldable(
     apply: Apply, variables: PyTree, image: Any
 ) -> list[tuple[_Convolution, _Norm]]:
-    """Return the pairs of a convolution and a batch norm that can be one convolution."""
+    """Return the pairs of a convolution and a batch norm that can be one convolution.
+
+    Arguments: see `count_foldable`.
+    """
     calls: list[_Convolution | _Norm] = []
 
+    # Names the outputs of convolutions and the inputs of batch norms in the jaxpr of `apply`,
+    # by the index of the call in `calls`. A call is left out if its parameters are not leaves
+    # of `variables`.
     def marked_apply(variables: PyTree, image: Array) -> Array:
-        index = {id(leaf): i for i, leaf in enumerate(jax.tree.leaves(variables))}
+        leaves = jax.tree.leaves(variables)
+        leaf_index_by_id = {id(leaf): i for i, leaf in enumerate(leaves)}
 
         def mark(call, args, kwargs, context):
             name, module = f"{_MARK}{len(calls)}", context.module
             if _is_call(context, nn.Conv):
                 out = call(*args, **kwargs)
-                conv = _convolution(module, index)
+                conv = _convolution(module, leaf_index_by_id)
                 if conv is None:
                     return out
                 calls.append(conv)
                 return checkpoint_name(out, name)
             if _is_call(context, layers.BatchNorm) and not kwargs.get("train"):
-                norm = _norm(module, index)
+                norm = _norm(module, leaf_index_by_id)
                 if norm is not None:
                     calls.append(norm)
                     return call(checkpoint_name(args[0], name), *args[1:], **kwargs)
@@ -145,10 +152,10 @@ _MARK = "folding: call "
 def _find_pairs(
     jaxpr: Any, calls: Sequence[_Convolution | _Norm]
 ) -> list[tuple[_Convolution, _Norm]]:
-    """Return the convolutions whose output only a batch norm reads, with that batch norm.
+    """Return the convolutions whose output only a batch norm reads, with the batch norm.
 
-    jaxpr: names the output of each convolution and the input of each batch norm by the
-      index in `calls`. Pairs inside loops or branches are not found.
+    jaxpr: of the marked function, which names the output of each convolution and the input
+      of each batch norm by its index in `calls`. Pairs inside loops or branches are not found.
     """
     # The equations that read a variable; None stands for an output of the jaxpr.
     readers = collections.defaultdict(list)
@@ -161,11 +168,12 @@ def _find_pairs(
             readers[x].append(None)
 
     def call_at(eqn: Any) -> _Convolution | _Norm | None:
-        """Return the call whose input or output an equation names."""
+        """Return the call whose input or output an equation names; None for other equations."""
         name = str(eqn.params.get("name", "")) if eqn else ""
         return calls[int(name.removeprefix(_MARK))] if name.startswith(_MARK) else None
 
     def are_read_once(indices: Sequence[int | None]) -> bool:
+        """Return whether one equation alone reads each of these variables, ignoring None."""
         return all(len(readers[jaxpr.invars[i]]) == 1 for i in indices if i is not None)
 
     pairs = []
@@ -183,28 +191,36 @@ def _find_pairs(
 
 
 def _is_call(context: Any, kind: type) -> bool:
-    """Return whether __call__ of a module of exactly this class is called."""
+    """Return whether the intercepted method is __call__ of a module of exactly this class.
+
+    context: of flax.linen.intercept_methods.
+    """
     return type(context.module) is kind and context.method_name == "__call__"
 
 
-def _convolution(module: nn.Conv, index: dict[int, int]) -> _Convolution | None:
-    """Return the indices of a convolution's parameters, None if one has no index.
+def _convolution(
+    module: nn.Conv, leaf_index_by_id: dict[int, int]
+) -> _Convolution | None:
+    """Return the indices of a convolution's parameters, None if one is not a leaf.
 
-    index: id of a leaf of the variables -> its index.
+    leaf_index_by_id: index of each leaf of the variables, by the leaf's id().
     """
     params = module.variables["params"]
-    kernel = index.get(id(params["kernel"]))
-    bias = index.get(id(params["bias"])) if module.use_bias else None
+    kernel = leaf_index_by_id.get(id(params["kernel"]))
+    bias = leaf_index_by_id.get(id(params["bias"])) if module.use_bias else None
     if kernel is None or (module.use_bias and bias is None):
         return None
     return _Convolution(kernel=kernel, bias=bias)
 
 
-def _norm(module: layers.BatchNorm, index: dict[int, int]) -> _Norm | None:
-    """Return the indices of a batch norm's variables, None if one has no index."""
+def _norm(module: layers.BatchNorm, leaf_index_by_id: dict[int, int]) -> _Norm | None:
+    """Return the indices of a batch norm's variables, None if one is not a leaf.
+
+    leaf_index_by_id: see `_convolution`.
+    """
     params, stats = module.variables["params"], module.variables["stats"]
     values = (params["scale"], params["bias"], stats["mean"], stats["var"])
-    indices = [index.get(id(value)) for value in values]
+    indices = [leaf_index_by_id.get(id(value)) for value in values]
     if None in indices:
         return None
     scale, bias, mean, var = indices

@@ -25,6 +25,7 @@ from jbias import config as jc
 from jbias.models import registry, state_dicts, weight_names
 
 Linear = tuple[np.ndarray, np.ndarray]  # Weight (classes, features) and bias.
+Entries = Mapping[str, weight_names.ArrayEntry]  # By published name.
 
 
 class NetworkMatch(NamedTuple):
@@ -44,8 +45,13 @@ class NetworkMatch(NamedTuple):
     publisher: str = ""
 
 
-def _match_own_names(model, arrays, options) -> NetworkMatch:
-    """Match arrays under our own names, such as params/fc/kernel, to a network."""
+def _match_own_names(
+    model: str, arrays: Mapping[str, np.ndarray], options: Mapping[str, Any]
+) -> NetworkMatch:
+    """Return the match of arrays under our own names, such as params/fc/kernel, to a network.
+
+    model, options: key of MODELS, and options of the network.
+    """
     # The linear layer of some networks depends on the size of images.
     infer_side = registry.definitions(model).get("infer_side")
     side = registry.SIDE
@@ -56,7 +62,7 @@ def _match_own_names(model, arrays, options) -> NetworkMatch:
     difference = weight_names.compare(expected, arrays)
     return NetworkMatch(
         model=model,
-        options=options,
+        options=dict(options),
         arrays=dict(arrays),
         expected=expected,
         difference=difference,
@@ -71,8 +77,11 @@ def best_match(
     options: Mapping[str, Any],
     is_named: bool,
 ) -> NetworkMatch | None:
-    """Return the best match of the arrays to a network, over prefixes and dialects.
+    """Return the match of the arrays to a network with the most entries that fit.
 
+    All prefixes and naming schemes are tried; see `_quality`. None if no match is possible.
+
+    model: a key of MODELS. arrays: the state dict, by name in the file.
     head: weight and bias that replace the file's last layer; None keeps it.
     options: of the network; None is returned if the network does not have them.
     is_named: whether the caller named the model. If not, naming schemes that the file
@@ -100,7 +109,11 @@ def best_match(
 
 
 def _quality(match: NetworkMatch) -> tuple[int, int]:
-    """Return the sort key of matches: the largest is best."""
+    """Return the sort key of matches: the largest is the best match.
+
+    First the number of entries with the right names; then the entries with the right shape,
+    minus those that are spare or missing.
+    """
     difference = match.difference
     num_fitting, num_spare = difference.num_fitting, len(difference.spare)
     return (
@@ -109,8 +122,18 @@ def _quality(match: NetworkMatch) -> tuple[int, int]:
     )
 
 
-def _match_names(model, arrays, *, names, head, options) -> NetworkMatch:
-    """Match the arrays to a network under one naming scheme; see best_match."""
+def _match_names(
+    model: str,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    names: weight_names.Names,
+    head: Linear | None,
+    options: Mapping[str, Any],
+) -> NetworkMatch:
+    """Return the match of the arrays to a network under one naming scheme.
+
+    names: rules of the naming scheme. Other arguments: see `best_match`.
+    """
 
     def shape_of(path: str) -> tuple[int, ...] | None:
         published = weight_names.published_names(path.split("/"), names)
@@ -127,15 +150,15 @@ def _match_names(model, arrays, *, names, head, options) -> NetworkMatch:
     sizes = {"classes": registry.OPEN_CLASSES, **options}
     expected = weight_names.entries(registry.shapes(model, sizes), names)
     # The entries of the network's head, whose shapes depend on the number of classes.
-    heads = {
+    head_entries = {
         name: entry
         for name, entry in expected.items()
         if registry.OPEN_CLASSES in entry.shape
     }
-    arrays = _rename_head(arrays, expected, heads) or arrays
+    arrays = _rename_head(arrays, expected, head_entries) or arrays
     if head is not None:
-        arrays = _replace_head(arrays, head, heads)
-    for name, entry in heads.items():
+        arrays = _replace_head(arrays, head, head_entries)
+    for name, entry in head_entries.items():
         axis = entry.shape.index(registry.OPEN_CLASSES)
         shape = arrays[name].shape if name in arrays else ()
         options.setdefault("classes", shape[axis] if axis < len(shape) else 1000)
@@ -150,29 +173,36 @@ def _match_names(model, arrays, *, names, head, options) -> NetworkMatch:
     )
 
 
-def _spare_layers(arrays, expected) -> list[str]:
-    """Return the stems of the file's linear layers that the network does not have."""
+def _spare_layers(arrays: Mapping[str, np.ndarray], expected: Entries) -> list[str]:
+    """Return the prefixes, such as "fc.", of the file's linear layers that no entry expects.
+
+    expected: entries of the network, by published name.
+    """
     spare = {name: array for name, array in arrays.items() if name not in expected}
     return state_dicts.linear_layers(spare)
 
 
-def _rename_head(arrays, expected, heads) -> dict[str, np.ndarray] | None:
+def _rename_head(
+    arrays: Mapping[str, np.ndarray], expected: Entries, head_entries: Entries
+) -> dict[str, np.ndarray] | None:
     """Return the arrays with the file's last layer under the network's name, or None.
 
+    expected: entries of the network. head_entries: those of its last layer, weight and bias.
     The layer is renamed only if there is no other possibility: the network's own head is
     missing, and the file has one linear layer too many, with a head's name, a bias and the
     number of features that the head needs. A square layer may be the first layer of a
     projection and is not renamed.
     """
-    stems = {f"{name.rpartition('.')[0]}." for name in heads}
+    stems = {f"{name.rpartition('.')[0]}." for name in head_entries}
     layers = _spare_layers(arrays, expected)
-    if len(stems) != 1 or any(name in arrays for name in heads) or len(layers) != 1:
+    has_head = any(name in arrays for name in head_entries)
+    if len(stems) != 1 or has_head or len(layers) != 1:
         return None
     (stem,), (layer,) = stems, layers
     weight, bias = arrays[f"{layer}weight"], arrays.get(f"{layer}bias")
     if not state_dicts.is_head(layer) or bias is None or bias.shape != weight.shape[:1]:
         return None
-    needed = heads[f"{stem}weight"].shape
+    needed = head_entries[f"{stem}weight"].shape
     if weight.shape[1] != needed[1] or weight.shape[0] == weight.shape[1]:
         return None
     old_names = (f"{layer}weight", f"{layer}bias")
@@ -184,14 +214,20 @@ def _rename_head(arrays, expected, heads) -> dict[str, np.ndarray] | None:
     return {**renamed, f"{stem}weight": weight, f"{stem}bias": bias}
 
 
-def _replace_head(arrays, head: Linear, heads) -> dict[str, np.ndarray]:
-    """Return the arrays with another linear layer in place of the network's head."""
+def _replace_head(
+    arrays: Mapping[str, np.ndarray], head: Linear, head_entries: Entries
+) -> dict[str, np.ndarray]:
+    """Return the arrays with another linear layer in place of the network's last layer.
+
+    head: weight and bias of the new layer. head_entries: entries of the network's last layer,
+    by published name.
+    """
     weight, bias = head
-    stems = tuple({f"{name.rpartition('.')[0]}." for name in heads})
+    stems = tuple({f"{name.rpartition('.')[0]}." for name in head_entries})
     replaced = {
         name: array for name, array in arrays.items() if not name.startswith(stems)
     }
-    for name, entry in heads.items():
+    for name, entry in head_entries.items():
         replaced[name] = bias if len(entry.shape) == 1 else weight
         if len(entry.shape) == 4:  # A 1x1 convolution.
             replaced[name] = weight[:, :, None, None]
@@ -224,7 +260,13 @@ def read(
     head: str | os.PathLike | None = None,
     **options: Any,
 ) -> ImportedNetwork:
-    """Return the network in a weight file; arguments and errors as in `models.load`."""
+    """Return the network in a weight file.
+
+    path: file of weights. model: a key of MODELS; None finds the model that fits.
+    entry: name of the state dict, if the file has several.
+    head: second file, with the network's linear layer.
+    options: of the network; they override those of the file. Errors: see `models.load`.
+    """
     where = os.fspath(path)
     if not pathlib.Path(path).is_file():
         raise FileNotFoundError(f"{where}: no such checkpoint")
@@ -271,14 +313,20 @@ class _File(NamedTuple):
     options: dict[str, Any]  # From the caller.
 
     def all_options(self, model: str | None) -> dict[str, Any]:
-        """Return the options of a network from all sources, the caller's first."""
+        """Return the options of a network; the caller's override the file's.
+
+        model: a key of MODELS; None: not yet known.
+        """
         stored = {}
         if self.metadata and self.metadata.model == model:
             stored = self.metadata.options
         return {**self.constants, **stored, **self.options}
 
     def origin(self, match: NetworkMatch, key: str) -> str:
-        """Return the origin of "mean" or "std", if the caller did not give the value."""
+        """Return the origin of a constant in words, if the caller did not give it.
+
+        key: "mean" or "std".
+        """
         metadata = self.metadata
         if metadata and metadata.model == match.model and key in metadata.options:
             return "the file's metadata"
@@ -290,7 +338,10 @@ class _File(NamedTuple):
 
 
 def _find_matches(file: _File, model: str | None) -> list[NetworkMatch]:
-    """Return the match of the file to a model, or to all plausible ones if None."""
+    """Return the matches of the file to a model, or if None to all plausible models.
+
+    ValueError if options make no network.
+    """
     options = file.all_options(model)
     try:
         if file.metadata and file.metadata.names == "own":
@@ -315,7 +366,7 @@ def _find_matches(file: _File, model: str | None) -> list[NetworkMatch]:
 
 
 def _match_similar_names(file: _File) -> list[NetworkMatch]:
-    """Return the match to the network with the most similar names, [] if impossible."""
+    """Return [the match to the network with the most similar names], [] if impossible."""
     words = weight_names.tokens(file.arrays)
 
     def similarity(model: str) -> float:
@@ -349,7 +400,10 @@ def _other_models(file: _File, model: str) -> list[str]:
 
 
 def _export_metadata(where: str, metadata: Mapping[str, str]) -> _ExportMetadata | None:
-    """Return the metadata of our exports, None for other files; ValueError if invalid."""
+    """Return the description of the network in one of our exports, None for other files.
+
+    where: path of the file, for messages. ValueError if the description is invalid.
+    """
     if "jbias" not in metadata:
         return None
     try:
@@ -431,7 +485,11 @@ def _select_match(
 def _no_entry_message(
     file: _File, model: str | None, *, matches: list[NetworkMatch], hint: str
 ) -> str:
-    """Return the message for a file without any entry that fits."""
+    """Return the message for a file without any entry that fits.
+
+    model: as given by the caller. matches: of the models tried. hint: names of models that
+    fit, in words, or "".
+    """
     network = model or "any network of models.MODELS"
     problem = f"{file.where}: has no entry of {network}, under any known name"
     if hint:
@@ -447,7 +505,7 @@ def _no_entry_message(
 
 
 def _abbreviate(names: Collection[str]) -> str:
-    """Return the first five names and the number of all."""
+    """Return the first five names, joined by commas, and the number of all names."""
     more = ", ..." if len(names) > _MAX_NAMED else ""
     return f"{', '.join([*names][:_MAX_NAMED])}{more} ({len(names)} in all)"
 

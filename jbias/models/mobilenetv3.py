@@ -78,7 +78,10 @@ SMALL = dict(blocks=_SMALL, hidden=1024)
 
 
 def gates(scope: backbone.Scope, x: Array) -> Array:
-    """Apply squeeze and excitation: scale channels by gates computed from their means."""
+    """Return the map with channels scaled by gates, which are computed from their means.
+
+    This is squeeze and excitation.
+    """
     conv, channels = functools.partial(scope.conv, bias=True), x.shape[-1]
     y = jnp.mean(x, (1, 2), keepdims=True)
     y = nn.relu(conv(y, "", _divisible(channels // 4), 1, name="fc1"))
@@ -86,10 +89,10 @@ def gates(scope: backbone.Scope, x: Array) -> Array:
 
 
 def block(scope: backbone.Scope, x: Array, *, plan: Block) -> Array:
-    """Apply a 1x1, a depthwise and a 1x1 convolution, and add a shortcut if shapes match.
+    """Return the map after a 1x1, a depthwise and a 1x1 convolution.
 
-    A gate may precede the last convolution. The first is left out where x already has the
-    expanded number of channels.
+    A shortcut is added if shapes match. plan: of the block; see `Block`. A gate may precede the
+    last convolution. The first is left out where x already has the expanded number of channels.
     """
     kernel, expanded, width, has_gate, uses_swish, stride = plan
     activation = nn.hard_swish if uses_swish else nn.relu
@@ -107,7 +110,7 @@ def block(scope: backbone.Scope, x: Array, *, plan: Block) -> Array:
 
 
 def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
-    """Apply a 3x3 convolution of stride 2, batch norm and hard swish."""
+    """Return the map after a 3x3 convolution of stride 2, batch norm and hard swish."""
     x = scope.conv(x, "conv", width, 3, 2, name="conv0")
     return nn.hard_swish(scope.norm(x, "bn0"))
 
@@ -115,8 +118,9 @@ def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
 def stage(
     scope: backbone.Scope, x: Array, *, blocks: tuple, first: int, last: bool
 ) -> Array:
-    """Apply the blocks of one stage.
+    """Return the map after the blocks of one stage.
 
+    blocks: plan of each block; see `Block`.
     first: number of the first block in the published list of layers.
     last: the last stage ends with a 1x1 convolution to six times the channels.
     """
@@ -164,7 +168,7 @@ class MobileNetV3(backbone.Staged):
             first += len(plans)
 
     def _scale(self, plan: Block) -> Block:
-        """Return a block with its widths multiplied by `multiplier`."""
+        """Return the plan of a block with its widths multiplied by `multiplier`."""
         kernel, expanded, width, has_gate, uses_swish, stride = plan
         expanded = _divisible(expanded * self.multiplier)
         width = _divisible(width * self.multiplier)

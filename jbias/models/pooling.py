@@ -11,33 +11,39 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, UInt8
 
 from jbias.runtime import xla
 
-_SIZE, _STRIDE = 3, 2
+_SIZE = 3
+_STRIDE = 2
+# For each window the number of its largest pixel, 0 to 8, row by row; and the image's sides.
+_Residuals = tuple[UInt8[Array, "b h2 w2 c"], tuple[int, int]]
 
 
 def max_pool_of_stem(x: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
-    """Return the maxima of 3x3 windows at every second pixel, borders padded by one."""
+    """Return the maxima of 3x3 windows of stride 2, with borders padded by one pixel."""
     return _max_pool_for_gpu(x) if xla.platform() == "gpu" else _max_pool(x)
 
 
-def _max_pool(x: Array) -> Array:
-    """Return the maxima of 3x3 windows at every second pixel, by XLA's own gradient."""
+def _max_pool(x: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
+    """Return the maxima of 3x3 windows of stride 2; the gradient is XLA's own."""
     return nn.max_pool(x, (_SIZE, _SIZE), (_STRIDE, _STRIDE), ((1, 1), (1, 1)))
 
 
 _max_pool_for_gpu = jax.custom_vjp(_max_pool)
 
 
-def _forward(x: Array) -> tuple[Array, tuple]:
-    """Return the maxima, and the pixel numbers and image sides that `_backward` needs."""
+def _forward(
+    x: Float[Array, "b h w c"],
+) -> tuple[Float[Array, "b h2 w2 c"], _Residuals]:
+    """Return the maxima of the windows, and the residuals for `_backward`."""
     padded = jnp.pad(
         x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=jnp.array(-np.inf, x.dtype)
     )
     rows, columns = (_count_windows(side) for side in x.shape[1:3])
-    largest, largest_number = None, None
+    largest = None
+    largest_number = None
     for number in range(_SIZE**2):
         row, column = divmod(number, _SIZE)
         pixel = padded[
@@ -54,8 +60,10 @@ def _forward(x: Array) -> tuple[Array, tuple]:
     return largest, (largest_number, x.shape[1:3])
 
 
-def _backward(residuals: tuple, gradient: Array) -> tuple[Array]:
-    """Return the gradient of the images from that of the maxima."""
+def _backward(
+    residuals: _Residuals, gradient: Float[Array, "b h2 w2 c"]
+) -> tuple[Float[Array, "b h w c"]]:
+    """Return the gradient of the images, given the gradient of the maxima."""
     largest_number, sides = residuals
     zero = jnp.zeros((), gradient.dtype)
     total = None
@@ -74,7 +82,7 @@ def _backward(residuals: tuple, gradient: Array) -> tuple[Array]:
 
 
 def _count_windows(side: int) -> int:
-    """Return the number of windows along a side."""
+    """Return the number of windows along a side of this many pixels."""
     return (side + 2 - _SIZE) // _STRIDE + 1
 
 

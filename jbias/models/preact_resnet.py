@@ -26,13 +26,16 @@ NAMES = (
 
 
 def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
-    """Apply a 3x3 convolution, batch norm and ReLU."""
+    """Return the map after a 3x3 convolution, batch norm and ReLU."""
     x = scope.conv(x, "conv", width, 3, init=layers.TORCH, name="conv1")
     return nn.relu(scope.norm(x, "bn1"))
 
 
 def block(scope: backbone.Scope, x: Array, *, width: int, stride: int) -> Array:
-    """Apply batch norm, ReLU and a 3x3 convolution, twice, and add the shortcut."""
+    """Return the map after batch norm, ReLU and a 3x3 convolution, twice, plus the shortcut.
+
+    width: output channels. stride: of the first convolution.
+    """
     conv = functools.partial(scope.conv, init=layers.TORCH)
     x = nn.relu(scope.norm(x, "bn1"))
     y = conv(x, "conv1", width, 3, stride)

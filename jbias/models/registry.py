@@ -96,7 +96,7 @@ def class_of(model: str) -> type[nn.Module]:
 
 
 def preset(model: str) -> Mapping[str, Any]:
-    """Return the options that are fixed by the network's name, such as its depth."""
+    """Return the options that the network's name fixes, such as its depth, with their values."""
     make = MODELS[model]
     return make.keywords if isinstance(make, functools.partial) else {}
 
@@ -113,7 +113,10 @@ def option_names(model: str) -> tuple[str, ...]:
 
 
 def shapes(model: str, options: Mapping[str, Any], side: int = SIDE) -> Any:
-    """Return the shapes of a network's variables, for images of `side` pixels a side."""
+    """Return the tree of shapes of a network's variables, for images of `side` pixels a side.
+
+    model, options: key of MODELS, and options of the network.
+    """
     return taps.shapes(MODELS[model](**options), side).variables
 
 

@@ -23,8 +23,8 @@ def relu_of_sum(
 ) -> Float[Array, "b h w c"]:
     """Return the ReLU of a block's output and its shortcut.
 
-    from_output: compute the gradient from the ReLU's output on a GPU. Results are equal; the
-      bytes are fewer in bottlenecks with an identity shortcut. With a projection the
+    from_output: compute the gradient from the ReLU's output on a GPU. Results are equal.
+      In bottlenecks with an identity shortcut fewer bytes are read. With a projection the
       gradient reads both maps anyway. In blocks of two 3x3 convolutions it saves 3 % of a
       step with one seed, but ten seeds in one program touch 13 to 16 % more.
     """
@@ -37,13 +37,13 @@ _relu_for_gpu = jax.custom_vjp(nn.relu)
 
 
 def _forward(x: Array) -> tuple[Array, Array]:
-    """Return the ReLU twice: as the output and for `_backward`."""
+    """Return the ReLU of x twice: as the output and as the residual for `_backward`."""
     y = nn.relu(x)
     return y, y
 
 
 def _backward(y: Array, gradient: Array) -> tuple[Array]:
-    """Return the gradient of the sum from the output and its gradient."""
+    """Return the gradient of the ReLU's input, from its output y and the gradient of y."""
     y = lax.optimization_barrier(y)  # Else XLA computes it from the sum again.
     return (jnp.where(y > 0, gradient, jnp.zeros((), gradient.dtype)),)
 

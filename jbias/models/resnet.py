@@ -37,9 +37,9 @@ NAMES = (
 def block(
     scope: backbone.Scope, x: Array, *, plan: tuple, stride: int, project: bool
 ) -> Array:
-    """Apply a residual block: convolutions, plus a shortcut, then a ReLU.
+    """Return the map after a residual block: convolutions, plus a shortcut, then a ReLU.
 
-    plan: the convolutions, as in Scope.convs.
+    plan: (features, kernel size, stride, groups) of each convolution.
     stride: of the whole block.
     project: whether the shortcut is a convolution and batch norm, not the identity.
     """

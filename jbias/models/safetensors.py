@@ -39,14 +39,14 @@ def read(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str]
 
 
 def read_metadata(path: str | os.PathLike) -> dict[str, str]:
-    """Return the metadata of a file; errors as for `read`."""
+    """Return the metadata of a file, {} if it has none; errors: see `read`."""
     with _open(path) as file:
         return file.metadata() or {}
 
 
 @contextlib.contextmanager
 def _open(path: str | os.PathLike) -> Iterator[Any]:
-    """Yield the library's open file, after a check of the header."""
+    """Yield the library's open file, after a check of the header; ValueError if invalid."""
     with opening.explain_errors(
         path, "a safetensors file", "; copy it anew", max_reason_letters=300
     ):
@@ -75,7 +75,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def write(
     path: str | os.PathLike, arrays: Mapping[str, np.ndarray], metadata: Mapping
 ) -> None:
-    """Write arrays of float32; an existing file is replaced in one step.
+    """Write float32 arrays, by name, and metadata; an existing file is replaced in one step.
 
     The library would write the metadata in random order, so that one network could give
     different bytes.

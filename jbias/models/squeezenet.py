@@ -6,7 +6,7 @@ of torchvision's, which published weights have.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -32,17 +32,28 @@ _INIT = nn.initializers.he_uniform()
 
 
 def stem(scope: backbone.Scope, x: Array, *, width: int, size: int) -> Array:
-    """Apply a convolution of stride 2 without padding, ReLU and max-pool."""
+    """Return the map after a convolution of stride 2 without padding, ReLU and max-pool.
+
+    width: output channels. size: side of the kernel in pixels.
+    """
     x = scope.conv(
         x, "conv", width, size, 2, pad=0, name="conv0", bias=True, init=_INIT
     )
     return layers.max_pool(nn.relu(x), ceil=True)
 
 
-def fires(scope: backbone.Scope, x: Array, *, width: int, places, pooled) -> Array:
-    """Apply a fire module for each of `places`, with a max-pool after those in `pooled`.
+def fires(
+    scope: backbone.Scope,
+    x: Array,
+    *,
+    width: int,
+    places: Sequence[int],
+    pooled: Collection[int],
+) -> Array:
+    """Return the map after one fire module for each of `places`.
 
-    places: numbers of the fire modules in the published list of layers.
+    width: squeezed channels. places: numbers of the fire modules in the published list of
+      layers. pooled: the numbers that are followed by a max-pool.
     """
     for place in places:
         x = scope.inner(fire, f"fire{place}", x, width=width)
@@ -51,7 +62,7 @@ def fires(scope: backbone.Scope, x: Array, *, width: int, places, pooled) -> Arr
 
 
 def fire(scope: backbone.Scope, x: Array, *, width: int) -> Array:
-    """Squeeze to `width` channels by a 1x1 convolution, then expand them.
+    """Return the map after a 1x1 convolution to `width` channels, and their expansion.
 
     The output concatenates a 1x1 and a 3x3 convolution of 4 * width channels each.
     """

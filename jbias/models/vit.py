@@ -24,14 +24,16 @@ class Positions(nn.Module):
     """A layer that prepends the class token and adds the learned position embeddings.
 
     The embeddings belong to a square grid; for other grids they are interpolated: bicubic
-    with antialias, as in timm. At initialisation the grid is that of the image, or has
-    `grid` patches a side.
+    with antialias, as in timm.
+
+    grid: patches per side of the initial embeddings; 0: as many as the image has.
     """
 
     grid: int
 
     @nn.compact
     def __call__(self, x: Float[Array, "b h w c"]) -> Float[Array, "b 1 n c"]:
+        """Return the n = 1 + h w tokens of each image, given the embedded patches x."""
         b, h, w, c = x.shape
         token = self.param("cls_token", nn.initializers.normal(1e-6), (1, 1, c))
         if self.has_variable("params", "pos_embed"):
@@ -56,7 +58,13 @@ class Positions(nn.Module):
 def block(
     scope: backbone.Scope, x: Array, *, heads: int, mlp: int, eps: float
 ) -> Float[Array, "b 1 n c"]:
-    """Return x + attention(norm(x)), then x + mlp(norm(x)), over an image's tokens."""
+    """Return the tokens of each image after a transformer block.
+
+    x + attention(norm(x)), then x + mlp(norm(x)).
+
+    x: tokens (b, 1, n, c). heads: number of attention heads. mlp: hidden features of the MLP.
+    eps: added to variances in LayerNorm.
+    """
     dtype, (b, _, n, c) = scope.module.dtype, x.shape
     dense = functools.partial(nn.Dense, dtype=dtype, kernel_init=_NARROW)
     norm = functools.partial(_norm, eps, dtype)
@@ -84,7 +92,7 @@ class ViT(backbone.Backbone, kw_only=True):
     patch: side of a patch in pixels; sides of images must be multiples of it.
     depth: number of blocks.
     mlp: hidden features of a block's MLP; 0 is four times the width.
-    grid: patches a side of the position embeddings; 0 is the grid of the images.
+    grid: patches per side of the position embeddings; 0: as many as the images have.
     pool: "token" (the class token, after the last norm) or "avg" (the mean of the patch
       tokens before the last norm, as in MAE fine-tuning).
     eps: added to variances in LayerNorm.
@@ -171,6 +179,7 @@ class ViT(backbone.Backbone, kw_only=True):
 
 
 def _norm(eps: float, dtype: Any, name: str | None = None) -> nn.LayerNorm:
+    """Return a LayerNorm with this eps and dtype."""
     # use_fast_variance computes E[x^2] - E[x]^2, which loses digits.
     return nn.LayerNorm(eps, dtype=dtype, use_fast_variance=False, name=name)
 
