@@ -1,4 +1,4 @@
-"""Networks, with named sites where features can be read or changed. MODELS lists them."""
+"""Networks, with named sites where features can be read or changed; MODELS lists all networks."""
 
 import os
 from collections.abc import Mapping
@@ -15,7 +15,9 @@ TRANSFERS = registry.TRANSFERS
 def load(
     path: str | os.PathLike, model: str | None = None, **options: Any
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """Load a network as (module, variables): module.apply(variables, image) -> logits.
+    """Return a network from a file or run as (module, variables).
+
+    module.apply(variables, image) returns logits for images in [0, 1], NHWC.
 
     path: a .pth, .pt, .tar, .bin, .ckpt or .safetensors file, or an .npz file of vision
       transformers, read without PyTorch and without running code of the file; or the
@@ -46,10 +48,11 @@ def save_safetensors(
 ) -> None:
     """Write a network in float32, with model, options, mean and std in the metadata.
 
+    path: of the .safetensors file.
     names: "published" (the names of torchvision or timm, in PyTorch's layout) or "own".
     classes: names of the classes to store; class_names.read reads them.
 
-    ValueError if the module is no network of MODELS, or has no published names.
+    ValueError if the module is not a network of MODELS, or has no published names.
     """
     from jbias.models import trained
 
@@ -64,7 +67,9 @@ def save_run(
 ) -> None:
     """Write a network as the workdir of a run of one seed, for `config.init` and `load`.
 
-    ValueError if the folder is not empty or the module is no network of MODELS.
+    classes: names of the classes to store.
+
+    ValueError if the folder is not empty or the module is not a network of MODELS.
     """
     from jbias.models import trained
 

@@ -51,14 +51,17 @@ class Scope(NamedTuple):
     train: bool
 
     def through(self, x: Map, site: str, *, normed: bool = False) -> Array:
-        """Return x after the tap at a site of this submodule; see taps.through."""
+        """Return x after the tap at a site of this submodule; see taps.through.
+
+        site: name of the site within the submodule. normed: whether a batch norm follows.
+        """
         site = f"{self.module.site}.{site}"
         return taps.through(self.module, x, site, self.key, self.train, normed=normed)
 
     def conv(
         self, x: Map, site: str, *shape: int, name: str = "", normed=False, **options
     ) -> Array:
-        """Apply a convolution, then the tap at its site.
+        """Return x after a convolution and the tap at its site.
 
         site: name of the site; "" for a convolution without a site.
         shape: features, kernel size and, optionally, stride, as in layers.conv.
@@ -71,12 +74,15 @@ class Scope(NamedTuple):
         return self.through(x, site, normed=normed) if site else x
 
     def norm(self, x: Map, name: str, **options: Any) -> Array:
-        """Apply batch norm; return x itself if the network has no batch norms."""
+        """Return x after a batch norm, or x itself if the network has no batch norms.
+
+        name: of the layer. options: fields of layers.BatchNorm that differ from the network's.
+        """
         norm = self.module.norm
         return norm(name=name, **options)(x, train=self.train) if norm else x
 
     def convs(self, x: Map, *plan: tuple[int, int, int, int], **options: Any) -> Array:
-        """Apply convolutions, each followed by batch norm, with ReLUs between them.
+        """Return x after convolutions, each followed by batch norm, with ReLUs between them.
 
         plan: (features, kernel size, stride, groups) of each convolution.
         options: as for `conv`.
@@ -88,9 +94,9 @@ class Scope(NamedTuple):
         return x
 
     def inner(self, forward: Callable, name: str, x: Map, **options: Any) -> Array:
-        """Apply a nested submodule, whose sites begin with its name.
+        """Return x after a nested submodule called `name`, whose sites begin with the name.
 
-        forward: (scope, x, **options) -> x.
+        forward: (scope, x, **options) -> x, which defines the layers.
         """
         submodule = Submodule(
             forward=functools.partial(forward, **options),
@@ -106,7 +112,7 @@ class Scope(NamedTuple):
 def apply_blocks(
     scope: Scope, x: Map, *, block: Callable, options: Iterable[Mapping]
 ) -> Array:
-    """Apply one block after the other, named block0, block1 and so on.
+    """Return x after blocks called block0, block1 and so on, one after the other.
 
     block: (scope, x, **options) -> x.
     options: the keyword arguments of each block.
@@ -147,13 +153,16 @@ class Backbone(nn.Module):
     def __call__(
         self, image: Map, key: Key = None, *, train: bool = False
     ) -> Float[Array, "b k"]:
-        """Return logits. Taps and dropout use `key`; evaluation needs none."""
+        """Return the logits of images; taps and dropout, in training only, use `key`."""
         return self.head_of(self.features(image, key, train=train), key, train=train)
 
     def features(
         self, image: Map, key: Key = None, *, train: bool = False, stop: int = 3
     ) -> Map:
-        """Return the feature map that enters stage `stop`, 1 to 5; 5 is the head."""
+        """Return the feature map of images that enters stage `stop`, 1 to 5; 5 is the head.
+
+        key, train: see `__call__`.
+        """
         self._check_cut("stop", stop)
         x = self._stem(self._normalise(image), key, train)
         return self._stages(x, range(1, stop), key, train)
@@ -161,13 +170,16 @@ class Backbone(nn.Module):
     def head_of(
         self, f: Map, key: Key = None, *, train: bool = False, start: int = 3
     ) -> Float[Array, "b k"]:
-        """Return the logits of a feature map that enters stage `start`, 1 to 5."""
+        """Return the logits of a feature map f that enters stage `start`, 1 to 5.
+
+        key, train: see `__call__`.
+        """
         self._check_cut("start", start)
         x = self._stages(f.astype(self.dtype), range(start, 5), key, train)
         return self._head(x, key, train)
 
     def _check_side(self, height: int, width: int) -> None:
-        """Raise ValueError if the network cannot process images of this size."""
+        """Raise ValueError if the network cannot process images of this size, in pixels."""
 
     @staticmethod
     def stage_of(name: str) -> int:
@@ -181,19 +193,19 @@ class Backbone(nn.Module):
         return 5 if name.startswith("fc") else 0
 
     def _head(self, x: Array, key, train: bool) -> Array:
-        """Return logits; by default `fc` on the spatial mean of the map."""
+        """Return logits, given the output x of stage 4; by default `fc` on its spatial mean."""
         x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
         return self.fc(x.astype(jnp.float32))
 
     def _stages(self, x: Array, numbers: Iterable[int], key, train: bool) -> Array:
-        """Apply the stages of these numbers, each with the tap at the site after it."""
+        """Return x after the stages of these numbers, each with the tap at the site after it."""
         for stage in numbers:
             x = self._stage(stage, x, key, train)
             x = taps.through(self, x, f"stage{stage}", key, train)
         return x
 
     def _drop(self, x: Array, name: str, key, train: bool) -> Array:
-        """Apply dropout in training, with a random stream of this name."""
+        """Return x after dropout in training, else x; name: of the random stream."""
         if not (train and self.dropout):
             return x
         keep = 1 - self.dropout
@@ -201,7 +213,10 @@ class Backbone(nn.Module):
         return jnp.where(mask, x / keep, 0)
 
     def _normalise(self, image: Map) -> Array:
-        """Return (image - mean) / std in the network's dtype; ValueError if unusable."""
+        """Return (image - mean) / std in the network's dtype.
+
+        ValueError for images of another dtype, number of channels or size.
+        """
         channels = len(self.mean)
         if image.shape[-1] != channels or not jnp.issubdtype(image.dtype, jnp.floating):
             raise ValueError(
@@ -234,7 +249,7 @@ class BatchNormed(Backbone):
     norm_group: int = 0
 
     def _norm(self) -> Callable[..., nn.Module]:
-        """Return a function that makes a batch norm with the network's options."""
+        """Return a function from fields of layers.BatchNorm to a batch norm of the network."""
         return functools.partial(
             layers.BatchNorm,
             dtype=self.dtype,
@@ -244,7 +259,10 @@ class BatchNormed(Backbone):
         )
 
     def _submodule(self, forward: Callable, site: str) -> Submodule:
-        """Return a submodule with the network's tap, batch norms and dtype."""
+        """Return a submodule with the network's tap, batch norms and dtype.
+
+        forward, site: fields of `Submodule`.
+        """
         return Submodule(
             forward=forward,
             site=site,

@@ -45,6 +45,8 @@ def conv(
 ) -> nn.Conv:
     """Return a convolution with a square kernel of `size`, padded with `pad` zeros.
 
+    features: output channels. bias: whether it has a bias. groups: of channels. init: of the
+      kernel.
     pad: None is size // 2.
     options: other fields of nn.Conv, such as dtype and name.
     """
@@ -63,7 +65,9 @@ def conv(
 def linear(fan_in: int, features: int, dtype: Any = jnp.float32) -> nn.Dense:
     """Return a linear layer with PyTorch's initialisation.
 
-    dtype: float32 for the last layer, because logits in bfloat16 are often equal.
+    fan_in, features: numbers of inputs and outputs.
+    dtype: of the computation; float32 for the last layer, because logits in bfloat16 are often
+    equal.
     """
     return nn.Dense(
         features, dtype=dtype, kernel_init=TORCH, bias_init=torch_bias(fan_in)
@@ -83,7 +87,7 @@ def torch_bias(fan_in: int) -> Callable:
 def max_pool(
     x: Float[Array, "b h w c"], size: int = 3, *, ceil: bool = False
 ) -> Float[Array, "b h2 w2 c"]:
-    """Return the maxima of windows of `size` at every second pixel, without padding.
+    """Return the maxima of square windows of `size` pixels and stride 2, without padding.
 
     ceil: PyTorch's ceil_mode: the last window may extend beyond the end of a side.
     """
@@ -101,7 +105,7 @@ def max_pool(
 
 
 def adaptive_mean(x: Float[Array, "b h w c"], side: int) -> Float[Array, "b s s c"]:
-    """Return means over side * side cells, for any size of x: adaptive_avg_pool2d.
+    """Return the means over side * side cells of x, as PyTorch's adaptive_avg_pool2d does.
 
     Cell i of n pixels is from floor(i n / side) to ceil((i + 1) n / side), so that cells
     overlap where side does not divide n, and pixels repeat where n is less than side.
@@ -118,7 +122,7 @@ def flatten(x: Float[Array, "b h w c"]) -> Float[Array, "b n"]:
 
 
 def _cell_weights(n: int, side: int) -> Float[np.ndarray, "s n"]:
-    """Return the weight of each of n pixels in the mean of each of `side` cells."""
+    """Return the weight of each of n pixels (columns) in the mean of each cell (rows)."""
     i, pixel = np.arange(side)[:, None], np.arange(n)[None]
     inside = (pixel >= i * n // side) & (pixel < -((-(i + 1) * n) // side))
     return inside / inside.sum(1, keepdims=True)
@@ -185,7 +189,10 @@ class BatchNorm(nn.Module):
     def _update_average(
         self, old: Float[Array, "c"], new: Float[Array, "*g c"]
     ) -> Float[Array, "c"]:
-        """Return the running statistic after one step, from the mean over groups."""
+        """Return the running statistic after one step, given the old one.
+
+        new: statistic of the batch, or one per group, whose mean is used.
+        """
         new = new.mean(0) if new.ndim > 1 else new
         return self.decay * old + (1 - self.decay) * jax.lax.stop_gradient(new)
 
@@ -193,7 +200,10 @@ class BatchNorm(nn.Module):
 def _split_groups(
     x: Float[Array, "n *m c"], group: int
 ) -> Float[Array, "g group *m c"]:
-    """Return x with an axis of groups of consecutive rows in front."""
+    """Return x with an axis of groups in front, each of `group` consecutive rows.
+
+    ValueError if the number of rows is not a multiple of `group`.
+    """
     if len(x) % group:
         raise ValueError(
             f"models.layers: rows must be a multiple of norm_group, {group} rows, got "
@@ -203,7 +213,7 @@ def _split_groups(
 
 
 def _broadcastable(channels: Float[Array, "c"], x: Float[Array, "*n c"]) -> Array:
-    """Return a channel vector with the rank of x."""
+    """Return a channel vector reshaped to broadcast with x, whose last axis is channels."""
     return channels.reshape((1,) * (x.ndim - 1) + (-1,))
 
 

@@ -1,4 +1,4 @@
-"""Reads the state dict in a published file: containers, prefixes, normalisation layers.
+"""Reader of state dicts in published files: containers, prefixes, normalisation layers.
 
 `read` opens a file of any known format and returns the state dict in it. `strip_prefixes`
 yields its arrays under names without the prefixes of wrapper modules.
@@ -147,7 +147,7 @@ def read(path: str | os.PathLike, entry: str | None = None) -> StateDict:
 def _check_names(where: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Raise ValueError for more names, longer names or more prefixes than networks have.
 
-    Matching such names would take long.
+    where: path of the file, for messages. Matching such names would take long.
     """
     longest, num_chains = max(map(len, arrays), default=0), len(_prefix_chains(arrays))
     too_many = len(arrays) > _MAX_ARRAYS or num_chains > _MAX_CHAINS
@@ -161,7 +161,10 @@ def _check_names(where: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _read_torch(path: str | os.PathLike, entry: str | None) -> dict[str, np.ndarray]:
-    """Return the only state dict in a file of PyTorch, or inside its `entry`."""
+    """Return the only state dict in a file of PyTorch, or in the container `entry` of it.
+
+    ValueError if there is none, or several.
+    """
     file = torch_files.load(path)
     where = os.fspath(path)
     tree = file.tree
@@ -206,7 +209,7 @@ def _find_state_dicts(
 
 
 def _list_keys(tree: Any) -> str:
-    """Return a phrase for messages with the first eight keys of a dict."""
+    """Return a phrase for messages: the first eight keys of a dict, or that it is no dict."""
     if not isinstance(tree, Mapping):
         return "it is no dict"
     return "it has " + ", ".join(repr(key)[:40] for key in list(tree)[:8])
@@ -240,7 +243,7 @@ def strip_prefixes(arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.nd
 
 
 def _prefix_chains(names: Iterable[str]) -> list[str]:
-    """Return all chains of prefixes at the start of names, the short first; "" is one."""
+    """Return all chains of known prefixes at the start of names, shortest first, with ""."""
     chains = {()}
     for name in names:
         chain = ()
@@ -254,12 +257,15 @@ def _prefix_chains(names: Iterable[str]) -> list[str]:
 
 
 def is_head(stem: str) -> bool:
-    """Return whether a name is that of a last layer, such as "head." or "module.fc.1."."""
+    """Return whether a layer's name, with its dot, is that of a last layer, such as "head."."""
     return _HEAD.fullmatch(stem) is not None
 
 
 def linear_layers(arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """Return the stems, such as "fc.1.", of linear layers and 1x1 convolutions."""
+    """Return the names, such as "fc.1.", of linear layers and 1x1 convolutions.
+
+    arrays: a state dict.
+    """
     stems = []
     for name, array in arrays.items():
         is_linear = array.ndim == 2 or array.ndim == 4 and array.shape[2:] == (1, 1)
@@ -299,8 +305,9 @@ def read_head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
 def _may_be_head(stem: str, weights: Mapping[str, np.ndarray]) -> bool:
     """Return whether a layer has the name of a head, alone or inside another module.
 
-    A layer inside another module, such as "clf.fc.", may also be hidden. It is taken as
-    hidden if another layer has as many inputs as this layer has outputs.
+    stem: name of the layer. weights: of all linear layers, by name. A layer inside another
+    module, such as "clf.fc.", may also be hidden. It is taken as hidden if another layer has as
+    many inputs as this layer has outputs.
     """
     if is_head(stem):
         return True
@@ -329,7 +336,10 @@ _AUGREG_NAMES = (
 
 
 def from_augreg(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return Flax arrays as a state dict of timm; arrays of unknown names are unchanged."""
+    """Return the Flax arrays of a vision transformer as a state dict with timm's names.
+
+    Arrays of unknown names are unchanged.
+    """
     state = {}
     for name, array in arrays.items():
         (new_name,) = weight_names.published_names(name.split("/"), _AUGREG_NAMES) or (

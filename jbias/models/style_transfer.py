@@ -72,10 +72,10 @@ VGG_DECODER = (
     (28, 3),
 )
 
-Statistics = tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]
-Permute = Callable[[Any], Any]
+Statistics = tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]  # Mean, deviation.
+Permute = Callable[[Any], Any]  # From arrays of a batch to arrays of other images.
 Map = Float[Array, "b h w c"]
-Transfer = Callable[..., Map]
+Transfer = Callable[..., Map]  # (batch, permute, alpha, style=None) -> images.
 
 
 def statistics(f: Map) -> Statistics:
@@ -105,7 +105,11 @@ def adain(f: Map, content: Statistics, style: Statistics, *, alpha: float) -> Ma
 
 
 def make_transfer(encode: Callable, decode: Callable) -> Transfer:
-    """Return the style transfer of an encoder and a decoder; see models.TRANSFERS."""
+    """Return the style transfer of an encoder and a decoder.
+
+    encode: images in [0, 1] -> features. decode: features -> images. The transfer has no
+      gradient. Its style comes from the batch `style`, or if None from the batch permuted.
+    """
 
     def apply(batch, permute: Permute, alpha: float, style=None) -> Map:
         f = encode(batch["image"])
@@ -145,7 +149,7 @@ class VGGStack(nn.Module):
 
 
 def _vgg_shapes() -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all weights by name: "encoder/2/kernel": (3, 3, 3, 64) ..."""
+    """Return the shapes of all weights by name, {"encoder/2/kernel": (3, 3, 3, 64), ...}."""
     shapes = {}
     nets = ("encoder", VGG_ENCODER, 3), ("decoder", VGG_DECODER, 512)
     for net, layers, channels in nets:
@@ -164,7 +168,10 @@ _FILES = {"encoder": "vgg_normalised.pth", "decoder": "decoder.pth"}
 
 
 def _from_torch(states: Mapping[str, weight_files.Arrays]) -> dict[str, np.ndarray]:
-    """Return the arrays of `_vgg_shapes` from the two files; later layers are unused."""
+    """Return the arrays of `_vgg_shapes`, given the state dicts of the two published files.
+
+    Later layers of the encoder are unused. ValueError if an array is missing.
+    """
     arrays = {}
     for name in _vgg_shapes():
         net, number, kind = name.split("/")
@@ -192,7 +199,10 @@ PUBLISHED = weight_files.PublishedWeights(
 
 
 def nest(arrays: Mapping[str, np.ndarray], net: str) -> dict[str, Any]:
-    """Return the variables of one network from arrays named "net/layer/kind"."""
+    """Return the variables of one network, given arrays by names such as net/layer/kernel.
+
+    net: "encoder" or "decoder".
+    """
     return {"params": traverse_util.unflatten_dict(dict(arrays), sep="/")[net]}
 
 
@@ -277,7 +287,7 @@ class SmallDecoder(nn.Module):
 
 
 def _conv(x: Array, features: int, name: str, *, side: int = 3, stride: int = 1):
-    """Apply a convolution with a kernel of `side`, with reflected borders."""
+    """Return x after a convolution with a kernel of `side`, with reflected borders."""
     padding = (0, 0), (side // 2,) * 2, (side // 2,) * 2, (0, 0)
     conv = nn.Conv(
         features,
@@ -313,7 +323,7 @@ def init_small(key: jax.Array) -> dict[str, dict]:
 
 
 def flatten(params: dict) -> dict[str, np.ndarray]:
-    """Return the arrays of a tree by path, such as "encoder/conv1/kernel"."""
+    """Return the arrays of a tree of parameters by path, such as "encoder/conv1/kernel"."""
     paths = jax.tree_util.tree_flatten_with_path(params)[0]
     return {"/".join(str(k.key) for k in path): value for path, value in paths}
 
@@ -338,11 +348,12 @@ def render() -> Callable:
 
 
 def pick_render(batch, permute: Permute, alpha: float, style=None) -> Map:
-    """Return for each image that of its "renders" (b t h w c) with the style's texture.
+    """Return each image's render with the texture of the style.
 
-    The texture is the style's "attribute". Renders show the scene without any augmentation
-    that was applied to "image". An attribute without a render gives an image of NaN, so
-    that the loss shows the mistake.
+    batch: with "renders" (b t h w c), one per texture. The texture is the "attribute" of the
+    batch `style`, or if None of the batch permuted. alpha: must be 1. Renders show the scene
+    without any augmentation that was applied to "image". An attribute without a render gives an
+    image of NaN, so that the loss shows the mistake.
     """
     for column, source in (("renders", batch), ("attribute", style or batch)):
         if column not in source:

@@ -77,8 +77,8 @@ def rescale(
 ) -> Map:
     """Return scale * x + shift in `dtype`.
 
-    acts: whether scale and shift may differ between images; if not, all images of a channel
-      have the same. None: they may always differ.
+    acts: whether scale and shift may differ between images; if not, all images have the same
+      scale and shift per channel. None: they may always differ.
     """
     return _rescale_forward(x, scale, shift, acts, dtype)[0]
 
@@ -129,7 +129,10 @@ _calls = contextvars.ContextVar("_calls", default=lambda tap, *args: tap(*args))
 
 
 def site_key(key: Key, name: str) -> PRNGKeyArray:
-    """Return the key of a named place in the network, derived from the call's key."""
+    """Return the random key of a named place in the network, derived from the call's key.
+
+    ValueError if `key` is None.
+    """
     if key is None:
         raise ValueError(f"models.taps: training {name} needs a key, got None")
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
@@ -162,7 +165,7 @@ def through(
 
 
 def check_acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Callable:
-    """Return `run`, with a call of refuse(sites) if taps act at none of these sites.
+    """Return a function like `run` that calls refuse(sites) if taps act at none of the sites.
 
     A tap acts if it returns anything but its input, or stores something that the results
     depend on. This is found while `run` is traced, and the compiled program is the same.
@@ -182,7 +185,9 @@ def check_acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Call
 
 
 def find_acting(run: Callable, *args: Any) -> dict[str, bool]:
-    """Return by site whether a tap acts there when `run` is called; `run` is only traced.
+    """Return, by site, whether a tap acts there when run(*args) is called.
+
+    `run` is only traced.
 
     A tap acts if it returns anything but its input.
     """
@@ -192,7 +197,7 @@ def find_acting(run: Callable, *args: Any) -> dict[str, bool]:
 def _record_taps(
     run: Callable, args: tuple, transform: Callable = lambda x: x
 ) -> tuple[dict[str, bool], Any]:
-    """Return by site whether a tap acted, and the results of run(*args).
+    """Return, by site, whether a tap acted, and the results of run(*args).
 
     transform: applied to the inputs of taps.
     """
@@ -230,19 +235,19 @@ def variable_name(site: str) -> str:
 
 
 class Readable(Protocol):
-    """A network that is no flax module, but whose features at sites can be read."""
+    """The interface of networks that are not flax modules, to read features at their sites."""
 
     def sites(self, side: int) -> tuple[str, ...]:
-        """Return its sites for images of `side` pixels, in the order of computation."""
+        """Return the names of sites, in the order of computation; side: of images, in pixels."""
 
     def read(self, image: Map) -> tuple[Float[Array, "b k"], dict[str, Array]]:
-        """Return logits, and features by site; differentiable by JAX."""
+        """Return the logits of images, and features by site; differentiable by JAX."""
 
 
 def read(
     net: nn.Module | Readable, variables: Mapping[str, Any], image: Map
 ) -> tuple[Float[Array, "b k"], dict[str, Array]]:
-    """Return logits, and the features at each site, in evaluation."""
+    """Return the logits of images, and features by site, in evaluation."""
     if not isinstance(net, nn.Module):
         return net.read(image)
     logits, collections = net.apply(variables, image, train=False, mutable=[_SEEN])
@@ -258,6 +263,7 @@ def site_gradient(
 ) -> tuple[Array, Array]:
     """Return the features at a site in evaluation, and the gradient of score(logits) there.
 
+    score: logits -> a number per image.
     ValueError if the network has no such site.
     """
 
@@ -326,21 +332,24 @@ def _shapes(net: nn.Module, side: int) -> NetworkShapes:
 
 
 def sites(net: nn.Module | Readable, side: int = 0) -> tuple[str, ...]:
-    """Return the names of a network's sites, in the order of computation."""
+    """Return the names of a network's sites, in the order of computation.
+
+    side: of the images, in pixels; see `shapes`.
+    """
     if not isinstance(net, nn.Module):
         return net.sites(side)
     return tuple(shapes(net, side).sites)
 
 
 def map_sites(net: nn.Module) -> tuple[str, ...]:
-    """Return the sites whose features are maps, with rows and columns."""
+    """Return the names of the sites whose features are maps, with rows and columns."""
     return tuple(site for site, shape in shapes(net).sites.items() if len(shape) == 4)
 
 
 def check_sites(where: str, option: str, net: nn.Module, wanted: Sequence[str]) -> None:
-    """Raise ValueError unless `wanted` are sites with feature maps, at least one.
+    """Raise ValueError unless `wanted` are names of sites with feature maps, at least one.
 
-    where, option: the start of the message, and the name of the option of `wanted`.
+    where: start of the message. option: name of the user's option.
     """
     known = map_sites(net)
     if not wanted or not set(wanted) <= set(known):
@@ -351,7 +360,7 @@ def check_sites(where: str, option: str, net: nn.Module, wanted: Sequence[str]) 
 
 
 def abbreviate(names: Iterable[str]) -> str:
-    """Return a list of sites with ranges: stem, stage1-4.block0-1.conv1-2, stage1-4."""
+    """Return the names of sites in one text, such as "stem, stage1-4.block0-1.conv1-2"."""
     numbers_of: dict[str, list[list[int]]] = {}
     for name in names:
         numbers = [int(number) for number in re.findall(r"\d+", name)]

@@ -1,4 +1,4 @@
-"""Reads files of PyTorch without PyTorch and without running code in the file.
+"""Reader of files of PyTorch, without PyTorch and without running code in the file.
 
 A .pth file is a pickle, which may name any function to call. Here jbias.untrusted.pickles
 interprets it and calls only the functions in CALLS: for tensors, containers, numbers and
@@ -54,23 +54,24 @@ class Tensor(NamedTuple):
 
 
 def itemsize(storage: Storage) -> int:
-    """Return the number of bytes of a number in a storage."""
+    """Return the number of bytes of one number in a storage."""
     return np.dtype(STORAGES[storage.kind]).itemsize
 
 
 def _require(is_valid: bool) -> None:
-    """Raise TypeError for invalid arguments; the pickle machine names the function."""
+    """Raise TypeError unless arguments are valid; the pickle machine names the function."""
     if not is_valid:
         raise TypeError
 
 
 def _refuse(is_wrong: bool, problem: str) -> None:
-    """Raise ValueError with this problem of the file."""
+    """Raise ValueError, with `problem` as the message, if `is_wrong`."""
     if is_wrong:
         raise ValueError(problem)
 
 
 def _make_ordered_dict(pairs: Any = ()) -> collections.OrderedDict:
+    """Return an ordered dict of (name, value) pairs; names must be text or bytes."""
     _require(isinstance(pairs, (list, tuple)))
     # Numbers as keys have a meaning only for the pickle machine.
     _require(all(isinstance(name, (str, bytes)) for name, _ in pairs))
@@ -81,6 +82,7 @@ def _make_ordered_dict(pairs: Any = ()) -> collections.OrderedDict:
 def _make_tensor(
     storage: Any, offset: Any, shape: Any, strides: Any, *_: Any
 ) -> Tensor:
+    """Return the description of a tensor; further arguments are ignored."""
     _require(isinstance(storage, Storage) and type(offset) is int)
     shape, strides = _make_size(shape), _make_size(strides)
     _require(max(len(shape), len(strides)) <= 32)
@@ -88,26 +90,30 @@ def _make_tensor(
 
 
 def _make_parameter(data: Any, *_: Any) -> Tensor:
+    """Return the tensor of a parameter."""
     _require(isinstance(data, Tensor))
     return data
 
 
 def _make_size(items: Any) -> tuple[int, ...]:
+    """Return a shape, given as a list or tuple of ints, as a tuple."""
     _require(isinstance(items, (tuple, list)) and all(type(n) is int for n in items))
     return tuple(items)
 
 
 def _make_device(*words: Any) -> str:
+    """Return the name of a device, such as "cuda:0", given its parts."""
     return ":".join(str(word)[:20] for word in words if isinstance(word, (str, int)))
 
 
 def _make_dtype(code: Any, *_: Any) -> np.dtype:
-    """Return the dtype of a NumPy scalar."""
+    """Return the NumPy dtype of a code such as "f8"; only numbers are allowed."""
     _require(isinstance(code, str) and code.lstrip("<>|=")[:1] in tuple("fiub?"))
     return np.dtype(code)
 
 
 def _make_scalar(dtype: Any, data: Any) -> Any:
+    """Return the Python number in the bytes of one NumPy scalar."""
     data = data.encode("latin-1") if isinstance(data, str) else data
     _require(isinstance(dtype, np.dtype) and isinstance(data, bytes))
     (number,) = np.frombuffer(data, dtype).tolist()
@@ -115,6 +121,7 @@ def _make_scalar(dtype: Any, data: Any) -> Any:
 
 
 def _make_dict(_: Any = None) -> dict:
+    """Return an empty dict."""
     return {}  # The argument is the default factory of optimisers' dicts.
 
 
@@ -194,7 +201,7 @@ _HOSTILE_BUILTINS = (
 
 
 def load_pickle(file: BinaryIO) -> tuple[Any, dict[str, Storage]]:
-    """Interpret one pickle; return its content and the storages that it refers to.
+    """Return the content of a pickle, and by key the storages that it refers to.
 
     The file's position is then after the pickle. ValueError if the pickle is damaged or
     has anything but tensors, containers, numbers and text.
@@ -231,7 +238,7 @@ class _Machine(pickles.Machine):
         raise ValueError(f"{request}, which is no tensor; {_REMEDY}")
 
     def set_state(self, thing: Any, state: Any) -> Any:
-        """Return an object with its state set.
+        """Return the object `thing` with this state, as the pickle instruction BUILD does.
 
         Attributes of an OrderedDict are dropped; a dtype gets its byte order.
         """
@@ -301,7 +308,7 @@ class TorchFile(NamedTuple):
 
 
 def load(path: str | os.PathLike) -> TorchFile:
-    """Read a file with all its tensors, containers, numbers and text.
+    """Return the content of a file: its tensors, containers, numbers and text.
 
     ValueError, one line, if the file has another format, is damaged, or names anything
     else; OSError if the file cannot be opened.
@@ -399,7 +406,7 @@ def check_members(archive: zipfile.ZipFile, content: mmap.mmap) -> None:
 
 
 def _member_end(info: zipfile.ZipInfo, content: mmap.mmap) -> int:
-    """Return the position after a member, by its own header.
+    """Return the position, in bytes, of the end of a member, by its own header.
 
     ValueError if the header differs from the directory.
     """
@@ -459,7 +466,7 @@ def _read_stream(content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def _check_size(num_bytes: int, storage: Storage) -> None:
-    """Raise ValueError unless a storage has this number of bytes."""
+    """Raise ValueError unless `num_bytes` is the size of a storage."""
     key, expected = storage.key[:80], storage.count * itemsize(storage)
     _refuse(
         num_bytes != expected,
@@ -468,7 +475,7 @@ def _check_size(num_bytes: int, storage: Storage) -> None:
 
 
 def _to_array(data: bytes, storage: Storage) -> np.ndarray:
-    """Return the numbers of a storage, bfloat16 as float32."""
+    """Return the bytes of a storage as an array of numbers, bfloat16 as float32."""
     numbers = np.frombuffer(data, STORAGES[storage.kind])
     if storage.kind != "BFloat16Storage":
         return numbers

@@ -21,7 +21,7 @@ Shapes = weight_files.Shapes
 
 
 def conv(weights: Weights, name: str, x: Map, *, stride: int = 1, pad=None) -> Map:
-    """Apply the convolution `name`, with its bias.
+    """Return x after the convolution `name`, with its bias.
 
     pad: zeros before and after, along both axes; None keeps the size at stride 1.
     """
@@ -37,7 +37,7 @@ def conv(weights: Weights, name: str, x: Map, *, stride: int = 1, pad=None) -> M
 def transposed_conv(
     weights: Weights, name: str, x: Float[Array, "b h w i"]
 ) -> Float[Array, "b 2*h 2*w o"]:
-    """Apply the transposed convolution `name` of kernel 2 and stride 2, with its bias.
+    """Return x after the transposed convolution `name` of kernel 2 and stride 2, with its bias.
 
     y[2 h + d, 2 w + e, o] = sum_i x[h, w, i] kernel[i, o, d, e] + bias[o].
     """
@@ -55,7 +55,7 @@ def pixel_shuffle(x: Float[Array, "b h w 4*c"]) -> Float[Array, "b 2*h 2*w c"]:
 
 
 def uniform(shapes: Shapes, key: PRNGKeyArray) -> dict[str, np.ndarray]:
-    """Return weights of these shapes drawn from U(-1, 1), all in one call."""
+    """Return random weights of these shapes, by name, drawn from U(-1, 1) in one call."""
     counts = [math.prod(shape) for shape in shapes.values()]
     drawn = jax.random.uniform(key, (sum(counts),), minval=-1, maxval=1)
     flat_weights = np.split(np.asarray(drawn), np.cumsum(counts)[:-1])
@@ -89,9 +89,10 @@ def deepaugment_weights(
     shapes: Callable[..., Shapes],
     sizes_of: Callable[[Weights], Mapping[str, int]],
 ) -> weight_files.PublishedWeights:
-    """Return the description of the file that DeepAugment published of a network.
+    """Return the description of DeepAugment's published file of a network.
 
-    net: "cae" or "edsr". title: name of the network in messages. blob: git blob id.
+    net: "cae" or "edsr". title: name of the network in messages. file: name of the published
+      file. blob: its git blob id.
     shapes: sizes -> shapes of all weights. sizes_of: weights -> arguments of `shapes`.
     """
     folder = "https://github.com/hendrycks/imagenet-r/tree/3131cac/DeepAugment"

@@ -1,4 +1,4 @@
-"""Reads networks from the workdir of a run; writes them as a run or as safetensors.
+"""Reader of networks in the workdir of a run; writer of networks as a run or as safetensors.
 
 In a workdir config.json has the model and the seeds, and each checkpoint has the states of
 all seeds, with the validation accuracy of each seed at that step.
@@ -39,8 +39,10 @@ def load(
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Return the network of one seed as (module, variables); see `models.load`.
 
-    workdir: of a run, or the folder of one branch, such as
-      WORKDIR/vary/optim.rate=0.1.
+    workdir: of a run, or the folder of one branch, such as WORKDIR/vary/optim.rate=0.1.
+    model: key of MODELS that the run must have; None: any.
+    seed: of the run; None: its only seed. step: see `choose_step`.
+    options: of the network; they override those of the run.
     """
     where, folder = os.fspath(workdir), pathlib.Path(workdir).resolve()
     workdir, branch = folder, ""
@@ -82,7 +84,7 @@ def load(
 
 
 def read_json(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
-    """Return the content of a JSON file in a workdir; ValueError if an entry is missing.
+    """Return the entries of a JSON file in a workdir; ValueError if one is missing.
 
     needed: entries that must exist, such as "model.name", which is `name` in `model`.
     """
@@ -101,7 +103,11 @@ def read_json(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
 
 
 def _branch_index(where: str, folder: str, config: Mapping[str, Any]) -> int:
-    """Return the number of the branch with this folder name; "" is a run without any."""
+    """Return the index of the branch of a run with this folder name.
+
+    where: path, for messages. folder: "" for a run without branches. config: of the run.
+    ValueError if there is no such branch.
+    """
     varied = config.get("vary") or []
     if bool(varied) != bool(folder):
         raise ValueError(
@@ -155,7 +161,10 @@ def choose_step(workdir: str | os.PathLike, step: int | str, entry: str) -> int:
 
 
 def _validation(workdir: pathlib.Path, step: int, entry: str) -> tuple[int, float]:
-    """Return the stage of a checkpoint and its validation accuracy; (-1, 0) if unknown."""
+    """Return the stage of a checkpoint and its validation accuracy; (-1, 0) if unknown.
+
+    entry: name of a seed, see `choose_step`. The accuracy is a fraction.
+    """
     path = workdir / "checkpoints" / str(step) / "metrics" / "metrics"
     try:
         metrics = json.loads(path.read_text("utf-8")) if path.is_file() else {}
@@ -191,7 +200,7 @@ def _read_evaluation(workdir: pathlib.Path, step: int) -> dict[str, float]:
 def read_nets(
     checkpoints: str | os.PathLike, step: int
 ) -> tuple[list[Net], dict[str, Any]]:
-    """Return the networks of a step, one per seed of each branch, and the step's info.
+    """Return the networks of a checkpoint, one per seed of each branch, and its info.
 
     If the run averages its weights, the averages are returned, which it evaluates. Arrays
     are NumPy's; files are not changed. ValueError if the checkpoint cannot be read or
@@ -228,7 +237,7 @@ def read_nets(
 
 
 def _read_states(path: pathlib.Path) -> Any:
-    """Return the train states in the folder of a checkpoint's state."""
+    """Return the train states in the folder `path` of a checkpoint's state."""
     # A checkpointer would warn that the folder is not inside a step.
     with contextlib.closing(ocp.StandardCheckpointHandler()) as reader:
         # A target of NumPy arrays restores to NumPy, also if saved from a device.
@@ -238,9 +247,9 @@ def _read_states(path: pathlib.Path) -> Any:
 
 
 def nets_of(states: Sequence[Any]) -> list[Net]:
-    """Return the network of each train state that evaluation uses.
+    """Return the variables that evaluation uses, of the network of each train state.
 
-    That is the average of its weights if it has one, else its current weights.
+    These are the average of the weights if the state has one, else the current weights.
     """
     return [_net_of({"params": s.params, "stats": s.stats}) for s in states]
 
@@ -251,7 +260,7 @@ def nets_checksums(nets: Sequence[Net]) -> list[int]:
 
 
 def _checksum(tree: Any) -> int:
-    """Return the CRC-32 of the bytes of all arrays of a tree, in its order."""
+    """Return the CRC-32 of the bytes of all arrays of a tree, in the order of its leaves."""
     total = 0
     for leaf in jax.tree.leaves(jax.device_get(tree)):
         total = zlib.crc32(np.ascontiguousarray(leaf), total)
@@ -259,12 +268,24 @@ def _checksum(tree: Any) -> int:
 
 
 def _net_of(state: Mapping[str, Any]) -> Net:
+    """Return the average of the net's variables in a train state, or the current ones."""
     current = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
     return state["stats"].get("average", current)
 
 
-def _make_network(where, name, *, variables, options, side) -> nn.Module:
-    """Return the network of a config, with the number of classes that its arrays have."""
+def _make_network(
+    where: str,
+    name: str,
+    *,
+    variables: Mapping[str, Any],
+    options: Mapping[str, Any],
+    side: int,
+) -> nn.Module:
+    """Return the network of a config, with the number of classes that its variables have.
+
+    where: path, for messages. name, options: key of MODELS, and options of the network.
+    side: of the images, in pixels. ValueError if the variables are not the network's.
+    """
     importing.check_options(name, options)
     probe = registry.OPEN_CLASSES
     expected = registry.shapes(name, {**options, "classes": probe}, side)
@@ -323,7 +344,10 @@ def save_safetensors(
 def _check_classes(
     where: str, module: nn.Module, classes: class_names.Classes | None
 ) -> None:
-    """Raise ValueError if classes are given and their number is not the network's."""
+    """Raise ValueError if classes are given and their number is not the network's.
+
+    where: start of the message.
+    """
     if classes and len(classes.names) != module.classes:
         raise ValueError(
             f"{where}: classes must name the network's {module.classes}, got "
@@ -334,7 +358,7 @@ def _check_classes(
 def describe(module: nn.Module) -> tuple[str, dict[str, Any]]:
     """Return the key of MODELS and the options that make a network, `classes` included.
 
-    ValueError if the module is no network of MODELS.
+    ValueError if the module is not a network of MODELS.
     """
     fields = _exported_fields(module)
     candidates = []
@@ -355,7 +379,7 @@ def describe(module: nn.Module) -> tuple[str, dict[str, Any]]:
 
 
 def _exported_fields(module: nn.Module) -> dict[str, Any]:
-    """Return the fields of a module that an export stores."""
+    """Return the fields of a module that an export stores, by name."""
     names = (field.name for field in dataclasses.fields(module))
     return {name: vars(module)[name] for name in names if name not in _NOT_EXPORTED}
 

@@ -26,7 +26,7 @@ NAMES = (
 def convolutions(
     scope: backbone.Scope, x: Array, *, width: int, places: Iterable[int]
 ) -> Array:
-    """Apply convolutions of one width, each with a ReLU, then a 2x2 max-pool.
+    """Return x after convolutions of `width` channels, each with a ReLU, and a 2x2 max-pool.
 
     places: numbers of the convolutions in the published list of layers.
     """

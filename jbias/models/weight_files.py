@@ -1,4 +1,4 @@
-"""Reads published weight files, checked by their git blob ids, and .npz files of weights.
+"""Reader of published weight files, checked by git blob ids, and of .npz files of weights.
 
 A git blob id is sha1("blob <bytes>" + NUL + content). The web page of a file in a
 repository shows it, and `git hash-object FILE` prints it.
@@ -60,7 +60,7 @@ def read_folder(published: PublishedWeights, folder: Path) -> dict[str, np.ndarr
 
 
 def load(published: PublishedWeights, path: Path | None) -> dict[str, np.ndarray]:
-    """Return the arrays in a file of `write_npz`, or in a folder of published files.
+    """Return the converted arrays in a file of `write_npz` or a folder of published files.
 
     ValueError, with the page to download from, if there are no such weights.
     """
@@ -96,7 +96,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def write_npz(path: Path, arrays: Arrays) -> None:
-    """Write arrays as .npz; an existing file is replaced in one step."""
+    """Write arrays, by name, as an .npz file; an existing file is replaced in one step."""
     outputs.check_file(path)
     content = io.BytesIO()
     np.savez(content, **arrays)
@@ -113,7 +113,10 @@ def blob_id(path: Path) -> str:
 
 
 def check_shapes(shapes: Shapes, arrays: Arrays, where: str) -> None:
-    """Raise ValueError unless the arrays have exactly these names and shapes."""
+    """Raise ValueError unless the arrays have exactly these names and shapes.
+
+    where: path of the file, for the message.
+    """
     differing = sorted(set(shapes) ^ set(arrays))
     if differing:
         problem = "lacks" if differing[0] in shapes else "has unknown"
@@ -130,7 +133,10 @@ def check_shapes(shapes: Shapes, arrays: Arrays, where: str) -> None:
 
 
 def _needs(published: PublishedWeights, need: str) -> ValueError:
-    """Return the error for missing weights, with where to download them."""
+    """Return the error for missing weights, with the page to download from.
+
+    need: the middle of the message, such as "needs weights, got None".
+    """
     files = " and ".join(published.files)
     return ValueError(
         f"models.{published.name}: {published.title} {need}; take {files} from"

@@ -1,4 +1,4 @@
-r"""Maps the names in published state dicts to the arrays of our networks, and back.
+r"""Conversion of published state dicts to the variables of our networks, and back, by names.
 
 The file of a network defines NAMES, rules of (pattern of our module's path, template of
 the published module's name), such as
@@ -60,7 +60,10 @@ class ArrayEntry(NamedTuple):
 
 
 def published_names(path: Sequence[str], names: Names) -> tuple[str, ...]:
-    """Return the published names of our array at a path; empty if no rule matches."""
+    """Return the published names of our array at a path; empty if no rule matches.
+
+    Several names: our array is the concatenation of theirs.
+    """
     module, leaf = "/".join(path[:-1]), path[-1]
     for pattern, template in names:
         if match := re.fullmatch(pattern, "/".join(path)):
@@ -72,7 +75,7 @@ def published_names(path: Sequence[str], names: Names) -> tuple[str, ...]:
 
 
 def entries(variables: Mapping[str, Any], names: Names | None) -> dict[str, ArrayEntry]:
-    """Return the entries of a state dict of these variables, by published name.
+    """Return the entries of a state dict that variables of a network need, by published name.
 
     variables: arrays or their shapes.
     names: rules of names; None uses our own names, such as params/fc/kernel.
@@ -128,7 +131,7 @@ def to_variables(expected: Mapping[str, ArrayEntry], state: Arrays) -> dict[str,
 
 
 def to_state_dict(variables: Mapping[str, Any], names: Names | None) -> Arrays:
-    """Return the state dict of variables: the inverse of `to_variables`."""
+    """Return the state dict of variables, the inverse of `to_variables`; names: see `entries`."""
     state, flat = {}, traverse_util.flatten_dict(variables)
     for name, entry in entries(variables, names).items():
         leaf = flat[(entry.collection, *entry.path)]
@@ -140,7 +143,7 @@ def to_state_dict(variables: Mapping[str, Any], names: Names | None) -> Arrays:
 
 
 def templates(names: Names) -> list[str]:
-    """Return all templates of the rules, with tuples flattened."""
+    """Return the templates of all rules in one list."""
     flat = []
     for _, template in names:
         flat += np.atleast_1d(template).tolist()
@@ -205,24 +208,25 @@ def compare(expected: Mapping[str, ArrayEntry], arrays: Arrays) -> Difference:
 
 
 def format_difference(difference: Difference) -> str:
-    """Return a table of the differences, a column per kind, with at most ten rows."""
+    """Return the text of a table of the differences: a column per kind, at most ten rows."""
     kinds = (
         ("missing", difference.missing),
         ("spare", difference.spare),
         ("of another shape", difference.misshapen),
     )
-    columns = [_column(title, rows) for title, rows in kinds if rows]
+    columns = [_column(heading, rows) for heading, rows in kinds if rows]
     table = itertools.zip_longest(*columns, fillvalue="")
     return "\n  ".join(messages.align_columns(table))
 
 
-def _column(title: str, rows: Sequence[str]) -> list[str]:
-    """Return the cells of a column: title with count, the first rows, "and n more"."""
+def _column(heading: str, rows: Sequence[str]) -> list[str]:
+    """Return the cells of a column: heading with count, the first rows, "and n more"."""
     shown = [row if len(row) <= 70 else f"{row[:67]}..." for row in rows[:_MAX_ROWS]]
     hidden = len(rows) - _MAX_ROWS
     more = [f"and {hidden} more"] if hidden > 0 else []
-    return [f"{title} ({len(rows)})", *shown, *more]
+    return [f"{heading} ({len(rows)})", *shown, *more]
 
 
 def _format_shape(shape: Iterable[int]) -> str:
+    """Return a shape as text, such as "64x3x7x7"."""
     return "x".join(map(str, shape)) or "one number"
