@@ -35,16 +35,16 @@ Batch = Mapping[str, Any]
 
 
 def all_parameters(path: Path) -> bool:
-    """Return True: the default `trains` of an update selects every parameter."""
+    """Return True, so that an update trains every parameter: the default of Update.trains."""
     return True
 
 
 def no_static(step: int, steps: int) -> None:
-    """Return None: the compiled program is the same at every step."""
+    """Return None, so that all steps have the same program: the default of Algo.static."""
 
 
 def as_updated(params: dict, stats: dict) -> dict:
-    """Return params: the default `settle` keeps the weights of the updates."""
+    """Return params unchanged: the default of Algo.settle."""
     return params
 
 
@@ -52,7 +52,7 @@ class Aux(NamedTuple):
     """The second result of `losses`: the whole new `stats` tree, and scalars to log."""
 
     stats: dict
-    metrics: dict
+    metrics: dict  # Scalars by name.
 
 
 class Update(NamedTuple):
@@ -64,7 +64,7 @@ class Update(NamedTuple):
     decay: whether weight decay applies to the trained parameters in this update.
     """
 
-    loss: str
+    loss: str  # Name, a key of the losses.
     trains: Callable[[Path], bool] = all_parameters
     clip: float | None = None
     plus: str | None = None
@@ -99,7 +99,7 @@ class Algo(NamedTuple):
 
 
 def parameters(net: nn.Module) -> Mapping[Path, tuple[int, ...]]:
-    """Return the shapes of the net's parameters by path, for images of a default size."""
+    """Return the shape of each parameter of the net by path, for images of a default size."""
     shapes = {"net": taps.shapes(net).variables["params"]}
     leaves = jax.tree_util.tree_leaves_with_path(shapes)
     return {tuple(entry.key for entry in path): x.shape for path, x in leaves}
@@ -116,13 +116,15 @@ def forward(
     train: bool = True,
     **kw,
 ) -> tuple[Array, dict]:
-    """Run the net, or one of its methods, on images or a feature map.
+    """Return the output of the net, or of one of its methods, and the net's new statistics.
 
+    params, stats: of the net. image: images, or a feature map for such methods.
+    key: of taps and dropout; None in evaluation.
     method: name of a method, such as "features"; None is the whole net.
+    train: whether taps, dropout and batch statistics are active.
     kw: further arguments of the method.
 
-    Returns the output and the net's full statistics; statistics of layers that the method
-    does not use are unchanged.
+    Statistics of layers that the method does not use are unchanged.
     """
     variables = {"params": params, "stats": stats}
     run = functools.partial(net.apply, variables, image, key, method=method, **kw)
@@ -138,7 +140,7 @@ def forward_features(
     """Return the net's logits, the input of its linear layer, and new statistics.
 
     If a 1x1 convolution is the net's last layer, its input is averaged over the map.
-    args: parameters, statistics, images and key, as in `forward`.
+    args: params, stats, image and key of `forward`. train: see `forward`.
     """
     inputs = []
 
@@ -182,7 +184,10 @@ def example_losses(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, "b
 def with_consistency(
     loss: Float[Array, ""], logits: Float[Array, "b k"], batch: Batch
 ) -> Float[Array, ""]:
-    """Return the loss plus "consistency" times the divergence of views, if in the batch."""
+    """Return the loss plus the batch's "consistency" times the divergence between views.
+
+    Return the loss unchanged if the batch has no "consistency".
+    """
     if "consistency" not in batch:
         return loss
     view_divergence = divergence(logits.astype(jnp.float32), batch["views"])

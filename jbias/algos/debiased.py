@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from flax import traverse_util
+from jaxtyping import PRNGKeyArray
 
 from jbias.algos import base, erm
 from jbias.augment import options, sampling
@@ -62,10 +63,10 @@ def make(
       evaluation does not use. If False, they pass the net's batch norms after the clean
       images. Must be False for a net without batch norm.
     mix: (batch, key) -> batch, from AUGMENTS, applied to the clean images only; in a config
-      such as dict(name="mixup", alpha=0.4), which gets this mix_group.
+      a dict such as dict(name="mixup", alpha=0.4), which gets this mix_group.
     multi_grid: images are downsampled before they are stylised: their side is divided by
       sqrt(2) at even steps, and again by sqrt(2) in the first half of every phase of the
-      learning rate, but not below `min_size` pixels. Phases end at `milestones`, shares
+      learning rate, but not below `min_size` pixels. Phases end at `milestones`, fractions
       of the training.
     variant: "biasbed" also gives clean images a second label: all 2n images have
       (1 + gamma) / 2 of y and (1 - gamma) / 2 of y'. The transfer gets images normalised
@@ -116,6 +117,7 @@ def make(
         return batch, styled
 
     def losses(params, stats, batch, key, static=None):
+        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
         k_clean, k_styled, k_pair, k_mix = jax.random.split(key, 4)
         content = _shrink(batch, static or 0, min_size)
         clean, styled = stylise(batch, content, k_pair)
@@ -149,11 +151,19 @@ def make(
 
 
 def _stylise(
-    batch, content, key, *, transfer, gamma, alpha, mix_group
+    batch: base.Batch,
+    content: base.Batch,
+    key: PRNGKeyArray,
+    *,
+    transfer: Callable,
+    gamma: float,
+    alpha: float,
+    mix_group: int,
 ) -> dict[str, Any]:
     """Return the stylised batch, with labels of content and style.
 
     content: the batch with smaller images, which are the contents and the styles.
+    Other arguments: see `make`.
     """
     target, views = batch["target"], batch.get("views", 1)
     swap = functools.partial(sampling.permute, key=key, group=mix_group, views=views)
@@ -164,9 +174,20 @@ def _stylise(
 
 
 def _biasbed_batches(
-    batch, content, key, *, net, transfer, gamma, alpha, mix_group
+    batch: base.Batch,
+    content: base.Batch,
+    key: PRNGKeyArray,
+    *,
+    net: nn.Module,
+    transfer: Callable,
+    gamma: float,
+    alpha: float,
+    mix_group: int,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the clean and the stylised batch of BiasBed's variant; see `make`."""
+    """Return the clean and the stylised batch of BiasBed's variant.
+
+    content: the batch with smaller images. Other arguments: see `make`.
+    """
     mean, std = np.float32([net.mean, net.std])[:, None, None, None]
     content = {**content, "image": (content["image"] - mean) / std}
     styled = _stylise(
@@ -184,7 +205,10 @@ def _biasbed_batches(
 
 
 def _num_shrinks(milestones: Sequence[float], step: int, steps: int) -> int:
-    """Return how often a step divides the side of its images by sqrt(2): 0, 1 or 2."""
+    """Return the number of times that a step divides its images' side by sqrt(2): 0, 1 or 2.
+
+    milestones: see `make`. step, steps: number of the step, and of all steps of the stage.
+    """
     ends = [0, *(math.floor(steps * share) for share in sorted(milestones)), steps]
     phases = itertools.pairwise(ends)
     in_first_half = any(start <= step < (start + end) / 2 for start, end in phases)
@@ -194,7 +218,7 @@ def _num_shrinks(milestones: Sequence[float], step: int, steps: int) -> int:
 def _shrink(batch: base.Batch, num_shrinks: int, min_size: int) -> dict[str, Any]:
     """Return a batch with smaller images: pixel i is the old pixel floor(i old / new).
 
-    The side is divided by sqrt(2) `num_shrinks` times, but not below `min_size`.
+    The side is divided by sqrt(2) `num_shrinks` times, but not below `min_size` pixels.
     """
     batch = dict(batch)
     for name in PICTURES if num_shrinks else ():
@@ -208,7 +232,10 @@ def _shrink(batch: base.Batch, num_shrinks: int, min_size: int) -> dict[str, Any
 
 
 def _init_aux(key, image, net_variables) -> dict[str, Any]:
-    """Return copies of the net's batch norms, the modules that have statistics."""
+    """Return copies of the parameters and statistics of the net's batch norms.
+
+    Batch norms are the modules that have statistics. Arguments: see base.Algo.parts.
+    """
     stats = net_variables["stats"]
     params = traverse_util.flatten_dict(net_variables["params"])
     norms = {path[:-1] for path in traverse_util.flatten_dict(stats)}
@@ -219,6 +246,6 @@ def _init_aux(key, image, net_variables) -> dict[str, Any]:
 
 
 def _overlay(tree: Mapping, top: Mapping) -> dict[str, Any]:
-    """Return a tree with the leaves of `top`, and those of `tree` that `top` lacks."""
+    """Return `tree` with its leaves replaced by the leaves of `top` at the same paths."""
     below, above = map(traverse_util.flatten_dict, (tree, top))
     return traverse_util.unflatten_dict({**below, **above})

@@ -44,6 +44,7 @@ def make(net: nn.Module) -> base.Algo:
         )
 
     def losses(params, stats, batch, key, static=None):
+        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
         _, h, _ = base.forward_features(
             net, params["net"], stats["net"], batch["image"], None, train=False
         )
@@ -62,6 +63,7 @@ def make(net: nn.Module) -> base.Algo:
         return {**params, "net": {**params["net"], "fc": linear}}
 
     def init(key, image, net_variables):
+        """Return the initial variables of the part; see base.Algo.parts."""
         linear = net_variables["params"]["fc"]
         width = len(linear["kernel"])
         shapes = {"count": (), "mean": width, "square": width}
@@ -75,10 +77,11 @@ def make(net: nn.Module) -> base.Algo:
 def add_batch(
     sums: dict[str, Array], h: Float[Array, "b c"], weight: Float[Array, "b"] | None
 ) -> dict[str, Any]:
-    """Return "count", "mean" and "square" with a batch of features added.
+    """Return the running sums, "count", "mean" and "square", after a batch of features h.
 
-    "square" is the sum of squares around the mean. The update of Chan, Golub and LeVeque,
-    The American Statistician 1983, 37 (3), has no cancellation.
+    sums: before the batch. weight: of the examples; None: 1. "square" is the sum of squares
+    around the mean. The update of Chan, Golub and LeVeque, The American Statistician 1983, 37
+    (3), has no cancellation.
     """
     weight = jnp.ones(len(h)) if weight is None else weight
     count = jnp.sum(weight)
@@ -95,7 +98,10 @@ def add_batch(
 
 
 def moments(sums: dict[str, Array]) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
-    """Return mean and deviation of features; the deviation of a constant feature is 1."""
+    """Return the mean and standard deviation of features; 1 for a constant feature.
+
+    sums: result of `add_batch`.
+    """
     var = sums["square"] / jnp.maximum(sums["count"], 1e-12)
     return sums["mean"], jnp.sqrt(jnp.where(var > 1e-12, var, 1))
 

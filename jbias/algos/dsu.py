@@ -61,28 +61,29 @@ def make(
         lambda x, site: site in sites,
         functools.partial(perturb, factor=factor, group=mix_group),
         p=p,
-        often=True,
+        acts_often=True,
     )
     return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
 
 
 def rescaling_tap(
-    is_active_at: Callable, change: Callable, *, p: float, often: bool = False
+    is_active_at: Callable, change: Callable, *, p: float, acts_often: bool = False
 ) -> taps.Tap:
     """Return a tap that replaces x by a x + b, with probability p for the whole batch.
 
     is_active_at: (x, site) -> whether the tap may act there.
-    change: (mean, var, key) -> a and b, given the moments of x.
-    often: whether most steps act. On a TPU the moments are then computed in every step,
+    change: (mean, var, key) -> a and b, given the mean and variance of x.
+    acts_often: whether most steps act. On a TPU the moments are then computed in every step,
       because a condition around a map costs more than the moments.
     """
 
     def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
+        """Return the map x after the tap."""
         if not is_active_at(x, site):
             return x
         k_gate, k_change = jax.random.split(key)
         acts = jax.random.bernoulli(k_gate, p)
-        read_always = often and xla.platform() == "tpu"
+        read_always = acts_often and xla.platform() == "tpu"
         affine = feature_stats.gated_affine(
             x, acts, change, k_change, read_always=read_always
         )

@@ -51,6 +51,7 @@ def make(
     extra = adjustment / jnp.sqrt(jnp.maximum(known.counts, 1).astype(jnp.float32))
 
     def losses(params, stats, batch, key, static=None):
+        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
         logits, net_stats = base.forward(
             net, params["net"], stats["net"], batch["image"], key
         )
@@ -69,6 +70,7 @@ def make(
         return named, base.Aux(new_stats, metrics)
 
     def init(key, image, net_variables):
+        """Return the initial variables of the part; see base.Algo.parts."""
         uniform = -jnp.log(jnp.sum(has_examples))
         return {"stats": {"log_q": jnp.where(has_examples, uniform, _NEVER)}}
 

@@ -22,10 +22,12 @@ GROUP = "class+attribute"
 
 
 class Groups(NamedTuple):
-    """All combinations of the values of some columns; the last column varies fastest.
+    """Groups of examples: all combinations of the values of some columns.
+
+    The number of a group counts combinations; the last column varies fastest.
 
     names: of the columns. sizes: number of values of each column.
-    counts: training examples of each group, possibly 0.
+    counts: number of training examples of each group, possibly 0.
     """
 
     names: tuple[str, ...]
@@ -33,7 +35,10 @@ class Groups(NamedTuple):
     counts: Int[np.ndarray, "g"]
 
     def number(self, batch: base.Batch) -> Int[Array, "b"]:
-        """Return the number of every example's group; its class is the target's argmax."""
+        """Return the group of each example, as a number from 0.
+
+        The class of an example is the argmax of its target.
+        """
         number = 0
         for name, size in zip(self.names, self.sizes, strict=True):
             if name == CLASS:
@@ -44,7 +49,10 @@ class Groups(NamedTuple):
         return number
 
     def members(self, batch: base.Batch) -> Float[Array, "b g"]:
-        """Return the weight of every example in its own group, and 0 in other groups."""
+        """Return each example's weight in the column of its group, and 0 in the others.
+
+        The weight is batch["weight"], or 1.
+        """
         one_hot = jax.nn.one_hot(self.number(batch), len(self.counts))
         return one_hot * batch["weight"][:, None] if "weight" in batch else one_hot
 
@@ -52,6 +60,7 @@ class Groups(NamedTuple):
 def from_columns(where: str, columns: Columns, by: str) -> Groups:
     """Return the groups of the training examples, by the columns that `by` names.
 
+    where: start of the message. columns: of the training data, by name. by: names joined by +.
     ValueError, which begins with `where`, for an unknown column.
     """
     names, selected = select_columns(where, columns, by)
@@ -63,7 +72,7 @@ def from_columns(where: str, columns: Columns, by: str) -> Groups:
 def select_columns(
     where: str, columns: Columns, by: str
 ) -> tuple[tuple[str, ...], list[Int[np.ndarray, "n"]]]:
-    """Return the names and values of the columns in `by`.
+    """Return the names and values of the columns in `by`; arguments: see `from_columns`.
 
     ValueError for a column that is unknown or does not have whole numbers from 0 on.
     """
@@ -86,8 +95,8 @@ def select_columns(
 def environments(where: str, columns: Columns, by: str) -> Groups:
     """Return the environments of the training examples, by the columns that `by` names.
 
-    If `by` is empty, by "domain", the number of the source or the data set's own column,
-    or without such a column by "attribute".
+    If `by` is "", the column is "domain" (the number of the source, or a column of the data
+    set) or, without such a column, "attribute". where, columns: see `from_columns`.
     """
     default = "domain" if "domain" in columns else "attribute"
     return from_columns(f"{where}: by", columns, by or default)
@@ -96,7 +105,7 @@ def environments(where: str, columns: Columns, by: str) -> Groups:
 def means(
     values: Float[Array, "b"], members: Float[Array, "b g"]
 ) -> tuple[Float[Array, "g"], Float[Array, "g"]]:
-    """Return the weighted mean of every group, and 1 for groups in the batch, else 0.
+    """Return the weighted mean of each group, and whether the batch has the group (1 or 0).
 
     members: weights of the examples in the groups, from Groups.members. The mean of a
     group that is not in the batch is 0.
@@ -115,9 +124,13 @@ def mean_present(
 
 
 def evaluation_only(name: str, net: nn.Module) -> base.Algo:
-    """Return an algorithm without training data: its losses raise ValueError."""
+    """Return an algorithm for evaluation without training data: its losses raise ValueError.
+
+    name: of the algorithm, for the message.
+    """
 
     def losses(params, stats, batch, key, static=None):
+        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
         raise ValueError(
             f"{name}: training needs the columns of the training data, got none; give "
             "columns=..., as a run does"

@@ -93,6 +93,7 @@ def make(
     )
 
     def losses(params, stats, batch, key, static=None):
+        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
         k_drop, k_net = jax.random.split(key)
         forward = functools.partial(base.forward, net, params["net"])
         stem, net_stats = forward(
@@ -113,9 +114,14 @@ def make(
     return base.Algo(net, losses, decide=decide if variant else None)
 
 
-def _make_drop(net: nn.Module, sample: Callable, *, rate: float, **options) -> Callable:
-    """Return drop(stem features, image, key, ids=None) -> the features, some set to zero.
+def _make_drop(
+    net: nn.Module, sample: Callable, *, rate: float, **options: float
+) -> Callable[..., Map]:
+    """Return the function drop(stem features, image, key, ids=None).
 
+    It returns the features with some set to zero.
+
+    sample: a value of `SAMPLERS`. rate: draws per position.
     ids: (b), numbers that select each image's random draws; D is then computed per image.
       None selects them by the places in the batch.
     options: of `drop_shares`.
@@ -124,6 +130,7 @@ def _make_drop(net: nn.Module, sample: Callable, *, rate: float, **options) -> C
     mean, std = (jnp.float32(v).reshape(1, 1, 1, -1) for v in (net.mean, net.std))
 
     def drop(stem: Map, image: Map, key: PRNGKeyArray, ids=None) -> Map:
+        """Return the stem features of images with some set to zero."""
         k_offsets, k_draws = jax.random.split(key)
         share = drop_shares(
             (image - mean) / std,
@@ -165,7 +172,9 @@ def drop_shares(
     bandwidth: float = 1.0,
     per_image: bool = False,
 ) -> Float[Array, "b h2 w2"]:
-    """Return the share of drops at each position of a convolution's output; sums to 1.
+    """Return the share of drops at each position of a convolution's output.
+
+    The shares of an image sum to 1.
 
     With D_k(u) the squared distance between the patch at u and the one displaced by
     offset k, and D their mean over batch, offsets and positions:
@@ -201,7 +210,10 @@ def drop_shares(
 def _distances(
     x: Map, offsets: Array, radius: int, *, kernel: int, stride: int
 ) -> Float[Array, "k b h2 w2"]:
-    """Return the squared distance of each patch to the displaced patch, for each offset."""
+    """Return the squared distance of each patch to the displaced patch, for each of k offsets.
+
+    offsets: (k, 2), rows and columns in pixels, at most `radius`. kernel, stride: in pixels.
+    """
     b, h, w, _ = x.shape
     pad = kernel // 2
     padding = ((0, 0), (pad + radius, pad + radius), (pad + radius, pad + radius))
@@ -241,7 +253,7 @@ def sample_exact(
 ) -> Bool[Array, "n channels"]:
     """Return True for positions that none of `draws` draws with replacement hits.
 
-    Channels are drawn independently.
+    share: probability of each of n positions in one draw. Channels are drawn independently.
 
     Draws come at the times of a Poisson process of rate 1, so that hits of each position
     are a Poisson process with its share as the rate, and the first hit has an exponential
@@ -289,7 +301,7 @@ def sample_exact(
 def sample_fast(
     share: Float[Array, "n"], key: PRNGKeyArray, *, draws: int, channels: int
 ) -> Bool[Array, "n channels"]:
-    """Return True for kept positions, each with the probability (1 - share)^draws.
+    """Return True for positions that are not dropped, with probability (1 - share)^draws.
 
     That is the probability in `sample_exact`; here positions are independent.
     """

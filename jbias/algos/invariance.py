@@ -36,6 +36,8 @@ and its small network has group norm. Only its code since July 2024 can use sepa
 statistics per environment, which makes the penalty smaller.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -84,7 +86,11 @@ def irm(
 
 
 def irm_penalty(logits: Logits, h: Features, batch: Batch, members: Members) -> Scalar:
-    """Return mean_e (mean_(i in e) sum_k (p_ik - t_ik) z_ik)^2; p softmax, t targets."""
+    """Return IRM's penalty, mean_e (mean_(i in e) sum_k (p_ik - t_ik) z_ik)^2.
+
+    z: logits, p: their softmax, t: targets, e: environments in the batch. h: not used.
+    members: result of Groups.members.
+    """
 
     def scaled_losses(w):
         return base.example_losses(w * logits.astype(jnp.float32), batch)
@@ -123,7 +129,10 @@ def vrex(
 
 
 def vrex_penalty(logits: Logits, h: Features, batch: Batch, members: Members) -> Scalar:
-    """Return the variance of the losses of the environments in the batch."""
+    """Return the variance of the mean losses of the environments in the batch.
+
+    Arguments: see `irm_penalty`.
+    """
     risks, present = groups.means(base.example_losses(logits, batch), members)
     square = jnp.square(risks - groups.mean_present(risks, present))
     return groups.mean_present(square, present)
@@ -152,7 +161,9 @@ def coral(
 def coral_penalty(
     logits: Logits, h: Features, batch: Batch, members: Members
 ) -> Scalar:
-    """Return the mean over pairs of environments of the distances between their moments.
+    """Return the mean distance between the moments of pairs of environments; see `coral`.
+
+    h: features. Other arguments: see `irm_penalty`.
 
     For n points, sum_(e < f) |x_e - x_f|^2 = n sum_e |x_e - x|^2, x their mean.
     """
@@ -178,10 +189,19 @@ def _spread(x: Float[Array, "e *d"], present: Float[Array, "e"]) -> Float[Array,
     return jnp.sum(mask * jnp.square(x - centre)) / x.shape[1]
 
 
-def _penalised(name, net, *, penalty, weight, by, columns, anneal=None) -> base.Algo:
+def _penalised(
+    name: str,
+    net: nn.Module,
+    *,
+    penalty: Callable[..., Scalar],
+    weight: float,
+    by: str,
+    columns: Columns | None,
+    anneal: float | None = None,
+) -> base.Algo:
     """Return ERM with weight * penalty(logits, features, batch, members) in its loss.
 
-    name: start of error messages. With weight 0 this is ERM to the bit.
+    name: start of error messages. by, columns: see `irm`. With weight 0 this is ERM to the bit.
     anneal: first share of the stage's steps in which the weight is at most 1; the loss is
       divided by the weight if that is above 1. None does neither.
     """
@@ -193,6 +213,7 @@ def _penalised(name, net, *, penalty, weight, by, columns, anneal=None) -> base.
     known = groups.environments(name, columns, by)
 
     def losses(params, stats, batch, key, static=None):
+        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
         logits, h, net_stats = base.forward_features(
             net, params["net"], stats["net"], batch["image"], key
         )

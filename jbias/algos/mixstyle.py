@@ -16,6 +16,7 @@ have any domains in any order; MixStyle's cross-domain batches are halves of two
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +35,8 @@ _LANES = 128  # Values of the innermost axis in a TPU's vector register.
 _MAX_GATHERED_BYTES = 2**19
 
 Map = Float[Array, "b h w c"]
-Places = Int[Array, "b n c"]
+Places = Int[Array, "b n c"]  # Positions of values in a channel.
+Draw = Callable[[], tuple[Int[Array, "groups group"], Float[Array, "b 1 1 1"]]]
 
 
 def make(
@@ -70,11 +72,12 @@ def make(
     )
 
 
-def mix(x: Map, acts: Bool[Array, ""], draw: Callable) -> taps.Rescaled:
+def mix(x: Map, acts: Bool[Array, ""], draw: Draw) -> taps.Rescaled:
     """Return x with statistics mixed between images if `acts`, else x.
 
-    draw: () -> order (groups group) of the partners, and each image's share (b 1 1 1) of
-      its own statistics.
+    acts: whether to mix.
+    draw: () -> (order, share): the index of each image's partner within its group, and the
+      weight of the image's own statistics.
     """
 
     def change(mean, var):
@@ -124,8 +127,11 @@ def efdmix(
     )
 
 
-def _swap(x: Map, acts: Bool[Array, ""], draw: Callable) -> Map:
-    """Return x matched to the partners that `draw` returns if `acts`, else x."""
+def _swap(x: Map, acts: Bool[Array, ""], draw: Draw) -> Map:
+    """Return the result of `match` for the partners from draw() if `acts`, else x.
+
+    draw: see `mix`.
+    """
     if xla.platform() == "tpu":
         return _gated_match(x, acts, *draw())
     return jax.lax.cond(acts, lambda x: match(x, *draw()), lambda x: x, x)
@@ -139,7 +145,8 @@ def match(
     x + (1 - share) (x' - x), the last x held constant; x' has the partner's values, in the
     order of the ranks of x. Among equal values the earlier place has the lower rank.
 
-    order: the partner of each image in its group. share: share of the image's own values.
+    order: index of each image's partner within its group. share: weight of the image's own
+      values.
     """
     if xla.platform() == "tpu":
         return _gated_match(x, None, order, share)
@@ -152,7 +159,7 @@ def match(
 
 @jax.custom_vjp
 def _ranked(x: Float[Array, "b n c"]) -> tuple[Float[Array, "b n c"], Places]:
-    """Return each channel's values in sorted order, and their places."""
+    """Return each channel's values in sorted order, and their places before sorting."""
     places = jnp.argsort(x, axis=1)
     return jnp.take_along_axis(x, places, axis=1), places
 
@@ -165,6 +172,7 @@ def _placed(values: Shaped[Array, "b n c"], places: Places) -> Shaped[Array, "b 
 
 
 def _ranked_forward(x):
+    """Return the result of `_ranked`, and the places as residuals of its gradient."""
     values, places = _ranked(x)
     return (values, places), places
 
@@ -185,12 +193,12 @@ def _gated_match(
     order: Int[Array, "groups group"],
     share: Float[Array, "b 1 1 1"],
 ) -> Map:
-    """Return `match` if the gate acts, else x; computed for a TPU only by sorting.
+    """Return the result of `match` if `acts`, else x; computed only by sorting, for a TPU.
 
     Values are mixed in sorted order, so that x is read once. The gradient sorts x again:
     ranks stored from inside a condition would have to be written by both branches.
 
-    acts: None always matches.
+    acts: None: always match. order, share: see `match`.
     """
 
     def matched(x):
@@ -203,7 +211,11 @@ def _gated_match(
 
 
 def _gated_match_gradient(residuals, dy):
-    """Return the gradient of x: that of the identity, plus that of the partner's values."""
+    """Return the gradient of x, given the gradient dy of the result of `_gated_match`.
+
+    It is dy plus the gradient of the values for which x is the partner. The other arguments
+    have no gradient (None).
+    """
     x, acts, order, share = residuals
 
     def matched(x, dy):
@@ -230,10 +242,7 @@ _gated_match.defvjp(
 
 
 def _sort_channels(x: Map, *maps: Map) -> Sequence[Shaped[Array, "b n c"]]:
-    """Return the sorted values of each channel of x, their places, and sorted `maps`.
-
-    maps: are sorted by the values of x.
-    """
+    """Return [sorted values of each channel of x, their places in x, *maps in the same order]."""
     flat, *flat_maps = (_channels_innermost(_flat(a)) for a in (x, *maps))
     places = jax.lax.broadcasted_iota(jnp.int32, flat.shape, 1)
     ranked = jax.lax.sort((flat, places, *flat_maps), dimension=1, num_keys=1)
@@ -252,9 +261,10 @@ def _sort_back(
 def _images_of(
     values: Shaped[Array, "b n c"], order: Int[Array, "groups group"]
 ) -> Shaped[Array, "b n c"]:
-    """Return whole images in another order, gathered in slices of limited size.
+    """Return the images in another order within their groups.
 
-    order: a permutation of each group.
+    Image i of group g of the result is image order[g, i] of group g in `values`. Images are
+    gathered in slices of limited size.
     """
     b, n, c = values.shape
     slices = next(
@@ -270,11 +280,12 @@ def _images_of(
 
 
 def _flat(x: Map) -> Float[Array, "b n c"]:
+    """Return maps with all n pixels on one axis."""
     return x.reshape(len(x), -1, x.shape[-1])
 
 
 def _channels_innermost(x: Shaped[Array, "b n c"]) -> Shaped[Array, "b n c"]:
-    """Return x in the layout in which a TPU sorts.
+    """Return x in the memory layout in which a TPU sorts.
 
     Without this the compiler changes the layout before and after each sort. With fewer
     channels than lanes, x is returned unchanged, because lanes would be empty.
@@ -285,13 +296,20 @@ def _channels_innermost(x: Shaped[Array, "b n c"]) -> Shaped[Array, "b n c"]:
 
 
 def _between_stages(
-    name, net, *, mix, p, alpha, stages, partners, mix_group
+    name: str,
+    net: nn.Module,
+    *,
+    mix: Callable[[Map, Bool[Array, ""], Draw], Any],
+    p: float,
+    alpha: float,
+    stages: Sequence[int],
+    partners: str,
+    mix_group: int,
 ) -> base.Algo:
     """Return ERM whose net applies mix(x, acts, draw) after some stages.
 
-    name: start of error messages. acts: whether a stage mixes in this step, with
-    probability p for the whole batch. draw: () -> orders (groups, group) and shares
-    (b, 1, 1, 1), distributed as in `make`.
+    name: start of error messages. mix: acts is True with probability p, for the whole batch;
+    draw: see the function `mix`. Other arguments: see `make`.
     """
     options.check_plain(name, "in [0, 1]", p=p)
     options.check_plain(name, "positive", alpha=alpha)
@@ -304,6 +322,7 @@ def _between_stages(
         return erm.make(net)._replace(mix_group=mix_group)
 
     def tap(domain, x: Map, site: str, key: PRNGKeyArray):
+        """Return the map x after the tap."""
         if site not in sites:
             return x
         k_gate, k_share, k_order = jax.random.split(key, 3)
@@ -325,6 +344,7 @@ def _between_stages(
         return algo._replace(mix_group=mix_group)
 
     def losses(params, stats, batch, key, static=None):
+        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
         if "domain" not in batch:
             raise ValueError(
                 f"{name}: partners='cross_domain' needs batches with a 'domain', got "

@@ -53,15 +53,18 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
 
 
 def _is_active_at(x: Float[Array, "b h w c"], site: str) -> bool:
-    """Return whether a site follows a convolution, with more than one pixel."""
+    """Return whether a site follows a convolution and its map x has more than one pixel."""
     return "conv" in site and x.shape[1] * x.shape[2] > 1
 
 
-def skip_when_shut(algo: base.Algo, plain: base.Algo, gates: Callable, p) -> base.Algo:
+def skip_when_shut(
+    algo: base.Algo, plain: base.Algo, gates: Callable, p: float | Array
+) -> base.Algo:
     """Return `algo`, computed as `plain` in steps in which none of its gates is open.
 
-    gates: (params, stats, batch, key) -> for each gate whether it is open, with
-      probability p. If none is open, both algorithms must give the same loss, up to
+    p: probability that a gate is open.
+    gates: (params, stats, batch, key) -> for each gate whether it is open (bool).
+      If none is open, both algorithms must give the same loss, up to
       rounding; both must have exactly one loss.
 
     Each branch computes its loss and the gradient by the weights, the only gradient:
@@ -70,6 +73,7 @@ def skip_when_shut(algo: base.Algo, plain: base.Algo, gates: Callable, p) -> bas
     """
 
     def losses(params, stats, batch, key, static=None):
+        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
         acts = gates(params, stats, batch, key) if xla.platform() != "cpu" else ()
         if not len(acts):
             return algo.losses(params, stats, batch, key, static)
@@ -119,5 +123,8 @@ def _any_open(acts: Bool[Array, " gates"]) -> Bool[Array, ""]:
 
 @_any_open.def_vmap
 def _any_open_of_all_seeds(_count, _batched, acts):
-    """Return the unbatched result: all seeds in one program take the same branch."""
+    """Return whether any gate of any seed is open, without a seed axis.
+
+    All seeds in one program take the same branch. This is the rule of `_any_open` for vmap.
+    """
     return _any_open(acts.reshape(-1)), False

@@ -47,6 +47,7 @@ def make(
     plain = erm.make(net)
 
     def losses(params, stats, batch, key, static=None):
+        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
         k_attack, k_net = jax.random.split(key)
         # Without stop_gradient, JAX would differentiate the attack by the weights.
         fixed = jax.lax.stop_gradient(params["net"])

@@ -44,6 +44,7 @@ def make(
     table = weights(known.counts, power)
 
     def losses(params, stats, batch, key, static=None):
+        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
         prior = batch.get("weight", jnp.ones(len(batch["target"])))
         weight = prior * table[known.number(batch)]
         total = batch.get("weight_sum", jnp.sum(prior))
@@ -54,7 +55,7 @@ def make(
 
 
 def weights(counts: np.ndarray, power: float) -> Float[jnp.ndarray, "g"]:
-    """Return the weight of each group's examples.
+    """Return the weight of an example of each group, given the number of examples per group.
 
     n n_g^-power / sum_h n_h^(1 - power), and 0 for groups without examples.
     """

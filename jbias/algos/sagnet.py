@@ -14,11 +14,13 @@ the rate of step 1 and ends with 0; with PyTorch 1.0, which it also names, it is
 """
 
 import functools
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.algos import base
 from jbias.augment import feature_stats, options
@@ -91,6 +93,7 @@ def make(
     swap = functools.partial(feature_stats.randomise_content, group=mix_group)
 
     def losses(params, stats, batch, key, static=None):
+        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
         k_net, k_mix, k_swap, k_style = jax.random.split(key, 4)
         f, net_stats = base.forward(
             net,
@@ -119,6 +122,7 @@ def make(
         return named, base.Aux({**stats, "net": net_stats, "style": style_stats}, {})
 
     def init(key, image, net_variables):
+        """Return the initial variables of the part; see base.Algo.parts."""
         return _init_style_head(
             key,
             image,
@@ -138,16 +142,26 @@ def make(
 
 
 def confusion(logits: Float[Array, "b k"]) -> Float[Array, "b"]:
-    """Return mean_k -log(softmax(z)_k + 1e-5), least for uniform predictions."""
+    """Return mean_k -log(softmax(z)_k + 1e-5) per example; smallest for uniform predictions."""
     return jnp.mean(-jnp.log(jax.nn.softmax(logits) + 1e-5), axis=-1)
 
 
 def _in_style(path: base.Path) -> bool:
+    """Return whether a parameter belongs to the style head."""
     return path[0] == "style"
 
 
-def _updates(in_trunk_norm, *, clip, double_decay) -> tuple[base.Update, ...]:
-    """Return the updates of the style head, the trunk's batch norms and the net."""
+def _updates(
+    in_trunk_norm: Callable[[base.Path], bool],
+    *,
+    clip: float | None,
+    double_decay: bool,
+) -> tuple[base.Update, ...]:
+    """Return the updates of the style head, the trunk's batch norms and the net.
+
+    in_trunk_norm: path of a parameter -> whether it belongs to a batch norm of the trunk.
+    clip, double_decay: see `make`.
+    """
 
     def in_class_optimiser(path: base.Path) -> bool:
         return double_decay or not _in_style(path)
@@ -159,8 +173,13 @@ def _updates(in_trunk_norm, *, clip, double_decay) -> tuple[base.Update, ...]:
     )
 
 
-def _biasbed_updates(in_trunk_norm, clip) -> tuple[base.Update, ...]:
-    """Return the updates of BiasBed's variant; see `make`."""
+def _biasbed_updates(
+    in_trunk_norm: Callable[[base.Path], bool], clip: float | None
+) -> tuple[base.Update, ...]:
+    """Return the updates of BiasBed's variant (see `make`), in the order of their steps.
+
+    in_trunk_norm, clip: see `_updates`.
+    """
 
     def is_other(path: base.Path) -> bool:
         return not _in_style(path) and not in_trunk_norm(path)
@@ -172,9 +191,18 @@ def _biasbed_updates(in_trunk_norm, clip) -> tuple[base.Update, ...]:
 
 
 def _init_style_head(
-    key, image, net_variables, *, style, style_stage, copy_net
-) -> dict:
-    """Return initial variables of the style head, for images of this shape."""
+    key: PRNGKeyArray,
+    image: Float[Array, "b h w c"],
+    net_variables: Mapping[str, Any],
+    *,
+    style: nn.Module,
+    style_stage: int,
+    copy_net: bool,
+) -> dict[str, Any]:
+    """Return initial variables of the style head, for images of this shape.
+
+    style: the net whose stages from `style_stage` on are the style head. copy_net: see `make`.
+    """
     features = functools.partial(style.apply, method="features", stop=style_stage)
     f = jax.eval_shape(features, net_variables, image)
     zeros = jnp.zeros(f.shape, f.dtype)

@@ -38,6 +38,7 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
     projection = Projection(features, vars(net).get("norm_group", 0))
 
     def losses(params, stats, batch, key, static=None):
+        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
         if batch.get("views") != 2:
             raise ValueError(
                 f"simclr: needs 2 views of each image, got {batch.get('views', 1)}; "
@@ -56,6 +57,8 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
         return {"contrast": loss}, base.Aux(new_stats, metrics)
 
     def init(key, image, net_variables):
+        """Return the initial variables of the part; see base.Algo.parts."""
+
         def features_of(variables):
             params, stats = variables["params"], variables.get("stats", {})
             return base.forward_features(net, params, stats, image, key, train=False)[1]
@@ -89,7 +92,7 @@ class Projection(nn.Module):
 def contrast(
     z: Float[Array, "b d"], temperature: float
 ) -> tuple[Float[Array, "b"], Bool[Array, "b"]]:
-    """Return the NT-Xent loss of each row, and whether its partner is its nearest row.
+    """Return the NT-Xent loss of each row of z, and whether its partner is its nearest row.
 
     -log(exp(s_ij / t) / sum_(k != i) exp(s_ik / t)), s the cosine similarities, j the
     partner of i: rows 2n and 2n + 1 are partners.
@@ -106,14 +109,14 @@ def contrast(
 
 
 def _partners(rows: Int[Array, "b"]) -> Int[Array, "b"]:
-    """Return the partner of each row: rows 2n and 2n + 1 are partners."""
+    """Return the number of each row's partner: rows 2n and 2n + 1 are partners."""
     return rows ^ 1
 
 
 def _is_trained(path: base.Path) -> bool:
-    """Return whether a parameter is trained: all but two.
+    """Return whether SimCLR trains a parameter.
 
-    These are the net's linear layer and the bias of the projection's last batch norm, which
-    the reference does not have.
+    It trains all but the net's linear layer and the bias of the projection's last batch norm,
+    which the reference does not have.
     """
     return not linear_probe.in_linear(path) and path != ("projection", "bn2", "bias")

@@ -64,12 +64,14 @@ class AlexNet(backbone.Staged):
     hidden: int = 4096
 
     def setup(self):
+        """Create the layers."""
         super().setup()
         self.fc1 = layers.linear(144 * self.width, self.hidden, self.dtype)
         self.fc2 = layers.linear(self.hidden, self.hidden, self.dtype)
         self.fc = layers.linear(self.hidden, self.classes)
 
     def _stage_functions(self) -> Iterator[Callable]:
+        """Yield the functions of the stem and of stages 1 to 4."""
         for i, (factor, size) in enumerate(((1, 11), (3, 5), (6, 3), (4, 3), (4, 3))):
             yield functools.partial(
                 convolution,
@@ -80,9 +82,11 @@ class AlexNet(backbone.Staged):
             )
 
     def _min_side(self) -> int:
+        """Return the smallest side of an image, in pixels, at which no map is empty."""
         return 63
 
     def _head(self, x: Array, key, train: bool) -> Array:
+        """Return the logits, given the output x of stage 4."""
         x = layers.flatten(layers.adaptive_mean(x, 6))
         for name, layer in (("fc1", self.fc1), ("fc2", self.fc2)):
             x = self._drop(x, f"dropout.{name}", key, train)

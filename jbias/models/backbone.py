@@ -284,6 +284,7 @@ class Staged(BatchNormed):
     """
 
     def setup(self):
+        """Create the layers."""
         self.stem, self.stage1, self.stage2, self.stage3, self.stage4 = (
             self._submodule(forward, f"stage{i}" if i else "stem")
             for i, forward in enumerate(self._stage_functions())
@@ -294,6 +295,7 @@ class Staged(BatchNormed):
         return 1
 
     def _check_side(self, height: int, width: int) -> None:
+        """Raise ValueError if the network cannot process images of this size, in pixels."""
         if min(height, width) < self._min_side():
             raise ValueError(
                 f"{self._where()}: images must have at least {self._min_side()} pixels a "
@@ -301,9 +303,11 @@ class Staged(BatchNormed):
             )
 
     def _stem(self, x: Array, key, train: bool) -> Array:
+        """Return the output of the stem, given normalised images x."""
         x = self.stem(x, key, train=train)
         return taps.through(self, x, "stem", key, train)
 
     def _stage(self, number: int, x: Array, key, train: bool) -> Array:
+        """Return the output of stage `number`, 1 to 4, without the site after it."""
         stages = (self.stage1, self.stage2, self.stage3, self.stage4)
         return stages[number - 1](x, key, train=train)

@@ -72,10 +72,12 @@ class BagNet(backbone.Staged):
     width: int = 64
 
     def setup(self):
+        """Create the layers."""
         super().setup()
         self.fc = layers.linear(32 * self.width, self.classes)
 
     def _stage_functions(self) -> Iterator[Callable]:
+        """Yield the functions of the stem and of stages 1 to 4."""
         yield functools.partial(stem, width=self.width)
         for i, depth in enumerate(self.depths):
             # The first block of a stage has the stride, and may have the 3x3 kernel.
@@ -92,4 +94,5 @@ class BagNet(backbone.Staged):
             )
 
     def _min_side(self) -> int:
+        """Return the smallest side of an image, in pixels, at which no map is empty."""
         return 1 + 2 ** (self.wide + 1)

@@ -81,13 +81,16 @@ class DenseNet(backbone.Staged):
     width: int = 64
 
     def setup(self):
+        """Create the layers."""
         super().setup()
         self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=layers.TORCH)
 
     def _stage_functions(self) -> Iterator[Callable]:
+        """Yield the functions of the stem and of stages 1 to 4."""
         yield functools.partial(stem, width=self.width)
         for i, depth in enumerate(self.depths, 1):
             yield functools.partial(stage, depth=depth, growth=self.growth, last=i == 4)
 
     def _min_side(self) -> int:
+        """Return the smallest side of an image, in pixels, at which no map is empty."""
         return 29

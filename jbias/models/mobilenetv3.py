@@ -149,6 +149,7 @@ class MobileNetV3(backbone.Staged):
     multiplier: float = 1.0
 
     def setup(self):
+        """Create the layers."""
         super().setup()
         init = nn.initializers.normal(0.01)
         hidden = _divisible(self.hidden * self.multiplier)
@@ -156,6 +157,7 @@ class MobileNetV3(backbone.Staged):
         self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=init)
 
     def _stage_functions(self) -> Iterator[Callable]:
+        """Yield the functions of the stem and of stages 1 to 4."""
         yield functools.partial(stem, width=_divisible(16 * self.multiplier))
         first = 1
         for i, plans in enumerate(self.blocks, 1):
@@ -175,6 +177,7 @@ class MobileNetV3(backbone.Staged):
         return kernel, expanded, width, has_gate, uses_swish, stride
 
     def _head(self, x: Array, key, train: bool) -> Array:
+        """Return the logits, given the output x of stage 4."""
         x = nn.hard_swish(self.fc1(jnp.mean(x, (1, 2))))
         x = taps.through(self, x, "fc1", key, train)
         x = self._drop(x, "dropout", key, train)

@@ -56,10 +56,12 @@ class PreActResNet(backbone.Staged):
     width: int = 64
 
     def setup(self):
+        """Create the layers."""
         super().setup()
         self.fc = layers.linear(8 * self.width, self.classes)
 
     def _stage_functions(self) -> Iterator[Callable]:
+        """Yield the functions of the stem and of stages 1 to 4."""
         yield functools.partial(stem, width=self.width)
         for i, depth in enumerate(self.depths):
             options = [dict(stride=2 if i and not j else 1) for j in range(depth)]

@@ -80,6 +80,7 @@ class ResNet(backbone.BatchNormed, kw_only=True):
     width_per_group: int = 64
 
     def setup(self):
+        """Create the layers."""
         if not self.bottleneck and (self.groups, self.width_per_group) != (1, 64):
             raise ValueError(
                 "models.resnet: groups and width_per_group are for bottlenecks and must "
@@ -127,6 +128,7 @@ class ResNet(backbone.BatchNormed, kw_only=True):
         return blocks
 
     def _stem(self, x: Array, key, train: bool) -> Array:
+        """Return the output of the stem, given normalised images x."""
         x = taps.through(self, self.conv1(x), "stem.conv", key, train, normed=True)
         x = nn.relu(self.bn1(x, train=train))
         if self.stem == "imagenet":
@@ -134,6 +136,8 @@ class ResNet(backbone.BatchNormed, kw_only=True):
         return taps.through(self, x, "stem", key, train)
 
     def _stage(self, number: int, x: Array, key, train: bool) -> Array:
+        """Return the output of stage `number`, 1 to 4, without the site after it."""
+
         def apply(block, x, key):
             return block(x, key, train=train)
 

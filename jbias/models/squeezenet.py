@@ -95,11 +95,13 @@ class SqueezeNet(backbone.Staged):
     squeezed: int = 16
 
     def setup(self):
+        """Create the layers."""
         super().setup()
         init = nn.initializers.normal(0.01)
         self.fc = layers.conv(self.classes, 1, bias=True, dtype=jnp.float32, init=init)
 
     def _stage_functions(self) -> Iterator[Callable]:
+        """Yield the functions of the stem and of stages 1 to 4."""
         yield functools.partial(stem, width=self.stem_width, size=self.stem_size)
         for i in range(4):
             yield functools.partial(
@@ -110,9 +112,11 @@ class SqueezeNet(backbone.Staged):
             )
 
     def _min_side(self) -> int:
+        """Return the smallest side of an image, in pixels, at which no map is empty."""
         return 14 + self.stem_size
 
     def _head(self, x: Array, key, train: bool) -> Array:
+        """Return the logits, given the output x of stage 4."""
         x = self._drop(x, "dropout", key, train)
         # As published, a ReLU precedes the mean, so that no logit is negative.
         return jnp.mean(nn.relu(self.fc(x.astype(jnp.float32))), (1, 2))

@@ -55,6 +55,7 @@ class VGG(backbone.Staged):
     hidden: int = 4096
 
     def setup(self):
+        """Create the layers."""
         super().setup()
         init = nn.initializers.normal(0.01)
         if not self.hidden:
@@ -65,9 +66,11 @@ class VGG(backbone.Staged):
         self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=init)
 
     def _norm(self) -> Callable[..., nn.Module] | None:
+        """Return a function that makes a batch norm, None for a network without batch norms."""
         return super()._norm() if self.batch_norm else None
 
     def _stage_functions(self) -> Iterator[Callable]:
+        """Yield the functions of the stem and of stages 1 to 4."""
         start, step = 0, 3 if self.batch_norm else 2
         for i, depth in enumerate(self.depths):
             stop = start + step * depth
@@ -79,9 +82,11 @@ class VGG(backbone.Staged):
             start = stop + 1  # The max-pool has a number, too.
 
     def _min_side(self) -> int:
+        """Return the smallest side of an image, in pixels, at which no map is empty."""
         return 32
 
     def _head(self, x: Array, key, train: bool) -> Array:
+        """Return the logits, given the output x of stage 4."""
         if not self.hidden:
             return super()._head(x, key, train)
         x = layers.flatten(layers.adaptive_mean(x, 7))

@@ -112,6 +112,7 @@ class ViT(backbone.Backbone, kw_only=True):
     remat: bool = False
 
     def setup(self):
+        """Create the layers."""
         if self.pool not in ("token", "avg"):
             raise ValueError(
                 f"models.vit: pool must be 'token' or 'avg', got {self.pool!r}"
@@ -148,6 +149,7 @@ class ViT(backbone.Backbone, kw_only=True):
         return 0 if name in ("embed", "positions") else 5
 
     def _check_side(self, height: int, width: int) -> None:
+        """Raise ValueError if the network cannot process images of this size, in pixels."""
         if height % self.patch or width % self.patch:
             raise ValueError(
                 f"models.vit: images must have sides that are multiples of patch, "
@@ -155,10 +157,13 @@ class ViT(backbone.Backbone, kw_only=True):
             )
 
     def _stem(self, x: Array, key, train: bool) -> Array:
+        """Return the output of the stem, given normalised images x."""
         x = taps.through(self, self.embed(x), "stem.conv", key, train)
         return taps.through(self, self.positions(x), "stem", key, train)
 
     def _stage(self, number: int, x: Array, key, train: bool) -> Array:
+        """Return the output of stage `number`, 1 to 4, without the site after it."""
+
         def apply(block, x, key):
             return block(x, key, train=train)
 
@@ -170,6 +175,7 @@ class ViT(backbone.Backbone, kw_only=True):
         return x
 
     def _head(self, x: Array, key, train: bool) -> Array:
+        """Return the logits, given the output x of stage 4."""
         if self.pool == "token":
             x = self.norm(x[:, 0, 0])
         else:

@@ -50,7 +50,8 @@ def error_consistency(a_correct: Right, b_correct: Right) -> Consistency:
 
     a_correct, b_correct: True for images that the observer gets right.
     kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a) (1 - p_b), p
-    the accuracies; 1 if they always agree. Raise ValueError if the lengths differ, or there is no image.
+    the accuracies; 1 if they always agree. Raise ValueError if the lengths differ, or there is
+    no image.
     """
     both = _stack_marks(a_correct, b_correct)
     kappas = _kappas(both, ((0, 1),), counts=np.ones((1, both.shape[1])))

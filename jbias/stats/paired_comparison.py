@@ -32,9 +32,9 @@ def draw_posterior(
 
     wins: number of wins of the row over the column. draws: total number, c d or a little more.
     Hamiltonian Monte Carlo. Chains sample theta = (log s, z), b = z s^growth up to a constant,
-    in coordinates of unit covariance: theta = centre + root @ position. Chains start at modes of b, as a chain may
-    never leave the tail of a skewed posterior. Step sizes vary, because a fixed size may be
-    too long there. Source: Neal 2011, https://arxiv.org/abs/1206.1901.
+    in coordinates of unit covariance: theta = centre + root @ position. Chains start at modes of
+    b, as a chain may never leave the tail of a skewed posterior. Step sizes vary, because a
+    fixed size may be too long there. Source: Neal 2011, https://arxiv.org/abs/1206.1901.
     """
     k = len(wins)
     total, won = wins + wins.T, wins.sum(axis=1)
