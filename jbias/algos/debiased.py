@@ -94,6 +94,7 @@ def make(
         )
 
     def stylise(batch, content, key) -> tuple[base.Batch, base.Batch]:
+        """Return the clean and the stylised batch; content: the batch with smaller images."""
         if variant:
             return _biasbed_batches(
                 batch,

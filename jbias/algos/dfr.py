@@ -58,6 +58,7 @@ def make(net: nn.Module) -> base.Algo:
         return {"class": loss}, base.Aux({**stats, "head": sums}, metrics)
 
     def settle(params, stats):
+        """Return the parameters with the linear layer of the net replaced; see base.Algo."""
         mean, deviation = moments(stats["head"])
         linear = fold_standardisation(params["head"], mean, deviation)
         return {**params, "net": {**params["net"], "fc": linear}}

@@ -105,6 +105,7 @@ def make(
         return {"class": loss}, base.Aux({**stats, "net": net_stats}, {})
 
     def decide(variables, image):
+        """Return the logits of images with features dropped; see base.Algo."""
         stem = net.apply(variables, image, method="features", stop=1)
         # The sum of an image's bytes selects its random draws.
         sums = jnp.sum(jnp.round(255 * image).astype(jnp.uint32), (1, 2, 3))
@@ -146,6 +147,7 @@ def _make_drop(
         draws = int(rate * height * width)
 
         def sample_mask(share, key):
+            """Return False at the positions (h, w, channels) to drop in one image."""
             mask = sample(share.ravel(), key, draws=draws, channels=channels)
             return mask.reshape(height, width, channels)
 
@@ -225,6 +227,7 @@ def _distances(
     inner = slice(radius, -radius)
 
     def distance(offset):
+        """Return the squared distance of each patch for one offset."""
         start = (0, radius + offset[0], radius + offset[1])
         total = sum(
             (plane[:, inner, inner] - jax.lax.dynamic_slice(plane, start, size)) ** 2
@@ -280,6 +283,7 @@ def sample_exact(
     repeats = jnp.cumsum(jax.random.exponential(k_again, shape), axis=0)
 
     def has_all_draws(time):
+        """Return whether all draws have come at this time, per channel."""
         time = time[None]
         hits = jnp.sum(first <= time, axis=0, dtype=jnp.float32)
         exposure = jnp.sum(share * jnp.clip(time - first, 0, time - early), axis=0)

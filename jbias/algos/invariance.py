@@ -93,6 +93,7 @@ def irm_penalty(logits: Logits, h: Features, batch: Batch, members: Members) -> 
     """
 
     def scaled_losses(w):
+        """Return the losses of the examples with logits scaled by w."""
         return base.example_losses(w * logits.astype(jnp.float32), batch)
 
     _, slopes = jax.jvp(scaled_losses, (1.0,), (1.0,))
@@ -227,6 +228,7 @@ def _penalised(
         return named, base.Aux({**stats, "net": net_stats}, {})
 
     def at_full_weight(step: int, steps: int) -> bool:
+        """Return whether the warm-up of the penalty has ended at a step."""
         return step >= round(anneal * steps)
 
     static = at_full_weight if anneal else base.no_static

@@ -81,6 +81,7 @@ def mix(x: Map, acts: Bool[Array, ""], draw: Draw) -> taps.Rescaled:
     """
 
     def change(mean, var):
+        """Return scale and shift that mix the statistics of images."""
         order, share = draw()
         share = share.reshape(-1, 1)
         old = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
@@ -202,6 +203,7 @@ def _gated_match(
     """
 
     def matched(x):
+        """Return x mixed with its partners."""
         values, places = _sort_channels(x)
         partner_values = _images_of(values, order)
         change = (1 - share[:, 0]) * (partner_values - values).astype("f4")
@@ -219,6 +221,7 @@ def _gated_match_gradient(residuals, dy):
     x, acts, order, share = residuals
 
     def matched(x, dy):
+        """Return the gradient of x if the images are mixed."""
         d_partner = ((1 - share) * dy.astype("f4")).astype(x.dtype)
         _, places, d_partner = _sort_channels(x, d_partner)
         inverse = jax.vmap(sampling.inverse)(order)
@@ -329,6 +332,7 @@ def _between_stages(
         acts = jax.random.bernoulli(k_gate, p)
 
         def draw():
+            """Return random partners and shares; see `Draw`."""
             beta = functools.partial(jax.random.beta, a=alpha, b=alpha)
             share = sampling.draw_each(beta, k_share, len(x))
             if domain is None:

@@ -37,9 +37,11 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
     tap = dsu.rescaling_tap(_is_active_at, swap, p=p)
 
     def gates(*args):
+        """Return for each site whether it swaps statistics in this step."""
         sites = []
 
-        def record_site(x, site, _key):
+        def record_site(x: Array, site: str, _key: Array) -> Array:
+            """Return x, and record its site."""
             if _is_active_at(x, site):
                 sites.append(site)
             return x
@@ -82,6 +84,8 @@ def skip_when_shut(
         name = f"chance={1 - (1 - p) ** len(acts):.6g}" if is_known else "some"
 
         def with_gradient(losses):
+            """Return a function from params to the result of `losses` and its gradient."""
+
             def run(params):
                 def losses_of(params):
                     return losses(params, stats, batch, key, static)
@@ -97,6 +101,7 @@ def skip_when_shut(
             return select_with_gradient(params)[0]
 
         def select_with_gradient(params):
+            """Return the result of `select`, and the gradient by the parameters."""
             with jax.named_scope(name):
                 return jax.lax.cond(
                     _any_open(acts),

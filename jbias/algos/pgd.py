@@ -53,6 +53,7 @@ def make(
         fixed = jax.lax.stop_gradient(params["net"])
 
         def loss(image):
+            """Return the class loss of each image."""
             logits, _ = base.forward(net, fixed, stats["net"], image, None, train=False)
             return base.example_losses(logits, batch)
 

@@ -76,6 +76,7 @@ def make(
     is_biasbed = variant == "biasbed"
 
     def in_trunk_norm(path: base.Path) -> bool:
+        """Return whether a parameter belongs to a batch norm of the trunk."""
         in_trunk = path[0] == "net" and net.stage_of(path[1]) < style_stage
         # Names are "bn1" and "bn_proj" in blocks, "stage1_bn" in nets without blocks.
         return in_trunk and any(word.startswith("bn") for word in path[-2].split("_"))
@@ -164,6 +165,7 @@ def _updates(
     """
 
     def in_class_optimiser(path: base.Path) -> bool:
+        """Return whether the optimiser of the loss "class" has a parameter."""
         return double_decay or not _in_style(path)
 
     return (
@@ -182,6 +184,7 @@ def _biasbed_updates(
     """
 
     def is_other(path: base.Path) -> bool:
+        """Return whether a parameter is in neither the style head nor a batch norm of the trunk."""
         return not _in_style(path) and not in_trunk_norm(path)
 
     norms = base.Update("style_adv", in_trunk_norm, clip=clip, plus="class")

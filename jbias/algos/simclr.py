@@ -60,6 +60,7 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
         """Return the initial variables of the part; see base.Algo.parts."""
 
         def features_of(variables):
+            """Return the inputs of the linear layer."""
             params, stats = variables["params"], variables.get("stats", {})
             return base.forward_features(net, params, stats, image, key, train=False)[1]
 
@@ -81,6 +82,7 @@ class Projection(nn.Module):
 
     @nn.compact
     def __call__(self, h: Float[Array, "b c"], key=None, *, train: bool = False):
+        """Return the embeddings (b, features) of h; key is not used."""
         init = nn.initializers.normal(0.01)
         for i, size in enumerate((h.shape[-1], self.features), 1):
             h = nn.relu(h) if i > 1 else h

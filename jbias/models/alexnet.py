@@ -85,7 +85,7 @@ class AlexNet(backbone.Staged):
         """Return the smallest side of an image, in pixels, at which no map is empty."""
         return 63
 
-    def _head(self, x: Array, key, train: bool) -> Array:
+    def _head(self, x: Array, key: backbone.Key, train: bool) -> Array:
         """Return the logits, given the output x of stage 4."""
         x = layers.flatten(layers.adaptive_mean(x, 6))
         for name, layer in (("fc1", self.fc1), ("fc2", self.fc2)):

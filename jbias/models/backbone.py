@@ -40,6 +40,7 @@ class Submodule(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, x: Map, key: Key, *, train: bool) -> Array:
+        """Return forward(scope, x), for the scope of this call."""
         return self.forward(Scope(self, key, train), x)
 
 
@@ -59,7 +60,13 @@ class Scope(NamedTuple):
         return taps.through(self.module, x, site, self.key, self.train, normed=normed)
 
     def conv(
-        self, x: Map, site: str, *shape: int, name: str = "", normed=False, **options
+        self,
+        x: Map,
+        site: str,
+        *shape: int,
+        name: str = "",
+        normed: bool = False,
+        **options,
     ) -> Array:
         """Return x after a convolution and the tap at its site.
 
@@ -192,19 +199,19 @@ class Backbone(nn.Module):
             return int(name[len("stage")])
         return 5 if name.startswith("fc") else 0
 
-    def _head(self, x: Array, key, train: bool) -> Array:
+    def _head(self, x: Array, key: Key, train: bool) -> Array:
         """Return logits, given the output x of stage 4; by default `fc` on its spatial mean."""
         x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
         return self.fc(x.astype(jnp.float32))
 
-    def _stages(self, x: Array, numbers: Iterable[int], key, train: bool) -> Array:
+    def _stages(self, x: Array, numbers: Iterable[int], key: Key, train: bool) -> Array:
         """Return x after the stages of these numbers, each with the tap at the site after it."""
         for stage in numbers:
             x = self._stage(stage, x, key, train)
             x = taps.through(self, x, f"stage{stage}", key, train)
         return x
 
-    def _drop(self, x: Array, name: str, key, train: bool) -> Array:
+    def _drop(self, x: Array, name: str, key: Key, train: bool) -> Array:
         """Return x after dropout in training, else x; name: of the random stream."""
         if not (train and self.dropout):
             return x
@@ -228,6 +235,7 @@ class Backbone(nn.Module):
         return ((image - mean) / std).astype(self.dtype)
 
     def _check_cut(self, name: str, stage: int) -> None:
+        """Raise ValueError unless `stage`, the value of the argument `name`, is 1 to 5."""
         if not 1 <= stage <= 5:
             raise ValueError(f"{self._where()}: {name} must be in 1 to 5, got {stage}")
 
@@ -302,12 +310,12 @@ class Staged(BatchNormed):
                 f"side, got {height}x{width}; resize them or take another model"
             )
 
-    def _stem(self, x: Array, key, train: bool) -> Array:
+    def _stem(self, x: Array, key: Key, train: bool) -> Array:
         """Return the output of the stem, given normalised images x."""
         x = self.stem(x, key, train=train)
         return taps.through(self, x, "stem", key, train)
 
-    def _stage(self, number: int, x: Array, key, train: bool) -> Array:
+    def _stage(self, number: int, x: Array, key: Key, train: bool) -> Array:
         """Return the output of stage `number`, 1 to 4, without the site after it."""
         stages = (self.stage1, self.stage2, self.stage3, self.stage4)
         return stages[number - 1](x, key, train=train)

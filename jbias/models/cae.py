@@ -11,6 +11,7 @@ last two layers. 128 is the published network.
 
 import functools
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +93,11 @@ def _gain(layer: str) -> float:
 
 
 def apply(
-    weights: Weights, image: Images, keys: PRNGKeyArray, *, damage=None
+    weights: Weights,
+    image: Images,
+    keys: PRNGKeyArray,
+    *,
+    damage: Callable | None = None,
 ) -> Float[Array, "b 4*h//4 4*w//4 3"]:
     """Return images in (-1, 1): the given images, in [0, 1], encoded and decoded.
 
@@ -133,6 +138,7 @@ def decode(
     """Return images in (-1, 1), decoded from a code of bits."""
 
     def upsample(name, x):
+        """Return x with twice the side, after the convolution and the transposed one of `name`."""
         x = _leaky(torch_layers.conv(weights, f"{name}.0", x, pad=(0, 0)))
         x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
         return torch_layers.transposed_conv(weights, f"{name}.3", x)

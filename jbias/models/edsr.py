@@ -9,6 +9,7 @@ Deviation: `features`, `blocks` and `scale` may be smaller than published.
 """
 
 import functools
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -80,7 +81,11 @@ def init(
 
 
 def apply(
-    weights: torch_layers.Weights, image: Images, *, before=None, body=None
+    weights: torch_layers.Weights,
+    image: Images,
+    *,
+    before: Callable | None = None,
+    body: Callable | None = None,
 ) -> Float[Array, "b scale*h scale*w 3"]:
     """Return the images, in [0, 1], enlarged; the result is not clipped to [0, 1].
 

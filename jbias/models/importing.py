@@ -136,6 +136,7 @@ def _match_names(
     """
 
     def shape_of(path: str) -> tuple[int, ...] | None:
+        """Return the published shape of our array at a path, None if the file lacks it."""
         published = weight_names.published_names(path.split("/"), names)
         if published and published[0] in arrays:
             return arrays[published[0]].shape
@@ -370,6 +371,7 @@ def _match_similar_names(file: _File) -> list[NetworkMatch]:
     words = weight_names.tokens(file.arrays)
 
     def similarity(model: str) -> float:
+        """Return the share of words that the names of the model and the file have in common."""
         templates = map(weight_names.templates, registry.dialects(model))
         known = weight_names.tokens(itertools.chain.from_iterable(templates))
         return len(words & known) / max(1, len(words | known))

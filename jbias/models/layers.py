@@ -78,6 +78,7 @@ def torch_bias(fan_in: int) -> Callable:
     """Return PyTorch's initialiser of biases: uniform within +-1/sqrt(fan_in)."""
 
     def init(key: PRNGKeyArray, shape, dtype=jnp.float32) -> Array:
+        """Return biases of this shape."""
         limit = 1 / math.sqrt(fan_in)
         return jax.random.uniform(key, shape, dtype, -limit, limit)
 
@@ -93,6 +94,7 @@ def max_pool(
     """
 
     def padding(length: int) -> tuple[int, int]:
+        """Return the zeros before and after a side of this length."""
         extent = math.ceil((length - size) / 2) * 2 + size
         return 0, max(0, extent - length) if ceil else 0
 
@@ -153,6 +155,7 @@ class BatchNorm(nn.Module):
     def __call__(
         self, x: Float[Array, "n *m c"] | taps.Rescaled, *, train: bool
     ) -> Float[Array, "n *m c"]:
+        """Return x normalised by the batch (train) or by the running statistics."""
         rescaled = None
         if isinstance(x, taps.Rescaled):
             x, rescaled = (x.value, None) if self.group else (x.x, x)
@@ -175,6 +178,7 @@ class BatchNorm(nn.Module):
             var_ema.value = self._update_average(var_ema.value, var * (n / (n - 1)))
 
         def normalise(x, mean, var):
+            """Return x normalised with this mean and variance per channel."""
             slope = scale * jax.lax.rsqrt(var + self.eps)
             level = bias - mean * slope
             if rescaled is None:

@@ -99,6 +99,7 @@ def block(scope: backbone.Scope, x: Array, *, plan: Block) -> Array:
     numbers = itertools.count()
 
     def conv(y: Array, *shape: int, **options: int) -> Array:
+        """Return y after a convolution and a batch norm."""
         i = next(numbers)
         return scope.norm(scope.conv(y, f"conv{i}", *shape, **options), f"bn{i}")
 
@@ -176,7 +177,7 @@ class MobileNetV3(backbone.Staged):
         width = _divisible(width * self.multiplier)
         return kernel, expanded, width, has_gate, uses_swish, stride
 
-    def _head(self, x: Array, key, train: bool) -> Array:
+    def _head(self, x: Array, key: backbone.Key, train: bool) -> Array:
         """Return the logits, given the output x of stage 4."""
         x = nn.hard_swish(self.fc1(jnp.mean(x, (1, 2))))
         x = taps.through(self, x, "fc1", key, train)

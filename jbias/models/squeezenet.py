@@ -68,6 +68,7 @@ def fire(scope: backbone.Scope, x: Array, *, width: int) -> Array:
     """
 
     def conv(x: Array, site: str, *, width: int, size: int, name: str) -> Array:
+        """Return x after a convolution and a ReLU."""
         return nn.relu(
             scope.conv(x, site, width, size, name=name, bias=True, init=_INIT)
         )
@@ -115,7 +116,7 @@ class SqueezeNet(backbone.Staged):
         """Return the smallest side of an image, in pixels, at which no map is empty."""
         return 14 + self.stem_size
 
-    def _head(self, x: Array, key, train: bool) -> Array:
+    def _head(self, x: Array, key: backbone.Key, train: bool) -> Array:
         """Return the logits, given the output x of stage 4."""
         x = self._drop(x, "dropout", key, train)
         # As published, a ReLU precedes the mean, so that no logit is negative.

@@ -73,6 +73,7 @@ VGG_DECODER = (
 )
 
 Statistics = tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]  # Mean, deviation.
+Batch = Mapping[str, Any]  # With "image" and columns of the data set.
 Permute = Callable[[Any], Any]  # From arrays of a batch to arrays of other images.
 Map = Float[Array, "b h w c"]
 Transfer = Callable[..., Map]  # (batch, permute, alpha, style=None) -> images.
@@ -111,7 +112,10 @@ def make_transfer(encode: Callable, decode: Callable) -> Transfer:
       gradient. Its style comes from the batch `style`, or if None from the batch permuted.
     """
 
-    def apply(batch, permute: Permute, alpha: float, style=None) -> Map:
+    def apply(
+        batch: Batch, permute: Permute, alpha: float, style: Batch | None = None
+    ) -> Map:
+        """Return images with the contents of a batch in other styles; see `Transfer`."""
         f = encode(batch["image"])
         content = statistics(f)
         styles = content if style is None else statistics(encode(style["image"]))
@@ -135,6 +139,7 @@ class VGGStack(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c2"]:
+        """Return the map x after all layers."""
         for layer in self.layers:
             if layer == _POOL:
                 odd = ((0, x.shape[1] % 2), (0, x.shape[2] % 2))
@@ -231,6 +236,7 @@ class SmallEncoder(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "b h w 3"]) -> Float[Array, "b h2 w2 c"]:
+        """Return the features of images x, with a quarter of the side."""
         x = nn.relu(_conv(2 * x - 1, _WIDTH, "conv1", side=5, stride=2))
         x = nn.relu(_conv(x, _WIDTH, "conv2"))
         x = nn.relu(_conv(x, 2 * _WIDTH, "conv3", stride=2))
@@ -243,6 +249,7 @@ class StyleCode(nn.Module):
 
     @nn.compact
     def __call__(self, statistics: Statistics) -> Float[Array, "b c"]:
+        """Return the style vector of statistics (mean, deviation)."""
         mean, std = (x[:, 0, 0] for x in statistics)
         x = nn.LayerNorm(name="norm1")(jnp.concatenate([mean, std], -1))
         x = nn.relu(nn.Dense(192, name="dense1", kernel_init=_he)(x))
@@ -260,6 +267,7 @@ class SmallDecoder(nn.Module):
     def __call__(
         self, x: Float[Array, "b h w c"], origin: tuple[int, int] = (0, 0)
     ) -> Float[Array, "b h2 w2 3"]:
+        """Return the images of features x."""
         mean, std = statistics(x)
         code = StyleCode(name="code")((mean, std))
         flat = self._draw_content((x - mean) / std)
@@ -347,7 +355,9 @@ def render() -> Callable:
     return pick_render
 
 
-def pick_render(batch, permute: Permute, alpha: float, style=None) -> Map:
+def pick_render(
+    batch: Batch, permute: Permute, alpha: float, style: Batch | None = None
+) -> Map:
     """Return each image's render with the texture of the style.
 
     batch: with "renders" (b t h w c), one per texture. The texture is the "attribute" of the

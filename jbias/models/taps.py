@@ -98,6 +98,7 @@ def _rescale_backward(dtype, residuals, dy):
     x, scale, acts = residuals
 
     def sums(x, dy, axes):
+        """Return the sums over these axes of dy * x and of dy, in float32."""
         x, dy = x.astype(jnp.float32), dy.astype(jnp.float32)
         return jnp.sum(dy * x, axes), jnp.sum(dy, axes)
 
@@ -139,7 +140,13 @@ def site_key(key: Key, name: str) -> PRNGKeyArray:
 
 
 def through(
-    module, x: Array, site: str, key: Key, train: bool, *, normed: bool = False
+    module: nn.Module,
+    x: Array,
+    site: str,
+    key: Key,
+    train: bool,
+    *,
+    normed: bool = False,
 ) -> Array:
     """Return x after the tap of a module at a site, or x itself in evaluation.
 
@@ -172,6 +179,7 @@ def check_acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Call
     """
 
     def checked(*args):
+        """Return run(*args), after the check."""
         acted, results = _record_taps(run, args)
         if acted and not any(acted.values()):
             mark = functools.partial(checkpoint_name, name=_MARK)
@@ -205,6 +213,7 @@ def _record_taps(
     outer = _calls.get()
 
     def call(tap, x, site, key):
+        """Call a tap, and record whether it acted."""
         tap_input = transform(x)
         new = outer(tap, tap_input, site, key)
         acted[site] = acted.get(site, False) or new is not tap_input
@@ -268,6 +277,7 @@ def site_gradient(
     """
 
     def run(added):
+        """Return the sum of the scores with `added` at the site, and all features."""
         all_variables = {**variables, _ADDED: added}
         logits, collections = net.apply(
             all_variables, image, train=False, mutable=[_SEEN]
@@ -314,9 +324,11 @@ def shapes(net: nn.Module, side: int = 0) -> NetworkShapes:
 
 @functools.cache
 def _shapes(net: nn.Module, side: int) -> NetworkShapes:
+    """Return the shapes of a network without a tap; see `shapes`."""
     site_shapes = {}
 
     def record_shape(x, site, key):
+        """Return x, and record its shape as that of the site."""
         site_shapes[site] = x.shape
         return x
 

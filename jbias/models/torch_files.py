@@ -222,6 +222,7 @@ class _Machine(pickles.Machine):
         self.rules = {"NEWOBJ": self.call, "BINPERSID": self.refer}
 
     def resolve_name(self, module: str, name: str) -> pickles.Name:
+        """Return the name of a function in `CALLS`; raise ValueError for any other."""
         known = (*STORAGES, *_DTYPES) if module == "torch" else ()
         if (module, name) in self.calls or name in known:
             return pickles.Name(module, name)

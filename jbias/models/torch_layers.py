@@ -20,7 +20,14 @@ Weights = Mapping[str, Array]
 Shapes = weight_files.Shapes
 
 
-def conv(weights: Weights, name: str, x: Map, *, stride: int = 1, pad=None) -> Map:
+def conv(
+    weights: Weights,
+    name: str,
+    x: Map,
+    *,
+    stride: int = 1,
+    pad: tuple[int, int] | None = None,
+) -> Map:
     """Return x after the convolution `name`, with its bias.
 
     pad: zeros before and after, along both axes; None keeps the size at stride 1.

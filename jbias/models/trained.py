@@ -291,6 +291,7 @@ def _make_network(
     expected = registry.shapes(name, {**options, "classes": probe}, side)
 
     def num_classes(expected: jax.ShapeDtypeStruct, array: np.ndarray) -> set[int]:
+        """Return the sizes of the axes of an array that depend on the number of classes."""
         return {n for m, n in zip(expected.shape, array.shape) if m == probe}
 
     counts = jax.tree.leaves(jax.tree.map(num_classes, expected, variables))

@@ -85,7 +85,7 @@ class VGG(backbone.Staged):
         """Return the smallest side of an image, in pixels, at which no map is empty."""
         return 32
 
-    def _head(self, x: Array, key, train: bool) -> Array:
+    def _head(self, x: Array, key: backbone.Key, train: bool) -> Array:
         """Return the logits, given the output x of stage 4."""
         if not self.hidden:
             return super()._head(x, key, train)

@@ -321,6 +321,7 @@ def _fill_spans(rows: Sequence[list[Any]], spans: Sequence[_Span]) -> None:
     """
 
     def has_numbers(i: int) -> bool:
+        """Return whether row i exists and has a number."""
         return 0 <= i < len(rows) and any(map(_is_value, rows[i]))
 
     for span in spans:
@@ -504,6 +505,7 @@ def _plain(rows: list[Row]) -> list[Row]:
     """
 
     def plain(cell: str) -> str:
+        """Return a cell without markup."""
         is_name = not score_cells.is_score(cell)
         return score_cells.plain_text(cell, keep_notes=is_name)
 
@@ -577,6 +579,7 @@ def _without_titles(rows: list[Row], width: int) -> list[Row]:
     """
 
     def is_title(row: Row) -> bool:
+        """Return whether a row has text in its first cell only."""
         filled = [score_grid.label(x) != "" for x in row[1]]
         return width > 1 and filled[0] and not any(filled[1:])
 

@@ -79,6 +79,7 @@ def _parse(text: str, place: str) -> Any:
     """Return the value of a JSON text; raise ValueError, with the place, if it is invalid."""
 
     def record(fields: list[tuple[str, Any]]) -> Record:
+        """Return the fields of a JSON object; raise ValueError if a name is repeated."""
         _check_once([name for name, _ in fields], place)
         return dict(fields)
 

@@ -240,7 +240,13 @@ def _above_independent(
     return np.where(x_scale <= y_scale, over_x, over_y)
 
 
-def _tail(mean, scale, *, df: int, rounding):
+def _tail(
+    mean: Float[np.ndarray, "n"],
+    scale: Float[np.ndarray, "n"],
+    *,
+    df: int,
+    rounding: Float[np.ndarray, "n"],
+) -> Float[np.ndarray, "n"]:
     """Return P(mean + scale t(df) > 0) per data set.
 
     If scale is 0, it is 1, 0, or 1/2 for a mean of 0. A mean or scale no larger than
@@ -252,7 +258,9 @@ def _tail(mean, scale, *, df: int, rounding):
     return np.where(has_spread, scipy.special.stdtr(df, standard), without_spread)
 
 
-def _sign(x, tolerance):
+def _sign(
+    x: Float[np.ndarray, "..."], tolerance: float | Float[np.ndarray, "..."]
+) -> Float[np.ndarray, "..."]:
     """Return the sign of x, and 0 where |x| <= tolerance."""
     return np.where(np.abs(x) <= tolerance, 0, np.sign(x))
 

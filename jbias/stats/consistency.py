@@ -100,12 +100,17 @@ def _kappas(correct: Marks, pairs: Pairs, *, counts: Int[np.ndarray, "w n"]) -> 
     return _Kappas(_kappa(observed, expected), observed, expected)
 
 
-def _expected_agreement(a, b):
+def _expected_agreement(
+    a: Float[np.ndarray, "..."] | float, b: Float[np.ndarray, "..."] | float
+) -> Float[np.ndarray, "..."] | float:
     """Return the agreement of independent observers with accuracies a and b."""
     return a * b + (1 - a) * (1 - b)
 
 
-def _kappa(observed, expected) -> np.ndarray:
+def _kappa(
+    observed: Float[np.ndarray, "..."] | float,
+    expected: Float[np.ndarray, "..."] | float,
+) -> Float[np.ndarray, "..."]:
     """Return (observed - expected) / (1 - expected), and 1 where observed is 1."""
     # 1 - expected is 0 only where both are always right, or both always wrong.
     always_agree = observed == 1
@@ -114,7 +119,12 @@ def _kappa(observed, expected) -> np.ndarray:
 
 
 def mean_kappa(
-    correct: Marks, pairs: Pairs, condition=None, *, draws: int = 2000, seed: int = 0
+    correct: Marks,
+    pairs: Pairs,
+    condition: Sequence | None = None,
+    *,
+    draws: int = 2000,
+    seed: int = 0,
 ) -> tuple[float, float, float]:
     """Return the mean kappa of pairs of observers, and the low and high end of its 95 % interval.
 

@@ -96,7 +96,9 @@ def _random_orders(
         yield batch
 
 
-def permutation_pvalue(hits, draws: int, *, exact: bool):
+def permutation_pvalue(
+    hits: int | Int[np.ndarray, "..."], draws: int, *, exact: bool
+) -> float | Float[np.ndarray, "..."]:
     """Return hits / draws if `exact`, else (1 + hits) / (1 + draws).
 
     hits: number of draws (a number or an array) with a statistic at least as extreme as the
@@ -297,6 +299,7 @@ def _spearman(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Stat
     x, y = (standardize(scipy.stats.rankdata(values, axis=0)) for values in (x, y))
 
     def permuted(orders):
+        """Return the correlations of x with y in each order, (b, p, q)."""
         return np.moveaxis(np.tensordot(x.T, y[orders], axes=(1, 1)), 0, 1)
 
     return _Statistics(observed=x.T @ y, permuted=permuted, cells=y.size)
@@ -307,9 +310,11 @@ def _kendall(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Stati
     first, second = np.triu_indices(len(x), 1)
 
     def signs(values):
+        """Return the sign of the difference of each pair of models."""
         return np.sign(values[first] - values[second]).astype(np.float32)
 
     def root_of_untied(signs_of_pairs):
+        """Return the square root of the number of pairs without a tie, per column."""
         untied = np.count_nonzero(signs_of_pairs, axis=0)
         return np.sqrt(untied.astype(np.float64))
 
@@ -322,6 +327,7 @@ def _kendall(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Stati
     )  # (n * n, q), a row per ordered pair.
 
     def permuted(orders):
+        """Return the correlations of x with y in each order, (b, p, q)."""
         pairs = orders[:, first] * len(y) + orders[:, second]
         drawn = sign_table.take(pairs, axis=0)
         # Sums of -1, 0 and 1 are exact in float32 for less than 5,000 models.

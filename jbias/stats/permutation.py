@@ -43,6 +43,7 @@ def exact_rank_sums(
 def _exact_rank_sums(
     twice: tuple[tuple[int, ...], ...],
 ) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the result of `exact_rank_sums`, cached by the doubled ranks."""
     rows = sorted(twice, key=_num_orders, reverse=True)
     sums, probabilities = np.array(rows[:1]), np.ones(1)
     for row in rows[1:]:

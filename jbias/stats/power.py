@@ -325,7 +325,9 @@ class _Simulator:
         return _Studies(means, np.argsort(rng.random((draws, k)), axis=1)[:, :2])
 
 
-def _denoising_factor(noise, variance):
+def _denoising_factor(
+    noise: Float[np.ndarray, "..."], variance: Float[np.ndarray, "..."]
+) -> Float[np.ndarray, "..."]:
     """Return the factor of deviations that reduces their variance by `noise`.
 
     variance: of the deviations before.

@@ -135,7 +135,7 @@ def superiority(
 
 
 def estimate(
-    value,
+    value: float | Float[np.ndarray, "..."],
     drawn: Float[np.ndarray, "b ..."],
     confidence: float,
     *,

@@ -370,6 +370,7 @@ def _without_empty_runs(tidy: pd.DataFrame) -> pd.DataFrame:
 
 
 def _level_values(index: pd.Index) -> list[pd.Index]:
+    """Return the values of each level of an index."""
     return [index.get_level_values(level) for level in range(index.nlevels)]
 
 

@@ -131,7 +131,9 @@ def sources_of_variance(
     df_total = float(min(degrees_of_freedom(total_pairs, k) for k in indices))
     tails = np.array([1 + confidence, 1 - confidence])[:, None] / 2
 
-    def estimate(value, factors: Float[np.ndarray, "2 ..."]) -> resampling.Estimate:
+    def estimate(
+        value: float | Float[np.ndarray, "..."], factors: Float[np.ndarray, "2 ..."]
+    ) -> resampling.Estimate:
         """Return the value with the interval from factors[0] * value to factors[1] * value."""
         low, high = value * factors
         return resampling.Estimate(np.asarray(value), low, high, confidence)

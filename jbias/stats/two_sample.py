@@ -114,6 +114,7 @@ def exchange(
         splits = (rng.permutation(n)[:a] for _ in range(draws))
 
     def statistics(indices: Int[np.ndarray, "a"]) -> tuple[float, float]:
+        """Return the statistic of the units with these indices, and of all others."""
         remaining = np.delete(pooled, indices, axis=0)
         return float(statistic(pooled[indices])), float(statistic(remaining))
 
