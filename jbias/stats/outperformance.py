@@ -76,9 +76,9 @@ def probability_of_outperforming(
     meaningful. `pairs_for_outperforming` returns the number of pairs that this needs.
 
     first, second: scores with a row per data set and a column per seed, or of a single data
-    set, with the seeds in the same order. confidence: of the intervals, a fraction. draws:
-    number of bootstrap draws. Two frames, or series, are paired by the labels of
+    set, with the seeds in the same order. Two frames, or series, are paired by the labels of
     their data sets and seeds.
+    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
     Raise ValueError for other shapes or labels, fewer than 2 pairs and scores that are not
     finite.
 
@@ -129,10 +129,7 @@ def pairs_for_outperforming(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StochasticOrderResult:
-    """The violation of "the first is stochastically larger than the second", per data set.
-
-    0 is no violation.
-    """
+    """The violation of "the first is stochastically larger than the second", per data set."""
 
     violation: Float[np.ndarray, "n"]  # 0: first ahead at all quantiles; 1: at none.
     bound: Float[
@@ -216,7 +213,6 @@ def _datasets_as_rows(scores: npt.ArrayLike) -> npt.ArrayLike:
     """Return scores with a row per data set; an array is returned unchanged.
 
     Frames are transposed if the names of their axes say so, and a series becomes a frame.
-
     Raise ValueError for a frame whose rows or columns are algorithms.
     """
     if isinstance(scores, pd.Series):
@@ -239,8 +235,7 @@ def _align(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return both frames with the rows, and if paired the columns, in the order of the first.
 
-    Rows are data sets, and columns runs.
-
+    Rows are data sets, and columns are runs.
     Raise ValueError for data sets, or paired runs, that are not in both frames exactly once.
     The label of a single row is ignored: the name of a series may be that of an algorithm.
     """
