@@ -176,8 +176,8 @@ def make_tables(
     cells: ShiftCells, printed: Printed, draws: Draws
 ) -> list[tables.Table]:
     """Return the tables of the paper for which there are cells."""
-    single = [cell for cell in cells if cell.single]
-    clusters = [cell for cell in single if re.fullmatch(r"D\d+", cell.single)]
+    single = [cell for cell in cells if cell.only_value]
+    clusters = [cell for cell in single if re.fullmatch(r"D\d+", cell.only_value)]
     colours = [cell for cell in single if cell not in clusters]
     shifted = [x for x in cells if x.kind and x.share > shift_runs.CONTROL]
     new_tables = []
@@ -313,9 +313,11 @@ def _table2(cells: ShiftCells, printed: Printed) -> tables.Table:
     rows, data = [], []
     trained_places = set()  # Of the cells of the trained values, which are bold.
     printed_rows = set()  # The paper's rows that are shown already.
-    for cell in sorted(cells, key=lambda x: (*_sort_key(x), values.index(x.single))):
+    for cell in sorted(
+        cells, key=lambda x: (*_sort_key(x), values.index(x.only_value))
+    ):
         trained, network = _trained(cell), cell.recipe.network
-        accuracies = {cell.single: cell.inside, **cell.others}
+        accuracies = {cell.only_value: cell.inside, **cell.others}
         drop, paper_drop = drops_of(cell)
         size = FEW if 0 < cell.images <= _FEW_IMAGES else FULL
         images = f", {cell.images:,} images" if cell.images else ""
@@ -330,19 +332,19 @@ def _table2(cells: ShiftCells, printed: Printed) -> tables.Table:
         ]
         lines = [(f"{_seeds([cell])}{images}", *texts)]
         theirs = _printed_single(cell, size, values=values, printed=printed)
-        printed_row = (network, cell.single, size)
+        printed_row = (network, cell.only_value, size)
         if theirs and printed_row not in printed_rows:
             printed_rows.add(printed_row)
             lines.append((f"paper, {size}", *theirs))
         for line in lines:
-            trained_places.add((len(rows), 4 + values.index(cell.single)))
-            rows.append((trained, network, cell.single, *line))
+            trained_places.add((len(rows), 4 + values.index(cell.only_value)))
+            rows.append((trained, network, cell.only_value, *line))
         for tested, accuracy in accuracies.items():
             data.append(
                 {
                     "trained": trained,
                     "model": network,
-                    "value": cell.single,
+                    "value": cell.only_value,
                     "images": cell.images,
                     "tested": tested,
                     "accuracy": 100 * float(accuracy.mean()),
@@ -363,7 +365,7 @@ def _table2(cells: ShiftCells, printed: Printed) -> tables.Table:
 
 def _values(cell: ShiftCell) -> list[str]:
     """Return the tested values of a cell, in the order of its data if known, else sorted."""
-    tested = [cell.single, *cell.others]
+    tested = [cell.only_value, *cell.others]
     return [name for name in _all_values(cell) if name in tested] or sorted(tested)
 
 
@@ -375,7 +377,7 @@ def _all_values(cell: ShiftCell) -> list[str]:
                 continue
             values = dataset.get("values") or {}
             for names in (values.get("attribute"), values.get(cell.attribute)):
-                if names and {cell.single, *cell.others} <= set(names):
+                if names and {cell.only_value, *cell.others} <= set(names):
                     return list(names)
     return []
 
@@ -402,13 +404,13 @@ def _printed_single(
 
     Empty if the paper has no such row. values: the tested values of the table.
     """
-    key = MODELS.get(cell.recipe.model, ""), cell.single[:1].upper(), size
+    key = MODELS.get(cell.recipe.model, ""), cell.only_value[:1].upper(), size
     accuracies = [printed["ood_table2"].get((*key, x[:1].upper())) for x in values]
     is_in_paper = data_of(cell) == "ColoredMNIST" and key in printed["ood_table2_drops"]
     if not is_in_paper or None in accuracies:
         return []
     numbers = np.ravel(accuracies)
-    trained = values.index(cell.single)
+    trained = values.index(cell.only_value)
     outside = np.delete(numbers, trained).mean()
     drop = shift_drops.percent(numbers[trained], outside)
     paper_drop = printed["ood_table2_drops"][key]
@@ -417,7 +419,7 @@ def _printed_single(
 
 def _table3(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
     """Return Table 3: rows by cluster, D1 first, and the means over clusters."""
-    cells = sorted(cells, key=lambda x: (*_sort_key(x)[:2], int(x.single[1:])))
+    cells = sorted(cells, key=lambda x: (*_sort_key(x)[:2], int(x.only_value[1:])))
     groups = itertools.groupby(cells, key=lambda x: _sort_key(x)[:2])
     rows = []
     for (trained, network), group in groups:
@@ -428,14 +430,14 @@ def _table3(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
             their_name = "SqueezeNet"
         for cell in group_cells:
             numbers = _ours(cell, draws)
-            rows.append((trained, network, cell.single, _seeds([cell]), *numbers))
-            accuracies = printed["ood_table3"].get((cell.single, their_name))
+            rows.append((trained, network, cell.only_value, _seeds([cell]), *numbers))
+            accuracies = printed["ood_table3"].get((cell.only_value, their_name))
             if accuracies and _data_name(cell) == "CelebA":
                 inside, outside = accuracies
                 drop = float(shift_drops.percent(inside, outside))
                 numbers = map(two_digits, (inside, outside, drop))
                 model = f"{network}: {their_name}"
-                rows.append((trained, model, cell.single, "paper", *numbers))
+                rows.append((trained, model, cell.only_value, "paper", *numbers))
         means = _average(group_cells, draws)
         rows.append((trained, network, "mean", _seeds(group_cells), *means))
     return _table(

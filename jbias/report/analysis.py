@@ -29,7 +29,7 @@ from jbias.evals import decisions
 from jbias.report import options as options_lib
 from jbias.report import score_notes, tables, workdirs
 from jbias.runs import results
-from jbias.stats import posthoc, resampling, score_table, seed_tests
+from jbias.stats import paired_comparison, posthoc, resampling, score_table, seed_tests
 
 # Statistics over the seeds of a cell: column name, name of the pandas method.
 SPREAD = {
@@ -55,27 +55,36 @@ MANY_ALGORITHMS = 12
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """A format of scores: multiplied by `scale`, with `digits` after the point."""
+    """Format of scores: a score is shown as `score * scale` with `digits` after the point."""
 
     scale: float
     digits: int
     name: str  # "%" or empty.
 
     def show(self, value: float | None, *, signed: bool = False) -> str:
-        """Return a score as text in this unit; a dash for None or NaN. signed: show a plus."""
+        """Return `value * scale` as text with thousands separators; a dash for None or NaN.
+
+        value: a score before scaling, such as 0.5 for 50 %. signed: True to show a plus sign.
+        """
         format_number = tables.digits(self.digits, plus=signed)
         return format_number(math.nan if value is None else value * self.scale)
 
     def spread(self, cells: pd.DataFrame) -> Callable[..., str]:
-        """Return a function that formats the statistics of `SPREAD` of one cell as text.
+        """Return a function that formats the statistics of one cell as text.
 
-        cells: the cells of the column. The text is `mean ± std`, or the mean alone if the
-        standard deviation is unknown. If mean ± std of some cell leaves [0, 100] %, all cells
-        show median and range instead (`RANGED`).
+        The function takes the values of the columns of `SPREAD` (mean, std, median, lowest,
+        highest) as five arguments and returns "mean ± std", or the mean alone if std is None or
+        NaN.
+
+        cells: one row per cell with the columns of `SPREAD`. If mean ± std of any of these cells
+        leaves [0, 100] %, the function returns "median [lowest, highest]" for all cells
+        (`RANGED`).
         """
         shows_range = self.beyond(cells["mean"], cells["std"]).any()
 
-        def format_cell(mean, std, median, lowest, highest) -> str:
+        def format_cell(
+            mean: float, std: float | None, median: float, lowest: float, highest: float
+        ) -> str:
             if shows_range:
                 return tables.interval(self.show)(median, lowest, highest)
             has_std = std is not None and math.isfinite(std)
@@ -84,17 +93,23 @@ class Unit:
         return format_cell
 
     def beyond(self, mean: pd.Series, half: pd.Series) -> pd.Series:
-        """Return True for cells where mean ± half leaves [0, 100] %; all False without a unit."""
+        """Return True for cells where mean ± half leaves [0, 1]; all False without a unit.
+
+        mean: mean score per cell, a fraction. half: half width of the interval per cell.
+        """
         return bool(self.name) & ((mean < half) | (mean + half > 1))
 
     @property
     def of_differences(self) -> str:
-        """Return the unit of differences of scores, in words."""
+        """The unit of differences of scores: "percentage points" or "the scores' unit"."""
         return "percentage points" if self.name else "the scores' unit"
 
 
 def unit_of(metric: str, values: Sequence[float]) -> Unit:
-    """Return the unit of a metric: % for known fractions, else the scores' own unit."""
+    """Return the unit of a metric: % for known fractions, else the scores' own unit.
+
+    values: the scores to format, which determine the digits of a unit that is not %.
+    """
     if metric in ("accuracy", "real_accuracy", "shape_bias"):
         return Unit(scale=100, digits=1, name="%")
     largest = np.nanmax(np.abs(np.asarray(values, float)), initial=0)
@@ -103,12 +118,12 @@ def unit_of(metric: str, values: Sequence[float]) -> Unit:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BenchmarkScores:
-    """Scores of algorithms on data sets, one row a seed, and where they come from.
+    """Scores of algorithms on data sets, one row per seed, and their source.
 
-    `values` has the columns algorithm, dataset, seed, value, count, n, and deviation where a
-    file of scores has means with their spread. `unfit` names data sets that may not be
-    compared, with reasons. `twins` holds (first, second, reason): two algorithms, or two seeds
-    of one algorithm, with the same results. The fields after `notes` are for runs only, except
+    `values` has the columns algorithm, dataset, seed, value, count, n, and deviation if the scores
+    of a file are means with a deviation. `unfit` holds (data set, reason) for data sets that may
+    not be compared. `twins` holds (first, second, reason): two algorithms, or two seeds of one
+    algorithm, with the same results. The fields after `notes` are for runs only, except
     `layout_notes`.
     """
 
@@ -138,22 +153,22 @@ class BenchmarkScores:
 
     @property
     def is_runs(self) -> bool:
-        """Return True for records of runs, False for a file of scores."""
+        """True for records of runs, False for a file of scores."""
         return self.evaluations is not None
 
     @property
     def is_of_means(self) -> bool:
-        """Return True if each score is a mean with a deviation over runs that are not in the file."""
+        """True if each score is a mean with a deviation over runs that are not in the file."""
         return "deviation" in self.values and self.seeds.max() == 1
 
     @property
     def larger_is_better(self) -> bool:
-        """Return True if the largest score ranks first."""
+        """True if the largest score ranks first."""
         return self.options.larger_is_better
 
     @property
     def winner_phrase(self) -> str:
-        """Return the verb of a winner, such as "is better than"; neutral for a bias."""
+        """The verb of a winner, such as "is better than"; neutral for a bias."""
         metric, larger = self.options.metric, self.options.larger_is_better
         if self.has_better_side:
             return "is better than"
@@ -164,23 +179,26 @@ class BenchmarkScores:
 
     @property
     def has_better_side(self) -> bool:
-        """Return True if one direction of the score is better; False for a bias."""
+        """True if one direction of the score is better; False for a bias."""
         return not self.is_runs or self.options.metric not in _CUE_METRICS
 
     @property
     def rank_words(self) -> tuple[str, str]:
-        """Return the words for the first and the second of two mean ranks, as (better, worse)."""
+        """Words for the algorithms with the first and the second of two mean ranks.
+
+        ("better", "worse"), or ("higher", "lower") for a bias.
+        """
         return ("better", "worse") if self.has_better_side else ("higher", "lower")
 
     @property
     def best(self) -> str:
-        """Return the word for the score of rank 1: "best", or for a bias "largest" or "smallest"."""
+        """The word for the score of rank 1: "best", or for a bias "largest" or "smallest"."""
         side = "largest" if self.options.larger_is_better else "smallest"
         return "best" if self.has_better_side else side
 
     @property
     def ranks_first(self) -> str:
-        """Return "larger is better", or which scores rank first where neither side is better."""
+        """The phrase "larger is better"; for a bias, a phrase on the scores that rank first."""
         side = "larger" if self.options.larger_is_better else "smaller"
         return f"{side} is better" if self.has_better_side else f"{side} ranks first"
 
@@ -190,18 +208,18 @@ class BenchmarkScores:
         return "seeds" if self.is_runs else "runs"
 
     def cells_of(self, values: pd.DataFrame) -> pd.DataFrame:
-        """Return `cells_of` values for all algorithms and data sets of this benchmark."""
+        """Return `cells_of(values, algorithms, datasets)` for those of this benchmark."""
         return cells_of(values, self.algorithms, self.datasets)
 
     @functools.cached_property
     def unit(self) -> Unit:
-        """Return the unit of the scores in `values`."""
+        """The unit of the scores in `values`."""
         metric = self.options.metric if self.is_runs else ""
         return unit_of(metric, self.values["value"])
 
     @functools.cached_property
     def seeds(self) -> pd.Series:
-        """Number of seeds, or runs, with scores, by algorithm."""
+        """Number of seeds, or runs, with scores; index: algorithm."""
         return self.values.groupby("algorithm")["seed"].nunique()
 
     @functools.cached_property
@@ -220,7 +238,11 @@ class BenchmarkScores:
 
     @functools.cached_property
     def at_chance(self) -> tuple[dict, ...]:
-        """Cells whose accuracy, or cue accuracy, is indistinguishable from chance."""
+        """Cells whose accuracy, or cue accuracy, is indistinguishable from chance.
+
+        Each is a dict with the keys algorithm, dataset, metric, accuracy, classes (number of
+        classes), chance and n (number of images); accuracy and chance are fractions.
+        """
         cells = []
         if self.options.metric in _ACCURACIES:
             cells += _at_chance(self)
@@ -230,7 +252,7 @@ class BenchmarkScores:
 
     @functools.cached_property
     def guessed(self) -> frozenset[tuple[str, str]]:
-        """The (algorithm, data set) whose decisions behind the metric are at chance."""
+        """The (algorithm, data set) whose decisions behind the chosen metric are at chance."""
         metric = self.options.metric
         metric = CUES if metric == "shape_bias" else metric
         return frozenset(
@@ -240,7 +262,10 @@ class BenchmarkScores:
         )
 
     def count_cells(self, *, of_cues: bool) -> int:
-        """Return the number of cells with a score, or, with of_cues, with decisions for a cue."""
+        """Return the number of (algorithm, data set) pairs with a score.
+
+        of_cues: True to count pairs with decisions for a cue instead.
+        """
         if not of_cues:
             filled = self.values.dropna(subset="value")
             return len(filled[["algorithm", "dataset"]].drop_duplicates())
@@ -248,14 +273,24 @@ class BenchmarkScores:
         return len(rows[["label", "dataset"]].drop_duplicates())
 
     def decisions_for_neither(self) -> pd.DataFrame:
-        """Return the selected records of `fraction_neither` without a condition."""
+        """Return the records in `selected` of `fraction_neither` that have no condition."""
         rows = self.selected
         rows = rows[(rows["metric"] == "fraction_neither") & (rows["condition"] == "")]
         return rows[rows["label"].isin(self.algorithms)]
 
 
-def cells_of(values: pd.DataFrame, algorithms, datasets) -> pd.DataFrame:
-    """Return `SPREAD` (std with ddof 1) and n, the number of seeds, per cell; n is 0 if empty."""
+def cells_of(
+    values: pd.DataFrame, algorithms: Sequence[str], datasets: Sequence[str]
+) -> pd.DataFrame:
+    """Return a frame with the statistics over seeds of each (algorithm, data set).
+
+    Columns: algorithm, dataset, n (number of seeds) and those of `SPREAD` (std with ddof 1), in
+    the unit of `values`. A cell without scores has n = 0 and NaN. A cell with a NaN score has NaN
+    statistics.
+
+    values: columns algorithm, dataset and value, one row per seed. algorithms, datasets: names of
+    the cells, in the order of the rows.
+    """
     keys = ["algorithm", "dataset"]
     groups = values.groupby(keys)["value"]
     # A seed without a value (no decision to count) leaves the cell without a mean.
@@ -281,8 +316,8 @@ class Analysis:
     jbias.stats by function name, in the unit shown. In `tests`, bradley_terry is None for many
     algorithms or if too few draws are usable; tests against a control are present only with a
     reference. `dataset_blocks` maps "scores" and "deviations" to (blocks of similar data sets,
-    Friedman's test over the blocks). `seeds` also has "both", differences over redrawn seeds
-    and data sets; `seeds` is empty if `runs` is None.
+    Friedman's test over the blocks). `seeds` also has "both", differences over redrawn seeds and
+    data sets; `seeds` is empty if `runs` is None.
     """
 
     study: BenchmarkScores
@@ -352,12 +387,15 @@ class Analysis:
 
     @functools.cached_property
     def order(self) -> list[int]:
-        """Column indices of the tested algorithms, the best mean rank first."""
+        """Column indices of the tested algorithms, sorted by mean rank, the first rank first."""
         return np.argsort(self.nemenyi.ranks, kind="stable").tolist()
 
     @functools.cached_property
     def pairs(self) -> list[tuple[str, str, float]]:
-        """All pairs as (better, worse, p), the smallest p first."""
+        """All pairs as (better, worse, p of Nemenyi's test), the smallest p first.
+
+        Empty if ranks were not tested.
+        """
         if self.nemenyi is None:
             return []
         ranked, names, pairs = self.nemenyi.ranks, self.algorithms, []
@@ -368,22 +406,25 @@ class Analysis:
 
     @property
     def rejects(self) -> bool:
-        """Return True if Friedman's permutation test rejects equality of all algorithms."""
+        """True if Friedman's permutation test rejects equality of all algorithms."""
         return self.friedman is not None and self.permutation.pvalue <= self.alpha
 
     @property
     def significant(self) -> list[tuple[str, str, float]]:
-        """The significant pairs; empty unless the test of all algorithms rejects."""
+        """The pairs with p <= alpha, as (better, worse, p).
+
+        Empty unless the test of all algorithms rejects.
+        """
         return [pair for pair in self.pairs if self.rejects and pair[2] <= self.alpha]
 
     @property
     def cliques(self) -> tuple[tuple[int, ...], ...]:
-        """Groups of algorithms, as indices, that Nemenyi's test does not separate."""
+        """Groups of algorithms, as column indices, that Nemenyi's test does not separate."""
         return posthoc.cliques(self.nemenyi.ranks, self.critical_difference)
 
     @property
     def ranks(self) -> pd.DataFrame:
-        """The rank of every algorithm on every tested data set."""
+        """Ranks from 1, data sets in rows and algorithms in columns; ties get the mean rank."""
         ranks = score_table.rank(
             _rounded(self.means), larger_is_better=self.study.larger_is_better
         )
@@ -391,7 +432,10 @@ class Analysis:
 
     @property
     def leaders(self) -> set[str]:
-        """Algorithms not significantly worse than the first; empty if none is worse."""
+        """The algorithm of the first mean rank and all not significantly worse (Nemenyi).
+
+        Empty if no algorithm is significantly worse.
+        """
         if not self.significant:
             return set()
         first = self.algorithms[self.order[0]]
@@ -400,7 +444,11 @@ class Analysis:
 
     @property
     def best_cells(self) -> list[tuple[str, str]]:
-        """The cells (algorithm, data set) that may be called best of their data set."""
+        """Cells (algorithm, data set) not significantly different from the data set's best mean.
+
+        The cell of the best mean is included. A data set has no such cell if no mean differs
+        significantly from the best. Empty if seeds were not analysed.
+        """
         if self.by_seeds is not None:
             return best_by_seeds(
                 self.by_seeds,
@@ -418,12 +466,12 @@ class Analysis:
 
     @property
     def min_runs(self) -> int:
-        """Return the smallest number of runs of an algorithm; 0 if runs are not analysed."""
+        """The smallest number of runs of an algorithm; 0 if runs are not analysed."""
         return int(self.runs.counts.min()) if self.runs is not None else 0
 
     @property
     def bounds(self) -> str:
-        """The words of captions for the intervals over redrawn runs."""
+        """The phrase of captions that describes the intervals over redrawn runs."""
         if self.min_runs == 2:
             return "no intervals (two runs give none)"
         coverage = resampling.percentile_coverage(self.min_runs)
@@ -434,7 +482,13 @@ class Analysis:
 
 
 def analyse(study: BenchmarkScores) -> Analysis:
-    """Return the tests of all algorithms with scores over all data sets that may be compared."""
+    """Return the means and the rank tests of a study.
+
+    Left out are algorithms without scores, data sets in `study.unfit` or with missing cells, and
+    with --strict data sets that an algorithm trained on. For one or two data sets, tests over
+    seeds replace the rank tests; without two algorithms or data sets, all tests are None.
+    `with_evidence` adds further tests.
+    """
     cells = study.cells_of(study.values)
     if study.is_of_means:
         keys = ["algorithm", "dataset"]
@@ -483,9 +537,9 @@ _WHY_NO_RANKS = {
 def compare_seeds(analysis: Analysis) -> seed_tests.SeedTestsResult | None:
     """Return the tests over the seeds of each data set; None for fewer than 2 algorithms.
 
-    With a reference, each algorithm is compared with the reference only. Seeds without a score
-    on every data set are left out. Raises ValueError for `--paired-seeds` if algorithms do not
-    have the same seeds.
+    With a reference, each algorithm is compared with the reference only. Seeds without a score on
+    every data set are left out. Raises ValueError for `--paired-seeds` if algorithms do not have
+    the same seeds.
     """
     study, options = analysis.study, analysis.study.options
     if len(analysis.algorithms) < 2 or not analysis.datasets:
@@ -542,7 +596,8 @@ def _cut_intervals(
 def seed_rows(analysis: Analysis) -> pd.DataFrame:
     """Return the tested scores in the unit shown, with columns algorithm, dataset, run, score.
 
-    The name of a run is its seed, unless two runs of an algorithm have the same seed.
+    The column run has the seed, or "run:seed" if two runs of an algorithm have the same seed; for
+    a file of scores it has the file's names of runs.
     """
     values = analysis.study.values.astype({"algorithm": str, "dataset": str})
     tested = values["dataset"].isin(analysis.datasets)
@@ -562,10 +617,12 @@ def seed_rows(analysis: Analysis) -> pd.DataFrame:
 def best_by_seeds(
     result: seed_tests.SeedTestsResult, means: pd.DataFrame, *, larger_is_better: bool
 ) -> list[tuple[str, str]]:
-    """Return the cells (algorithm, data set) not significantly different from the best.
+    """Return the cells (algorithm, data set) not significantly different from the best mean.
 
-    A data set on which no algorithm differs significantly from the best has no such cell. The
+    A data set on which no algorithm differs significantly from the best mean has no such cell. The
     list is empty if only comparisons with a reference were made.
+
+    means: mean scores, data sets in rows and algorithms in columns.
     """
     if result.reference is not None:
         return []
@@ -594,7 +651,11 @@ def _rounded(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_evidence(analysis: Analysis) -> Analysis:
-    """Return the analysis with further tests added; unchanged if ranks were not tested."""
+    """Return the analysis with the fields after `nemenyi` filled.
+
+    An analysis whose ranks were not tested is returned unchanged. Raises ValueError for `--blocks`
+    above the number of data sets.
+    """
     if analysis.friedman is None:
         return analysis
     study, options = analysis.study, analysis.study.options
@@ -648,9 +709,10 @@ def with_evidence(analysis: Analysis) -> Analysis:
 def _mean_tests(
     table: score_table.Scores, study: BenchmarkScores, *, rope: float
 ) -> dict[str, Any]:
-    """Return further tests of the means by name, as in `Analysis.tests`.
+    """Return further tests of the means, by name of the function of jbias.stats.
 
-    rope: half width of the region of practical equivalence.
+    See `Analysis.tests`. rope: half width of the region of practical equivalence, in the unit of
+    `table`.
     """
     larger_is_better, reference = study.larger_is_better, study.options.reference
     n, k = table.means.shape
@@ -686,7 +748,7 @@ def _mean_tests(
 
 
 def _posterior_draws(n: int, k: int) -> int:
-    """Return the number of posterior draws for n data sets and k algorithms."""
+    """Return the number of posterior draws of the Bayesian tests for n data sets and k algorithms."""
     return int(np.clip(2e7 / n, 200, 20_000 if k <= MANY_ALGORITHMS else 1000))
 
 
@@ -695,9 +757,12 @@ def _block_tests(
 ) -> dict[str, tuple[Any, Any]]:
     """Return (blocks of similar data sets, Friedman's test over them) by kind of similarity.
 
-    num_blocks: None joins data sets with a correlation of at least 0.5. Empty for fewer than 4
-    algorithms and for more than `MANY_SETS` data sets. Raises ValueError for more blocks than
-    data sets.
+    Keys: "scores" (Spearman's correlation of scores) and "deviations" (correlation of deviations
+    from the data set's mean).
+
+    num_blocks: number of blocks; None joins data sets with a correlation of at least 0.5. Empty
+    for fewer than 4 algorithms and for more than `MANY_SETS` data sets. Raises ValueError for more
+    blocks than data sets.
     """
     n = len(table.datasets)
     is_valid = num_blocks is None or num_blocks <= n
@@ -717,7 +782,9 @@ def _block_tests(
     return results_by_kind
 
 
-def _bradley_terry(table: score_table.Scores, *, larger_is_better: bool):
+def _bradley_terry(
+    table: score_table.Scores, *, larger_is_better: bool
+) -> paired_comparison.BradleyTerryResult | None:
     """Return the Bradley-Terry model; None if too few posterior draws are usable."""
     try:
         return stats.bradley_terry(table, larger_is_better=larger_is_better)
@@ -737,7 +804,8 @@ def _seed_results(
 ) -> dict[str, Any]:
     """Return the results over redrawn seeds by name, as in `Analysis.seeds`.
 
-    draws: number of bootstrap draws. points: the difference for the power.
+    draws: number of bootstrap draws. points: the difference for the power, in the unit of `runs`.
+    alpha: significance level.
     """
     hide = _without_intervals if runs.counts.min() == 2 else lambda result: result
     common = {"larger_is_better": larger_is_better, "draws": draws}
@@ -764,14 +832,17 @@ def _seed_results(
 _THREADS = 4  # Each thread holds its own draws in memory.
 
 
-def run_side_by_side(tasks: Sequence[Callable[[], Any]]) -> list:
-    """Run tasks in threads and return their results in order; numpy releases the GIL."""
+def run_side_by_side(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run functions without arguments in threads; return their results in the order of `tasks`.
+
+    Useful for numpy, which releases the GIL. An error of a task is raised.
+    """
     with futures.ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
         return [*pool.map(lambda task: task(), tasks)]
 
 
-def _without_intervals(result):
-    """Return a result with NaN for all bounds of intervals: two runs give no interval."""
+def _without_intervals(result: Any) -> Any:
+    """Return a result of jbias.stats with NaN for all bounds of intervals: two runs give none."""
     estimates = {}
     for name, value in vars(result).items():
         if isinstance(value, resampling.Estimate):
@@ -781,7 +852,11 @@ def _without_intervals(result):
 
 
 def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:
-    """Return (scores per seed, ""), or (None, reason) if there are no complete scores."""
+    """Return (scores per seed in the unit shown, ""), or (None, reason) without complete scores.
+
+    Scores are complete if each algorithm has at least 2 runs, and each run has a score on every
+    tested data set.
+    """
     study, values = analysis.study, analysis.study.values
     if study.is_of_means:
         return None, MEANS_ALONE
@@ -810,7 +885,11 @@ def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:
 def shared_seeds(
     analysis: Analysis, *algorithms: str
 ) -> tuple[Float[np.ndarray, "n r"], ...]:
-    """Return one array per algorithm: the tested scores of the seeds that all of them have."""
+    """Return one array per algorithm: scores of the seeds that all these algorithms have.
+
+    Rows are the n tested data sets, columns the r shared seeds in the same order for all
+    algorithms. Seeds without a score on every tested data set are left out.
+    """
     values = analysis.study.values.astype({"algorithm": str, "dataset": str})
     is_wanted = values["algorithm"].isin(algorithms)
     values = values[is_wanted & values["dataset"].isin(analysis.datasets)]
@@ -824,8 +903,13 @@ def shared_seeds(
     return tuple(shared[name].to_numpy(float).T for name in algorithms)
 
 
-def _equal_scores(table, runs) -> Iterator[tuple[str, str]]:
-    """Yield pairs of algorithms, or of runs of one algorithm, with identical scores."""
+def _equal_scores(
+    table: score_table.Scores, runs: score_table.Scores | None
+) -> Iterator[tuple[str, str]]:
+    """Yield (first, second): algorithms, or runs of one algorithm, with identical scores.
+
+    table: means of the algorithms. runs: scores per run, or None.
+    """
     groups = [(table.algorithms, table.means.T)]
     for name in runs.algorithms if runs is not None else ():
         scores = runs.runs(name).T
@@ -839,7 +923,7 @@ def _equal_scores(table, runs) -> Iterator[tuple[str, str]]:
 
 
 def _units_apart(table: score_table.Scores) -> tuple[str, str] | None:
-    """Return two data sets, the first with fractions and the second without, or None."""
+    """Return (data set with fractions, data set without) if scores have both units, else None."""
     most = np.abs(table.means).max(axis=1)
     low, high = int(np.argmin(most)), int(np.argmax(most))
     apart = most[low] <= 1 and most[high] > 20 * most[low]
@@ -849,13 +933,13 @@ def _units_apart(table: score_table.Scores) -> tuple[str, str] | None:
 def best_cells(
     runs: score_table.Scores, *, larger_is_better: bool, alpha: float
 ) -> list[tuple[int, int]]:
-    """Return the (algorithm index, data set index) of the best cells of each data set.
+    """Return (algorithm index, data set index) of cells that do not differ from the best mean.
 
-    These are the best mean and the following means, in order, down to the first that differs
-    significantly from the best by Welch's t test; no cell if no mean differs. The best is
+    For each data set: the best mean, and the following means in order down to the first that
+    differs significantly from the best by Welch's t test; no cell if no mean differs. The best is
     chosen by the same scores, so p is multiplied by the number of all pairs (Bonferroni). The
-    spread of an algorithm is at least the pooled spread on the data set, since two or three
-    runs may coincide by chance. Data sets are treated separately.
+    spread of an algorithm is at least the pooled spread on the data set, since two or three runs
+    may coincide by chance. Data sets are treated separately. alpha: significance level.
     """
     cells, sign = [], 1 if larger_is_better else -1
     counts, k = runs.counts, len(runs.algorithms)
@@ -890,9 +974,10 @@ _EVALUATION_COLUMNS = ["stage", "step", "dataset", "condition", "metric"]
 def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     """Yield (first, second, reason): two algorithms, or two seeds of one, with the same results.
 
-    Results are the same if accuracies and losses are equal in all evaluations, and so are the
-    decisions, if stored. Two algorithms must agree in every seed that both have. frame:
-    records with a column `label`.
+    Results are the same if accuracies and losses are equal in all evaluations, and stored
+    decisions are equal, too. Two algorithms must agree in every seed that both have.
+
+    frame: records of evaluations with a column `label`, the name of the algorithm.
     """
     frame = frame[[*_SEED_COLUMNS, *_EVALUATION_COLUMNS, "value"]]
     is_missing = frame["value"].isna()
@@ -938,10 +1023,10 @@ def _digests(frame: pd.DataFrame) -> np.ndarray:
 
 
 def _twin_names(first: tuple, second: tuple) -> list[str]:
-    """Return the names of two possible twins; empty if they are no candidates.
+    """Return [first name, second name] of two possible twins; [] if they are no candidates.
 
-    first, second: (label, workdir, seed). Candidates are two seeds of one algorithm, or the
-    same seed of two algorithms, of which ERM is named first.
+    first, second: (label, workdir, seed). Candidates are two seeds of one algorithm, or the same
+    seed of two algorithms; ERM is named first.
     """
     first_label, _, first_seed = first
     second_label, _, second_seed = second
@@ -970,7 +1055,10 @@ def _reason_of_twins(first: tuple, second: tuple) -> str:
 
 @functools.lru_cache(maxsize=1000)
 def _decision_digests(workdir: str) -> dict[int, dict[str, bytes]]:
-    """Return digests of stored decisions by seed and file; damaged files are skipped."""
+    """Return SHA-256 digests of stored decisions, by seed, then by path below decisions/.
+
+    Damaged files are skipped; {} if no decisions were stored.
+    """
     folder, digests = pathlib.Path(workdir) / "decisions", collections.defaultdict(dict)
     for path in folder.glob("*/*.parquet"):
         # The check of files reports damaged files.
@@ -1013,8 +1101,11 @@ def _classes(study: BenchmarkScores) -> dict[str, int]:
     }
 
 
-def _at_chance(study: BenchmarkScores) -> Iterator[dict]:
-    """Yield cells whose Wilson interval of the accuracy contains 1 / classes."""
+def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
+    """Yield cells whose 95 % Wilson interval of the accuracy contains 1 / classes.
+
+    See `BenchmarkScores.at_chance` for the keys.
+    """
     classes = _classes(study)
     values = study.values[study.values["dataset"].isin([*classes])]
     cells = values.groupby(["algorithm", "dataset"], observed=True, sort=False)
@@ -1036,13 +1127,13 @@ def _at_chance(study: BenchmarkScores) -> Iterator[dict]:
             }
 
 
-def _cues_at_chance(study: BenchmarkScores) -> Iterator[dict]:
+def _cues_at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
     """Yield cells of cue conflicts whose share of decisions for a cue is at chance.
 
-    Two of k classes belong to a cue, so guessing decides for a cue in a share of 2 / k. The
-    shape bias of such decisions has no meaning. A cell is at chance if the lower end of
-    Wilson's interval of the mean share over seeds, for the images of one network, is not above
-    2 / k.
+    Two of k classes belong to a cue, so guessing decides for a cue in a share of 2 / k. The shape
+    bias of such decisions has no meaning. A cell is at chance if the lower end of Wilson's 95 %
+    interval of the mean share over seeds, for the images of one network, is not above 2 / k. See
+    `BenchmarkScores.at_chance` for the keys.
     """
     classes, rows = _classes(study), study.decisions_for_neither()
     cells = rows.groupby(["label", "dataset"], observed=True, sort=False)

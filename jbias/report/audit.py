@@ -1,4 +1,4 @@
-"""Report page of an audit: which attributes lower accuracy, by how much, for which values."""
+"""Report page of an audit: attributes that lower accuracy, and the size of the drops."""
 
 import dataclasses
 import itertools
@@ -89,7 +89,10 @@ Candidate = attribute_audit.Candidate
 
 
 class Examples(NamedTuple):
-    """Pairs of images between which the first network's answer flips."""
+    """Pairs of images between which the first network's answer flips.
+
+    agrees, disagrees: the p images of each side of `pairs`, in order.
+    """
 
     pairs: Sequence[attribute_audit.Pair]
     agrees: UInt8[np.ndarray, "p h w 3"]
@@ -98,7 +101,10 @@ class Examples(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Audited:
-    """Audit of one model (one or several networks trained the same way) on one set of images."""
+    """Audit of one model (one or several networks trained the same way) on one set of images.
+
+    There are s networks and n images.
+    """
 
     model: str
     networks: tuple[str, ...]
@@ -178,14 +184,17 @@ class Audited:
         return (harmful or self.tested[:1])[:4]
 
     def names(self, candidate: Candidate) -> tuple[list[str], list[str]]:
-        """Return the names of the classes and of the values that were tested."""
+        """Return (names of the tested classes, names of the tested values) of a candidate."""
         classes = [self.classes[k] for k in candidate.result.classes]
         return classes, [
             self.values[candidate.name][a] for a in candidate.result.values
         ]
 
     def weights(self, candidate: Candidate) -> dict[str, np.ndarray]:
-        """Return the images' weights (n,) in both test sets of the extreme level, by side."""
+        """Return the images' weights (n,) in both test sets of the most extreme level of shift.
+
+        Keys: "within" (in distribution) and "outside" (out of distribution).
+        """
         column = self.columns[candidate.name]
         within, outside = attribute_audit.shift_weights(
             candidate.result, candidate.kind, self.label, column
@@ -278,9 +287,9 @@ def report(audited: Audited, notes: Sequence[str]) -> document.Report:
 def _overview(
     audits: Sequence[Audited], folders: Sequence[str], notes: Sequence[str]
 ) -> document.Report:
-    """Return the overview of several models: their bugs and first-ranked attributes.
+    """Return the overview page of several models: their bugs and first-ranked attributes.
 
-    folders: of the models' pages, in the order of `audits`. notes: caveats.
+    folders: folder of each model's page, in the order of `audits`. notes: caveats.
     """
     head = ("model", "networks", "accuracy, %", "bugs", "first", "kind", "drop, points")
     rows, trees = [], []
@@ -332,13 +341,13 @@ def _file_name(name: str) -> str:
 
 
 def interval(candidate: Candidate) -> str:
-    """Return the drop of the candidate's kind with its interval, in points, as text."""
+    """Return the drop of the candidate's kind as "drop [low, high]" in percentage points."""
     extreme = candidate.result.kinds[candidate.kind].extreme
     return tables.with_ends(candidate.drop, extreme.low, extreme.high)
 
 
 def answer(audited: Audited) -> tuple[str, str]:
-    """Return the main finding in one sentence, and the data behind it."""
+    """Return (main finding in one sentence, sentence on the data behind it)."""
     data = f"{_count(audited.networks, 'network')}, {len(audited.label):,} images of {audited.dataset}"
     tested = f"{_count(audited.candidates, 'attribute')} ({len(audited.tested)} tested)"
     basis = f"{data}, {tested}, accuracy {points(audited.accuracy)} %"
@@ -369,16 +378,16 @@ def answer(audited: Audited) -> tuple[str, str]:
 
 
 def _after_chance(audited: Audited, headline: str) -> str:
-    """Return the headline, after the sentence on chance, if any."""
+    """Return the headline, preceded by the sentence on networks at chance if there is one."""
     sentence = chance_sentence(audited)
     return f"{audited.model}: {sentence} {headline}" if sentence else headline
 
 
 def chance_sentence(audited: Audited) -> str:
-    """Return a sentence that the networks guess, or nearly so; "" if they do not.
+    """Return a sentence on accuracy at chance, or on networks that guess; "" without either.
 
-    Networks that follow an attribute may have chance accuracy without guessing: the
-    sentence names attributes that lower accuracy.
+    Networks that follow an attribute may have chance accuracy without guessing: the sentence names
+    attributes that lower accuracy.
     """
     test, guessing = audited.chance, audited.guessing
     is_plural = len(audited.networks) > 1
@@ -428,7 +437,7 @@ def _count(items: Sequence, noun: str) -> str:
 
 
 def direction(audited: Audited, candidate: Candidate) -> str:
-    """Return a phrase: which values are paired with which classes, or beat which values."""
+    """Return a phrase: the values paired with each group of classes, or the better values."""
     chosen = candidate.result.kinds[candidate.kind].chosen
     classes, values = map(np.array, audited.names(candidate))
     is_better = chosen.contrast() > 1e-12
@@ -451,7 +460,10 @@ def _abbreviate(names: Sequence[str]) -> str:
 
 
 def links(audited: Audited, candidate: Candidate, count: int = 4) -> str:
-    """Return the pairs of class and value with the largest accuracy beyond additive effects."""
+    """Return the pairs of class and value with the largest accuracy beyond additive effects.
+
+    The text is "value with class (+points), ...". count: maximal number of pairs.
+    """
     accuracy, (classes, values) = candidate.result.accuracy, audited.names(candidate)
     excess = accuracy - accuracy.mean(0) - accuracy.mean(1, keepdims=True)
     excess = excess + accuracy.mean()
@@ -530,7 +542,7 @@ def method_notes(audited: Audited) -> Iterator[str]:
 
 
 def ranked(audited: Audited) -> tables.Table:
-    """Return the table of all candidates in the order of the ranking."""
+    """Return the table of all candidates in the order of the ranking, one row per candidate."""
     rows = []
     for number, candidate in enumerate(audited.candidates, start=1):
         verdicts = {
@@ -553,11 +565,11 @@ def ranked(audited: Audited) -> tables.Table:
         drop="drop, points",
         p_holm="p, Holm",
     )
-    columns["kind"] = "kind", lambda kind: kind or "–"
+    columns["kind"] = tables.Column("kind", lambda kind: kind or "–")
     leading = [*columns][:5]
     columns |= {f"{kind}_drop": (kind, points) for kind in audited.kinds}
     format_arrow = lambda within, outside: f"{points(within)} → {points(outside)}"
-    columns |= {"within": ("in → out, %", format_arrow, "outside")}
+    columns["within"] = tables.Column("in → out, %", format_arrow, ("outside",))
     columns |= {"_left": ("left within others", str)}
     caption = _CAPTIONS["ranked"].format(kinds=tables.join(audited.kinds))
     return tables.from_rows(
@@ -571,7 +583,10 @@ def ranked(audited: Audited) -> tables.Table:
 
 
 def _numbers(audited: Audited, candidate: Candidate) -> dict[str, object]:
-    """Return the columns with numbers of a tested candidate's row; "_left" is text."""
+    """Return the columns with numbers of a tested candidate's row, by key of the column.
+
+    Drops and accuracies are fractions. "direction" and "_left" are text.
+    """
     remaining, pvalues = candidate.remains, candidate.pvalues
     extreme = candidate.result.kinds[candidate.kind].extreme
     row = {
@@ -605,7 +620,10 @@ def _numbers(audited: Audited, candidate: Candidate) -> dict[str, object]:
 
 
 def curves(audited: Audited) -> pd.DataFrame:
-    """Return accuracies and drops, one row per attribute, kind of shift and level."""
+    """Return accuracies and drops, one row per attribute, kind of shift and level.
+
+    Columns: attribute, kind, and the fields of `attribute_reliance.Point`.
+    """
     rows = []
     for candidate in audited.candidates:
         for kind, shift in candidate.result.kinds.items():
@@ -615,7 +633,10 @@ def curves(audited: Audited) -> pd.DataFrame:
 
 
 def cells(audited: Audited) -> pd.DataFrame:
-    """Return accuracies, one row per attribute, tested class and tested value."""
+    """Return accuracies, one row per attribute, tested class and tested value.
+
+    Columns: attribute, class, value, images (number of images) and accuracy (a fraction).
+    """
     rows = []
     for candidate in audited.candidates:
         (classes, values), accuracy = (
@@ -653,11 +674,14 @@ def groups(audited: Audited, candidate: Candidate) -> tables.Table | None:
 
 
 def likelihood_table(audited: Audited) -> tables.Table | None:
-    """Return a table of mean probabilities in and out of distribution."""
+    """Return a table of mean probabilities, in and out of distribution, per tested attribute.
+
+    Probabilities of the right class and of the decision. None without tested attributes.
+    """
     columns, three = tables.columns("attribute kind"), tables.digits(3)
     for side, side_text in zip(SIDES, ("in", "out"), strict=True):
-        columns[f"likelihood_{side}"] = f"right, {side_text}", three
-        columns[f"confidence_{side}"] = f"decided, {side_text}", three
+        for measure, noun in (("likelihood", "right"), ("confidence", "decided")):
+            columns[f"{measure}_{side}"] = tables.Column(f"{noun}, {side_text}", three)
     rows = []
     for candidate in audited.tested:
         rows.append({"attribute": candidate.name, "kind": candidate.kind})
@@ -669,7 +693,11 @@ def likelihood_table(audited: Audited) -> tables.Table | None:
 
 
 def flips(audited: Audited) -> pd.DataFrame:
-    """Return the pairs of the figures of flipped answers, one row per pair."""
+    """Return the pairs of images shown in the figures of flipped answers, one row per pair.
+
+    Columns: attribute, class, for both sides ("agrees", "disagrees") <side>_image, _value,
+    _decided, _confidence and _likelihood, and shared.
+    """
     rows = []
     for name, shown in audited.examples.items():
         for pair in shown.pairs:
@@ -691,7 +719,10 @@ def flips(audited: Audited) -> pd.DataFrame:
 
 
 def figures(audited: Audited) -> Iterator[tuple[str, document.Figure]]:
-    """Yield the section and the figure, for a model with tested attributes."""
+    """Yield ("curves", "likelihood" or "flips", the section's id; the section's figure).
+
+    Nothing is drawn for attributes that were not tested.
+    """
     levels, count = curves(audited), len(audited.tested)
     styles = plots.styles(x.name for x in audited.tested[:_MOST])
     drops = levels[levels["attribute"].isin([*styles])]
@@ -726,8 +757,13 @@ def figures(audited: Audited) -> Iterator[tuple[str, document.Figure]]:
             )
 
 
-def _figure(kind: str, drawn, fields: Mapping[str, str]) -> document.Figure:
-    """Return a figure of a kind in `_CAPTIONS`; fields: values for its caption."""
+def _figure(
+    kind: str, drawn: plots.Figure, fields: Mapping[str, str]
+) -> document.Figure:
+    """Return a figure with the caption and the name of a kind, a key of `_CAPTIONS`.
+
+    drawn: the figure. fields: values for the caption; "name" is the candidate's name.
+    """
     caption = _CAPTIONS[kind].format(**fields)
     return document.Figure(_file_name(f"{kind}_{fields['name']}"), caption, drawn)
 
@@ -735,17 +771,18 @@ def _figure(kind: str, drawn, fields: Mapping[str, str]) -> document.Figure:
 def by_level(
     frame: pd.DataFrame, looks: Mapping, label: str, *, tau: float | None = None
 ) -> plots.Figure:
-    """Draw lines over the levels, a panel per kind of shift, and a threshold in points.
+    """Draw lines over the levels of a shift, with a panel per kind of shift.
 
-    frame: columns kind, share, level, line, value and optionally low and high (fractions).
-    looks: line styles by line. label: of the y axis. tau: the threshold, in points.
+    frame: columns kind, share, level, line, value and optionally low and high (fractions). looks:
+    line style by value of the column "line". label: label of the y axis. tau: threshold to draw,
+    in percentage points; None for none.
     """
     threshold = {"color": plots.INK, "linewidth": 0.7, "linestyle": (0, (2, 2))}
     columns = [name for name in ("value", "low", "high") if name in frame]
     frame = frame.rename(columns={"kind": "panel", "share": "x"})
     frame = frame.assign(**{name: 100 * frame[name] for name in columns})
 
-    def finish(axes, rows: pd.DataFrame) -> None:
+    def finish(axes: plots.Axes, rows: pd.DataFrame) -> None:
         axes.set_xticks(rows["x"].unique(), rows["level"].unique())
         if tau is None:
             axes.set_ylim(0, 102)
@@ -774,7 +811,10 @@ def likelihood_figure(audited: Audited, candidate: Candidate) -> plots.Figure:
 
 
 def flips_figure(audited: Audited, name: str) -> plots.Figure:
-    """Draw pairs of images, with the decision and its probability below each image."""
+    """Draw pairs of images, with the decision and its probability below each image.
+
+    name: name of a candidate, a key of `audited.examples`.
+    """
     shown, pairs = audited.examples[name], flips(audited)
     pictures, notes = {}, {}
     pairs = pairs[pairs["attribute"] == name].to_dict("records")

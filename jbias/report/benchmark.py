@@ -48,8 +48,8 @@ _SECTIONS = {
 def report(study: analysis_lib.BenchmarkScores) -> document.Report:
     """Return the report of a study: its tests, tables, figures, page and results.json.
 
-    Raises ValueError for --reference that is no algorithm, and for --paired-seeds with more
-    than two data sets.
+    Raises ValueError if --reference is no algorithm, and for --paired-seeds with more than two
+    data sets.
     """
     _check_options(study)
     tested = analysis_lib.analyse(study)
@@ -132,7 +132,7 @@ def _check_options(study: analysis_lib.BenchmarkScores) -> None:
 
 
 def _facts(analysis: Analysis) -> dict[str, object]:
-    """Return the short facts at the top of the page, by label."""
+    """Return the short facts at the top of the page: number or text by label."""
     study, (n, k) = analysis.study, analysis.means.shape
     facts = {
         "Algorithms": len(study.algorithms),
@@ -160,7 +160,7 @@ def _is_tested(analysis: Analysis) -> bool:
 
 
 def _paragraphs(analysis: Analysis) -> document.Placed:
-    """Yield the paragraphs at the head of sections, with the sections' ids."""
+    """Yield (section id, paragraph at the head of the section)."""
     paragraphs_by_section = {"tests": prose.untested(analysis)}
     if analysis.tests:
         paragraphs_by_section["seeds"] = prose.stability(analysis)
@@ -172,7 +172,10 @@ def _paragraphs(analysis: Analysis) -> document.Placed:
 
 
 def _texts(analysis: Analysis, methods: prose.Methods, bib: str) -> document.Placed:
-    """Yield the texts on caveats, provenance and methods, with their sections' ids."""
+    """Yield (section id, text) for caveats, provenance and methods.
+
+    methods: paragraphs on methods. bib: BibTeX entries of the cited works.
+    """
     yield "caveats", document.Text(prose.notes(analysis))
     yield "provenance", document.Text(f"Made from {analysis.study.source}.")
     for run in analysis.study.runs:
@@ -195,10 +198,10 @@ def _tables(
     bias_table: tables.Table | None,
     biases: Mapping[str, Mapping[str, str]],
 ) -> document.Placed:
-    """Yield the tables in the order of the page, with their sections' ids.
+    """Yield (section id, table) in the order of the page.
 
-    deviations: the result of `variability`. bias_table, biases: the results of `shape_bias`
-    and `shape_biases` of `benchmark_tables`.
+    deviations: the result of `variability`. bias_table, biases: the results of `shape_bias` and
+    `shape_biases` of `benchmark_tables`.
     """
     study = analysis.study
     yield "scores", benchmark_tables.scores(analysis, biases)
@@ -221,7 +224,7 @@ def _tables(
 
 
 def _test_tables(analysis: Analysis) -> document.Placed:
-    """Yield the tables of the rank tests and of seeds, with their sections' ids."""
+    """Yield (section id, table) for the tables of the rank tests and of seeds."""
     has_reference = "dunn" in analysis.tests
     yield "tests", benchmark_tables.omnibus(analysis)
     yield "tests", benchmark_tables.strict(analysis)
@@ -263,7 +266,10 @@ _TABLES_IN_RESULTS = (
 def _results(
     analysis: Analysis, placed_tables: document.Placed, methods: prose.Methods
 ) -> Mapping[str, Any]:
-    """Return the content of results.json; tables of tests have the rows of their CSV files."""
+    """Return the content of results.json; tables of tests have the rows of their CSV files.
+
+    placed_tables: (section id, table) for all tables of the page. methods: paragraphs on methods.
+    """
     study, is_tested = analysis.study, analysis.friedman is not None
     frames = {
         block.name: block.data
@@ -318,7 +324,7 @@ _RANK_TESTS = ("friedman", "friedman_uncorrected", "permutation", "nemenyi")
 
 
 def _rank_tests(analysis: Analysis) -> dict[str, Any]:
-    """Return the results of the rank tests under the keys of `_RANK_TESTS`."""
+    """Return the results of the rank tests by the keys of `_RANK_TESTS`, ready for results.json."""
     names, nemenyi = analysis.algorithms, analysis.nemenyi
     permutation = {
         "p": analysis.permutation.pvalue,
@@ -355,11 +361,12 @@ def _rank_tests(analysis: Analysis) -> dict[str, Any]:
 
 
 def variability(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
-    """Return the deviations within and between runs, one row per algorithm and data set.
+    """Return the standard deviations within and between runs, one row per algorithm and data set.
 
-    `within` is the deviation over the last evaluations of a seed (root of the mean variance
-    over seeds), `between` the deviation of the seeds' means over these evaluations; ddof 1.
-    Source: BiasBed, figure 2.
+    Columns: algorithm, dataset, within, between, seeds (number of seeds) and evaluations (smallest
+    number of averaged evaluations of a seed). `within` is the deviation over the last evaluations
+    of a seed (root of the mean variance over seeds), `between` the deviation of the seeds' means
+    over these evaluations; ddof 1. Source: BiasBed, figure 2.
     """
     evaluations = _evaluations(study, study.options.metric, study.datasets)
     if not evaluations["epoch"].is_monotonic_increasing:
@@ -386,14 +393,17 @@ def variability(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
 def _evaluations(
     study: analysis_lib.BenchmarkScores, metric: str, datasets: Sequence[str]
 ) -> pd.DataFrame:
-    """Return one row per seed, data set and epoch: the metric, averaged over conditions."""
+    """Return the values of a metric per seed, data set and epoch, averaged over conditions.
+
+    Columns: label, dataset, run, seed, epoch, condition and value.
+    """
     records, keys = study.evaluations, ["label", "dataset", "run", "seed", "epoch"]
     is_wanted = (records["metric"] == metric) & records["dataset"].isin(datasets)
     return inputs.averaged(records.loc[is_wanted, [*keys, "condition", "value"]], keys)
 
 
 def figures(analysis: Analysis, deviations: pd.DataFrame | None) -> document.Placed:
-    """Yield the figures, except `curves`, with their sections' ids.
+    """Yield (section id, figure) for all figures except `curves`.
 
     deviations: the result of `variability`; None for a table of scores.
     """
@@ -409,7 +419,7 @@ def figures(analysis: Analysis, deviations: pd.DataFrame | None) -> document.Pla
 
 
 def curves(analysis: Analysis) -> document.Placed:
-    """Yield the figures of scores over epochs, which need no further tests."""
+    """Yield (section id, figure) for the scores over epochs, which need no further tests."""
     if analysis.study.is_runs:
         for metric in dict.fromkeys((analysis.study.options.metric, "shape_bias")):
             yield "curves", _curves(analysis, metric)
@@ -421,7 +431,7 @@ def _ranks(analysis: Analysis) -> document.Figure:
     styles = plots.styles(analysis.study.algorithms)
     cliques, difference = analysis.cliques, analysis.critical_difference
 
-    def draw():
+    def draw() -> plots.Figure:
         return plots.critical_difference(
             names,
             ranks,
@@ -457,7 +467,7 @@ def _dataset_blocks(analysis: Analysis, by: str) -> document.Figure:
 
 
 def _iqm(analysis: Analysis) -> document.Figure:
-    """Return the interquartile means with intervals, the best mean rank on top."""
+    """Return the interquartile means with intervals; rows by mean rank, the first on top."""
     iqm, order = analysis.seeds["intervals"].iqm, analysis.order
     names = [analysis.algorithms[i] for i in order]
     caption = (
@@ -465,7 +475,7 @@ def _iqm(analysis: Analysis) -> document.Figure:
         f"with {analysis.bounds} over redrawn {analysis.study.repeats}."
     )
 
-    def draw():
+    def draw() -> plots.Figure:
         return plots.intervals(
             names,
             iqm.value[order],
@@ -504,7 +514,7 @@ def _profiles(analysis: Analysis) -> document.Figure:
         f"reaches a threshold, with {analysis.bounds}, pointwise."
     )
 
-    def draw():
+    def draw() -> plots.Figure:
         return plots.curves(frame, styles, labels, alone=9.0, cell=(0, 3.4))
 
     return document.Figure("profiles", caption, draw)
@@ -521,7 +531,7 @@ def _power(analysis: Analysis) -> document.Figure:
         f"least {power.target:g}."
     )
 
-    def draw():
+    def draw() -> plots.Figure:
         return plots.power(frame, target=power.target, labels=("data sets", repeats))
 
     return document.Figure("power", caption, draw)
@@ -530,9 +540,10 @@ def _power(analysis: Analysis) -> document.Figure:
 def _variability(
     study: analysis_lib.BenchmarkScores, deviations: pd.DataFrame
 ) -> document.Figure | None:
-    """Return the box plots of deviations within and between runs; None if one is unknown.
+    """Return the box plots of deviations within and between runs, or None.
 
-    deviations: the result of `variability`.
+    None if all deviations within, or all between, runs are unknown. deviations: the result of
+    `variability`.
     """
     names, kinds = study.algorithms[:MAX_CURVES], ["within", "between"]
     is_drawn = deviations["algorithm"].isin(names)
@@ -591,7 +602,7 @@ def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
     styles = {name: all_styles[name] for name in names}
     are_whole_epochs = (frame["x"] % 1 == 0).all()
 
-    def draw_dots(axes, rows: pd.DataFrame) -> None:
+    def draw_dots(axes: plots.Axes, rows: pd.DataFrame) -> None:
         if are_whole_epochs:  # No tick at epoch 1.5.
             axes.xaxis.get_major_locator().set_params(integer=True)
         points = seeds[seeds["panel"] == rows["panel"].iloc[0]]
@@ -609,7 +620,7 @@ def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
         f"{_limits_of_curves(study, num_panels=len(panels), num_curves=len(names))}"
     )
 
-    def draw():
+    def draw() -> plots.Figure:
         return plots.curves(frame, styles, ("epoch", label), finish=draw_dots)
 
     return document.Figure(f"curves_{metric}", caption, draw)
@@ -618,7 +629,10 @@ def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
 def _limits_of_curves(
     study: analysis_lib.BenchmarkScores, *, num_panels: int, num_curves: int
 ) -> str:
-    """Return the sentence on data sets and algorithms that are not drawn; "" if all are."""
+    """Return the sentence on data sets and algorithms that are not drawn; "" if all are drawn.
+
+    num_panels, num_curves: numbers of drawn data sets and algorithms.
+    """
     limits = []
     if num_panels > MAX_PANELS:
         limits.append(f"the first {MAX_PANELS} of {num_panels} data sets")
@@ -633,10 +647,11 @@ def _limits_of_curves(
 def _by_epoch(
     study: analysis_lib.BenchmarkScores, metric: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return a metric by data set (panel), algorithm (line) and epoch (x), as two frames.
+    """Return (means over seeds, scores of seeds) of a metric by data set and epoch.
 
-    The first has the mean (value) and std over seeds, the second one row per seed with its
-    value.
+    Both frames have the columns panel (data set), line (algorithm), x (epoch) and value; the first
+    also has std and size (number of seeds). Epochs at which seeds are missing are left out of the
+    first frame.
     """
     chosen, wanted = (
         study.evaluations,
@@ -657,7 +672,7 @@ def _by_epoch(
 
 
 def _has_all_seeds(seeds: pd.DataFrame) -> pd.Series:
-    """Return True for rows at epochs that all seeds of the row's line have.
+    """Return a mask of the rows at epochs at which all seeds of the line were evaluated.
 
     seeds: one row per seed with the columns panel, line, x and value.
     """
@@ -668,7 +683,7 @@ def _has_all_seeds(seeds: pd.DataFrame) -> pd.Series:
 
 
 def _drawn_algorithms(analysis: Analysis) -> tuple[str, ...]:
-    """Return the algorithms with a curve: all, or `MAX_CURVES` of the best mean ranks."""
+    """Return the algorithms with a curve: all, or the `MAX_CURVES` with the first mean ranks."""
     names, best = analysis.study.algorithms, []
     if len(names) > MAX_CURVES and analysis.nemenyi is not None:
         best = [analysis.algorithms[i] for i in analysis.order]

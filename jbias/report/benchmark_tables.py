@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,10 +26,17 @@ _DECISION_COLUMNS = tables.columns(
 
 
 def _table(
-    name: str, caption: str, data, columns: Mapping, *, most: int = MAX_ROWS, **options
+    name: str,
+    caption: str,
+    data: pd.DataFrame | Sequence[Mapping] | Mapping[str, Sequence],
+    columns: Mapping[str, tables.Column],
+    *,
+    most: int = MAX_ROWS,
+    **options: Any,
 ) -> tables.Table | None:
-    """Return a table whose files have all columns of `data`, also empty ones; None if empty.
+    """Return a table of `data` in which all columns of `data` are in the files, even empty ones.
 
+    None if there are no rows. data: a frame, or rows as mappings. columns: shown columns by key.
     most: maximal number of rows on the page. options: further arguments of `tables.from_rows`.
     """
     data = pd.DataFrame(data)
@@ -42,9 +50,9 @@ def scores(
 ) -> tables.Table:
     """Return the main table: mean ± std, or median and range, per algorithm and data set.
 
-    Bold cells may be called the best of their data set; underlined cells are on data like the
-    algorithm's training data. biases: shape biases as text, as returned by `shape_biases`;
-    None leaves them out.
+    In bold: the cells of `Analysis.best_cells` and the mean ranks of `Analysis.leaders`.
+    Underlined: data sets on data like the algorithm's training data. biases: shape biases as text,
+    as returned by `shape_biases`; None leaves them out.
     """
     study, is_tested = analysis.study, analysis.friedman is not None
     datasets = study.datasets[:MAX_COLUMNS]
@@ -123,7 +131,10 @@ def scores(
 
 
 def _deviation(unit: analysis_lib.Unit, cell: Mapping) -> str:
-    """Return the deviation of a mean in a file of scores as " ± 0.2"; "" if there is none."""
+    """Return the deviation of a mean in a file of scores as " ± 0.2"; "" if there is none.
+
+    cell: a row of `Analysis.cells`.
+    """
     deviation = cell.get("deviation", math.nan)
     if math.isnan(deviation):
         return ""
@@ -133,7 +144,10 @@ def _deviation(unit: analysis_lib.Unit, cell: Mapping) -> str:
 
 
 def reference(analysis: Analysis) -> tables.Table | None:
-    """Return the table of differences: each algorithm's mean minus that of the reference."""
+    """Return the table of differences: each algorithm's mean minus that of the reference.
+
+    `study.options.reference` must be an algorithm of the study.
+    """
     study, unit = analysis.study, analysis.study.unit
     name = study.options.reference
     matrix = analysis.cells.pivot(index="algorithm", columns="dataset", values="mean")
@@ -168,16 +182,17 @@ def _hidden_datasets(datasets: Sequence[str]) -> str:
 def _dataset_columns(
     datasets: Sequence[str], *, first: str, last: str, form: Callable, **heads: str
 ) -> tuple[list[str], dict[str, tables.Column]]:
-    """Return (column key of every data set, the columns that the page shows).
+    """Return (column key of every data set, the columns that the page shows by key).
 
-    first, last: columns before and after those of the data sets, as `tables.columns` takes
-    them. form: function that formats a score. heads: heads of `first` and `last` by key.
+    first, last: columns before and after those of the data sets, as the specification of
+    `tables.columns`. form: function that formats a score. heads: column headings of `first` and
+    `last` by key.
     """
     first_columns = tables.columns(first, **heads)
     last_columns = tables.columns(last, **heads)
     keys = tables.distinct_keys(datasets, [*first_columns, *last_columns])
     shown = zip(keys[:MAX_COLUMNS], datasets[:MAX_COLUMNS])
-    columns = {key: (name, form) for key, name in shown}
+    columns = {key: tables.Column(name, form) for key, name in shown}
     return keys, first_columns | columns | last_columns
 
 
@@ -243,7 +258,7 @@ def validation(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     for head, keys in heads.items():
         cells = pd.DataFrame(rows, columns=keys).set_axis(_SPREAD, axis=1)
         spread = analysis_lib.unit_of("accuracy", valid["value"]).spread(cells)
-        columns[keys[0]] = head, spread, *keys[1:]
+        columns[keys[0]] = tables.Column(head, spread, tuple(keys[1:]))
     return _table(
         "validation",
         f"Accuracy in % on the validation set, at {study.rule}: mean ± std over seeds. "
@@ -296,7 +311,7 @@ def shape_bias(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
         mrr_shape="MRR of shape",
         mrr_texture="MRR of texture",
     )
-    columns["mean"] = "shape bias", spread, *_SPREAD[1:]
+    columns["mean"] = tables.Column("shape bias", spread, tuple(_SPREAD[1:]))
     return _table("shape_bias", caption, cells, columns)
 
 
@@ -341,7 +356,7 @@ def ranks(analysis: Analysis) -> tables.Table | None:
 
 
 def nemenyi(analysis: Analysis) -> tables.Table:
-    """Return the matrix of Nemenyi's p-values, in the order of mean ranks."""
+    """Return the matrix of Nemenyi's p-values, with algorithms in the order of mean ranks."""
     names, result = analysis.algorithms, analysis.nemenyi
     order = analysis.order[:MAX_COLUMNS]
     num_hidden = len(names) - len(order)
@@ -383,7 +398,10 @@ def nemenyi(analysis: Analysis) -> tables.Table:
 
 
 def omnibus(analysis: Analysis) -> tables.Table | None:
-    """Return the table of all tests of equality of all algorithms."""
+    """Return the table of all tests of equality of all algorithms, one row per test.
+
+    Ranks must have been tested.
+    """
     f, exact = analysis.friedman, analysis.permutation
     uncorrected = analysis.uncorrected
     if exact.exact:
@@ -487,7 +505,7 @@ def dataset_blocks(analysis: Analysis) -> tables.Table | None:
 
 
 def _decision(analysis: Analysis) -> dict[str, float]:
-    """Return the results of the rank tests by column of `_DECISION_COLUMNS`; NaN if untested."""
+    """Return the results of the rank tests by key of `_DECISION_COLUMNS`; all NaN if untested."""
     test = analysis.friedman
     if test is None:
         return dict.fromkeys(_DECISION_COLUMNS, math.nan)
@@ -503,7 +521,7 @@ def _decision(analysis: Analysis) -> dict[str, float]:
 def strict(analysis: Analysis) -> tables.Table | None:
     """Return the table of rank tests with and without test sets that an algorithm trained on.
 
-    None if no algorithm trained on a test set.
+    One row per setting ("all test sets", "strict"); None if no algorithm trained on a test set.
     """
     study, rows, trained_on = analysis.study, [], set()
     for setting in ("all test sets", "strict") if study.trained else ():
@@ -528,8 +546,8 @@ def strict(analysis: Analysis) -> tables.Table | None:
 def _pairs(analysis: Analysis, **matrices: np.ndarray) -> pd.DataFrame:
     """Return one row per pair of algorithms, the smallest p of Nemenyi's test first.
 
-    Columns: better, worse, and one per matrix. matrices: values for (better, worse) by name,
-    indexed in the order of `analysis.algorithms`.
+    Columns: better, worse, and one per matrix. matrices: arrays (k, k) by name of the column; the
+    entry [i, j] is for (better i, worse j), indexed in the order of `analysis.algorithms`.
     """
     frame = pd.DataFrame(analysis.pairs, columns=["better", "worse", "p"])
     i = frame["better"].map(analysis.algorithms.index)
@@ -539,7 +557,7 @@ def _pairs(analysis: Analysis, **matrices: np.ndarray) -> pd.DataFrame:
 
 
 def posthoc(analysis: Analysis) -> tables.Table | None:
-    """Return the table of every pair under every pairwise test."""
+    """Return the table of every pair of algorithms under every pairwise test."""
     tests, ranks = analysis.tests, analysis.nemenyi.ranks
     bradley_terry, least = tests["bradley_terry"], tests["wilcoxon"].least_adjusted
     probabilities = "the Bayesian Bradley-Terry model."
@@ -596,7 +614,11 @@ def posthoc(analysis: Analysis) -> tables.Table | None:
 
 
 def control(analysis: Analysis) -> tables.Table | None:
-    """Return the table of every algorithm against the reference, adjusted for these tests."""
+    """Return the table of every algorithm against the reference.
+
+    p is adjusted for these tests only. `analysis.tests` must have "dunn", the test against a
+    reference.
+    """
     dunn, alpha = analysis.tests["dunn"], analysis.alpha
     p = {"dunn": dunn.adjusted, "holm": stats.adjust(dunn.pvalues, "holm")}
     p["wilcoxon_holm"] = analysis.tests["control_wilcoxon"].adjusted
@@ -665,8 +687,12 @@ def differences(analysis: Analysis) -> tables.Table | None:
         "better worse difference both_low better_on_other_sets:.2 better_run:.2 "
         "rank_biserial:+.2 hedges_g:+.2 mixed_p:p"
     )
-    columns["difference"] = "advantage", advantage, "seeds_low", "seeds_high"
-    columns["both_low"] = "with other data sets", show_interval, "both_high"
+    columns["difference"] = tables.Column(
+        "advantage", advantage, ("seeds_low", "seeds_high")
+    )
+    columns["both_low"] = tables.Column(
+        "with other data sets", show_interval, ("both_high",)
+    )
     return _table(
         "differences",
         f"Advantage of the first algorithm, in {unit.of_differences}, averaged over data sets: "
@@ -681,9 +707,10 @@ def differences(analysis: Analysis) -> tables.Table | None:
 
 
 def outperforming(analysis: Analysis) -> tables.Table | None:
-    """Return the table of P(A > B), the share of seeds with which A beats the reference B.
+    """Return the table of P(A > B), the share of seeds for which A beats the reference B.
 
-    The files have one row per algorithm and data set.
+    The page has one row per algorithm, the files one per algorithm and data set. The study must
+    have a reference and analysed seeds.
     """
     runs, reference = analysis.runs, analysis.study.options.reference
     larger_is_better = analysis.study.options.larger_is_better
@@ -782,12 +809,12 @@ def selections(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
         for name, values in study.values_by_rule
     }
     data, show = pd.DataFrame(means), study.unit.show
-    columns: dict[str, tables.Column] = {name: (name, show) for name in data}
+    columns = {name: tables.Column(name, show) for name in data}
     if {"oracle", "best validation"} <= {*data}:
         gap = "oracle − best validation"
         data[gap] = data["oracle"] - data["best validation"]
-        columns["oracle"] = "oracle (not a result)", show
-        columns[gap] = gap, functools.partial(show, signed=True)
+        columns["oracle"] = tables.Column("oracle (not a result)", show)
+        columns[gap] = tables.Column(gap, functools.partial(show, signed=True))
     caption = "Means over seeds by rule of selection; the oracle looks at the test set."
     all_columns = tables.columns("algorithm dataset") | columns
     return _table("selections", caption, data.reset_index(), all_columns)
@@ -826,7 +853,10 @@ def selection_tests(analysis: Analysis) -> tables.Table | None:
 def variability(
     study: analysis_lib.BenchmarkScores, data: pd.DataFrame
 ) -> tables.Table | None:
-    """Return the table of deviations within runs and between runs."""
+    """Return the table of deviations within runs and between runs; None without evaluations.
+
+    data: the result of `benchmark.variability`.
+    """
     data, show = data.dropna(subset=["within", "between"], how="all"), study.unit.show
     return _table(
         "variability",
@@ -854,7 +884,10 @@ def _variability_caption(evaluations: float) -> str:
 
 
 def settings(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Return the table of settings that differ between runs, one column per run."""
+    """Return the table of settings that differ between runs, one column per run.
+
+    None if no setting differs.
+    """
     configured = [run for run in study.runs if run.config is not None]
     keys = workdirs.differing([run.config for run in configured])
     values_by_run = {
@@ -884,7 +917,7 @@ def costs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     columns = tables.columns("run assumed starts:d")
     for key in data.columns[3:]:
         head = tables.HEADS.get(key, key.replace("_", " "))
-        columns[key] = head, "{:.3g}".format
+        columns[key] = tables.Column(head, "{:.3g}".format)
     return _table(
         "costs",
         "Cost of each run, the sum over its starts: device hours (on a CPU, core hours), and "
@@ -936,14 +969,22 @@ def data(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     return _text_table("data", caption, frame)
 
 
-def _text_table(name: str, caption: str, data) -> tables.Table | None:
-    """Return a table whose cells are shown as text, under the names of the columns."""
+def _text_table(
+    name: str,
+    caption: str,
+    data: pd.DataFrame | Sequence[Mapping] | Mapping[str, Sequence],
+) -> tables.Table | None:
+    """Return a table whose cells are shown as text, with the column names of `data` as headings.
+
+    data: a frame, or rows as mappings. None if there are no rows.
+    """
     data = pd.DataFrame(data)
-    return _table(name, caption, data, {key: (key, str) for key in data})
+    columns = {key: tables.Column(key, str) for key in data}
+    return _table(name, caption, data, columns)
 
 
 def _unique_names(runs: Sequence[workdirs.Run]) -> list[str]:
-    """Return the names of runs, or their workdirs if two runs have the same name."""
+    """Return the names of runs, or the workdirs of all runs if two runs have the same name."""
     names = [run.name for run in runs]
     are_unique = len({*names}) == len(names)
     return names if are_unique else [run.workdir for run in runs]

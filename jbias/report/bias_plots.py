@@ -21,7 +21,7 @@ _PREPROCESS = decoding.Preprocess(size=224, short=256)
 
 
 class Curves(NamedTuple):
-    """Curves of one panel."""
+    """Curves of one panel: x values, and a frame with one row per model and one column per x."""
 
     x: Sequence[float]
     frame: pd.DataFrame  # One row per model, one column per x; NaN leaves a gap.
@@ -34,14 +34,15 @@ def curves(
     *,
     is_log: bool = False,
 ) -> Figure:
-    """Draw panels of lines: thin lines are models, thick lines the means of categories.
+    """Draw a panel per key of `panels`: thin lines are models, thick lines category means.
 
-    panels: curves by title. categories: category of each model. labels: of the x and y axes.
-    is_log: True for an x axis to base 2 with a tick at each x.
+    panels: curves by title of the panel. categories: category of each model, in the order of the
+    rows of the frames. labels: of the x and y axes. is_log: True for an x axis to base 2 with a
+    tick at each x.
     """
     looks = plots.marks(categories)
 
-    def draw(axes, panel: Curves) -> None:
+    def draw(axes: plots.Axes, panel: Curves) -> None:
         for name, look in looks.items():
             values = panel.frame[(categories == name).to_numpy()]
             axes.plot(panel.x, values.T, color=look["color"], lw=0.5, alpha=0.35)
@@ -68,7 +69,8 @@ def spread(
 ) -> Figure:
     """Draw one row per measure: a box over the quartiles, and models in lanes of categories.
 
-    frame: one row per model. names: columns of the measures. x: label of the x axis.
+    frame: one row per model. names: columns of the measures. categories: category of each model,
+    indexed as `frame`. x: label of the x axis.
     """
     looks, rows = plots.marks(categories), np.arange(len(names))
     cell = (0, 0.5 * len(names) + 0.3)
@@ -102,9 +104,12 @@ def pairs(
 ) -> Figure:
     """Draw scatter plots of all pairs of measures below the diagonal, and rho above it.
 
-    frame: one row per model. names: columns of the measures. sizes: of the markers, NaN for
-    the usual size. The diagonal names the measure of its row and column, and its range, which
-    fills a cell. Cells have side 1; the first row is on top.
+    frame: one row per model. names: columns of the measures. categories: category of each model.
+    sizes: size of each model for its marker, as in `relations.areas_of`; NaN for the usual size.
+    rho: rank correlations, indexed by measure in rows and columns.
+
+    The diagonal names the measure of its row and column, and its range, which fills a cell. Cells
+    have side 1; the first row is on top.
     """
     looks, n = plots.marks(categories), len(names)
     side = n * max(0.9, min(1.5, 10 / n))
@@ -166,16 +171,16 @@ def stimuli(images: Sequence[Image]) -> Figure:
 
 
 def _to_bytes(image: Image) -> UInt8[np.ndarray, "h w c"]:
-    """Return an image in [0, 1] as bytes; other values are clipped."""
+    """Return an image as bytes from 0 to 255; values are clipped to [0, 1] first."""
     return np.rint(255 * np.clip(image, 0, 1)).astype(np.uint8)
 
 
 def filtered(image: Image, cut: float, *, high: bool) -> Image:
     """Return a low-pass filtered image, or with `high` a high-pass filtered one.
 
-    cut: share of each axis' frequencies that is kept. A low-pass filter keeps the frequencies
-    -r to r - 1, r = int(cut * half the side); a high-pass filter removes those, with 1 - cut
-    for cut. The real part is clipped to [0, 1].
+    image: (h, w, c) in [0, 1]. cut: share of each axis' frequencies that remains, from 0 to 1. A
+    low-pass filter keeps the frequencies -r to r - 1, r = int(cut * half the side); a high-pass
+    filter removes those, with 1 - cut for cut. The real part is clipped to [0, 1].
     Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509, section 3.
     """
     spectrum = np.fft.fftshift(np.fft.fft2(image, axes=(0, 1)), axes=(0, 1))

@@ -76,8 +76,11 @@ _CAPTIONS = {
 }
 
 
-def title(name):
-    """Return the title of a measure or category on a page; for a tuple, a tuple of titles."""
+def title(name: str | tuple) -> str | tuple:
+    """Return the title on a page of a measure or category, or a tuple of titles for a tuple.
+
+    Names without a title are returned unchanged.
+    """
     if isinstance(name, tuple):
         return tuple(map(title, name))
     return network_frame.TITLES.get(name, name)
@@ -105,9 +108,9 @@ def read(
     """Return the models of workdirs (paths or globs), one row per run: means over its seeds.
 
     Runs that differ only in their seeds count as one run. each_seed: one row per seed instead;
-    seeds of one run are not independent models, so that p is too small. kinds: frame of name,
-    training and epsilon by run; default: those of the published study, else from the run's
-    config. The last step of a run and seed counts. Raises ValueError as
+    seeds of one run are not independent models, so that p is too small. kinds: frame with the
+    columns name, training and epsilon, indexed by run; default: those of the published study, else
+    from the run's config. The last step of a run and seed counts. Raises ValueError as
     `network_records.read_records` does, and if models were measured with different options.
     """
     records, counting_notes = network_records.read_records(workdirs)
@@ -156,7 +159,7 @@ def read(
 
 
 def _checkpoint_row(records: pd.DataFrame) -> network_frame.ModelRow:
-    """Return the row of the checkpoint with these records, from one or more workdirs."""
+    """Return the row of one checkpoint. records: its records, from one or more workdirs."""
     measures = {}
     for workdir in records["workdir"].unique():
         measures |= network_records.read_measures(workdir)
@@ -166,7 +169,10 @@ def _checkpoint_row(records: pd.DataFrame) -> network_frame.ModelRow:
 
 
 def _first_runs(records: pd.DataFrame) -> dict[str, str]:
-    """Return, for each run, the first run with the same settings apart from the seeds."""
+    """Return, by run, the first run with the same settings apart from the seeds.
+
+    records: columns run and workdir.
+    """
     run_by_settings: dict[str, str] = {}
     first_runs = {}
     workdirs = records.groupby("run", observed=True)["workdir"].first()
@@ -178,8 +184,14 @@ def _first_runs(records: pd.DataFrame) -> dict[str, str]:
     return first_runs
 
 
-def _kind(run: str, record: pd.Series, known_kinds: Mapping[str, dict]) -> dict:
-    """Return name, training and epsilon of a run, from `known_kinds` or from its config."""
+def _kind(
+    run: str, record: pd.Series, known_kinds: Mapping[str, dict]
+) -> dict[str, Any]:
+    """Return a dict with name, training and epsilon of a run, for its row of the table.
+
+    record: a record of the run. known_kinds: such dicts by run; other runs are described by their
+    config.
+    """
     if run in known_kinds:
         return {**known_kinds[run]}
     config = network_records.read_config(record["workdir"])
@@ -195,11 +207,11 @@ def _kind(run: str, record: pd.Series, known_kinds: Mapping[str, dict]) -> dict:
     }
 
 
-def _mean(seeds: pd.DataFrame) -> dict:
-    """Return a model's row: means over its seeds, NaN if one seed has no value.
+def _mean(seeds: pd.DataFrame) -> dict[str, Any]:
+    """Return a model's row by column: means over its seeds, NaN if one seed has no value.
 
-    shape_n is the smallest over seeds. Means have no intervals, since these hold for one
-    network.
+    seeds: one row per seed. shape_n is the smallest over seeds. Means of several seeds have no
+    intervals, since those of the seeds hold for one network.
     """
     first = seeds.iloc[0].to_dict()
     if len(seeds) == 1:
@@ -214,7 +226,10 @@ def _mean(seeds: pd.DataFrame) -> dict:
 
 
 def _measured_on(settings: pd.DataFrame) -> Iterator[str]:
-    """Yield notes with the data sets of columns that are not named after a data set."""
+    """Yield notes with the data sets of columns that are not named after a data set.
+
+    settings: the frame of `network_frame.compare_settings`.
+    """
     columns = settings[settings["sets"] != settings["column"]]
     for (datasets, options), group in columns.groupby(["sets", "how"], sort=False):
         ending = "" if options == network_frame.USUAL else f", {options}"
@@ -290,7 +305,7 @@ def _matrix_with_titles(matrix: relations.Matrix) -> relations.Matrix:
 
 
 def _map_titles(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """Return a frame with titles instead of the names in these columns."""
+    """Return a copy of a frame with titles instead of names in these columns."""
     frame = frame.copy()
     for column in columns:
         frame[column] = frame[column].map(title)
@@ -303,7 +318,10 @@ def _map_titles(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
 def report(
     models: ModelTable, study: Correlations, *, images: Sequence[bias_plots.Image] = ()
 ) -> document.Report:
-    """Return the page; images: photographs to show after filtering."""
+    """Return the page of a study of biases.
+
+    study: the result of `analyse(models)`. images: photographs in [0, 1] to show after filtering.
+    """
     shown = with_titles(study)
     caveats = [*relations.caveats(shown), *models.notes]
     if shown.options.split is None:
@@ -350,7 +368,10 @@ def _section(name: str, title: str, blocks: Blocks) -> document.Section:
 def _figure(
     study: Correlations, name: str, drawn: plots.Figure, **caption_fields: int
 ) -> document.Figure:
-    """Return a figure with the caption of that name; caption_fields: further values for it."""
+    """Return the figure `drawn` with a name and its caption.
+
+    name: key of the captions. caption_fields: further values for the caption.
+    """
     options = study.options
     level = f"p > {options.alpha:g} {relations.WORDS[options.adjust]}"
     caption = _CAPTIONS[name].format(
@@ -369,7 +390,11 @@ def _scatter(
     panel: tuple[float, float],
     rho: pd.DataFrame | None = None,
 ) -> plots.Figure:
-    """Draw `relations.scatter` with the marker styles of all categories of the study."""
+    """Draw `relations.scatter` with the marker styles of all categories of the study.
+
+    frame: one row per model. grid: rows of pairs (x, y) of columns. panel: width and height of a
+    panel in inches. rho: numbers above the panels, x in rows and y in columns.
+    """
     return relations.scatter(
         frame,
         grid,
@@ -382,7 +407,10 @@ def _scatter(
 
 
 def _among(study: Correlations, name: str, measures: tuple[str, ...]) -> Blocks:
-    """Yield the heat map of correlations among these measures, if analysed."""
+    """Yield the heat map of correlations among these measures, if analysed.
+
+    name: name of the figure and key of its caption.
+    """
     for matrix in study.among:
         if tuple(matrix.statistic) == measures:
             yield _figure(study, name, relations.heat(study, {"": matrix}))
@@ -398,7 +426,7 @@ def _correlations(study: Correlations) -> Blocks:
 
 
 def _models(study: Correlations) -> Blocks:
-    """Yield scatter plots of averages against biases."""
+    """Yield scatter plots of the averages of benchmarks against biases."""
     yield _figure(study, "models", relations.all_pairs(study))
     trained_name, high_freq = title(AT), title("high_freq")
     trained = study.frame[study.frame["training"] == trained_name]
@@ -470,7 +498,10 @@ def _biases(
 
 
 def _normalised(frame: pd.DataFrame, study: Correlations) -> document.Figure | None:
-    """Draw bands from normalised against bands from plain accuracies; None without any."""
+    """Draw bands from normalised accuracies against bands from plain accuracies, or return None.
+
+    None if no model has bands from normalised accuracies. frame: one row per model.
+    """
     has_band = (frame["cb_bw_raw"] <= network_frame.DEGENERATE).to_numpy()
     if not has_band.any():
         return None
@@ -514,12 +545,15 @@ def average_table(models: ModelTable) -> tables.Table:
     groups, names = models.frame.groupby("training", sort=False), [*models.members]
     rows = groups[names].mean().assign(models=groups.size()).reset_index()
     columns = {"training": ("training", title)} | tables.columns("models:d")
-    columns |= {name: (name, tables.digits(2)) for name in names}
+    columns |= {name: tables.Column(name, tables.digits(2)) for name in names}
     return tables.from_rows("averages", _CAPTIONS["averages"], rows, columns)
 
 
 def settings_table(settings: pd.DataFrame) -> tables.Table:
-    """Return the table of settings of benchmarks and biases."""
+    """Return the table of settings of benchmarks and biases, one row per column of the models.
+
+    settings: the frame of `network_frame.compare_settings`.
+    """
     counts = settings[["images", "images_most"]].itertuples(index=False)
     texts = [[f"{n:,.0f}" for n in pair if not pd.isna(n)] for pair in counts]
     ranges = [" to ".join(dict.fromkeys(pair)) or "–" for pair in texts]
@@ -559,7 +593,11 @@ def bias_table(models: ModelTable) -> tables.Table:
 def _model_table(
     name: str, frame: pd.DataFrame, measures: Sequence[str], **caption_fields: str
 ) -> tables.Table:
-    """Return a table of measures by model; failed fits of bands are only in the files."""
+    """Return a table of measures by model; failed fits of bands are only in the files.
+
+    name: name of the table and key of its caption. frame: one row per model. measures: columns to
+    show. caption_fields: further values for the caption.
+    """
     data = frame[["name", "training", "epsilon", *measures]]
     data = data.rename_axis("model").reset_index()
     shown = data.copy()
@@ -570,7 +608,7 @@ def _model_table(
     columns = {"name": ("model", str), "training": ("training", title)}
     for measure in measures:
         show = tables.digits(_DIGITS.get(measure, 2))
-        columns[measure] = title(measure), show
-    columns["shape_n"] = title("shape_n"), network_frame.decisions_text
+        columns[measure] = tables.Column(title(measure), show)
+    columns["shape_n"] = tables.Column(title("shape_n"), network_frame.decisions_text)
     caption = _CAPTIONS[name].format(**caption_fields)
     return tables.from_rows(name, caption, shown, columns, data=data)

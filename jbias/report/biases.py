@@ -10,13 +10,17 @@ results.json.
 import pathlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from jbias.report import options
 from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report; return 0, or 2 with one line on stderr for wrong input."""
+    """Write the report; return 0, or 2 with one line on stderr for wrong input.
+
+    argv: arguments of the command line; None for those of the process.
+    """
     return options.run(
         parser(),
         lambda args: _write(**vars(args)),
@@ -26,8 +30,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
 
-def _write(measured, kinds, each_seed, out, images, figures, **settings) -> list[str]:
-    """Write the report; return the lines to print. settings: options of `bias_study.analyse`."""
+def _write(
+    measured: Sequence[str],
+    kinds: str | None,
+    each_seed: bool,
+    out: str,
+    images: str | None,
+    figures: Sequence[str],
+    **settings: Any,
+) -> list[str]:
+    """Write the report to the folder `out`; return the lines to print.
+
+    measured, kinds, each_seed, out, images, figures: values of the flags of the same names.
+    settings: options of `bias_study.analyse`.
+    """
     # Imported late: --help and argument errors should not wait for these imports.
     from jbias.report import bias_plots, bias_study, document, network_frame
 
@@ -41,7 +57,7 @@ def _write(measured, kinds, each_seed, out, images, figures, **settings) -> list
 
 
 def parser() -> cli.Parser:
-    """Return the parser of the arguments."""
+    """Return the argument parser of `jbias report biases`."""
     arguments = cli.Parser("report.biases", __doc__)
     arguments.add_argument(
         "--measured",
@@ -67,7 +83,7 @@ def parser() -> cli.Parser:
 
 
 def add_study_flags(parser: cli.Parser) -> None:
-    """Add the flags shared by all commands that report a study of biases."""
+    """Add the flags shared by all commands that report a study of biases to `parser`."""
     parser.add_argument("--out", **cli.OUT, help="folder of the report")
     cli.add_figures(parser)
     parser.add_argument(

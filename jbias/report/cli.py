@@ -33,7 +33,13 @@ _OUT = "report"  # Default of --out.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make a report. Return the exit code: 0, or 2 with one line on stderr after an error."""
+    """Make a report, or print the status of runs; return the exit code.
+
+    0: done. 2: wrong input, with one line on stderr. 130: interrupted by Ctrl-C while reading the
+    status; with --watch, Ctrl-C returns 0.
+
+    argv: arguments of the command line; None for those of the process.
+    """
     parser = _parser()
     args = _with_sources(parser, parser.parse_args(argv))
     if args.status:
@@ -96,7 +102,7 @@ def _with_sources(
 
 
 def _is_runs(path: str) -> bool:
-    """Return True if a path is a folder, a glob or an address of a folder."""
+    """Return True if a path is an existing folder, a glob, or the address of a folder."""
     return (
         os.path.isdir(path)
         or "://" in path
@@ -105,7 +111,7 @@ def _is_runs(path: str) -> bool:
 
 
 def _report(args: argparse.Namespace) -> Iterator[str]:
-    """Check the folder, prepare the process and make the report. Return the lines to print."""
+    """Check args.out, prepare memory for large tables, make the report; return the lines to print."""
     outputs.check_report_folder(args.out)
     _progress(f"reading {args.scores or ' '.join(args.runs)} ...")
     # Matrices are small: threads would spend longer on waiting than on products.
@@ -117,7 +123,7 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _make(args: argparse.Namespace) -> Iterator[str]:
-    """Read scores, make the report and write it to args.out. Return the lines to print."""
+    """Read scores, make the report and write it to args.out; return the lines to print."""
     # Slow imports are made here so that --help and the first progress line come fast.
     records = _read_while_importing(args.runs) if args.runs else None
     from jbias.report import (
@@ -166,11 +172,11 @@ def _make(args: argparse.Namespace) -> Iterator[str]:
     return iter([headline, *report.highlights, basis, *left_out_lines, *notes, written])
 
 
-def _read_while_importing(patterns: Sequence[str]):
+def _read_while_importing(patterns: Sequence[str]) -> "workdirs.Records":
     """Return the records of runs; import the modules of the report in a thread meanwhile.
 
-    The thread only fills the cache of modules: an import error is raised again by the import
-    in the main thread.
+    patterns: workdirs (paths or globs). An import error in the thread is ignored: the main thread
+    raises it when it imports the same module.
     """
     from jbias.report import workdirs
 
@@ -180,7 +186,7 @@ def _read_while_importing(patterns: Sequence[str]):
 
 
 def _status(args: argparse.Namespace) -> Iterator[str]:
-    """Return the status of runs as text or JSON; with --watch, again until Ctrl-C."""
+    """Return the status of runs as text or JSON, one item; with --watch, items without end."""
     from jbias.report import status
 
     render = status.as_json if args.json else status.as_text
@@ -189,7 +195,10 @@ def _status(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _watched(render: Callable[..., str], args: argparse.Namespace) -> Iterator[str]:
-    """Yield the status, made by `render`, every args.watch seconds without end."""
+    """Yield the status, made by `render`, every args.watch seconds without end.
+
+    render: function of the rows of `report.status.rows` that returns text.
+    """
     from jbias.report import status
 
     while True:
@@ -210,7 +219,7 @@ def _progress(line: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Return the parser of `jbias report`."""
+    """Return the argument parser of `jbias report`."""
     parser = cli.Parser("report", __doc__)
     _add_output_flags(parser)
     _add_source_flags(parser)
@@ -220,7 +229,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the report's folder and of --status."""
+    """Add the flags of the report's folder and of --status to `parser`."""
     out = cli.OUT | {"required": False}
     parser.add_argument(
         "--out",
@@ -248,7 +257,7 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_source_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the sources and the flags that say how to read a table of scores."""
+    """Add the sources, and the flags on the layout of a table of scores, to `parser`."""
     parser.add_argument(
         "sources",
         nargs="*",
@@ -305,7 +314,7 @@ def _add_source_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_selection_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that choose evaluations, data sets and algorithms."""
+    """Add the flags that choose evaluations, data sets and algorithms to `parser`."""
     parser.add_argument(
         "--selection",
         choices=options.SELECTIONS,
@@ -366,7 +375,7 @@ def _add_selection_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_test_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the statistical tests."""
+    """Add the flags of the statistical tests to `parser`."""
     parser.add_argument(
         "--alpha",
         help="significance level of the tests, between 0 and 1 (default: %(default)s)",

@@ -21,7 +21,10 @@ from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report; return 0, or 2 with one line on stderr for wrong input."""
+    """Write the report; return 0, or 2 with one line on stderr for wrong input.
+
+    argv: arguments of the command line; None for those of the process.
+    """
     return options_lib.run(_parser(), _write, argv)
 
 
@@ -51,11 +54,16 @@ def _write(args: argparse.Namespace) -> list[str]:
     return [*report.answer, written]
 
 
-def read(path: str, measures: Sequence[str], category: str, size: str | None):
-    """Return a frame with one row per model: measures and `size` as numbers, `category` as text.
+def read(
+    path: str, measures: Sequence[str], category: str, size: str | None
+) -> "pd.DataFrame":
+    """Return a frame with one row per model, indexed by the model's name.
 
-    path: a CSV file. Cells of `size` may be empty (NaN). Raises ValueError with file and line
-    for missing columns, models that occur twice, and measures that are not finite numbers.
+    Columns: `measures` and `size` as numbers, `category` as text.
+
+    path: a CSV file with a line per model. Cells of `size` may be empty (NaN). Raises ValueError
+    with file and line for missing columns, models that occur twice, and measures that are not
+    finite numbers; and if `category` is a column of numbers that differ between all models.
     """
     import pandas as pd
 
@@ -105,7 +113,7 @@ def _check(options: "relations.CorrelationOptions") -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Return the parser of the arguments."""
+    """Return the argument parser of `jbias report correlate`."""
     parser = cli.Parser("report.correlate", __doc__)
     add = parser.add_argument
     add(

@@ -4,6 +4,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from jbias import numerals
 
@@ -53,8 +54,11 @@ def read(path: str, needed: Sequence[str] = ()) -> tuple[list[str], Lines]:
     return head, _rows(reader, rows, head, path)
 
 
-def _fields(reader, path: str) -> Iterator[list[str]]:
-    """Yield the fields of each row; raise ValueError with file and line for invalid CSV."""
+def _fields(reader: Any, path: str) -> Iterator[list[str]]:
+    """Yield the fields of each row; raise ValueError with file and line for invalid CSV.
+
+    reader: a CSV reader of the file `path`.
+    """
     try:
         yield from reader
     except csv.Error as error:
@@ -64,8 +68,13 @@ def _fields(reader, path: str) -> Iterator[list[str]]:
         ) from None
 
 
-def _rows(reader, rows: Iterator[list[str]], head: list[str], path: str) -> Lines:
-    """Yield (file:line, fields by name) of each row that is not empty."""
+def _rows(reader: Any, rows: Iterator[list[str]], head: list[str], path: str) -> Lines:
+    """Yield (file:line, fields by name) of each row that is not empty.
+
+    reader: the CSV reader, for the line number. rows: fields of the rows after the first. head:
+    names of the columns. path: of the file, for errors. Raises ValueError, with file and line, for
+    a row with too few or many fields.
+    """
     for line in rows:
         place = f"{path}:{reader.line_num}"
         if not any(field.strip() for field in line):
@@ -84,10 +93,11 @@ def _rows(reader, rows: Iterator[list[str]], head: list[str], path: str) -> Line
 def read_named(
     path: str, needed: Sequence[str], filled: str, *, key: str | None = None
 ) -> dict[str, Line]:
-    """Return (file:line, fields) of each row by its name, the field in the column `key`.
+    """Return (file:line, fields by name) of each row, by the row's name.
 
-    key: None for the first column. Raises ValueError as `read` does, and with file and line if
-    a name or the field `filled` is empty or a name occurs twice.
+    The row's name is the field in the column `key`; None for the first column. Raises ValueError
+    as `read` does, and with file and line if a name or the field of the column `filled` is empty,
+    or a name occurs twice.
     """
     head, lines = read(path, needed)
     key, rows = key or head[0], {}
@@ -110,7 +120,8 @@ def read_named(
 def parse_number(field: str, name: str, place: str, *, needed: bool = False) -> float:
     """Return the number in a field; NaN for "" and "nan" unless the number is needed.
 
-    Raises ValueError, with `place` and `name`, for other text.
+    Raises ValueError for other text. name: name of the column, for the error. place: file:line of
+    the row, for the error.
     """
     if field.lower() in ("", "nan") and not needed:
         return math.nan

@@ -51,7 +51,10 @@ _LINEAR = {  # y = a + b x, as (a, b).
 
 
 class Derived(NamedTuple):
-    """A data set, algorithm or run whose scores are computed from those of others."""
+    """A data set, algorithm or run whose scores are computed from those of others.
+
+    name: its name. sources: names of the others.
+    """
 
     name: str
     relation: str  # "the mean of", "a copy of" ...
@@ -67,7 +70,7 @@ class Derived(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Scores and the precision of each column."""
+    """Scores, m rows and n columns, and the precision of each column."""
 
     values: Float[np.ndarray, "m n"]
     units: Float[np.ndarray, "n"]  # Last printed decimal place; 0 for full precision.
@@ -134,9 +137,10 @@ def find(
 def _find_summary(
     columns: _Columns, names: Sequence[str], weights: np.ndarray | None
 ) -> tuple[int, Derived | None]:
-    """Return (place, relation) of a column that summarises others; (0, None) without one.
+    """Return (index, relation) of a column that summarises others; (0, None) without one.
 
-    Columns with names such as "avg" are tried first.
+    Columns with names such as "avg" are tried first. names: names of the columns. weights: known
+    weights of the columns, or None.
     """
     hinted = [bool(_SUMMARY.search(name.lower())) for name in names]
     places = sorted(range(len(names)), key=lambda i: not hinted[i])
@@ -164,7 +168,7 @@ def _near_all_others(columns: _Columns) -> np.ndarray:
 
 
 def _linear(columns: _Columns, names: Sequence[str]) -> dict[int, Derived]:
-    """Return the columns, by index, that are linear functions of another, such as copies.
+    """Return the columns that are linear functions of another, such as copies, by column index.
 
     Of two such columns, the column with fewer digits is returned, else the later column.
     """
@@ -206,7 +210,7 @@ def _linear_tolerance(
 
 
 def _pairs(columns: _Columns, start: float, factor: float) -> Iterator[tuple[int, int]]:
-    """Yield (column, source) with column = start + factor * source, up to rounding.
+    """Yield indices (column, source) with column = start + factor * source, up to rounding.
 
     If both have the same number of digits, the source is the earlier column.
     """
@@ -310,12 +314,12 @@ def _mean_of(
 def _derived(
     names: Sequence[str], place: int, relation: str, members: Sequence[int]
 ) -> Derived:
-    """Return a `Derived` for columns given by index."""
+    """Return a `Derived`. place: index of the column. members: indices of its sources."""
     return Derived(names[place], relation, tuple(names[i] for i in members))
 
 
 def _ranges(place: int, n: int) -> Iterator[list[int]]:
-    """Yield the ranges of at least two of n columns that do not contain `place`."""
+    """Yield the ranges of at least two of n columns that do not contain the index `place`."""
     for start, stop in itertools.combinations(range(n + 1), 2):
         if stop - start > 1 and not start <= place < stop:
             yield [*range(start, stop)]
@@ -324,10 +328,12 @@ def _ranges(place: int, n: int) -> Iterator[list[int]]:
 def _groups_near(
     columns: _Columns, place: int, others: list[int], *, hinted: bool
 ) -> tuple[Iterator[list[int]], int]:
-    """Return (groups whose mean agrees with a column in the first rows, number of groups tried).
+    """Return (groups of columns whose mean may be the column `place`, number of groups tried).
 
-    Groups are all subsets if there are few columns, else all ranges of neighbours. hinted:
-    the name of the column suggests a summary.
+    Groups are lists of indices; the mean of a group agrees with the column in the first rows.
+    Tried are all subsets of `others` if there are few columns, else all ranges of neighbours.
+    place: index of the column. others: indices of other columns. hinted: True if the name of the
+    column suggests a summary.
     """
     values = columns.values[:_FEW_ROWS]
     rounding, target = _rounding(columns, place, others), values[:, [place]]
@@ -365,7 +371,7 @@ def _groups_near(
 def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | None:
     """Return the column as a weighted mean of others; None if it is none.
 
-    None also if there are too few rows to determine the weights.
+    None also if there are too few rows to determine the weights. place: index of the column.
     """
     values = columns.values
     others = [i for i in range(len(names)) if i != place]
@@ -412,10 +418,11 @@ def _agrees(
 ) -> bool:
     """Return True if a column agrees with a summary of its members, and not by chance.
 
-    The probability that a row agrees by chance is the tolerance divided by the usual deviation
-    of a column from the mean of the others; the same holds for the mean of the whole column.
-    tried: number of groups that were tried. hinted: for each column, True if its name suggests
-    a summary. count: number of members whose rounding errors add up.
+    The probability that a row agrees by chance is the tolerance divided by the usual deviation of
+    a column from the mean of the others; the same holds for the mean of the whole column. place,
+    members: indices of columns. summary: the summary of the members, per row. tried: number of
+    groups that were tried. hinted: for each column, True if its name suggests a summary. count:
+    number of members whose rounding errors add up.
     """
     values, target = columns.values, columns.values[:, place]
     tolerance = count * _tolerance(columns, place, members)
@@ -436,21 +443,24 @@ def _tolerance(
 ) -> Float[np.ndarray, "m"]:
     """Return the largest difference by rounding of a column and a mean of members, per row.
 
-    It includes rounding to printed digits and of sums in the same row, so a huge score in
-    another row or column has no effect.
+    place, members: indices of columns. The difference includes rounding to printed digits and of
+    sums in the same row, so a huge score in another row or column has no effect.
     """
     largest = np.abs(columns.values[:, [place, *members]]).max(axis=1)
     return _rounding(columns, place, members) + _SLACK * largest
 
 
 def _rounding(columns: _Columns, place: int, members: Sequence[int]) -> float:
-    """Return the largest difference of a column and a mean by rounding to printed digits."""
+    """Return the largest difference of a column and a mean by rounding to printed digits.
+
+    place, members: indices of columns.
+    """
     units = columns.units
     return float(1.001 * (units[place] + units[list(members)].mean()) / 2)
 
 
 def _unit(column: Float[np.ndarray, "m"]) -> float:
-    """Return the last decimal place that a column uses, such as 0.1; 0 if it uses all."""
+    """Return the last decimal place that a column uses, such as 0.1; 0 for full precision."""
     sizes = np.abs(column)
     slack = 1e-11 * np.maximum(sizes, max(1e-300, float(np.median(sizes))))
     for digits in range(_DIGITS):
@@ -460,7 +470,7 @@ def _unit(column: Float[np.ndarray, "m"]) -> float:
 
 
 def _grids(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "n"]:
-    """Return 1 / images, or 100 / images, for columns of shares of few images; else 0."""
+    """Return the step of scores per column: 1 / images or 100 / images for few images, else 0."""
     grids = np.zeros(values.shape[1])
     for i, column in enumerate(values[:50].T):
         for maximum in (1, 100):
@@ -526,7 +536,7 @@ def _geometric(values: np.ndarray) -> np.ndarray:
 def of_datasets(values: pd.DataFrame) -> list[Derived]:
     """Return the data sets that are computed from others in every run of every algorithm.
 
-    values: the columns algorithm, dataset, seed, value and, if known, n (number of images).
+    values: columns algorithm, dataset, seed, value and, if known, n (number of images).
     """
     table = _wide(values, ["algorithm", "seed"], "dataset")
     images = pd.to_numeric(values["n"], errors="coerce") if "n" in values else None
@@ -540,7 +550,8 @@ def of_datasets(values: pd.DataFrame) -> list[Derived]:
 def of_algorithms(values: pd.DataFrame) -> list[Derived]:
     """Return the algorithms that are the mean of others on every data set.
 
-    Algorithms with equal scores are not included; `Analysis.twins` has these.
+    values: columns algorithm, dataset, seed and value. Algorithms with equal scores are not
+    included; `Analysis.twins` has these.
     """
     named = values[["algorithm", "dataset", "seed"]].astype(str)
     named = named.assign(value=values["value"].astype(float))
@@ -568,7 +579,10 @@ def of_algorithms(values: pd.DataFrame) -> list[Derived]:
 
 
 def of_runs(values: pd.DataFrame) -> list[Derived]:
-    """Return the runs that are the mean of the other runs in every algorithm."""
+    """Return the runs that are the mean of the other runs in every algorithm.
+
+    values: columns algorithm, dataset, seed and value.
+    """
     names = values.groupby(values["algorithm"].astype(str))["seed"].agg(set)
     common = set.intersection(*names) if len(names) else set()
     if len(common) < 3 or any(seeds != common for seeds in names):
@@ -578,7 +592,10 @@ def of_runs(values: pd.DataFrame) -> list[Derived]:
 
 
 def _wide(values: pd.DataFrame, rows: list[str], column: str) -> pd.DataFrame:
-    """Return scores with one row per value of `rows` and one column per value of `column`."""
+    """Return scores with one row per value of `rows` and one column per value of `column`.
+
+    values: frame of scores. rows, column: names of its columns.
+    """
     plain = values[[*rows, column]].astype(str)
     plain = plain.assign(value=values["value"].astype(float))
     order = list(dict.fromkeys(plain[column]))
@@ -590,7 +607,7 @@ def _find_in_table(
 ) -> list[Derived]:
     """Return `find` for the columns of a table that have no missing scores.
 
-    options: arguments of `find` with a value per column.
+    copies: see `find`. options: further arguments of `find`, one value per column.
     """
     is_complete: Bool[np.ndarray, n] = np.isfinite(table.to_numpy(float)).all(axis=0)
     table = table.loc[:, is_complete]

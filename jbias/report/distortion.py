@@ -24,7 +24,10 @@ SPREAD = "--measured --runs"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report; return 0, or 2 with one line on stderr for wrong input."""
+    """Write the report; return 0, or 2 with one line on stderr for wrong input.
+
+    argv: arguments of the command line; None for those of the process.
+    """
     return options.run(parser(), _write, argv, spread=SPREAD, moved="--printed")
 
 
@@ -41,7 +44,10 @@ def _write(args: argparse.Namespace) -> list[str]:
 
 
 def parser(command: str = "report.distortion", doc: str = __doc__) -> cli.Parser:
-    """Return the parser of the arguments of all commands that report distortions."""
+    """Return the argument parser of a command that reports distortions.
+
+    command: name of the command after `jbias`. doc: text of its --help.
+    """
     arguments = cli.Parser(command, doc)
     arguments.add_argument(
         "--measured",

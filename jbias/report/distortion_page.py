@@ -121,7 +121,10 @@ _COLUMNS = {
 
 
 class Layout(NamedTuple):
-    """Layout of a table of values: its columns, and its rows with their leading texts."""
+    """Layout of a table of values: its columns, and its rows with their leading texts.
+
+    rows: (texts of the first columns, key of the number in each further column).
+    """
 
     name: str
     caption: str
@@ -132,7 +135,7 @@ class Layout(NamedTuple):
 def report(
     study: DistortionStudy, *, notes: Sequence[str] = (), runs: Sequence[str] = ()
 ) -> document.Report:
-    """Return the page; its last caveats are `ALWAYS`.
+    """Return the page of a study; its last caveats are `ALWAYS`.
 
     notes: further caveats. runs: workdirs that trained the networks (paths or globs), for the
     table of training costs.
@@ -186,7 +189,10 @@ def particular_caveats(page: document.Report, always: Sequence[str]) -> list[str
 
 
 def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
-    """Return a table of a frame, with only the share `HIDDEN` if there are several."""
+    """Return a table of a frame; of several hidden shares, the page shows only `HIDDEN`.
+
+    name: key of `_COLUMNS` and `_CAPTIONS`. None for a frame without rows.
+    """
     if "training" in frame:
         frame = frame.replace({"training": {"": None}})
     rows, data = frame, frame.dropna(axis=1, how="all")
@@ -198,7 +204,10 @@ def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
 
 
 def _headline(values: pd.DataFrame) -> tuple[str, str]:
-    """Return the answer: highest and lowest method of the first quantity of two methods."""
+    """Return (headline, basis): the highest and lowest method of the first shared quantity.
+
+    values: data of the table of values. The quantity is the first with values of two methods.
+    """
     plain = values[(values["training"] == "") & values["mean"].notna()]
     for (quantity, source, data), group in plain.groupby(_VALUES[:3], sort=False):
         if len(group) > 1:
@@ -232,10 +241,14 @@ def comparison(
 ) -> tables.Table | None:
     """Return a table of measured values, with published values below; None without values.
 
-    printed: published mean, std and n, by key of the number.
+    printed: published values by key of the number, each a mapping with mean, std and n.
     """
 
     def value_row(source: str, key: NumberKey) -> Mapping | None:
+        """Return a value as columns of a table: mean, std, n and others; None if unknown.
+
+        source: "paper", or the name of a model of the study.
+        """
         if source == "paper":
             return (printed or {}).get(key)
         value = study.value(key.quantity, key.key(source))
@@ -281,9 +294,10 @@ def comparison(
 
 
 def _value_text(value: Mapping | None, *, with_n: bool) -> str:
-    """Return a mean as text, with its spread and class; a dash for None.
+    """Return a mean as text, with its spread, number of seeds and class; a dash for None.
 
-    with_n: True to add the number of seeds. It is always added if seeds are left out.
+    value: columns as in `Values.row`, or published mean, std and n. with_n: True to add the number
+    of seeds, which is always added if seeds are left out.
     """
     if value is None:
         return "–"
@@ -320,7 +334,7 @@ def _groups(study: DistortionStudy) -> tables.Table | None:
 
 
 def _indices(study: DistortionStudy) -> tables.Table | None:
-    """Return the table of both variants of the index, and the worst case, by distortion."""
+    """Return the table of both variants of the DI index, and the worst case, by distortion."""
     rows = []
     for key, measurement, condition in dict.fromkeys(_conditions(study)):
         group = study.groups[key]
@@ -353,9 +367,10 @@ def _indices(study: DistortionStudy) -> tables.Table | None:
 def _conditions(
     study: DistortionStudy,
 ) -> Iterator[tuple[Key, study_lib.Measurement, str]]:
-    """Yield group, measurement and condition of distortions whose decisions may be stored.
+    """Yield (key of the group, measurement, condition) of distortions except on training images.
 
-    Of occlusion, only conditions with the share `HIDDEN` of hidden pixels.
+    Distortions are those whose decisions may be stored. Of occlusion, only conditions with the
+    share `HIDDEN` of hidden pixels.
     """
     for key, network, measurement in study.measures:
         if measurement.dataset == "train":
@@ -371,7 +386,7 @@ def _conditions(
 
 
 def _digits(study: DistortionStudy) -> tables.Table | None:
-    """Return the table of answers for the digit and for the photograph, by digit."""
+    """Return the table of decisions for the digit and for the photograph, by digit and method."""
     rows, basic = [], {}
     for key, group in study.groups.items():
         for digit, shares in digit_shares(group).items():
@@ -404,16 +419,21 @@ def _digits(study: DistortionStudy) -> tables.Table | None:
 
 
 def flips(basic_lead: Values, lead: Values) -> str:
-    """Return "yes" if the lead changes from digit to photograph, "no" if not, or UNKNOWN."""
+    """Return "yes" if the lead changes from digit to photograph, "no" if not, or UNKNOWN.
+
+    basic_lead: share for the photograph minus share for the digit, of basic networks. lead: the
+    same of the compared networks.
+    """
     if basic_lead.high < 0 < lead.low:
         return "yes"
     return "no" if basic_lead.low > 0 or lead.high < 0 else UNKNOWN
 
 
 def digit_shares(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
-    """Return, by digit and seed, the shares in % of decisions for digit and for photograph.
+    """Return the shares in % of decisions for digit and for photograph, by text of the digit.
 
-    For stacked images with conflicting halves, and seeds with stored decisions.
+    Arrays (r, 2) have one row per seed and the columns digit, photograph. For stacked images with
+    conflicting halves, and seeds with stored decisions.
     """
     measurement = study_lib.find_measurement(group, "plain", dataset="stacked_cifar")
     shares_by_digit: dict[str, list[list[float]]] = {}
@@ -502,8 +522,8 @@ def _with_totals(
 ) -> pd.DataFrame:
     """Return the rows of a frame followed by a row of sums for each device.
 
-    label: column for the word "total". device: column of the device. sums: columns to sum,
-    besides the costs.
+    label: column that gets the word "total". device: column of the device. sums: columns to sum,
+    in addition to the costs.
     """
     if frame.empty:
         return frame
@@ -513,14 +533,20 @@ def _with_totals(
 
 
 def _sums(frame: pd.DataFrame, by: list[str], names: list[str]) -> pd.DataFrame:
-    """Return sums by group; a sum with a missing cost is NaN."""
+    """Return sums of the columns `names` and of costs, one row per group of the columns `by`.
+
+    A sum with a missing cost is NaN.
+    """
     frame = frame.astype(dict.fromkeys(_COSTS, float))
     groups = frame.groupby(by, sort=False, dropna=False)[[*names, *_COSTS]]
     return groups.agg(lambda column: column.sum(skipna=False)).reset_index()
 
 
 def _device(settings: Mapping) -> str:
-    """Return the device of a measure, and the assumptions of its energy."""
+    """Return the device of a measure, with the assumptions of its energy if costs are recorded.
+
+    settings: settings of the measurement.
+    """
     if settings.get("cost"):
         return workdirs.assumed(settings["cost"])
     device = settings.get("environment", {}).get("device", {})
@@ -560,7 +586,10 @@ def _caveats(
 
 
 def unlike_indices(values: pd.DataFrame) -> Iterator[str]:
-    """Yield notes on missing DI indices, and on indices of different numbers of seeds."""
+    """Yield notes on missing DI indices, and on indices of different numbers of seeds.
+
+    values: data of the table of values.
+    """
     indices = values[values["quantity"].str.startswith("di_")]
     for (quantity, *details), group in indices.groupby(_VALUES[:4], sort=False):
         title = f"{QUANTITIES[quantity].title} ({', '.join(filter(None, details))})"
@@ -630,7 +659,7 @@ _FIGURES = {
 
 
 def figures(study: DistortionStudy, hiding: pd.DataFrame) -> document.Placed:
-    """Yield the section and the figure, by model and data set.
+    """Yield (section id, figure) for each model and data set.
 
     hiding: result of `distortion_study.hiding`.
     """
@@ -659,10 +688,10 @@ def figures(study: DistortionStudy, hiding: pd.DataFrame) -> document.Placed:
 def _occlusion_figures(
     hiding: pd.DataFrame, names: Mapping[Key, str], *, suffix: str, data: str
 ) -> document.Placed:
-    """Yield figures of accuracy and iOcclusion by hidden share, for each filling.
+    """Yield (section id, figure) of accuracy and iOcclusion by hidden share, for each filling.
 
-    names: of the lines, by key of the group. suffix: of the figures' names. data: data set and
-    model, for captions.
+    names: name of the line, by key of the group. suffix: end of the figures' names. data: data set
+    and model as text, for captions.
     """
     for fill, frame in _by_fill(hiding, names):
         accuracy, index = _lines(frame, "test"), _lines(frame, "iocclusion")
@@ -684,9 +713,9 @@ def _occlusion_figures(
 def _part_figures(
     hiding: pd.DataFrame, names: Mapping[Key, str], *, suffix: str, data: str
 ) -> document.Placed:
-    """Yield figures of networks trained on parts of a data set, for each filling.
+    """Yield (section id, figure) of networks trained on parts of a data set, for each filling.
 
-    Arguments as for `_occlusion_figures`.
+    Arguments: see `_occlusion_figures`.
     """
     for fill, frame in _by_fill(hiding, names):
         lines = _curve_pair(frame)
@@ -703,14 +732,21 @@ def _part_figures(
 def _by_fill(
     hiding: pd.DataFrame, names: Mapping[Key, str]
 ) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the rows of these groups for each filling, with the name of the line in "line"."""
+    """Yield (filling, rows of these groups) with the name of the line in the column "line".
+
+    names: name of the line, by key of the group; other groups are left out.
+    """
     keys = hiding[list(Key._fields)].itertuples(index=False, name=None)
     frame = hiding.assign(line=[names.get(key) for key in keys])
     yield from frame.dropna(subset=["line"]).groupby("fill", sort=False)
 
 
 def _curve_pair(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return curves of CutOcclusion, and of iOcclusion with the most salient pixels hidden."""
+    """Return curves of CutOcclusion, and of iOcclusion with the most salient pixels hidden.
+
+    frame: rows of `_by_fill`. The columns are those of `_lines`; the panel is "CutOcclusion" or
+    "iOcclusion".
+    """
     accuracy, index = _lines(frame, "test"), _lines(frame, "iocclusion")
     cut = accuracy[accuracy["panel"] == "Rectangle"].assign(panel="CutOcclusion")
     salient = index[index["panel"] == "Grad-CAM, most"].assign(panel="iOcclusion")
@@ -722,7 +758,7 @@ def _curve_figure(
 ) -> document.Figure:
     """Return the figure of these curves; accuracies are drawn in %.
 
-    frame: the rows of `hiding` from which the curves are.
+    lines: the result of `_lines`. frame: the rows of `hiding` from which the curves are computed.
     """
     is_percent = name.startswith("accuracy_")
     drawn, sentences = _draw_curves(lines, frame, 100 if is_percent else 1)
@@ -733,7 +769,11 @@ def _curve_figure(
 
 
 def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return curves by way of hiding (panel), for ways with more than 2 shares."""
+    """Return a curve per line and way of hiding, for ways with more than 2 shares.
+
+    Columns: line, panel (way of hiding), x (hidden share in %), value and std, which are those of
+    `column` in `frame`.
+    """
     frame = frame.dropna(subset=[column])
     share_counts = frame.groupby("way", sort=False)["hidden"].transform("nunique")
     panels = []
@@ -752,10 +792,11 @@ def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 def _draw_curves(
     lines: pd.DataFrame, frame: pd.DataFrame, scale: float
 ) -> tuple[plots.Figure, str]:
-    """Return a figure with a colour per method, and caption sentences on lines and bands.
+    """Return (figure with a colour per method, caption sentences on lines and bands).
 
-    An axis that would be more than twice as high ends at twice the median of the methods'
-    peaks, so that one curve of iOcclusion does not flatten all others.
+    lines: the result of `_lines`, multiplied by `scale`. An axis that would be more than twice as
+    high ends at twice the median of the methods' peaks, so that one curve of iOcclusion does not
+    flatten all others.
     """
     tops = {}
     for title, rows in lines.groupby("panel"):
@@ -766,7 +807,7 @@ def _draw_curves(
     names = {*frame["line"]}
     looks = {x: plots.style_of(i) for i, x in enumerate(order) if x in names}
 
-    def finish(axes, rows: pd.DataFrame) -> None:
+    def finish(axes: plots.Axes, rows: pd.DataFrame) -> None:
         top = tops.get(rows["panel"].iloc[0])
         if not top:
             return
@@ -800,10 +841,10 @@ def _wrong_figure(
     suffix: str,
     data: str,
 ) -> document.Placed:
-    """Yield a figure of wrong predictions by class, clean and distorted, if there are any.
+    """Yield (section id, figure) of wrong predictions by class, clean and distorted, if known.
 
-    quantity: name of the DI index. suffix: of the figure's name. data: data set and model, for
-    the caption.
+    keys: keys of the groups. quantity: name of the DI index. suffix: end of the figure's name.
+    data: data set and model as text, for the caption.
     """
     values_by_method = {}
     for key in keys:
@@ -825,8 +866,8 @@ def _wrong_figure(
 def wrong_classes(values_by_method: Mapping[str, Values]) -> plots.Figure:
     """Draw each class's share of the errors in %, clean and distorted, a panel per method.
 
-    Of more than `MAX_CLASSES` classes, only those with the largest growth in any panel are drawn, in
-    decreasing order.
+    values_by_method: values of a DI index, with `wrong`, by method. Of more than `MAX_CLASSES`
+    classes, only those with the largest growth in any panel are drawn, in decreasing order.
     """
     names, panels = next(iter(values_by_method.values())).classes, {}
     for name, values in values_by_method.items():
@@ -841,7 +882,7 @@ def wrong_classes(values_by_method: Mapping[str, Values]) -> plots.Figure:
     largest = max(1, *(shares.max() for shares in panels.values()))
     colours = {"unchanged": plots.COLOURS[0], "distorted": plots.COLOURS[1]}
 
-    def draw(axes, shares: Float[np.ndarray, "r 2 k"]) -> None:
+    def draw(axes: plots.Axes, shares: Float[np.ndarray, "r 2 k"]) -> None:
         for i, colour in enumerate(colours.values()):
             y = np.arange(len(classes)) + 0.4 * i - 0.2
             by_seed = shares[:, i, classes]

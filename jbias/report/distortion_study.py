@@ -106,7 +106,10 @@ MeasuredNetwork = network_records.MeasuredNetwork
 
 
 class Key(NamedTuple):
-    """Identity of a group; fields are texts of the page."""
+    """Identity of a group; fields are texts of the page.
+
+    training: left-out classes or data, or `PLAIN`.
+    """
 
     model: str
     data: str
@@ -127,7 +130,7 @@ class Group:
     networks: Mapping[int, MeasuredNetwork]
 
     def measures_of(self, probe: str) -> list[tuple[MeasuredNetwork, Measurement]]:
-        """Return pairs of network and measurement for a probe."""
+        """Return (network, measurement) for each measurement of a probe, by network."""
         return [
             (network, measurement)
             for network in self.networks.values()
@@ -142,7 +145,10 @@ class DistortionStudy:
     groups: Mapping[Key, Group]
 
     def names(self, field: str) -> list[str]:
-        """Return the distinct models, data sets or methods of the groups."""
+        """Return the distinct values of a field of `Key` over the groups, in their order.
+
+        field: "model", "data" or "method".
+        """
         return list(dict.fromkeys(getattr(key, field) for key in self.groups))
 
     @property
@@ -156,7 +162,7 @@ class DistortionStudy:
 
     @property
     def measures(self) -> list[tuple[Key, MeasuredNetwork, Measurement]]:
-        """Key of the group, network and measurement, for every measurement."""
+        """Triples (key of the group, network, measurement), one for every measurement."""
         return [
             (key, network, measurement)
             for key, group in self.groups.items()
@@ -165,7 +171,10 @@ class DistortionStudy:
         ]
 
     def match(self, like: Key) -> Key:
-        """Return the key of the matching group; training "without " matches any left-out class."""
+        """Return the key of the group that `like` describes, or `like` if there is none.
+
+        In `like`, the training "without " matches any left-out class.
+        """
         if like.training == WITHOUT:
             for key in self.groups:
                 if key.training.startswith(WITHOUT) and key[:3] == like[:3]:
@@ -173,9 +182,10 @@ class DistortionStudy:
         return like
 
     def value(self, quantity: str, key: Key) -> "Values | None":
-        """Return one of `QUANTITIES` of a group, None if not measured.
+        """Return the values by seed of a quantity of a group; None if not measured.
 
-        The affinity of an augmentation is measured on networks trained without it.
+        quantity: key of `QUANTITIES`. key: key of the group; the affinity of an augmentation is
+        measured on networks trained without it.
         """
         key = self.match(key)
         measured = key._replace(method="basic") if quantity == "affinity" else key
@@ -211,15 +221,15 @@ def read(patterns: Sequence[str]) -> tuple[DistortionStudy, list[str]]:
 
 
 def seed(network: MeasuredNetwork) -> int:
-    """Return the seed with which a network was trained."""
+    """Return the seed that a network was trained with."""
     return int(network.records["seed"].iloc[0])
 
 
 def key_of(network: MeasuredNetwork) -> Key:
-    """Return the key of a network's group, from the variant of its training run.
+    """Return the key of a network's group, computed from the variant of its training run.
 
-    Variants of configs/distortion.py, such as "mixup-with-fashion_mnist", are parsed; the
-    variant of another config is a method.
+    Variants of configs/distortion.py, such as "mixup-with-fashion_mnist", are parsed; the variant
+    of another config is a method.
     """
     first = network.records.iloc[0]
     data, variant = str(first["train_data"]), str(first["variant"])
@@ -248,7 +258,7 @@ def key_of(network: MeasuredNetwork) -> Key:
 
 
 def _order(key: Key) -> tuple:
-    """Return a sort key of groups: known data sets and methods come first, in their order."""
+    """Return a sort key of groups: known data sets and methods come first, in the paper's order."""
 
     def rank(name: str, known: Iterable[str]) -> tuple[int, str]:
         return [*known, name].index(name), name
@@ -288,11 +298,11 @@ def _notes(group: Group) -> Iterator[str]:
 def find_measurement(
     group: Group, probe: str, *, dataset: str = "test", **options: Any
 ) -> Measurement | None:
-    """Return the measurement of a probe with these options, or None.
+    """Return the measurement of a probe with these options; None if there is none.
 
-    dataset: name of the data set; "test" matches any data set that is neither for training nor
-    for validation and has no cue conflicts. Raises ValueError if several measurements match,
-    or if options differ between networks.
+    dataset: name of the data set; "test" matches any data set that is neither for training nor for
+    validation and has no cue conflicts. options: options of the probe that must have these values.
+    Raises ValueError if several measurements match, or if options differ between networks.
     """
     candidates: dict[Measurement, dict[str, MeasuredNetwork]] = {}
     for network, measurement in group.measures_of(probe):
@@ -318,13 +328,16 @@ def find_measurement(
 
 
 def _options(network: MeasuredNetwork, measurement: Measurement) -> dict[str, Any]:
-    """Return the options of a measurement, with the probe's defaults."""
+    """Return the options of a measurement, including those with the probe's default value."""
     measure = network.measures[measurement]["measure"]
     return _DEFAULTS.get(measure["probe"], {}) | measure.get("options", {})
 
 
 def kind(network: MeasuredNetwork, measurement: Measurement) -> str:
-    """Return the options that define a measurement's conditions, as JSON; equal for all seeds."""
+    """Return the options of a measurement that its conditions depend on, as JSON.
+
+    Equal for all seeds of a group.
+    """
     defining = {
         name: value
         for name, value in _options(network, measurement).items()
@@ -361,19 +374,22 @@ class Gaps:
 
     @property
     def known(self) -> Bool[np.ndarray, "r"]:
-        """Seeds whose gap is large enough for iOcclusion."""
+        """Mask of the seeds whose gap is large enough for iOcclusion."""
         return np.abs(self.gap) > ERRORS * self.error
 
     def index(self, way: str) -> Float[np.ndarray, "f k"]:
-        """Return iOcclusion as in the paper, by fraction and known seed."""
+        """Return iOcclusion as in the paper: rows are hidden fractions, columns known seeds.
+
+        way: key of `curves`.
+        """
         return self.curves[way].iocclusion[:, self.known]
 
     def units(self, way: str) -> Float[np.ndarray, "f u 2"]:
-        """Return each seed's gap with and without hidden pixels, divided by the mean gap.
+        """Return (gap with hidden pixels, gap without) of each seed, divided by the mean gap.
 
-        `ratio` takes these units. Without units (u = 0) if the mean gap is less than `ERRORS`
-        mean standard errors from 0: all seeds see the same images, so that more seeds do not
-        reduce this error.
+        Shape: fractions, seeds, 2. `ratio` takes these units. Without seeds (u = 0) if the mean
+        gap is less than `ERRORS` mean standard errors from 0: all seeds see the same images, so
+        that more seeds do not reduce this error. way: key of `curves`.
         """
         curve, mean = self.curves[way], self.gap.mean()
         left = curve.train - curve.test
@@ -382,18 +398,28 @@ class Gaps:
         return np.stack([left, np.broadcast_to(self.gap, left.shape)], -1) / mean
 
     def of_means(self, way: str) -> list[float]:
-        """Return the ratio of mean gaps over all seeds, by fraction; NaN if unknown."""
+        """Return the ratio of mean gaps over all seeds, by hidden fraction; NaN if unknown.
+
+        way: key of `curves`.
+        """
         return [ratio(units) if len(units) else math.nan for units in self.units(way)]
 
 
 def ratio(units: Float[np.ndarray, "u 2"]) -> float:
-    """Return iOcclusion computed from mean gaps."""
+    """Return iOcclusion computed from mean gaps: a ratio of means over seeds.
+
+    units: (gap with hidden pixels, gap without) of each seed.
+    """
     left, gap = units.mean(axis=0)
     return float(iocclusion.index(gap, 0, left, 0))
 
 
 def gaps(group: Group, fill: str) -> Gaps | None:
-    """Return the gaps with a kind of filling of hidden pixels; None without test images."""
+    """Return the gaps between training and test accuracy; None without accuracies on test images.
+
+    If training images were shown, only seeds with both accuracies are included. fill: name of the
+    filling of hidden pixels, an option of the probe.
+    """
     train_set = find_measurement(group, "occlusion", dataset="train", fill=fill)
     test_set = find_measurement(group, "occlusion", dataset="test", fill=fill)
     train, test = _accuracies(group, train_set), _accuracies(group, test_set)
@@ -439,7 +465,11 @@ def _accuracies(group: Group, measurement: Measurement | None) -> pd.DataFrame:
 
 
 def hiding(groups: Iterable[Group]) -> pd.DataFrame:
-    """Return accuracies, gaps and iOcclusion by group, filling, way and hidden fraction."""
+    """Return accuracies, gaps and iOcclusion, one row per group, filling, way and hidden fraction.
+
+    Columns: the fields of `Key`, fill, way, and those of `_gap_columns`. Accuracies, gaps and
+    hidden fractions are from 0 to 1.
+    """
     frames = [pd.DataFrame(columns=[*Key._fields, "fill", "hidden"])]
     for group in groups:
         fills = [
@@ -456,9 +486,10 @@ def hiding(groups: Iterable[Group]) -> pd.DataFrame:
 
 
 def _gap_columns(gaps: Gaps, way: str) -> dict[str, Any]:
-    """Return accuracies, gaps and iOcclusion by hidden fraction, as columns of a frame.
+    """Return the columns of a frame with one row per hidden fraction, by name.
 
-    way: of choosing the hidden pixels.
+    Accuracies (train, test), gap, gap_error, iocclusion, of_means and told (number of seeds with
+    iOcclusion). way: key of `gaps.curves`.
     """
     curve = gaps.curves[way]
     train_images, test_images = gaps.images.min(axis=1)
@@ -500,7 +531,10 @@ def without_iocclusion(hiding: pd.DataFrame) -> str:
 
 
 class Quantity(NamedTuple):
-    """A number that describes a group: its title, and the measure that it is taken from."""
+    """Definition of a number that describes a group: its title and the measurement it is read from.
+
+    options: options of the probe that select the measurement.
+    """
 
     title: str
     probe: str
@@ -556,12 +590,12 @@ class NumberKey(NamedTuple):
     training: str = PLAIN
 
     def key(self, model: str) -> Key:
-        """Return the key of the group of a model."""
+        """Return the key of the group of networks of a model."""
         return Key(model, self.data, self.method, self.training)
 
 
 def mean(values: np.ndarray) -> float:
-    """Return the mean, NaN without values."""
+    """Return the mean of an array; NaN if it is empty."""
     return float(np.mean(values)) if len(values) else math.nan
 
 
@@ -612,7 +646,7 @@ class Values:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Columns of a table."""
+        """Columns of a table by name: mean, std, n, left_out, images, low, high and others."""
         names = ("mean", "std", "n", "left_out", "images", "low", "high", "by_chance")
         row = {name: getattr(self, name) for name in (*names, "dominant")}
         row["seeds"] = " ".join(map(str, self.seeds))
@@ -626,7 +660,10 @@ def summarise(
     *,
     within: tuple[float, float] = (-math.inf, math.inf),
 ) -> Values:
-    """Return values by seed with Student's interval of their mean, clipped to `within`."""
+    """Return values by seed, with Student's 95 % interval of their mean, clipped to `within`.
+
+    seeds, values: one value per seed, without NaN. images: number of images per seed.
+    """
     runs = np.asarray(values, np.float64)
     r, half = len(runs), math.nan
     if r > 1:
@@ -642,7 +679,10 @@ def summarise(
 
 @functools.lru_cache(maxsize=4096)
 def _value(group: Group, quantity: str, method: str) -> Values | None:
-    """Return one of `QUANTITIES` of a group; method: title of the augmentation of "mixing"."""
+    """Return the values of one of `QUANTITIES` of a group; None if not measured.
+
+    method: title of the augmentation of the quantity "mixing".
+    """
     if quantity.startswith("di_"):
         measurement, condition = interference_condition(group, quantity)
         return index(group, measurement, condition)
@@ -695,7 +735,10 @@ def _iocclusion(group: Group) -> Values | None:
 def interference_condition(
     group: Group, quantity: str
 ) -> tuple[Measurement | None, str]:
-    """Return the measurement and the condition from which a DI index is computed."""
+    """Return (measurement, condition) of a DI index; (None, condition) if not measured.
+
+    quantity: key of `QUANTITIES`.
+    """
     definition = QUANTITIES[quantity]
     condition = definition.options.get("fill") or _GRIDS.get(group.key.data, "4x4")
     measurement = find_measurement(group, definition.probe, **definition.options)
@@ -715,7 +758,8 @@ def _group_decisions(
 ) -> GroupDecisions:
     """Return the decisions of all seeds that have both clean and distorted ones.
 
-    Raises ValueError if the classes were not stored or differ between seeds.
+    condition: condition of the distorted images; "" are the clean ones. Raises ValueError if the
+    classes were not stored or differ between seeds.
     """
     networks = {
         seed: network
@@ -752,7 +796,10 @@ def index(
 ) -> Values | None:
     """Return the index of interference of the seeds with stored decisions, None without any.
 
-    Seeds that decide for one class on nearly all images are left out (`ONE_CLASS`).
+    measurement, condition: those of the distorted images, as returned by `interference_condition`.
+    variant: "share" (growth of a class's share of the errors) or "count" (growth of its number of
+    errors per image). Seeds that decide for one class on nearly all images are left out
+    (`ONE_CLASS`).
     """
     classes, clean, distorted = _group_decisions(group, measurement, condition)
     if not clean:
@@ -807,8 +854,8 @@ def _largest_class(seed_decisions: decisions.Decisions) -> int:
 
 
 def product(units: Float[np.ndarray, "r 2"]) -> float:
-    """Return the index: the mean share of the preferred class times its mean growth.
+    """Return the DI index: the mean share of the preferred class times its mean growth.
 
-    units: share and growth by seed.
+    units: (share, growth) of each seed.
     """
     return float(np.prod(units.mean(axis=0)))

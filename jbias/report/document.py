@@ -69,10 +69,10 @@ class Folded:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Figure:
-    """A figure; its files have its name.
+    """A figure with its caption; `name` is the name of its files.
 
-    source: the figure, or a function that draws the figure. The function is called when the
-    files are written, possibly in another process.
+    source: the figure, or a function that draws the figure. The function is called when the files
+    are written, possibly in another process.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Figure:
 
     @functools.cached_property
     def drawn(self) -> plots.Figure:
-        """The figure, drawn on first use."""
+        """The drawn figure; it is drawn on first use."""
         return self.source() if callable(self.source) else self.source
 
     @property
@@ -95,10 +95,10 @@ Block = Text | Links | Folded | tables.Table | Figure
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of a page under a title; sections without blocks are left out.
+    """A titled group of blocks of the page; sections without blocks are left out.
 
-    A folded section shows its title and opens on a click, or on a click on a link to it. On
-    paper, a closed section is left out unless `is_printed`.
+    A folded section shows its title and opens on a click, or on a click on a link to it. On paper,
+    a closed section is left out unless `is_printed`.
     """
 
     id: str
@@ -109,7 +109,7 @@ class Section:
 
     @property
     def contents(self) -> str:
-        """Return the numbers of figures and tables, such as "1 figure, 2 tables"."""
+        """The numbers of figures and tables in words, such as "1 figure, 2 tables"."""
         kinds = {"figure": Figure, "table": tables.Table}
         sizes = {
             noun: sum(isinstance(block, kind) for block in self.blocks)
@@ -159,9 +159,9 @@ def sections(
 ) -> list[Section]:
     """Return the sections with their blocks, in the order of `titles`.
 
-    titles: by section id. placed: blocks with the ids of their sections. unfolded: ids of
-    open sections; None for all. printed: ids of folded sections that are printed even if
-    closed.
+    titles: title by section id. placed: (section id, block) in the order of the blocks in a
+    section. unfolded: ids of open sections; None for all. printed: ids of folded sections that are
+    printed even if closed.
     """
     blocks: dict[str, list[Block]] = {name: [] for name in titles}
     for name, block in itertools.chain.from_iterable(placed):
@@ -182,19 +182,20 @@ def sections(
 def write(
     report: Report, out: pathlib.Path, *, figures: Collection[str] = ("svg",)
 ) -> str:
-    """Write the page and all files of a report. Return the line to print.
+    """Write the page and all files of a report to the folder `out`; return the line to print.
 
     figures: file formats of figures, of "svg", "pdf" and "png"; svg is always included. All
-    figures are drawn before any file is written.
+    figures are drawn before any file is written. Raises ValueError as `render` and `save` do.
     """
     return save(render(report, figures=figures), out)
 
 
 def save(files: Mapping[str, str | bytes], out: pathlib.Path) -> str:
-    """Write the files of a report, each atomically. Return the line to print.
+    """Write the files of a report, each atomically, to the folder `out`; return the line to print.
 
-    Files of an earlier report that this report lacks are removed. Raises ValueError, before
-    anything is written, if a file would be overwritten that no report wrote.
+    files: content by path relative to `out`. Files of an earlier report that are not in `files`
+    are removed. Raises ValueError, before anything is written, if a file would be overwritten that
+    no report wrote.
     """
     outputs.check_report_files(out, files)
     obsolete = outputs.removable(out, files)
@@ -213,8 +214,10 @@ def save(files: Mapping[str, str | bytes], out: pathlib.Path) -> str:
 def _with_files(results: str | bytes, earlier_files: frozenset[str]) -> str:
     """Return results.json with the files of an earlier report added to its list of files.
 
-    It is written before the other files: if the process is killed meanwhile, all files are
-    listed as files of a report, so that the report can be written again.
+    results: content of results.json. earlier_files: paths relative to the folder of the report.
+
+    The returned version is written before the other files: if the process is killed meanwhile, all
+    files are listed as files of a report, so that the report can be written again.
     """
     tree = json.loads(results)
     return to_json({**tree, "files": sorted({*tree["files"], *earlier_files})})
@@ -223,9 +226,10 @@ def _with_files(results: str | bytes, earlier_files: frozenset[str]) -> str:
 def render(
     report: Report, *, figures: Collection[str] = ("svg",)
 ) -> dict[str, str | bytes]:
-    """Return the files of a report by path.
+    """Return the content of the files of a report, by path relative to its folder.
 
-    figures: file formats of figures, of "svg", "pdf" and "png"; svg is always included.
+    figures: file formats of figures, of "svg", "pdf" and "png"; svg is always included. Raises
+    ValueError for another format.
     """
     unknown = {*figures} - {*cli.FIGURES}
     if unknown:
@@ -289,13 +293,13 @@ def _filled_sections(sections: Sequence[Section]) -> list[Section]:
 
 
 def _without_controls(page: str) -> str:
-    """Return a page with control characters and marks of text direction shown as codes."""
+    """Return HTML with control characters and marks of text direction replaced by visible codes."""
     lines = (line.split("\t") for line in page.split("\n"))
     return "\n".join("\t".join(map(messages.printable, parts)) for parts in lines)
 
 
 def _formats_in_words(formats: Sequence[str]) -> str:
-    """Return words on the written file formats of figures and the flag for the others."""
+    """Return a phrase: the written file formats of figures, and the flag for other formats."""
     unwritten = [name for name in cli.FIGURES if name not in formats]
     text = f"as {tables.join([name.upper() for name in formats])}"
     if unwritten:
@@ -334,12 +338,15 @@ class _Drawing:
         return receiver
 
     def _send(self, pipe: multiprocessing.connection.Connection) -> None:
-        """Draw figures in a fork and send their files; errors occur again in `finish`."""
+        """Draw figures in a fork and send their files through the pipe.
+
+        An error ends the fork; `finish` draws the figure again and raises the error.
+        """
         with contextlib.suppress(Exception):
             pipe.send(self._draw_next())
 
     def _draw_next(self) -> dict[int, dict[str, str | bytes]]:
-        """Draw figures until none is left. Return the files by path, by figure number."""
+        """Draw figures until none is left; return their files: content by path, by figure number."""
         files = {}
         while token := self._numbers.read(_TOKEN_BYTES):
             number = len(self._figures) - 1 - int.from_bytes(token)
@@ -351,7 +358,7 @@ class _Drawing:
         self._numbers.close()
 
     def finish(self) -> dict[str, str | bytes]:
-        """Return the files of all figures, in the order of the figures."""
+        """Return the content of the files of all figures by path, in the order of the figures."""
         files = self._draw_next()
         for pipe in self._pipes:
             with contextlib.suppress(EOFError):
@@ -370,12 +377,12 @@ _TOKEN_BYTES = 4  # Bytes of a figure number in the pipe.
 
 
 def _to_token(number: int) -> bytes:
-    """Return a figure number as bytes."""
+    """Return a figure number as `_TOKEN_BYTES` bytes."""
     return number.to_bytes(_TOKEN_BYTES)
 
 
 def _draw(figure: Figure, formats: Collection[str]) -> dict[str, str | bytes]:
-    """Return the files of a figure by path, one per format."""
+    """Return the content of the files of a figure by path, one file per format."""
     writers = {"svg": plots.to_svg, "pdf": plots.to_pdf, "png": plots.to_png}
     return {
         f"figures/{figure.name}.{name}": writers[name](figure.drawn) for name in formats
@@ -392,9 +399,9 @@ def _check_inside(path: str) -> None:
 
 
 def _named(block: Block, names: set[str]) -> Block:
-    """Return a table or figure with a unique name that a file can have; other blocks as is.
+    """Return a table or figure with a unique name that a file can have; other blocks unchanged.
 
-    names: the kinds and names of earlier blocks, to which this block's name is added.
+    names: names used so far, to which the name of this block is added.
     """
     if not isinstance(block, tables.Table | Figure):
         return block
@@ -409,7 +416,10 @@ def _named(block: Block, names: set[str]) -> Block:
 
 
 def to_json(tree: Any) -> str:
-    """Return a tree as strict JSON; values that are missing or not finite become null."""
+    """Return nested mappings, sequences, frames and numbers as strict JSON text.
+
+    Values that are missing or not finite become null. Raises TypeError for other types.
+    """
     text = json.dumps(_plain(tree), indent=1, allow_nan=False, ensure_ascii=False)
     return text + "\n"
 
@@ -418,7 +428,10 @@ _SEQUENCES = list | tuple | set | frozenset | pd.Series | pd.Index | ValuesView
 
 
 def _plain(tree: Any) -> Any:
-    """Return a tree of types that JSON has; raise TypeError for other types."""
+    """Return nested mappings and sequences as types that JSON has; TypeError for other types.
+
+    Keys become text; values that are missing or not finite become None.
+    """
     if isinstance(tree, pd.DataFrame):
         tree = tree.to_dict("records")
     if isinstance(tree, Mapping):
@@ -439,7 +452,7 @@ def _plain(tree: Any) -> Any:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    """Return the template of the page, with the page's script and its security policy."""
+    """Return the jinja2 template of the page, with the page's script and its security policy."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         undefined=jinja2.StrictUndefined,

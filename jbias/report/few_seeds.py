@@ -22,11 +22,12 @@ _HEADS = {
 
 
 def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
-    """Return one row per metric, data set, number of seeds and algorithm, shape bias first.
+    """Return statistics per metric, data set, number of seeds and algorithm; shape bias first.
 
-    Columns: methods (number of methods with several seeds), difference (smallest difference
-    that counts), and the statistics of `stats.few_seeds`: `apart` and `lead`, `reversed` as
-    the mean over an algorithm's pairs, and `needed` of the median pair.
+    Columns: metric, dataset, methods (number of methods with several seeds), algorithm, difference
+    (smallest difference that counts), seeds (number of seeds), and the statistics of
+    `stats.few_seeds`: apart and lead, reversed as the mean over an algorithm's pairs, and needed
+    of the median pair.
     """
     tasks = list(_tasks(study))
     results = analysis_lib.run_side_by_side(
@@ -55,7 +56,10 @@ def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
 
 
 class _Task(NamedTuple):
-    """Scores on one data set by method, and the settings of `stats.few_seeds` for them."""
+    """Scores on one data set, and the settings of `stats.few_seeds` for them.
+
+    runs: scores by method. difference: smallest difference that counts, in the unit of the scores.
+    """
 
     metric: str
     dataset: str
@@ -77,7 +81,7 @@ def _compare(task: _Task):
 
 
 def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_Task]:
-    """Yield one task per metric and data set: the scores of methods with several seeds."""
+    """Yield a task per metric and data set, with the scores of methods with several seeds."""
     options = study.options
     for metric, values, unit in metrics(study):
         scores = unit.scale * values["value"]
@@ -105,8 +109,13 @@ def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_Task]:
                 )
 
 
-def metrics(study: analysis_lib.BenchmarkScores) -> Iterator[tuple]:
-    """Yield (metric, values, unit) for each metric of the section, shape bias first."""
+def metrics(
+    study: analysis_lib.BenchmarkScores,
+) -> Iterator[tuple[str, pd.DataFrame, analysis_lib.Unit]]:
+    """Yield (metric, scores per seed, unit) for each metric of the section, shape bias first.
+
+    Scores per seed have the columns of `BenchmarkScores.values`.
+    """
     metric, bias = study.options.metric, "shape_bias"
     if study.is_runs and metric != bias:
         sets = study.selected.loc[study.selected["metric"] == bias, "dataset"].unique()
@@ -116,7 +125,10 @@ def metrics(study: analysis_lib.BenchmarkScores) -> Iterator[tuple]:
 
 
 def blocks(study: analysis_lib.BenchmarkScores) -> Iterator[document.Block | None]:
-    """Yield a sentence on the least reliable comparison, the table, and the figure or None."""
+    """Yield a sentence on the least reliable comparison, the table, and the figure or None.
+
+    Nothing is yielded if no data set has two methods with several seeds.
+    """
     repeats, statistics = study.repeats, frame(study)
     if statistics.empty:
         reason = f"no algorithm has several {repeats}"
@@ -146,14 +158,16 @@ def _table(
 ) -> tables.Table:
     """Return the table of few seeds, one row per metric and data set.
 
-    means: means over algorithms, which are shown. statistics: all rows of `frame`, which are
-    written to the CSV file.
+    means: means over algorithms of the columns of `frame`, which the page shows. statistics: all
+    rows of `frame`, which are written to the CSV file.
     """
     repeats, columns = study.repeats, tables.columns("metric dataset difference:g")
     for key, head in _HEADS.items():
         show = tables.digits(study.unit.digits if key == "lead" else 0)
-        columns[key] = head, lambda values, show=show: " / ".join(map(show, values))
-    columns["needed"] = f"{repeats} needed", tables.digits(0)
+        columns[key] = tables.Column(
+            head, lambda values, show=show: " / ".join(map(show, values))
+        )
+    columns["needed"] = tables.Column(f"{repeats} needed", tables.digits(0))
     rows = means.groupby(["metric", "dataset"], sort=False, as_index=False)
     return tables.from_rows(
         "few_seeds",
@@ -174,7 +188,10 @@ def _table(
 
 
 def _figure(repeats: str, means: pd.DataFrame) -> document.Figure | None:
-    """Return the table as curves over the number of seeds; None for a single number."""
+    """Return the table as curves over the number of seeds; None for a single number of seeds.
+
+    repeats: noun for the scores, "seeds" or "runs". means: see `_table`.
+    """
     names = list(means["line"].unique())[:_MAX_LINES]
     lines = means[means["line"].isin(names)].rename(columns=_HEADS | {"seeds": "x"})
     lines = lines.melt(["line", "x"], [*_HEADS.values()], "panel").dropna()
@@ -182,10 +199,10 @@ def _figure(repeats: str, means: pd.DataFrame) -> document.Figure | None:
         return None
     styles = {name: plots.style_of(i) | {"marker": "o"} for i, name in enumerate(names)}
 
-    def set_limits(axes, points: pd.DataFrame) -> None:
+    def set_limits(axes: plots.Axes, points: pd.DataFrame) -> None:
         axes.set(ylim=(0, None), xticks=sorted({*points["x"]}))
 
-    def draw():
+    def draw() -> plots.Figure:
         labels = f"{repeats} of each method", ""
         return plots.curves(lines, styles, labels, finish=set_limits)
 

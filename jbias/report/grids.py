@@ -14,9 +14,9 @@ from jbias.runs import results
 def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
     """Return (setting, runs): the only setting in which runs of each method differ.
 
-    The frame of runs has the columns label, algorithm and value, sorted by value. Of several
-    settings, the setting of most runs is returned. Without any, the setting is "" and the
-    frame is empty.
+    setting: its dotted key. runs: frame with a row per run and the columns label, algorithm and
+    value (text of the setting), sorted by value. Of several settings, the setting of most runs is
+    returned. Without any, the setting is "" and the frame is empty.
     """
     methods: dict[str, dict[str, workdirs.Run]] = {}
     for run in study.runs:
@@ -48,43 +48,55 @@ def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
 def frame(study: analysis_lib.BenchmarkScores, grid: pd.DataFrame) -> pd.DataFrame:
     """Return one row per metric and run of the grid: score, validation and selection.
 
-    Columns: those of the grid, metric, score (mean over data sets), merit (the score, or
-    minus the score if the smallest is best), valid (validation accuracy), tied (within one
-    image of the best validation accuracy of the method) and chosen (the first tied run). Runs
-    without a score or a validation accuracy are left out.
+    Columns: those of `grid` (label, algorithm, value), and
+    metric: the metric of the study, and shape bias if known.
+    score: mean over data sets, in the unit shown.
+    merit: the score, or minus the score if the smallest score is best.
+    valid: validation accuracy, a fraction.
+    tied: True if within one image of the highest validation accuracy of the method.
+    chosen: True for the first tied run of a method.
+
+    Runs without a score or a validation accuracy are left out. grid: the frame of `grid_of`.
     """
     selected = study.selected
-    valid = selected[selected["dataset"] == results.VALID]
-    valid = valid[(valid["metric"] == "accuracy") & (valid["condition"] == "")]
-    valid_means = valid.groupby("label")["value"].mean()
-    grid = grid.assign(valid=grid["label"].map(valid_means))
+    is_valid = (selected["dataset"] == results.VALID) & (selected["condition"] == "")
+    valid_rows = selected[is_valid & (selected["metric"] == "accuracy")]
+    valid_accuracy = valid_rows.groupby("label")["value"].mean()
+    num_valid_images = valid_rows["n"].max()
+    grid = grid.assign(valid=grid["label"].map(valid_accuracy))
     frames = []
-    for name, rows, unit in few_seeds.metrics(study):
-        cells = rows.groupby(["algorithm", "dataset"], observed=True)["value"].mean()
+    for metric, scores, unit in few_seeds.metrics(study):
+        # Mean over seeds, then over data sets. Scores name a run of the grid by its label,
+        # in the column algorithm.
+        cells = scores.groupby(["algorithm", "dataset"], observed=True)["value"].mean()
         means = cells.groupby("algorithm", observed=True).mean()
-        run_scores = grid.assign(
-            metric=name, score=unit.scale * grid["label"].map(means)
-        )
-        run_scores = run_scores.dropna(subset=["score", "valid"])
+        rows = grid.assign(metric=metric, score=unit.scale * grid["label"].map(means))
+        rows = rows.dropna(subset=["score", "valid"])
         is_smallest_best = (
-            name == study.options.metric and not study.options.larger_is_better
+            metric == study.options.metric and not study.options.larger_is_better
         )
-        run_scores["merit"] = run_scores["score"] * (-1 if is_smallest_best else 1)
-        best_valid = run_scores.groupby("algorithm")["valid"].transform("max")
-        gap = best_valid - run_scores["valid"]
-        run_scores["tied"] = (gap == 0) | (gap * valid["n"].max() < 1)
-        is_first = run_scores.groupby("algorithm")["tied"].cumsum() == 1
-        frames.append(run_scores.assign(chosen=run_scores["tied"] & is_first))
+        rows["merit"] = rows["score"] * (-1 if is_smallest_best else 1)
+        # Accuracies that differ by less than one validation image are tied.
+        best_valid = rows.groupby("algorithm")["valid"].transform("max")
+        gap = best_valid - rows["valid"]
+        rows["tied"] = (gap == 0) | (gap * num_valid_images < 1)
+        num_tied_so_far = rows.groupby("algorithm")["tied"].cumsum()
+        is_up_to_first_tie = num_tied_so_far == 1
+        frames.append(rows.assign(chosen=rows["tied"] & is_up_to_first_tie))
     return pd.concat(frames, ignore_index=True)
 
 
 def pairs(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row per metric and pair of methods, with shares in which their order holds.
 
-    runs: the result of `frame`. Columns: metric; better and worse, by the runs that validation
-    chooses; difference of these runs; combinations and same_value, the shares of all pairs of
-    values, and of pairs with equal values, in which the difference has the same sign. Shares
-    are NaN without such pairs and if the chosen runs have equal scores.
+    runs: the result of `frame`. Columns:
+    metric.
+    better, worse: names of the methods, ordered by the score of their chosen runs.
+    difference: difference of the scores of these runs, not negative.
+    combinations: share of all pairs of values of the setting at which `better` is ahead.
+    same_value: share of pairs with equal values at which `better` is ahead.
+
+    Shares are NaN if the chosen runs have equal scores, and same_value if there are no such pairs.
     """
     rows = []
     for metric, metric_runs in runs.groupby("metric", sort=False):
@@ -126,7 +138,7 @@ def pairs(runs: pd.DataFrame) -> pd.DataFrame:
 def blocks(study: analysis_lib.BenchmarkScores) -> Iterator[document.Block | None]:
     """Yield a sentence per metric, the table of methods and the table of pairs of methods.
 
-    Nothing if no method was run at several values of a single setting.
+    Nothing is yielded if no method was run at several values of a single setting.
     """
     key, grid = grid_of(study) if study.is_runs else ("", pd.DataFrame())
     if grid.empty:
@@ -149,7 +161,10 @@ def blocks(study: analysis_lib.BenchmarkScores) -> Iterator[document.Block | Non
 def _method_table(
     study: analysis_lib.BenchmarkScores, runs: pd.DataFrame, setting: str
 ) -> tables.Table | None:
-    """Return the table of each method over the grid. runs: the result of `frame`."""
+    """Return a table with a row per metric and method: its scores over the grid; None if empty.
+
+    runs: the result of `frame`. setting: name of the setting, for headings and the caption.
+    """
     show = tables.digits(study.unit.digits)
     rows = []
     for (metric, name), method_runs in runs.groupby(
@@ -170,7 +185,7 @@ def _method_table(
         )
     columns = tables.columns("metric algorithm values chosen", values=setting)
     for name in ("at_choice", "best", "median", "worst"):
-        columns[name] = name.replace("_", " "), show
+        columns[name] = tables.Column(name.replace("_", " "), show)
     return tables.from_rows(
         "grid",
         f"Means over data sets of each method at all its values of {setting}. Chosen: the best "
@@ -186,12 +201,17 @@ def _method_table(
 def _pair_table(
     study: analysis_lib.BenchmarkScores, compared: pd.DataFrame, setting: str
 ) -> tables.Table | None:
-    """Return the table of pairs of methods. compared: the result of `pairs`."""
+    """Return a table with a row per metric and pair of methods; None if there are no pairs.
+
+    compared: the result of `pairs`. setting: name of the setting, for the caption.
+    """
     show = tables.digits(study.unit.digits)
     columns = tables.columns("metric better worse")
-    columns["difference"] = "difference", show
+    columns["difference"] = tables.Column("difference", show)
     for name in ("combinations", "same_value"):
-        columns[name] = name.replace("_", " "), lambda share: f"{100 * share:.0f} %"
+        columns[name] = tables.Column(
+            name.replace("_", " "), lambda share: f"{100 * share:.0f} %"
+        )
     return tables.from_rows(
         "grid_pairs",
         f"Pairs at the chosen {setting}, with the share of all combinations of values, and of "

@@ -26,7 +26,7 @@ _NOTHING: Mapping = MappingProxyType({})
 
 
 class PictureNote(NamedTuple):
-    """Text lines below a picture; `is_correct` adds a mark to the last line."""
+    """Text lines below a picture; `is_correct` adds a mark to the last line, None does not."""
 
     lines: tuple[str, ...]
     is_correct: bool | None = None
@@ -58,7 +58,8 @@ def saliency(
 ) -> plots.Figure:
     """Draw saliency maps: a row per image, a column per network, decisions below.
 
-    names: names of the images. network_maps: maps and decisions by name of the network.
+    names: names of the images. network_maps: maps and decisions by name of the network. title: of
+    the figure.
     """
     columns, notes = {"unchanged": images}, {}
     for network, shown in network_maps.items():
@@ -83,7 +84,10 @@ def saliency(
 
 
 def mean_maps(means: Mapping[str, MeanMap], *, title: str) -> plots.Figure:
-    """Draw mean maps of networks side by side, on one colour scale."""
+    """Draw mean maps of networks side by side, on one colour scale.
+
+    means: mean map by name of the network. title: of the figure.
+    """
     largest = max(mean.map.max() for mean in means.values()) or 1.0
     columns, notes = {}, {}
     for network, mean in means.items():
@@ -117,11 +121,12 @@ def draw(
 ) -> plots.Figure:
     """Draw pictures in a grid: a row per image, a column per condition.
 
-    columns: pictures by title of the column, the same number in each: images (h, w, 3) in [0, 1] or
-      uint8, maps (h, w) in [0, 1] (coloured), or masks (h, w) of bool (white where True).
-    names: names of the rows. notes: texts below the pictures of some columns.
-    min_width: minimal width of a picture in pixels of the PNG; pixels become squares.
-    across: maximal number of columns in one band; further columns follow below.
+    columns: pictures by title of the column, the same number in each: images (h, w, 3) in [0, 1]
+    or uint8, maps (h, w) in [0, 1] (coloured), or masks (h, w) of bool (white where True).
+    names: names of the rows; () for none. notes: texts below the pictures, by title of the column.
+    title, foot: text above and below all pictures. min_width: minimal width of a picture in pixels
+    of the PNG; pixels become squares. across: maximal number of columns in one band; further
+    columns follow below.
     Raises ValueError for columns of different lengths, and without columns.
     """
     counts = {len(column) for column in (*columns.values(), *notes.values())}
@@ -174,14 +179,27 @@ def draw(
 
 
 class _Page(NamedTuple):
-    """A figure with positions in pixels from the upper left corner."""
+    """A figure of width x height pixels; positions are pixels from the upper left corner."""
 
     fig: plots.Figure
     width: int
     height: int
 
-    def text(self, x, y, lines, size=NAMES, *, ha="left", va="top", color=plots.INK):
-        """Draw lines of text at a position in pixels; size: in points."""
+    def text(
+        self,
+        x: float,
+        y: float,
+        lines: Sequence[str],
+        size: float = NAMES,
+        *,
+        ha: str = "left",
+        va: str = "top",
+        color: str = plots.INK,
+    ) -> None:
+        """Draw lines of text at the position (x, y) in pixels.
+
+        size: font size in points. ha, va: alignment of the text at the position, as in matplotlib.
+        """
         if lines:
             self.fig.text(
                 x / self.width,
@@ -194,10 +212,13 @@ class _Page(NamedTuple):
                 linespacing=1.1,
             )
 
-    def picture(self, picture: np.ndarray, *, x: int, y: int, wide: int, tall: int):
+    def picture(
+        self, picture: np.ndarray, *, x: int, y: int, wide: int, tall: int
+    ) -> None:
         """Draw a picture with square pixels, so that small images stay sharp.
 
-        x, y: position of the upper left corner in pixels. wide, tall: size in pixels.
+        picture: see `draw`. x, y: position of the upper left corner in pixels. wide, tall: width
+        and height in pixels.
         """
         colours = {}
         if picture.ndim == 2:
@@ -212,7 +233,10 @@ class _Page(NamedTuple):
 
 
 def _below(note: PictureNote, width: int) -> tuple[list[str], str]:
-    """Return a note's lines of at most `width` pixels, with its mark, and its colour."""
+    """Return (lines of a note with its mark, colour of the text).
+
+    width: maximal width of a line in pixels.
+    """
     marked = [*note.lines[:-1], f"{MARKS[note.is_correct]}{note.lines[-1]}"]
     lines = [line for text in marked for line in wrapped(text, width, BELOW)]
     return lines, COLOURS[note.is_correct]
@@ -221,7 +245,7 @@ def _below(note: PictureNote, width: int) -> tuple[list[str], str]:
 def wrapped(text: str, width: float, size: float) -> list[str]:
     """Return text in lines of at most `width` pixels, cut at spaces and after _, / and -.
 
-    size: in points. Longer words are cut anywhere; empty text has no lines.
+    size: font size in points. Longer words are cut anywhere; empty text has no lines.
     """
     lines = [""]
     for part in re.findall(r"\s+|\S+?(?:[_/-](?=[^\W\d])|(?=\s|$))", text.strip()):
@@ -238,7 +262,7 @@ def wrapped(text: str, width: float, size: float) -> list[str]:
 
 @functools.cache
 def _wide(text: str, size: float) -> float:
-    """Return the width of a line of text in pixels; size: in points."""
+    """Return the width of a line of text in pixels; size: font size in points."""
     font = font_manager.get_font(font_manager.findfont(plots.STYLE["font.family"]))
     font.set_size(size, DPI)
     font.set_text(*plots.plain([text]))
@@ -246,7 +270,7 @@ def _wide(text: str, size: float) -> float:
 
 
 def _bands(names: Iterable[str], across: int) -> list[list[str]]:
-    """Return names of columns in bands of at most `across`.
+    """Return names of columns in lists of at most `across` names, one list per band.
 
     Names that differ only in the last number stay in one band if possible.
     """

@@ -35,7 +35,8 @@ _SHARE_OF_LAST = 0.3  # BiasBed averages the last 30 of 100 epochs.
 class Rules:
     """The rules that select evaluations, with their options.
 
-    `options` must have `last` and `epoch`; `epoch` is NaN if seeds have no common epoch.
+    `options` must have `last` and `epoch`; `epoch` is NaN if seeds have no common epoch. datasets:
+    data sets of the report. labels: name of the algorithm, by workdir.
     """
 
     options: options_lib.Options
@@ -43,10 +44,11 @@ class Rules:
     labels: Mapping[str, str]  # By workdir.
 
     def select(self, frame: pd.DataFrame, rule: str) -> pd.DataFrame:
-        """Return the records that a rule selects, one row per seed and number, with labels.
+        """Return the records that a rule selects, with a column `label`.
 
-        frame: records of evaluations. rule: an item of `SELECTIONS` of the options. Raises
-        ValueError for at_epoch without a common epoch.
+        One row per seed, data set, condition and metric. frame: records of evaluations. rule: a
+        name in `options.SELECTIONS`, such as "best_validation". Raises ValueError for at_epoch
+        without a common epoch, and if the rule selects nothing.
         """
         options = self.options
         if rule == "best_validation":
@@ -72,7 +74,10 @@ class Rules:
         return rows.assign(label=rows["workdir"].map(self.labels))
 
     def name(self, rule: str) -> str:
-        """Return the name of a rule in tables."""
+        """Return the name of a rule as the head of a column, such as "last 30".
+
+        rule: a name in `options.SELECTIONS`.
+        """
         options = self.options
         return {
             "best_validation": "best validation",
@@ -83,7 +88,10 @@ class Rules:
         }.get(rule, rule)
 
     def words(self, rule: str) -> str:
-        """Return the description of a rule in captions."""
+        """Return the description of a rule in captions.
+
+        rule: a name in `options.SELECTIONS`.
+        """
         options = self.options
         evaluations = f"evaluation{'s' if options.last > 1 else ''}"
         return {
@@ -100,7 +108,10 @@ class Rules:
         }[rule]
 
     def _often_evaluated(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return records of the chosen metric and data sets, and others with >= `last` values."""
+        """Return records without those with fewer than `last` values.
+
+        Records of the chosen metric and data sets are always included.
+        """
         cells = results.number_rows(frame, selection.CELL)
         is_chosen = frame["metric"] == self.options.metric
         is_chosen &= frame["dataset"].isin(self.datasets)
@@ -110,7 +121,10 @@ class Rules:
 
 
 def common_epoch(rows: pd.DataFrame) -> float:
-    """Return the last epoch at which all seeds were evaluated; NaN if there is none."""
+    """Return the last epoch at which all seeds were evaluated; NaN if there is none.
+
+    rows: records of evaluations.
+    """
     digits = round(-math.log10(selection.EPOCH_ATOL))
     rows = rows[[*selection.UNIT, "epoch"]].assign(epoch=rows["epoch"].round(digits))
     rows = rows.take(results.first_rows(rows, list(rows)))
@@ -120,7 +134,11 @@ def common_epoch(rows: pd.DataFrame) -> float:
 
 
 def default_last(rows: pd.DataFrame) -> int:
-    """Return 30 % of the smallest number of evaluations of a cell, at least 1."""
+    """Return 30 % of the smallest number of evaluations of a cell, at least 1.
+
+    rows: records of evaluations. A cell is a seed's values of one metric on one data set under one
+    condition.
+    """
     sizes = np.bincount(results.number_rows(rows, selection.CELL))
     return max(1, round(_SHARE_OF_LAST * sizes.min(initial=len(rows))))
 
@@ -131,11 +149,11 @@ def from_runs(
     *,
     records: workdirs.Records | None = None,
 ) -> analysis.BenchmarkScores:
-    """Return the scores of runs: the selected evaluations by one metric.
+    """Return the scores of runs: the selected evaluations of the metric of the options.
 
-    records: of the workdirs that match `patterns`; None reads the workdirs. The frame of
-    `records` is removed, to free its memory. Raises ValueError for unknown names and for runs
-    from which the rule selects nothing.
+    patterns: workdirs (paths or globs). records: those of the workdirs that match `patterns`; None
+    reads the workdirs. The frame of `records` is removed, to free its memory. Raises ValueError
+    for unknown names and for runs from which the rule selects nothing.
     """
     records = records or workdirs.read(patterns)
     frame, runs = records.pop_frame(), records.runs
@@ -202,10 +220,11 @@ def from_runs(
 def _select_by_all(
     rules: Rules, chosen: pd.DataFrame
 ) -> tuple[pd.DataFrame, list[tuple[str, pd.DataFrame]], list[ValueError]]:
-    """Return the rows of the rule asked for, scores by each rule, and errors of the others.
+    """Return (rows of the rule of the options, scores by each rule, errors of the other rules).
 
-    Scores are in the order of the rules, with the rules' names. ValueError where the rule
-    asked for selects nothing.
+    Scores are pairs (name of the rule, frame as `values_of` returns), in the order of the rules.
+    Rules that select nothing are left out. chosen: records of evaluations. Raises ValueError where
+    the rule of the options selects nothing.
     """
     options = rules.options
     unasked = {"best_on"} if not options.best_on else set()
@@ -243,7 +262,8 @@ def _with_defaults(
 ) -> options_lib.Options:
     """Return the options with defaults for `last` and `epoch`.
 
-    Raises ValueError for scores whose squares overflow or underflow.
+    chosen: records of evaluations. datasets: data sets of the report. Raises ValueError for scores
+    whose squares overflow or underflow.
     """
     rows = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
     scores = chosen.loc[rows, ["label", "dataset", "value"]]
@@ -257,7 +277,10 @@ def _with_defaults(
 
 
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the records of evaluations that rules select from; ValueError if there are none."""
+    """Return the records of evaluations that rules select from; ValueError if there are none.
+
+    frame: records of runs. Seeds that diverged are left out.
+    """
     chosen = selection.evaluations(frame)
     if chosen.empty:
         raise ValueError(
@@ -270,9 +293,11 @@ def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
 def values_of(
     selected: pd.DataFrame, metric: str, datasets: Sequence[str]
 ) -> pd.DataFrame:
-    """Return a metric as one row per algorithm, data set and seed, averaged over conditions.
+    """Return the scores of a metric per algorithm, data set and seed, averaged over conditions.
 
-    A record without a condition is the number of the whole data set and replaces the mean.
+    Columns: algorithm, dataset, seed ("run:seed"), value, count and n. A record without a
+    condition is the number of the whole data set and replaces the mean. selected: records with a
+    column `label`.
     """
     rows = selected[(selected["metric"] == metric) & selected["dataset"].isin(datasets)]
     rows = averaged(rows, ["label", "dataset", "run", "seed"])
@@ -283,7 +308,11 @@ def values_of(
 
 
 def averaged(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Return one row per value of `by`: the row without a condition, else the mean."""
+    """Return one row per combination of the columns `by`: a row without condition, else the mean.
+
+    rows: records with the columns `by`, condition and value. In rows of means, other columns are
+    NaN.
+    """
     is_whole = rows["condition"] == ""
     if is_whole.all():
         return rows
@@ -293,14 +322,17 @@ def averaged(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def _is_used(rows: pd.DataFrame, by: list[str]) -> pd.Series:
-    """Return True for rows that `averaged` uses: without a condition, else all of the group."""
+    """Return True for rows that `averaged` uses: without condition, else all rows of the group."""
     is_whole = rows["condition"] == ""
     keys = pd.Series(results.number_rows(rows, by), rows.index)
     return is_whole | ~keys.isin(keys[is_whole])
 
 
 def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
-    """Return the data sets to report; raise ValueError for an unknown metric or data set."""
+    """Return the data sets to report; raise ValueError for an unknown metric or data set.
+
+    chosen: records of evaluations.
+    """
     metrics = list(chosen["metric"].unique())
     if options.metric not in metrics:
         raise ValueError(
@@ -319,7 +351,7 @@ def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
 
 
 def _check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
-    """Raise ValueError, which starts with the flag, for names without scores."""
+    """Raise ValueError for wanted names that are not known; flag: start of the message."""
     known_names = set(known)
     unknown = [name for name in wanted if name not in known_names]
     if unknown:
@@ -337,7 +369,8 @@ def _unfit(
 ) -> Iterator[tuple[str, str]]:
     """Yield (data set, reason) for data sets that differ between runs.
 
-    chosen: records of all evaluations. selected: records of the selected evaluations.
+    chosen: records of all evaluations. selected: records of the selected evaluations. metric:
+    metric whose conditions must be the same in all seeds.
     """
     rows = chosen.loc[chosen["metric"] == "accuracy", ["dataset", "condition", "n"]]
     rows = rows.take(results.first_rows(rows, list(rows))).dropna(subset="n")
@@ -355,7 +388,10 @@ def _unfit(
 
 
 def _with_uneven_conditions(rows: pd.DataFrame) -> set[str]:
-    """Return the data sets whose numbers do not have the same conditions in all seeds."""
+    """Return the data sets whose numbers do not have the same conditions in all seeds.
+
+    rows: records of one metric.
+    """
     seed_keys = ["label", "dataset", "run", "seed"]
     rows = rows[_is_used(rows, seed_keys)]
     rows = rows.assign(unit=results.number_rows(rows, seed_keys))
@@ -366,7 +402,7 @@ def _with_uneven_conditions(rows: pd.DataFrame) -> set[str]:
 
 
 def _fingerprints(runs: Sequence[workdirs.Run]) -> dict[str, set[str]]:
-    """Return the recorded fingerprints of each data set over all runs."""
+    """Return the set of recorded fingerprints of each data set over all runs, by data set."""
     fingerprints: dict[str, set[str]] = {}
     for run in runs:
         for name, recorded in run.data.items():
@@ -419,7 +455,10 @@ def _notes_of_run(run: workdirs.Run) -> Iterator[str]:
 
 
 def _notes_of_epochs(chosen: pd.DataFrame) -> Iterator[str]:
-    """Yield a note if algorithms were trained for different numbers of epochs."""
+    """Yield a note if algorithms were trained for different numbers of epochs.
+
+    chosen: records of evaluations.
+    """
     last_epochs = chosen.groupby("label")["epoch"].max()
     if last_epochs.nunique() > 1:
         yield (
@@ -429,17 +468,17 @@ def _notes_of_epochs(chosen: pd.DataFrame) -> Iterator[str]:
 
 
 def _listed(values: pd.Series) -> str:
-    """Return "name: value" for each value, separated by commas."""
+    """Return "index: value" for each value of a series, separated by commas."""
     return ", ".join(f"{name}: {value:g}" for name, value in values.items())
 
 
 def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkScores:
     """Return the scores of a file in any layout that `jbias.scores.read` reads.
 
-    A column `trained_on` (yes or no) says that an algorithm was trained on data like the data
-    set. Raises ValueError with file and line for an invalid score and for a cell that occurs
-    twice; with names for missing cells, unless `options.drop` is set, and for runs that
-    certainly have fractions among percentages.
+    A column `trained_on` (yes or no) says that an algorithm was trained on data like the data set.
+    Raises ValueError: with file and line for an invalid score and for a cell that occurs twice;
+    with names for missing cells, unless `options.drop` is set; and for runs that certainly have
+    fractions among percentages.
     """
     reading = _read(path, options)
     frame = reading.tidy.drop(columns="place")
@@ -497,10 +536,11 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkSc
 def _complete(
     frame: pd.DataFrame, path: str, drop: str, unfinished: str
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return scores without missing cells, and notes on the parts that were left out.
+    """Return (scores without missing cells, notes on algorithms, data sets or runs left out).
 
-    drop: the part to leave out, an item of `DROPS` of the options; "" raises ValueError if a
-    cell is missing. unfinished: description of rows of unfinished runs, or "".
+    frame: columns algorithm, dataset, run and score. path: of the file, for errors. drop: item of
+    `DROPS` of the options; "" raises ValueError if a cell is missing. unfinished: description of
+    rows of unfinished runs, or "".
     """
     all_names = _names(frame)
     if drop:
@@ -527,7 +567,7 @@ def _complete(
 
 
 def _names(frame: pd.DataFrame) -> dict[str, None]:
-    """Return the names of algorithms, data sets and runs as keys, in order."""
+    """Return the names of algorithms, data sets and runs as keys of a dict, in order."""
     runs = frame["algorithm"] + " run " + frame["run"]
     return dict.fromkeys([*frame["algorithm"], *frame["dataset"], *runs])
 
@@ -560,7 +600,10 @@ def _read(path: str, options: options_lib.Options) -> score_layout.Reading:
 
 
 def _check_sizes(values: pd.DataFrame, where: str) -> None:
-    """Raise ValueError if squares of scores overflow, or if all underflow."""
+    """Raise ValueError if squares of scores overflow, or if all underflow.
+
+    values: frame with the columns algorithm, dataset and value. where: start of the error message.
+    """
     sizes = values["value"].astype(float).abs()
     largest = sizes.max()
     if not len(sizes) or np.isnan(largest) or not largest:

@@ -17,7 +17,7 @@ TURNED = 14  # Letters of the head of a number column above which the head is ro
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Return commands by letter from pairs "letter command", separated by two spaces."""
+    """Return LaTeX commands by letter. text: items "letter command", separated by two spaces."""
     return dict(pair.split(" ", 1) for pair in text.split("  "))
 
 
@@ -63,7 +63,7 @@ def escape(text: str) -> str:
 
 
 def _letter(letter: str) -> str:
-    """Return the LaTeX of a single letter."""
+    """Return the LaTeX of a single letter; a code such as [U+1F600] if pdflatex cannot set it."""
     if letter in _LATEX:
         return _LATEX[letter]
     if " " <= letter <= "~":
@@ -75,8 +75,8 @@ def _letter(letter: str) -> str:
     return f"[U+{ord(letter):04X}]"
 
 
-def table(table) -> str:
-    """Return a `tables.Table` as LaTeX for \\input."""
+def table(table: "tables.Table") -> str:
+    r"""Return a table as LaTeX source for \input, of one or several tabular environments."""
     # In smaller type, more rows fit on a page.
     narrowest = min(_width(table, part) for part in _parts(table, WIDEST))
     is_long = len(table.rows) > LONG * max(1, narrowest / WIDE)
@@ -102,10 +102,10 @@ def table(table) -> str:
     return "\n".join([*lines, ""])
 
 
-def _parts(table, limit: int) -> Iterator[list[int]]:
+def _parts(table: "tables.Table", limit: int) -> Iterator[list[int]]:
     """Yield the column indices of each part of a table, at most `limit` letters wide.
 
-    Every part starts with the columns of words.
+    Every part starts with the columns of words. A column wider than `limit` has its own part.
     """
     fixed, part = list(range(table.texts)), []
     for j in range(table.texts, len(table.head)):
@@ -116,24 +116,24 @@ def _parts(table, limit: int) -> Iterator[list[int]]:
     yield [*fixed, *part]
 
 
-def _width(table, columns: Sequence[int]) -> int:
-    """Return the width of columns in letters."""
+def _width(table: "tables.Table", columns: Sequence[int]) -> int:
+    """Return the width of columns in letters; columns: indices."""
     return sum(min(_letters(table, j), WRAPPED) + 2 for j in columns)
 
 
-def _letters(table, j: int) -> int:
-    """Return the width of column j in letters."""
+def _letters(table: "tables.Table", j: int) -> int:
+    """Return the width of the column with index j in letters."""
     cells = table.letters[j]
     return cells if _is_rotated(table, j) else max(cells, len(table.head[j]))
 
 
-def _is_rotated(table, j: int) -> bool:
+def _is_rotated(table: "tables.Table", j: int) -> bool:
     """Return True if the head of number column j is long and therefore rotated."""
     return j >= table.texts and len(table.head[j]) > max(TURNED, table.letters[j])
 
 
-def _head(table, columns: Sequence[int]) -> list[str]:
-    """Return the lines of the head with its rules."""
+def _head(table: "tables.Table", columns: Sequence[int]) -> list[str]:
+    """Return the lines of the head with its rules; columns: indices."""
     cells = []
     for j in columns:
         cell = escape(table.head[j])
@@ -143,8 +143,13 @@ def _head(table, columns: Sequence[int]) -> list[str]:
     return [r"\toprule", _line(cells), r"\midrule"]
 
 
-def _short(table, columns: Sequence[int], caption: Sequence[str]) -> list[str]:
-    """Return the lines of a table on one page, scaled down if wide."""
+def _short(
+    table: "tables.Table", columns: Sequence[int], caption: Sequence[str]
+) -> list[str]:
+    """Return the lines of a table on one page, scaled down if wide.
+
+    columns: indices. caption: lines with the caption and the label.
+    """
     is_scaled = _width(table, columns) > WIDE
     return [
         r"\begin{table}",
@@ -160,8 +165,13 @@ def _short(table, columns: Sequence[int], caption: Sequence[str]) -> list[str]:
     ]
 
 
-def _long(table, columns: Sequence[int], caption: Sequence[str]) -> list[str]:
-    """Return the lines of a table that breaks over pages."""
+def _long(
+    table: "tables.Table", columns: Sequence[int], caption: Sequence[str]
+) -> list[str]:
+    """Return the lines of a table that breaks over pages.
+
+    columns: indices. caption: lines with the caption and the label.
+    """
     return [
         r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}",
         rf"\begin{{longtable}}{{{_alignments(table, columns)}}}",
@@ -178,16 +188,19 @@ def _long(table, columns: Sequence[int], caption: Sequence[str]) -> list[str]:
     ]
 
 
-def _alignments(table, columns: Sequence[int]) -> str:
-    """Return the column specification of tabular: l for words, r for numbers, p if wrapped."""
+def _alignments(table: "tables.Table", columns: Sequence[int]) -> str:
+    """Return the column specification of tabular: l for words, r for numbers, p if wrapped.
+
+    columns: indices.
+    """
     return "".join(
         "p{7cm}" if _letters(table, j) > WRAPPED else "l" if j < table.texts else "r"
         for j in columns
     )
 
 
-def _rows(table, columns: Sequence[int]) -> Iterator[str]:
-    """Yield the lines of the rows."""
+def _rows(table: "tables.Table", columns: Sequence[int]) -> Iterator[str]:
+    """Yield the line of each row; columns: indices."""
     for i, row in enumerate(table.rows):
         cells = []
         for j in columns:
@@ -202,7 +215,7 @@ def _rows(table, columns: Sequence[int]) -> Iterator[str]:
 
 
 def _line(cells: list[str]) -> str:
-    """Return the line of a row."""
+    """Return the line of a row from its cells in LaTeX."""
     # LaTeX reads "[" and "*" after the end of a row as options of the row end.
     first = "{}" + cells[0] if cells[0].startswith(("[", "*")) else cells[0]
     return " & ".join([first, *cells[1:]]) + r" \\"

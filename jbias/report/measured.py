@@ -18,7 +18,10 @@ from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page; return 0, or 2 with one line on stderr for wrong input."""
+    """Write the page; return 0, or 2 with one line on stderr for wrong input.
+
+    argv: arguments of the command line; None for those of the process.
+    """
     return options.run(_parser(), _write, argv, spread="--measured")
 
 
@@ -35,7 +38,7 @@ def _write(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Return the parser of the arguments."""
+    """Return the argument parser of `jbias report measured`."""
     parser = cli.Parser("report.measured", __doc__)
     parser.add_argument(
         "--measured",

@@ -96,7 +96,11 @@ SettingsByColumn = Mapping[str, NumberSettings]
 def _number_settings(
     measure: str, dataset: str, measures: Measures, *, how: str, n: float = math.nan
 ) -> NumberSettings:
-    """Return the settings of a number; n: number of images if no file has it."""
+    """Return the settings of a number of one data set.
+
+    measure: name of the measure. how: options that differ from the published ones, as text. n:
+    number of images if the settings of the measure have none.
+    """
     settings = measures.get((measure or "accuracy", dataset), {})
     measure_settings = settings.get("measure", {})
     dataset_settings = settings.get("dataset", {})
@@ -121,10 +125,13 @@ def _differing_options(settings: Mapping[str, Any]) -> str:
 def compare_settings(
     models: Mapping[str, SettingsByColumn],
 ) -> tuple[list[str], pd.DataFrame]:
-    """Return notes on columns measured differently, and a frame of settings by column.
+    """Return (notes on columns measured differently, settings with one row per column).
 
-    models: settings by model and column. Images and decision rules may differ between
-    models, with a note. Raises ValueError if the options of a measure differ.
+    Columns of the frame: column, sets, how, rules, images, images_most and models (number of
+    models).
+
+    models: settings by column, by model. Images and decision rules may differ between models, with
+    a note. Raises ValueError if the options of a measure differ.
     """
     records = [
         (model, column, *settings)
@@ -163,9 +170,9 @@ def compare_settings(
 
 
 def _models_by_text(settings: pd.DataFrame, texts: Sequence[str]) -> str:
-    """Return texts with the models that share them, such as "rule a (x, y); rule b (z)".
+    """Return distinct texts with the models that share them: "rule a (x, y); rule b (z)".
 
-    settings: one row per model. texts: one per row.
+    settings: one row per model, with a column model. texts: one per row.
     """
     names_by_text = settings["model"].groupby(texts, sort=False).agg(list)
     return "; ".join(
@@ -229,10 +236,10 @@ def row(
 ) -> ModelRow:
     """Return one checkpoint's row.
 
-    cells: values by data set, condition and metric. sizes: numbers of images or decisions
-    for the same keys. measures: settings with the probe of each measure; without settings,
-    the name of a measure is its probe. Benchmarks are in %. Columns that were not measured
-    are absent; NaN is an undefined number, such as the width of a band that was not found.
+    cells: values by (data set, condition, metric). sizes: numbers of images or decisions for the
+    same keys. measures: settings with the probe of each measure; without settings, the name of a
+    measure is its probe. Benchmarks are in %. Columns that were not measured are absent; NaN is an
+    undefined number, such as the width of a band that was not found.
     """
     measures = {
         (measure, dataset.replace("-", "_")): settings
@@ -270,9 +277,9 @@ def row(
 
 
 def _without_flagged_bands(row: dict[str, float]) -> dict[str, float]:
-    """Return the row with NaN for bands that critical_band flags as no band.
+    """Return the row, changed in place, with NaN for bands that critical_band flags as no band.
 
-    Records of earlier versions have numbers for such bands.
+    row: numbers by column. Records of earlier versions have numbers for such bands.
     """
     octaves = [
         float(key.removeprefix("threshold_"))
@@ -293,7 +300,11 @@ def _without_flagged_bands(row: dict[str, float]) -> dict[str, float]:
 def _measurements_by_probe(
     cells: Cells, measures: Measures
 ) -> dict[str, list[Measurement]]:
-    """Return the measurements of each probe, preferred ones first."""
+    """Return the measurements by name of the probe, preferred ones first.
+
+    Preferred are the data sets of the published study, then published options, then measures with
+    the name of the probe.
+    """
     ranks_by_probe: dict[str, list] = {}
     for dataset, condition, _ in cells:
         probe = measure = condition.partition("/")[0]
@@ -337,7 +348,7 @@ def _cell_key(
 ) -> CellKey | None:
     """Return the key of the first candidate (probe, metric) that was measured, or None.
 
-    datasets: allowed data sets; () allows all.
+    A candidate without a probe (None) is skipped. datasets: allowed data sets; () allows all.
     """
     for probe, metric in candidates:
         for measure, dataset in measurements_by_probe.get(probe, ()):
@@ -369,7 +380,10 @@ def _attack_key(
 def _column_settings(
     name: str, key: CellKey, sizes: Cells, measures: Measures
 ) -> NumberSettings:
-    """Return the settings of the number with this key for the column `name`."""
+    """Return the settings of the number with this key.
+
+    name: name of the column. sizes: numbers of images by key.
+    """
     dataset, condition, metric = key
     measure, _, how = condition.partition("/")
     if name != "pgd":
@@ -399,7 +413,11 @@ def _mean_settings(
 
 
 def _curves(cells: Cells, settings: SettingsByColumn) -> dict[str, float]:
-    """Return accuracy ratios by cut-off, and thresholds by frequency, as columns of a row."""
+    """Return accuracy ratios by cut-off, and thresholds by frequency, as columns of a row.
+
+    settings: settings of the row's columns, which say from which measurement to take the curves.
+    Keys are low_<cut-off>, high_<cut-off> and threshold_<frequency>.
+    """
     sources = {
         "accuracy_ratio": settings.get("low_freq") or settings.get("high_freq"),
         "critical_band_threshold": settings.get("cb_bw"),
@@ -443,7 +461,7 @@ class ModelTable:
         return sum(self.members.values(), ())
 
     def curve_columns(self, kind: str) -> dict[str, float]:
-        """Return the number in the name of each column of a kind, such as 0.1 for "low_0.1".
+        """Return the number in the name of each column of a kind, such as {"low_0.1": 0.1}.
 
         Sorted by number. kind: low, high or threshold.
         """
@@ -462,9 +480,12 @@ def build_models(
 ) -> ModelTable:
     """Return the table of models with averages, and notes on missing measures.
 
-    Benchmarks that no model has are not part of the averages. A model without one of the
-    other benchmarks has no average, since a mean over fewer data sets is another measure.
-    Raises ValueError if there is no bias or no benchmark.
+    frame: see `ModelTable`, without averages. source, counting_notes, settings: fields of the
+    table. notes: first notes of the table.
+
+    Benchmarks that no model has are not part of the averages. A model without one of the other
+    benchmarks has no average, since a mean over fewer data sets is another measure. Raises
+    ValueError if there is no bias or no benchmark.
     """
     frame = frame.dropna(axis=1, how="all").copy()
     if "epsilon" not in frame:
@@ -505,7 +526,10 @@ def build_models(
 
 
 def few_decisions(counts: Mapping[str, float] | pd.Series) -> list[str]:
-    """Return a note on models with a shape bias from fewer than 10 decisions, if any."""
+    """Return a list with a note on models with a shape bias from fewer than 10 decisions, or [].
+
+    counts: number of decisions by model.
+    """
     names = [f"{name} ({n:.0f})" for name, n in counts.items() if n < FEW]
     note = (
         f"A shape bias from fewer than {FEW} decisions for either cue is unreliable: "
@@ -520,7 +544,10 @@ def decisions_text(n: float) -> str:
 
 
 def _lacking(frame: pd.DataFrame) -> Iterator[str]:
-    """Yield notes on measures that some models lack, with the names of these models."""
+    """Yield notes on measures that some models lack, with the names of these models.
+
+    frame: one row per model, one column per measure.
+    """
     names_by_models: dict[tuple[str, ...], list[str]] = {}
     for name in frame:
         missing = tuple(frame.index[frame[name].isna()])
@@ -534,9 +561,10 @@ def _lacking(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def read_kinds(path: str) -> pd.DataFrame:
-    """Return name, training and epsilon by model, from a CSV file with one line per model.
+    """Return a frame with name, training and epsilon, indexed by model, from a CSV file.
 
-    Raises ValueError with file and line.
+    The file has one line per model and the columns model, name, training and, optionally, epsilon.
+    An empty name becomes the model; an empty epsilon NaN. Raises ValueError with file and line.
     """
     columns, rows = ("model", "name", "training"), {}
     lines = csv_rows.read_named(path, columns, "training", key="model")

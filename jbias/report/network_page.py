@@ -107,7 +107,7 @@ PUBLISHED_CUES = "Published: from other images of 16 classes, most numbers from 
 
 
 class IntervalCell(NamedTuple):
-    """A value with its interval; a share also has its count of n."""
+    """A value with the ends of its interval; `count` of `n` images if the value is a share."""
 
     metric: str
     value: float
@@ -120,7 +120,7 @@ class IntervalCell(NamedTuple):
 def interval_cell(
     network: MeasuredNetwork, measurement: Measurement, number: Number
 ) -> IntervalCell:
-    """Return a number with its stored interval."""
+    """Return a number of a measurement with the interval stored with it."""
     _, low, high = network.interval(measurement, number.metric, number.condition)
     return IntervalCell(
         metric=number.metric,
@@ -133,18 +133,24 @@ def interval_cell(
 
 
 def wilson_cell(count: int, n: int, *, metric: str) -> IntervalCell:
-    """Return a share of independent images with its 95 % Wilson interval."""
+    """Return the share count / n of independent images with its 95 % Wilson interval.
+
+    metric: name of the metric, which is stored in the cell.
+    """
     low, high = decisions.wilson_interval(count, n)
     value = count / n if n else math.nan
     return IntervalCell(metric, value, low=low, high=high, count=count, n=n)
 
 
-def columns(keys: str, **heads: str) -> dict[str, tables.Column]:
-    """Return `tables.columns` whose intervals are in the fields key_lower and key_upper."""
-    return tables.columns(keys, ends=("_lower", "_upper"), **heads)
+def columns(specification: str, **heads: str) -> dict[str, tables.Column]:
+    """Return `tables.columns` whose intervals are in the fields <key>_lower and <key>_upper.
+
+    Arguments: see `tables.columns`.
+    """
+    return tables.columns(specification, ends=("_lower", "_upper"), **heads)
 
 
-DECISIONS = ("of", network_frame.decisions_text)
+DECISIONS = tables.Column("of", network_frame.decisions_text)
 _HEADS = {
     "code": "jbias",
     "as": "taken for",
@@ -178,11 +184,11 @@ COLUMNS = columns(
     **_HEADS,
 )
 COLUMNS |= {"either": DECISIONS}
-COLUMNS |= {"share": ("% of the class", tables.with_ends, "low", "high")}
+COLUMNS |= {"share": tables.Column("% of the class", tables.with_ends, ("low", "high"))}
 
 
 class NumberRow(NamedTuple):
-    """A result of a network, and the first columns of its table row."""
+    """A result of a network; `row` has the first columns of its table row, by key."""
 
     network: MeasuredNetwork
     measurement: Measurement
@@ -191,7 +197,7 @@ class NumberRow(NamedTuple):
 
 
 class NetworkFigure(NamedTuple):
-    """A network that gets a figure of its own for one measurement."""
+    """A network and a measurement for which the network has a figure of its own."""
 
     suffix: str  # Of the figure's name; "" for the only figure.
     measurement: Measurement
@@ -199,7 +205,10 @@ class NetworkFigure(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Networks of a page, with helpers for its tables and figures; sections add to `notes`."""
+    """Networks of a page, with helpers for its tables and figures.
+
+    Functions that make sections append caveats to `notes`.
+    """
 
     networks: Networks
     has_figures: bool  # False if there are too many networks for figures.
@@ -210,21 +219,31 @@ class Page(NamedTuple):
     def table(
         name: str, rows: Iterable[Mapping], **columns: tables.Column
     ) -> tables.Table | None:
-        """Return a table; columns: those with other heads or formats than in `COLUMNS`."""
+        """Return a table with the columns of `COLUMNS`; None without rows.
+
+        name: name of the table and key of `TABLES`, its caption. rows: values by key of the
+        column. columns: columns with other heads or formats than in `COLUMNS`, by key.
+        """
         return tables.from_rows(name, TABLES[name], [*rows], COLUMNS | columns)
 
     @staticmethod
     def figure(
         name: str, drawn: plots.Figure, suffix: str = "", **caption_fields: str
     ) -> document.Figure:
-        """Return a figure called name + suffix; caption_fields: values for its caption."""
+        """Return a figure called name + suffix.
+
+        name: key of the captions. drawn: the figure. caption_fields: values for the caption.
+        """
         caption = FIGURES[name].format(**caption_fields)
         return document.Figure(f"{name}{suffix}", caption, drawn)
 
     def measurements(
         self, *probes: str
     ) -> Iterator[tuple[MeasuredNetwork, Measurement, dict]]:
-        """Yield each network, each measurement of the probes, and the first columns of its row."""
+        """Yield (network, measurement of one of the probes, first columns of its table row).
+
+        The first columns are a dict with the keys network and set.
+        """
         for probe in probes:
             for network in self.networks:
                 for measurement in network.measurements_of(probe):
@@ -232,14 +251,17 @@ class Page(NamedTuple):
                     yield network, measurement, row
 
     def numbers(self, probe: str, metric: str) -> Iterator[NumberRow]:
-        """Yield the results of a metric under each condition, for each network."""
+        """Yield the results of a metric under each condition, for each network that has a probe."""
         for network, measurement, row in self.measurements(probe):
             for number in network.numbers[measurement]:
                 if number.metric == metric:
                     yield NumberRow(network, measurement, row=row, number=number)
 
     def by_measurement(self, probe: str) -> Iterator[tuple[str, Measurement, Networks]]:
-        """Yield a suffix for names of figures, a measurement of the probe, and its networks."""
+        """Yield (suffix for names of figures, measurement of the probe, networks that have it).
+
+        The suffix is "" if there is only one measurement.
+        """
         networks_by_measurement: dict[Measurement, list] = {}
         for network, measurement, _ in self.measurements(probe):
             networks_by_measurement.setdefault(measurement, []).append(network)
@@ -249,7 +271,10 @@ class Page(NamedTuple):
             yield suffix, measurement, networks
 
     def network_figures(self, probe: str) -> Iterator[NetworkFigure]:
-        """Yield each network with each of its measurements of a probe; none without figures."""
+        """Yield each network with each of its measurements of a probe.
+
+        Nothing is yielded if the page has no figures.
+        """
         if not self.has_figures:
             return
         for suffix, measurement, networks in self.by_measurement(probe):
@@ -258,7 +283,7 @@ class Page(NamedTuple):
                 yield NetworkFigure(f"{suffix}{number}", measurement, network)
 
     def class_counts(self, probe: str, metric: str) -> dict[str, Counts]:
-        """Return (count, n) by data set, network and class (readable names)."""
+        """Return (count, n) of a metric by data set, network and class (readable names)."""
         counts_by_set: dict[str, dict] = {}
         for network, measurement, _, number in self.numbers(probe, metric):
             rule, has_class, name = number.condition.partition("class=")
@@ -269,11 +294,16 @@ class Page(NamedTuple):
         return counts_by_set
 
     def shares(
-        self, name: str, first: str, counts: Mapping[str, Counts], metric="accuracy"
+        self,
+        name: str,
+        row_title: str,
+        counts: Mapping[str, Counts],
+        metric: str = "accuracy",
     ) -> tables.Table | None:
-        """Return a table of shares with Wilson intervals over independent images.
+        """Return a table of shares with Wilson intervals over independent images, or None.
 
-        first: head of the first column. counts: (count, n) by data set, network and row.
+        Arguments: see `intervals`; counts: (count, n) by data set, network and row. metric: name
+        of the metric, for the CSV file.
         """
         cells_by_set = {
             dataset: {
@@ -286,22 +316,23 @@ class Page(NamedTuple):
             for dataset, counts_by_network in counts.items()
         }
         return self.intervals(
-            name, first, cells_by_set, interval_words="Wilson intervals of 95 %"
+            name, row_title, cells_by_set, interval_words="Wilson intervals of 95 %"
         )
 
     def intervals(
         self,
         name: str,
-        first: str,
+        row_title: str,
         cells_by_set: Mapping[str, Mapping[str, Mapping[str, IntervalCell]]],
         *,
         interval_words: str,
     ) -> tables.Table | None:
-        """Return a table with a row per name and a column per network; None without rows.
+        """Return a table with a row per data set and row name, and a column per network, or None.
 
-        first: head of the first column. cells_by_set: cells by data set, network and row.
-        interval_words: kind of interval, for the caption. Rows begin with the data set if
-        there are several.
+        name: name of the table and key of `TABLES`, its caption. row_title: head of the first
+        column, such as "class". cells_by_set: cells by data set, network and row name.
+        interval_words: kind of interval, for the caption. Rows begin with the name of the data set
+        if there are several. None if there are no cells.
         """
         data, rows = [], []
         for dataset, cells_by_network in cells_by_set.items():
@@ -317,7 +348,7 @@ class Page(NamedTuple):
                         else "–"
                     )
                     if cell is not None:
-                        labels = {first: texts[0], "network": network.name}
+                        labels = {row_title: texts[0], "network": network.name}
                         data.append(labels | cell._asdict())
                 rows.append(tuple(texts))
         if not rows:
@@ -325,7 +356,7 @@ class Page(NamedTuple):
         return tables.Table(
             name,
             f"{TABLES[name]} In %, with {interval_words}.",
-            head=(first.capitalize(), *(network.name for network in self.networks)),
+            head=(row_title.capitalize(), *(network.name for network in self.networks)),
             rows=tuple(rows),
             data=pd.DataFrame(data),
         )
@@ -337,10 +368,10 @@ class Page(NamedTuple):
         min_points: int = 1,
         y_label: str = "accuracy in %",
     ) -> plots.Figure | None:
-        """Draw curves from rows (panel, x label, x, network, share); None without curves.
+        """Draw a line per network over x, with a panel per value of "panel"; None without points.
 
-        The ends of the interval may follow the share. min_points: panels with fewer x values
-        are left out.
+        rows: (panel, x label, x, network, share) or (..., share, low, high); shares are from 0 to
+        1. min_points: panels with fewer x values are left out. y_label: label of the y axis.
         """
         keys = ["panel", "label", "x", "line", *_SHARES]
         frame = pd.DataFrame(rows, columns=keys[: len(rows[0])] if rows else keys)
@@ -353,7 +384,7 @@ class Page(NamedTuple):
         names = (network.name for network in self.networks)
         looks = plots.marks(names, {*frame["line"]})
 
-        def finish(axes, rows: pd.DataFrame) -> None:
+        def finish(axes: plots.Axes, rows: pd.DataFrame) -> None:
             lowest, highest = rows[shares].min().min(), rows[shares].max().max()
             axes.set(ylim=(min(0, lowest), max(102, highest)))
             axes.set_xlabel("; ".join(rows["label"].unique()), **plots.ink())

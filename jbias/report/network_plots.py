@@ -22,8 +22,8 @@ _MAX_WIDTH = 9.5  # Width in inches of panels side by side.
 _DASHED, _DOTTED = (0, (4, 2)), (0, (1, 1.5))
 
 
-def _set_title(axes, title: str) -> None:
-    """Set the title of a panel."""
+def _set_title(axes: plots.Axes, title: str) -> None:
+    """Set the title of a panel. axes: matplotlib axes of the panel."""
     axes.set_title(plots.plain([title])[0], loc="left", pad=5, **plots.ink(9))
 
 
@@ -33,10 +33,12 @@ Biases = Mapping[int, cue_conflict.ShapeBias]  # By class.
 def cue_decisions(by_class: Mapping[str, Biases], classes: Sequence[str]) -> Figure:
     """Draw the share of texture decisions among decisions for either cue, by class.
 
-    by_class: results of cue_conflict.by_class by network; "humans" are drawn first, as red
-      circles. Vertical lines are shares over the images of all classes, not means of the
-      shares of classes. Classes without a decision for either cue are left out. The layout is
-      that of figure 4 of Geirhos et al. 2019.
+    by_class: results of cue_conflict.by_class, by network; "humans" are drawn first, as red
+    circles. classes: names of the classes, by index.
+
+    Vertical lines are shares over the images of all classes, not means of the shares of classes.
+    Classes without a decision for either cue are left out. The layout is that of figure 4 of
+    Geirhos et al. 2019.
     """
     colours = itertools.cycle([x for x in plots.COLOURS if x != _PEOPLE_COLOUR])
     markers = itertools.cycle(plots.MARKERS[1:])
@@ -134,12 +136,12 @@ Counts = Mapping[str, tuple[int, int]]  # Correct and all images, by set or clas
 def accuracies(
     counts: Mapping[str, Counts], *, best_first: bool = False, max_rows: int = 40
 ) -> Figure:
-    """Draw accuracy by set or by class, with 95 % Wilson intervals.
+    """Draw accuracy by data set or by class, with 95 % Wilson intervals.
 
-    counts: numbers of correct and of all images, by network and set or class. best_first: sort
-    rows by the mean over networks; dashed lines are accuracies over all images. A network
-    without counts is not drawn but keeps its colour for other figures. If there are more than
-    `max_rows` rows, those in the middle are replaced by a row with their number.
+    counts: (correct, all) images, by network, then by set or class. best_first: True to sort rows
+    by the mean over networks, the highest on top; dashed lines are then accuracies over all
+    images. A network without counts is not drawn but keeps its colour for other figures. If there
+    are more than `max_rows` rows, those in the middle are replaced by a row with their number.
     """
     order = [*dict.fromkeys(itertools.chain(*counts.values()))]
 
@@ -176,10 +178,12 @@ def accuracies(
     return plots.laid_out(fig)
 
 
-def _rows(order: Sequence[str], looks: Mapping, label: str, *, has_legend: bool = True):
-    """Return a figure and axes with a row per name and a lane per network.
+def _rows(
+    order: Sequence[str], looks: Mapping, label: str, *, has_legend: bool = True
+) -> tuple[Figure, plots.Axes]:
+    """Return (figure, axes) with a row per name of `order` and a lane per network.
 
-    label: of the x axis. has_legend: True to reserve room for the legend.
+    looks: style by network. label: of the x axis. has_legend: True to reserve room for the legend.
     """
     height = max(plots.ROW, 0.1 * len(looks) + 0.1)
     return plots.rows(order, [*looks] if has_legend else [], x=label, row=height)
@@ -197,8 +201,8 @@ def _share(count: int, n: int) -> Share:
 def relative_accuracies(shares: Mapping[str, Mapping[str, Share]]) -> Figure:
     """Draw the share of accuracy that a network retains, one row per condition.
 
-    shares: share and ends of its interval, by network and condition. "humans" are red circles.
-      Networks without shares are not drawn, as in `accuracies`.
+    shares: (share, low, high) by network and condition, in [0, 1]. "humans" are red circles.
+    Networks without shares are not drawn, as in `accuracies`.
     """
     order = [*dict.fromkeys(itertools.chain(*shares.values()))]
     looks = plots.marks(shares, [name for name in shares if shares[name]])
@@ -215,7 +219,8 @@ def relative_accuracies(shares: Mapping[str, Mapping[str, Share]]) -> Figure:
 def confusion(matrix: Float[np.ndarray, "rows k"], classes: Sequence[str]) -> Figure:
     """Draw responses (rows) in % of the images of each class (columns).
 
-    A row beyond the classes is "no response". Columns of classes without images are hatched.
+    matrix: these percentages. classes: names of the classes. A row beyond the classes is "no
+    response". Columns of classes without images (NaN) are hatched.
     """
     rows, k = matrix.shape
     names = [*classes, *["no response"] * (rows - k)]
@@ -267,8 +272,9 @@ def heat(
 ) -> Figure:
     """Draw heat maps of shares in %, one panel per network.
 
-    panels: tables with the same rows; NaN: not measured. cell: width and height in inches.
-    bands: bars above the cells of a panel, with a dot at the centre.
+    panels: table of shares by network, all with the same rows; NaN: not measured. x_label,
+    y_label: of the axes. cell: width and height of a cell in inches. bands: bars above the cells
+    of a panel, with a dot at the centre, by network; None for none.
     """
     rows = max(frame.shape[0] for frame in panels.values())
     columns = max(frame.shape[1] for frame in panels.values())
@@ -311,8 +317,9 @@ _FACTORS = ("shape", "texture")
 def decodability(numbers: Sequence[decisions.Number], *, title: str = "") -> Figure:
     """Draw decoding accuracy by site, from input to output.
 
-    numbers: results of linear_decoding.measure for one network on one set. Shuffled labels are
-    dashed; chance is a dotted line per distinct level. Raises ValueError without sites.
+    numbers: results of linear_decoding.measure for one network on one set. title: of the figure.
+    Shuffled labels are dashed; chance is a dotted line per distinct level. Raises ValueError
+    without sites.
     """
     values = {(number.metric, number.condition): number.value for number in numbers}
     sites = [site for metric, site in values if metric == "shape_decoding"]
@@ -334,7 +341,7 @@ def decodability(numbers: Sequence[decisions.Number], *, title: str = "") -> Fig
     frame = pd.DataFrame(lines).rename_axis("x").mul(100).reset_index()
     frame = frame.melt("x", var_name="line").assign(panel=title)
 
-    def finish(axes, rows: pd.DataFrame) -> None:
+    def finish(axes: plots.Axes, rows: pd.DataFrame) -> None:
         shares = {values[f"{factor}_decoding_chance", ""] for factor in _FACTORS}
         for share in sorted(shares):
             axes.axhline(100 * share, **chance_look)

@@ -48,11 +48,11 @@ _SUFFIXES = (
 
 
 def read_records(workdirs: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
-    """Return the evaluations of workdirs (paths or globs), and notes on what is left out.
+    """Return (evaluations of workdirs, notes on workdirs and networks that are left out).
 
-    Of networks with the same weights, preprocessing and classes, only that with the most
-    records is kept (the first one of a tie). Raises ValueError as `results.read` does, and
-    if there are no evaluations.
+    workdirs: paths or globs. Of networks with the same weights, preprocessing and classes, only
+    the one with the most records is kept (the first one of a tie). Raises ValueError as
+    `results.read` does, and if there are no evaluations.
     """
     records = selection.evaluations(results.read(workdirs), trained=True)
     if records.empty:
@@ -91,17 +91,17 @@ def read_records(workdirs: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _network_name(run: str, seed: int, step: int) -> str:
-    """Return the run, with seed and step unless the step is 0."""
+    """Return the name of the run, with seed and step unless the step is 0."""
     return f"{run} seed {seed} step {step}" if step else str(run)
 
 
-def read_config(workdir: str) -> dict:
+def read_config(workdir: str) -> dict[str, Any]:
     """Return the content of a workdir's config.json; {} if there is none."""
     return workdirs_lib.read_json(pathlib.Path(workdir) / "config.json")
 
 
 def read_measures(workdir: str) -> dict[Measurement, dict]:
-    """Return the settings of each measurement; {} for a trained run.
+    """Return the settings of each measurement of a workdir; {} for the workdir of a trained run.
 
     Raises ValueError for a file that is damaged or of another version.
     """
@@ -122,13 +122,19 @@ def read_measures(workdir: str) -> dict[Measurement, dict]:
 
 
 def ended(*metrics: str) -> list[str]:
-    """Return each metric followed by the two ends of its interval."""
+    """Return the names of each metric and of the two ends of its interval.
+
+    ["m", "m_lower", "m_upper"] for the metric m.
+    """
     ends = ("", "_lower", "_upper")
     return [f"{metric}{end}" for metric in metrics for end in ends]
 
 
 def cells_of(records: pd.DataFrame, column: str = "value") -> Cells:
-    """Return a checkpoint's values by data set ("-" as "_"), condition and metric."""
+    """Return a column of a checkpoint's records by (data set, condition, metric).
+
+    "-" in names of data sets becomes "_". column: name of the column, "value" or "n".
+    """
     names = records[["dataset", "condition", "metric"]].astype(str)
     names["dataset"] = names["dataset"].str.replace("-", "_")
     keys = names.itertuples(index=False, name=None)
@@ -148,7 +154,7 @@ class MeasuredNetwork:
 
     @functools.cached_property
     def numbers(self) -> Mapping[Measurement, list[Number]]:
-        """Results of each measurement; the measure's name is cut from conditions."""
+        """Results of each measurement, with conditions without the measure's name."""
         numbers: dict[Measurement, list] = {key: [] for key in self.measures}
         columns = ["metric", "value", "count", "n", "condition", "dataset"]
         rows = self.records[columns].itertuples(index=False, name=None)
@@ -168,7 +174,10 @@ class MeasuredNetwork:
         return numbers
 
     def cells(self, column: str = "value") -> Cells:
-        """Return a column of the records by data set ("-" as "_"), condition and metric."""
+        """Return a column of the network's records by (data set, condition, metric).
+
+        See the function `cells_of` of this module.
+        """
         return cells_of(self.records, column)
 
     def measurements_of(self, probe: str) -> list[Measurement]:
@@ -191,7 +200,7 @@ class MeasuredNetwork:
     def values(
         self, measurement: Measurement, metrics: Iterable[str], condition: str = ""
     ) -> dict[str, float | None]:
-        """Return values by metric, None for a metric without result."""
+        """Return the values of metrics under a condition, by metric; None for a missing result."""
         numbers = {
             metric: self.number(measurement, metric, condition) for metric in metrics
         }
@@ -200,18 +209,21 @@ class MeasuredNetwork:
     def interval(
         self, measurement: Measurement, metric: str, condition: str = ""
     ) -> list[float | None]:
-        """Return a value and the two ends of its interval; None if missing."""
+        """Return [value, low, high] of a metric and its stored interval; None for a missing one."""
         return [*self.values(measurement, ended(metric), condition).values()]
 
     def rule(self, measurement: Measurement, rule: str) -> str | None:
-        """Return the name of the aggregation rule (default: the first); None for a single rule."""
+        """Return the name of a rule that pools answers; None if the measurement has a single rule.
+
+        rule: name of the rule; "" for the first rule of the measurement.
+        """
         rules = self.measures[measurement]["measure"].get("aggregates", ())
         return (rule or rules[0]) if len(rules) > 1 else None
 
     def read_decisions(
         self, measurement: Measurement
     ) -> dict[str, decisions.Decisions]:
-        """Return the stored decisions by condition; {} if none were stored."""
+        """Return the stored decisions of a measurement, by condition; {} if none were stored."""
         measure, dataset = measurement
         path = self.workdir / "decisions" / dataset / f"{measure}.parquet"
         return decisions.read_conditions(path) if path.exists() else {}
@@ -222,7 +234,7 @@ class MeasuredNetwork:
 
     @property
     def main_accuracy(self) -> tuple[str, Number] | None:
-        """The main data set and the accuracy on it; None without plain accuracy."""
+        """(main data set, accuracy on it); None if there is no plain accuracy."""
         plain = [x for x in self.measurements_of("plain") if x.measure == "accuracy"]
         plain.sort(key=lambda x: (x.dataset not in _MAIN, x.dataset))
         for measurement in plain:
@@ -235,7 +247,7 @@ class MeasuredNetwork:
     def corruption_accuracies(
         self,
     ) -> dict[Measurement, dict[tuple[str, int], float]]:
-        """Accuracy by corruption and severity, for each measurement of corruptions.
+        """Accuracy by (corruption, severity), for each measurement of corruptions.
 
         The key `PUBLISHED_FILES` covers data sets of one corruption each.
         """
@@ -293,7 +305,11 @@ class MeasuredNetwork:
         return self.number(Measurement("accuracy", dataset), "accuracy")
 
     def _clean_error(self, measurement: Measurement) -> float | None:
-        """Return the error on the same number of clean images; None if unknown."""
+        """Return the error on clean images, from 0 to 1.
+
+        None if unknown, or if the number of clean images differs from that of the corrupted
+        images.
+        """
         name, severity = next(iter(self.corruption_accuracies[measurement]))
         if measurement == PUBLISHED_FILES:
             files = self._corrupted_files()
@@ -328,7 +344,7 @@ class MeasuredNetwork:
 
     @property
     def missing_measures(self) -> Iterator[str]:
-        """Notes on data sets and measures of the suite that are missing."""
+        """Notes on data sets and measures of the suite that were not measured."""
         missing = self.provenance.get("missing", {})
         for dataset, reason in missing.items():
             yield f"{dataset} was missing ({reason})"
@@ -350,10 +366,11 @@ class MeasuredNetwork:
 def read(
     workdirs: Sequence[str], notes: list[str] | None = None
 ) -> list[MeasuredNetwork]:
-    """Return the networks of workdirs (paths or globs), in the order of their names.
+    """Return the networks of workdirs (paths or globs), sorted by name.
 
-    Notes on what is left out are added to `notes`. Raises ValueError as `read_records` does,
-    and for a workdir without the files of `jbias evaluate --suite`.
+    notes: list to which notes on workdirs and networks that are left out are appended. Raises
+    ValueError as `read_records` does, and for a workdir without the files of `jbias evaluate
+    --suite`.
     """
     records, record_notes = read_records(workdirs)
     if notes is not None:
@@ -391,16 +408,18 @@ def read(
 
 
 def _names(records_by_workdir: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-    """Return a short, unique name for each workdir.
+    """Return a short, unique name of the network in each workdir, by workdir.
 
-    A network from a file is named after the file. A network trained by jbias is named by
-    model, method (the config's label, else the method's published name) and seed. Training
-    data, hash, step and workdir are appended only where they distinguish equal names.
+    records_by_workdir: records of each workdir. A network from a file is named after the file. A
+    network trained by jbias is named by model, method (the config's label, else the method's
+    published name) and seed. Training data, hash, step and workdir are appended only where they
+    distinguish equal names.
     """
-    fields, names = {}, {}
+    suffix_fields: dict[str, dict[str, str]] = {}
+    names: dict[str, str] = {}
     for workdir, records in records_by_workdir.items():
         record = records.iloc[0].astype(str).to_dict()
-        fields[workdir] = record | {"hash": record["run"].rpartition("-")[2]}
+        suffix_fields[workdir] = record | {"hash": record["run"].rpartition("-")[2]}
         names[workdir] = record["run"]
         config = read_config(workdir).get("config")
         if config is not None:  # A run that jbias trained.
@@ -413,8 +432,9 @@ def _names(records_by_workdir: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     for suffix in _SUFFIXES:
         namesakes = collections.defaultdict(dict)
         for workdir, name in names.items():
-            namesakes[name][workdir] = name + suffix.format_map(fields[workdir])
-        for extended in namesakes.values():
-            if len({*extended.values()}) > 1:
-                names |= extended
+            extended_name = name + suffix.format_map(suffix_fields[workdir])
+            namesakes[name][workdir] = extended_name
+        for extended_names in namesakes.values():
+            if len({*extended_names.values()}) > 1:
+                names |= extended_names
     return names

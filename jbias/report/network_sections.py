@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -56,8 +56,8 @@ def _overview(page: Page) -> Blocks:
     yield tables.from_rows("overview", caption, rows, _OVERVIEW_COLUMNS)
 
 
-def _overview_row(network: MeasuredNetwork) -> dict:
-    """Return the main numbers of a network by column."""
+def _overview_row(network: MeasuredNetwork) -> dict[str, Any]:
+    """Return the main numbers of a network, by key of the column."""
     numbers = network_frame.row_of(network).numbers
     dataset, number = network.main_accuracy or (None, None)
     agreement = shape_sections.agreement_with_people(network).get("error_consistency")
@@ -84,7 +84,10 @@ def _overview_row(network: MeasuredNetwork) -> dict:
 
 
 def _accuracy(page: Page) -> Blocks:
-    """Yield figure and table of accuracy by set, the main set first, without single corruptions."""
+    """Yield figure and table of accuracy by data set, the main set first.
+
+    Data sets of a single corruption are left out.
+    """
     counts = {network.name: _accuracy_counts(network) for network in page.networks}
     if page.has_figures and any(counts.values()):
         yield page.figure("accuracy", network_plots.accuracies(counts))
@@ -92,7 +95,10 @@ def _accuracy(page: Page) -> Blocks:
 
 
 def _accuracy_counts(network: MeasuredNetwork) -> dict[str, tuple[int, int]]:
-    """Return the numbers of correct and of all images by name of the data set."""
+    """Return (correct, all) images by name of the data set.
+
+    The main set is first; sets of a single corruption are left out.
+    """
     main_set = network.main_accuracy and network.main_accuracy[0]
     files = network.corruption_accuracies.get(PUBLISHED_FILES, ())
     single_corruptions = {f"{name}-{severity}" for name, severity in files}
@@ -136,7 +142,7 @@ def _spectral(page: Page) -> Blocks:
 def _filter_points(
     network: MeasuredNetwork, measurement: Measurement
 ) -> Iterator[tuple[str, str, float, str, float | None]]:
-    """Yield panel, x label, cut-off, network and accuracy, as for `Page.curves`."""
+    """Yield (panel, x label, cut-off, network, accuracy) for `Page.curves`."""
     for number in network.numbers[measurement]:
         match = _FILTER.fullmatch(number.condition)
         if match and number.metric == "accuracy":
@@ -188,7 +194,10 @@ def _critical_band(page: Page) -> Blocks:
 def _critical_band_figure(
     page: Page, measurement: Measurement, networks: network_page.Networks
 ) -> document.Figure:
-    """Draw accuracy under noise of each network; the caption lists networks without a band."""
+    """Return the figure of accuracy under noise of each network.
+
+    The caption lists networks without a band.
+    """
     panels, bands, without_band = {}, {}, []
     for network in networks:
         accuracies = noise_accuracies(network, measurement)
@@ -216,14 +225,14 @@ def _critical_band_figure(
 
 
 def _band_prefix(network: MeasuredNetwork, measurement: Measurement) -> str:
-    """Return the prefix of the metrics of a critical band."""
+    """Return the start of the names of the metrics of a critical band."""
     options = network.measures[measurement]["measure"]["options"]
     variant = options.get("variant", "bvg")
     return "critical_band_" if variant == "bvg" else f"critical_band_{variant}_"
 
 
 def why_no_band(network: MeasuredNetwork, measurement: Measurement) -> str | None:
-    """Return the reason why a network has no critical band; None if it has one."""
+    """Return a phrase on the reason why a network has no critical band; None if it has one."""
     prefix = _band_prefix(network, measurement)
     flags = [f"{prefix}{flag}" for flag in _FLAG_REASONS]
     flag_values = network.values(measurement, flags).values()
@@ -241,7 +250,10 @@ def why_no_band(network: MeasuredNetwork, measurement: Measurement) -> str | Non
 def noise_accuracies(
     network: MeasuredNetwork, measurement: Measurement
 ) -> pd.DataFrame:
-    """Return accuracy by strength of noise (rows, weakest last) and octave (columns)."""
+    """Return accuracy from 0 to 1 by strength of noise (rows) and octave (columns).
+
+    The weakest noise is last. The labels of rows and columns are text.
+    """
     accuracies, clean = {}, []
     for number in network.numbers[measurement]:
         match = _NOISE.fullmatch(number.condition)
@@ -261,7 +273,10 @@ def noise_accuracies(
 def fitted_band(
     network: MeasuredNetwork, measurement: Measurement, accuracies: pd.DataFrame
 ) -> network_plots.Band | None:
-    """Return the fitted band in octaves above the lowest column of `accuracies`, or None."""
+    """Return the fitted band in octaves above the lowest column of `accuracies`, or None.
+
+    accuracies: the result of `noise_accuracies`. None if there is no band.
+    """
     prefix = _band_prefix(network, measurement)
     names = [f"{prefix}bandwidth", f"{prefix}center_frequency"]
     width, centre = network.values(measurement, names).values()
@@ -295,9 +310,9 @@ def _corruption_errors(page: Page) -> tables.Table | None:
         for note, names in notes.items()
     ]
     percent = {
-        "mean_error": ("mean error", tables.percent),
-        "mce": ("mCE", tables.percent),
-        "relative_mce": ("relative mCE", tables.percent),
+        "mean_error": tables.Column("mean error", tables.percent),
+        "mce": tables.Column("mCE", tables.percent),
+        "relative_mce": tables.Column("relative mCE", tables.percent),
     }
     caption = network_page.TABLES["corruption_errors"]
     return tables.from_rows(
@@ -333,7 +348,7 @@ def why_no_mce(
     measurement: Measurement,
     summary: corruption_error.ErrorSummary,
 ) -> str:
-    """Return the reason why there is no mCE over the 15 corruptions of ImageNet-C.
+    """Return a phrase on the reason why there is no mCE over the 15 corruptions of ImageNet-C.
 
     Empty if there is an mCE, and for ImageNet-C-bar, for which no mCE is published.
     """
@@ -364,7 +379,7 @@ def why_no_mce(
 def _why_missing(
     network: MeasuredNetwork, measurement: Measurement, missing: Sequence[str]
 ) -> str:
-    """Return the names of missing corruptions, and the reason why they are left out."""
+    """Return a phrase: names of missing corruptions, and the reason why they are left out."""
     if [*missing] != ["frost"]:
         names = tables.join([name.replace("_", " ") for name in missing])
         verb = "is" if len(missing) == 1 else "are"
@@ -396,9 +411,10 @@ def _corruptions(page: Page) -> Blocks:
 
 
 def _corruption_accuracies(page: Page) -> pd.DataFrame:
-    """Return accuracy by network, measure, set, corruption and severity, one per row.
+    """Return one row per network, measure, set, corruption and severity, with the accuracy.
 
-    The measure is "" unless two measures of one set share a condition.
+    Columns: network, measure, set, corruption, severity and accuracy (from 0 to 1). The measure is
+    "" unless two measures of one set share a condition.
     """
     rows = [
         (network.name, *measurement, corruption, severity, value)
@@ -419,7 +435,8 @@ def _corruption_blocks(
 ) -> Blocks:
     """Yield the figure and the table of one set of corrupted images.
 
-    images: words for these images. suffix: of the names of the figure and the table.
+    accuracies: rows of `_corruption_accuracies`. images: words for these images. suffix: end of
+    the names of the figure and the table.
     """
     corruptions = [*accuracies["corruption"].unique()]
     positions = accuracies["corruption"].map(corruptions.index)
@@ -452,7 +469,7 @@ def _corruption_blocks(
     caption = network_page.TABLES["corruptions"]
     columns = tables.columns("corruption")
     for i, network in enumerate(networks):
-        columns[i] = network, tables.percent
+        columns[i] = tables.Column(network, tables.percent)
     yield tables.from_rows(
         f"corruptions{suffix}",
         caption.format(images=images, severities=severities),
@@ -589,11 +606,14 @@ def confusion_table(page: Page) -> tables.Table | None:
         matrix = confusion(network, measurement)
         if matrix is not None:
             rows += [row | fields for fields in _commonest_confusions(matrix)]
-    return page.table("confusions", rows, n=("of", tables.whole))
+    return page.table("confusions", rows, n=tables.Column("of", tables.whole))
 
 
-def _commonest_confusions(matrix: Confusion) -> Iterator[dict]:
-    """Yield the most frequent wrong decisions of a network as fields of a table row."""
+def _commonest_confusions(matrix: Confusion) -> Iterator[dict[str, Any]]:
+    """Yield the most frequent wrong decisions of a network as fields of a table row.
+
+    Keys: class, as (name of the decision), count, n, share, low and high.
+    """
     wilson = functools.cache(decisions.wilson_interval)
     wrong = np.rint(np.nan_to_num(matrix.percent) / 100 * matrix.sizes).astype(int)
     np.fill_diagonal(wrong, 0)
@@ -626,7 +646,9 @@ def _receptive_fields(page: Page) -> Blocks:
             row[key] = number.value
             kind = number.metric.removeprefix("receptive_")
             heads[key] = f"{kind} {share.replace('%', ' %')}"
-    columns = {key: (head, tables.digits(1)) for key, head in heads.items()}
+    columns = {
+        key: tables.Column(head, tables.digits(1)) for key, head in heads.items()
+    }
     yield page.table("receptive_fields", rows.values(), **columns)
 
 
@@ -654,11 +676,13 @@ def _provenance(page: Page) -> Blocks:
 def provenance_table(networks: Iterable[MeasuredNetwork]) -> tables.Table | None:
     """Return the table of each network's weights, and of the device and software used."""
     rows = [_provenance_row(network) for network in networks]
-    return Page.table("provenance", rows, seconds=("seconds in all", tables.digits(0)))
+    return Page.table(
+        "provenance", rows, seconds=tables.Column("seconds in all", tables.digits(0))
+    )
 
 
-def _provenance_row(network: MeasuredNetwork) -> dict:
-    """Return weights, device, software and duration of a network's measurements."""
+def _provenance_row(network: MeasuredNetwork) -> dict[str, Any]:
+    """Return weights, device, software and duration of a network, by key of the column."""
     provenance, run = network.provenance, network.config.get("run", {})
     device, code = provenance.get("device", {}), provenance.get("code", {})
     versions = provenance.get("packages", {})

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -26,7 +27,7 @@ FEW_IMAGES = 100
 def report(
     networks: Networks, notes: Sequence[str] = (), *, published: bool = True
 ) -> document.Report:
-    """Return the page.
+    """Return the page of measured networks.
 
     notes: further caveats, such as networks that were left out. published: True to include
     published results of other networks on the same data sets.
@@ -70,7 +71,11 @@ def report(
 
 
 def _numbers(networks: Networks) -> pd.DataFrame:
-    """Return the results of all networks, one per row."""
+    """Return the results of all networks, one per row.
+
+    Columns: network, and run, seed, step, dataset, condition, metric, value, count and n of the
+    records.
+    """
     columns = [
         "run",
         "seed",
@@ -89,7 +94,10 @@ def _numbers(networks: Networks) -> pd.DataFrame:
 def section_blocks(
     networks: Networks, notes: list[str], *, published: bool = True
 ) -> document.Placed:
-    """Yield section names with figures and tables; add notes on omitted figures to `notes`."""
+    """Yield (section id, table or figure); append notes on omitted figures to `notes`.
+
+    published: see `report`.
+    """
     has_figures = len(networks) <= MAX_DRAWN
     if not has_figures:
         notes.append(
@@ -103,8 +111,8 @@ def section_blocks(
                 yield name, block
 
 
-def _result(network: MeasuredNetwork) -> dict:
-    """Return the entry of a network in results.json."""
+def _result(network: MeasuredNetwork) -> dict[str, Any]:
+    """Return the entry of a network in results.json, by key."""
     row = network_frame.row_of(network)
     return {
         "network": network.name,
@@ -125,7 +133,7 @@ def _result(network: MeasuredNetwork) -> dict:
 
 
 def headline(networks: Networks) -> tuple[str, str]:
-    """Return the main results with warnings in one or two sentences, and the data behind these."""
+    """Return (main results with warnings in one or two sentences, sentence on the data)."""
     timed = [x for network in networks for x in network.timed_measures]
     images = sum(settings["images"] for settings in timed)
     seconds = sum(settings["seconds"] for settings in timed)
@@ -225,7 +233,10 @@ def _ranges(networks: Networks) -> Iterator[str]:
 
 
 def _range_phrase(quantity: str, values: Mapping[str, float]) -> str:
-    """Return a phrase with the smallest and the largest value; values: by their texts."""
+    """Return a phrase with the smallest and the largest value of a quantity.
+
+    values: values of the networks, by the text of the value.
+    """
     order = sorted(values, key=values.get)
     return f"{quantity} from {order[0]} to {order[-1]}"
 
@@ -299,10 +310,11 @@ def _is_at_chance(network: MeasuredNetwork) -> bool:
 
 
 def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
-    """Yield cue-conflict sets on which a network decides for a cue no more often than by chance.
+    """Yield the names of cue-conflict sets on which decisions for a cue are at chance.
 
-    Two of k classes belong to a cue: guessing decides for either with probability 2 / k. The
-    95 % Wilson interval of the share is not above 2 / k under any rule of pooling answers.
+    Two of k classes belong to a cue: guessing decides for either with probability 2 / k. A set is
+    at chance if the 95 % Wilson interval of the share is not above 2 / k under any rule of pooling
+    answers.
     """
     for measurement in network.measurements_of("shape_bias"):
         classes = len(network.classes(measurement))
@@ -318,7 +330,7 @@ def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
 
 
 def _unmeasured(network: MeasuredNetwork) -> Iterator[str]:
-    """Yield notes on sections of the page without any measure."""
+    """Yield notes on sections of the page none of whose probes was measured."""
     for name, section in network_sections.SECTIONS.items():
         is_measured = any(map(network.measurements_of, section.probes))
         if name == "corruptions" and network.corruption_accuracies:

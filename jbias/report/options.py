@@ -59,9 +59,10 @@ def run(
 ) -> int:
     """Parse flags and make a report. Return 0, or 2 with one line on stderr after an error.
 
-    make: function that makes the report and returns the lines to print. spread: flags, in one
-    string, whose globs the shell may have expanded to several values. moved: flags, in one
-    string, that the command of this name in `jbias papers` has instead.
+    make: function that makes the report from the parsed flags and returns the lines to print.
+    argv: arguments of the command line; None for those of the process. spread: flags, separated by
+    spaces, whose globs the shell may have expanded to several values. moved: flags, separated by
+    spaces, that only the command of this name in `jbias papers` has; they are refused.
     """
     command = parser.prog.rpartition(" ")[2]
     argv = sys.argv[1:] if argv is None else argv

@@ -18,7 +18,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from matplotlib import artist as mpl_artist
+from matplotlib import axes as mpl_axes
 from matplotlib import (
+    cm,
     collections,
     colors,
     font_manager,
@@ -33,7 +35,7 @@ from matplotlib.backends import backend_agg
 
 from jbias.report import tables
 
-Figure = mpl_figure.Figure
+Figure, Axes = mpl_figure.Figure, mpl_axes.Axes
 # Colours of text and of lines; in a page, they become the colours of the page.
 INK, FAINT = "#1c2128", "#d0d5db"
 COLOURS = (
@@ -61,19 +63,19 @@ _SVG = {"svg.fonttype": "path", "svg.hashsalt": "jbias"}
 STYLE = types.MappingProxyType(_FONT | _SVG)
 
 
-def style_of(i: int) -> dict:
+def style_of(i: int) -> dict[str, Any]:
     """Return the colour and line style of the i-th algorithm, as arguments of matplotlib."""
     dash = DASHES[i // len(COLOURS) % len(DASHES)]
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": dash}
 
 
 def styles(names: Iterable[str]) -> dict[str, dict]:
-    """Return `style_of` for each name, by name."""
+    """Return the style of the i-th name, see `style_of`, by name."""
     return {name: style_of(i) for i, name in enumerate(names)}
 
 
 def to_svg(fig: Figure) -> str:
-    """Return the figure as SVG without dates: equal figures give equal text."""
+    """Return the figure as SVG text without dates: equal figures give equal text."""
     omitted = ("Creator", "Date", "Format", "Type")
     svg = _saved(fig, "svg", omitted, transparent=True).decode()
     # matplotlib draws a mark with text as a link; browsers show the text of a title on hover.
@@ -85,27 +87,29 @@ def to_svg(fig: Figure) -> str:
 
 
 def hover_boxes(
-    axes, boxes: Sequence[tuple[float, float, float, float]], words: Sequence[str]
+    axes: Axes, boxes: Sequence[tuple[float, float, float, float]], words: Sequence[str]
 ) -> None:
-    """Add invisible rectangles (x, y, width, height) that show a text on hover.
+    """Add invisible rectangles that show a text on hover; only SVG has these texts.
 
-    words: the text of each rectangle. Only SVG has these texts.
+    axes: matplotlib axes. boxes: (x, y, width, height) in coordinates of the data. words: the text
+    of each rectangle.
     """
     shapes = [patches.Rectangle((x, y), width, height) for x, y, width, height in boxes]
     _add_hover(axes, collections.PatchCollection(shapes), words)
 
 
 def hover_points(
-    axes,
+    axes: Axes,
     x: Sequence[float],
     y: Sequence[float],
     words: Sequence[str],
     *,
     transform: transforms.Transform | None = None,
 ) -> None:
-    """Add invisible discs at points (x, y) that show a text on hover, as `hover_boxes`.
+    """Add invisible discs at points (x, y) that show a text on hover; only SVG has these texts.
 
-    transform: coordinate system of the points; None for the coordinates of the data.
+    axes: matplotlib axes. words: the text of each point. transform: coordinate system of the
+    points; None for the coordinates of the data.
     """
     offsets = np.stack([np.asarray(x, float), np.asarray(y, float)], axis=1)
     marks = collections.PathCollection(
@@ -118,8 +122,11 @@ def hover_points(
     _add_hover(axes, marks, words)
 
 
-def _add_hover(axes, marks: collections.Collection, words: Sequence[str]) -> None:
-    """Add marks to axes as invisible links with a text each, without effect on the limits."""
+def _add_hover(axes: Axes, marks: collections.Collection, words: Sequence[str]) -> None:
+    """Add marks to axes as invisible links with a text each, without effect on the limits.
+
+    words: the text of each mark.
+    """
     marks.set(facecolor=(0, 0, 0, 0), edgecolor=(0, 0, 0, 0), linewidth=0, zorder=9)
     marks.set_urls([f"{_HOVER}{text}" for text in words])
     marks.set_in_layout(False)
@@ -127,17 +134,17 @@ def _add_hover(axes, marks: collections.Collection, words: Sequence[str]) -> Non
 
 
 def to_pdf(fig: Figure) -> bytes:
-    """Return the figure as PDF without a date."""
+    """Return the figure as PDF bytes without a date."""
     return _saved(fig, "pdf", ["CreationDate"])
 
 
 def to_png(fig: Figure) -> bytes:
-    """Return the figure as PNG on white, for slides."""
+    """Return the figure as PNG bytes on white, for slides."""
     return _saved(fig, "png", ["Software"], dpi=200, facecolor="white")
 
 
 def _saved(fig: Figure, form: str, omitted: Sequence[str], **options) -> bytes:
-    """Return the figure as a file of format `form`.
+    """Return the figure as the bytes of a file of format `form`, such as "png".
 
     omitted: names of metadata to leave out. options: further arguments of `savefig`.
     """
@@ -150,7 +157,7 @@ def _saved(fig: Figure, form: str, omitted: Sequence[str], **options) -> bytes:
 def inline(
     svg: str, title: str, *, name: str = "", description: str = ""
 ) -> markupsafe.Markup:
-    """Return an SVG as a part of a page, with text in the page's colour.
+    """Return an SVG as HTML for a page, with text in the page's colour.
 
     title, description: texts for screen readers. name: unique name of the figure on the page
     (default: the title).
@@ -183,12 +190,13 @@ def critical_difference(
 ) -> Figure:
     """Return Demsar's diagram: mean ranks on an axis; bars join algorithms that do not differ.
 
-    The best rank is on the left. The better half of the algorithms has its names on the
-    left, the best on top; the other half on the right, the worst on top. The bar above the
-    axis is as long as the critical difference. Source: Demsar, JMLR 2006, figure 1.
-
-    cliques: indices of the algorithms that a bar joins. difference: the critical difference.
+    names, ranks: algorithms and their mean ranks. cliques: indices of the algorithms that a bar
+    joins. difference: the critical difference of mean ranks. alpha: its significance level.
     colours: one per algorithm.
+
+    The best rank is on the left. The better half of the algorithms has its names on the left, the
+    best on top; the other half on the right, the worst on top. The bar above the axis is as long
+    as the critical difference. Source: Demsar, JMLR 2006, figure 1.
     """
     k, line_height, gap = len(names), 0.16, 0.07
     order = [int(i) for i in np.argsort(ranks, kind="stable")]
@@ -214,7 +222,7 @@ def critical_difference(
     fig, axes = canvas(right + side_widths[1] + 0.1, height)
     top = height - 0.75
 
-    def x_of(rank):
+    def x_of(rank: float) -> float:
         return left + (rank - 1) / (k - 1) * length
 
     _difference_bar(axes, (x_of(1), top + 0.45), length, difference, k=k, alpha=alpha)
@@ -282,11 +290,18 @@ def critical_difference(
 
 
 def _difference_bar(
-    axes, start: tuple[float, float], length: float, difference: float, *, k: int, alpha
+    axes: Axes,
+    start: tuple[float, float],
+    length: float,
+    difference: float,
+    *,
+    k: int,
+    alpha: float,
 ) -> None:
-    """Draw the critical difference of k mean ranks as a bar.
+    """Draw the critical difference of k mean ranks as a bar on matplotlib axes.
 
-    start: left end of the bar as (x, y). length: length of the axis of ranks 1 to k.
+    start: left end of the bar as (x, y), in inches. length: length of the axis of ranks 1 to k, in
+    inches. difference: the critical difference in ranks. alpha: its significance level.
     """
     x, y = start
     words = f"CD = {difference:.2f} (α = {alpha:g})"
@@ -298,7 +313,10 @@ def _difference_bar(
 
 
 def _lanes(spans: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """Return the spans (low, high), which are sorted, in lanes without overlaps."""
+    """Return intervals (low, high) in lists, one per lane, so that no lane has overlaps.
+
+    spans: intervals, sorted.
+    """
     lanes: list[list[tuple[float, float]]] = []
     for low, high in spans:
         free = [lane for lane in lanes if lane[-1][1] + 0.5 < low]
@@ -318,15 +336,15 @@ def curves(
 ) -> Figure:
     """Return curves, with a panel per value of "panel" and a curve per value of "line".
 
-    frame: columns panel, line, x, value and, for curves with bands, std or low and high.
-    looks: style by curve, in the order of the legend. labels: of the axes x and y. finish:
-    function that changes axes, given the rows of their panel. options: arguments of `grid`.
+    frame: columns panel, line, x, value and, for curves with bands, std or low and high. looks:
+    style by curve, in the order of the legend. labels: of the axes x and y. finish: function
+    (axes, rows of their panel) that changes the axes at the end. options: arguments of `grid`.
     """
     if "std" in frame:
         low = frame["value"] - frame["std"].fillna(0)
         frame = frame.assign(low=low, high=2 * frame["value"] - low)
 
-    def draw(axes, rows: pd.DataFrame) -> None:
+    def draw(axes: Axes, rows: pd.DataFrame) -> None:
         for name, line in rows.groupby("line", sort=False, observed=True):
             look = {"marker": "o" if len(line) == 1 else ""} | looks[name]
             line = line.sort_values("x", kind="stable")
@@ -358,12 +376,12 @@ def histograms(
 ) -> Figure:
     """Return histograms of values in [0, 1], in % of images, with a dot at each mean.
 
-    panels: (values, weights or None) by panel title, then by name. looks: style by name.
-    x: label of the axis x.
+    panels: (values, weights or None) by title of the panel, then by name. looks: style by name. x:
+    label of the axis x.
     """
     edges = np.linspace(0, 1, 21)
 
-    def draw(axes, panel: Mapping[str, tuple]) -> None:
+    def draw(axes: Axes, panel: Mapping[str, tuple]) -> None:
         for name, (values, weights) in panel.items():
             look = looks[name]
             counts, _ = np.histogram(values, edges, weights=weights)
@@ -390,21 +408,22 @@ def histograms(
 
 
 def matrix(
-    axes,
+    axes: Axes,
     frame: pd.DataFrame,
     *,
-    colours=SHADES,
+    colours: colors.Colormap = SHADES,
     limits: tuple[float, float] = (0, 100),
     form: str = "{:.0f}",
     every: int = 1,
     least: float | None = -math.inf,
     axis_names: tuple[str, str] = ("", ""),
-):
-    """Draw a table as coloured cells. Return the drawn cells, for a colour bar.
+) -> cm.ScalarMappable:
+    """Draw a table as coloured cells on matplotlib axes; return the drawn cells, for a colour bar.
 
-    limits: values of the first and last colour. form: format of numbers. every: distance of
-    the named rows and columns. least: smallest value that is written in its cell; None for no
-    numbers. axis_names: names of rows and columns, for the text on hover.
+    frame: the numbers, NaN for cells without one. colours: matplotlib colour map. limits: values
+    of its first and last colour. form: format of numbers. every: distance of the named rows and
+    columns. least: smallest value that is written in its cell; None for no numbers. axis_names:
+    names of rows and columns, for the text on hover.
     """
     values = frame.to_numpy(float)
     low, high = limits
@@ -437,8 +456,13 @@ def matrix(
     return cells
 
 
-def _write_numbers(axes, values: np.ndarray, cells, *, form: str, least: float) -> None:
-    """Write the values >= `least` into their cells, and a dash for NaN."""
+def _write_numbers(
+    axes: Axes, values: np.ndarray, cells: cm.ScalarMappable, *, form: str, least: float
+) -> None:
+    """Write the values >= `least` into their cells, and a dash for NaN.
+
+    cells: the drawn cells, for their colours. form: format of numbers.
+    """
     for (i, j), value in np.ndenumerate(values):
         if math.isnan(value):
             label, colour = "–", INK
@@ -453,7 +477,9 @@ def _write_numbers(axes, values: np.ndarray, cells, *, form: str, least: float) 
         axes.text(j, i, label, color=colour, ha="center", va="center", fontsize=SMALL)
 
 
-def _add_hover_to_cells(axes, frame: pd.DataFrame, axis_names: tuple[str, str]) -> None:
+def _add_hover_to_cells(
+    axes: Axes, frame: pd.DataFrame, axis_names: tuple[str, str]
+) -> None:
     """Add a text on hover with row, column and value to each cell of a matrix."""
     row_axis, column_axis = (f"{name} " if name else "" for name in axis_names)
     words = [
@@ -469,7 +495,7 @@ def _add_hover_to_cells(axes, frame: pd.DataFrame, axis_names: tuple[str, str]) 
 def blocks(frame: pd.DataFrame, labels: Sequence[int]) -> Figure:
     """Return a matrix of correlations in [-1, 1] with framed blocks.
 
-    frame: symmetric, with neighbouring rows in a block. labels: block of each row.
+    frame: symmetric, with neighbouring rows in a block. labels: number of the block of each row.
     """
     n, names = len(frame), [f"{name} {i}" for i, name in enumerate(frame.index, 1)]
     # Beyond 30 rows there is no space for a number in each cell.
@@ -503,9 +529,9 @@ def blocks(frame: pd.DataFrame, labels: Sequence[int]) -> Figure:
 
 
 def blank(width: float, height: float, layout: str | None = None) -> Figure:
-    """Return a figure without axes, of a size in inches.
+    """Return a figure without axes. width, height: in inches.
 
-    layout: layout engine of matplotlib.
+    layout: layout engine of matplotlib; None for none.
     """
     with mpl.rc_context(dict(STYLE)):
         fig = Figure(figsize=(width, height), layout=layout)
@@ -513,13 +539,16 @@ def blank(width: float, height: float, layout: str | None = None) -> Figure:
     return fig
 
 
-def ink(size: float = SMALL) -> dict:
+def ink(size: float = SMALL) -> dict[str, Any]:
     """Return colour and font size of text, as arguments of matplotlib. size: in points."""
     return {"color": INK, "fontsize": size}
 
 
-def canvas(width: float, height: float):
-    """Return (figure, axes): axes that fill the figure and have inches as unit."""
+def canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return (figure, axes): axes that fill the figure and have inches as unit.
+
+    width, height: in inches.
+    """
     fig = blank(width, height)
     with mpl.rc_context(dict(STYLE)):
         axes = fig.add_axes((0, 0, 1, 1))
@@ -529,7 +558,7 @@ def canvas(width: float, height: float):
 
 
 def literal(fig: Figure) -> Figure:
-    """Return the figure after disabling formulas: names may contain dollar signs."""
+    """Return the same figure after disabling formulas in texts: names may contain dollar signs."""
     for label in fig.findobj(text.Text):
         label.set_parse_math(False)
     return fig
@@ -558,10 +587,10 @@ def intervals(
     label: str = "",
     digits: int = 2,
 ) -> Figure:
-    """Return a dot with an interval and its numbers in a row for each name.
+    """Return a figure with a row per name: a dot with an interval, and the numbers as text.
 
-    point, low, high: the dots and the ends of the intervals; NaN is not drawn. label: of the
-    axis x. digits: after the point of the numbers.
+    point, low, high: the dots and the ends of the intervals; NaN is not drawn. label: of the axis
+    x. digits: after the point of the numbers.
     """
     show = tables.interval(tables.digits(digits))
     fig, axes = rows(names, x=label)
@@ -588,8 +617,8 @@ def variability(
 ) -> Figure:
     """Return box plots of the deviations of each algorithm, from quartile to quartile.
 
-    kinds: by kind of deviation, an array for each name. label: of the axis x. Whiskers reach
-    the extremes.
+    names: algorithms. kinds: by kind of deviation, an array of deviations for each algorithm.
+    label: of the axis x. Whiskers reach the extremes.
     """
     looks = {
         kind: {"facecolor": colour, "edgecolor": colour, "alpha": 0.6}
@@ -622,11 +651,18 @@ def variability(
     return laid_out(fig)
 
 
-def rows(names, legend=(), *, x: str = "", row: float = ROW, room: float = 0.6):
+def rows(
+    names: Sequence[str],
+    legend: Sequence[str] = (),
+    *,
+    x: str = "",
+    row: float = ROW,
+    room: float = 0.6,
+) -> tuple[Figure, Axes]:
     """Return (figure, axes) with a row for each name, the first on top.
 
-    legend: names that `legend_above` will show. x: label of the axis x. row: height of a row.
-    room: height of the other parts of the axes.
+    legend: names that `legend_above` will show. x: label of the axis x. row: height of a row in
+    inches. room: height of the other parts of the axes in inches.
     """
     width = 6.5 + LETTER * max(map(len, names))
     cell = 0, row * len(names) + room
@@ -639,18 +675,19 @@ def rows(names, legend=(), *, x: str = "", row: float = ROW, room: float = 0.6):
 
 
 def in_lanes(
-    axes,
+    axes: Axes,
     order: Sequence[str],
     estimates: Mapping[str, Mapping[str, tuple[float, float, float]]],
     looks: Mapping,
     *,
     unit: float = 100,
-) -> dict:
-    """Draw values with intervals in rows, with a lane in each row for every name.
+) -> dict[str, lines.Line2D]:
+    """Draw values with intervals in rows, with a lane in each row for every name of `estimates`.
 
-    order: the rows. estimates: (value, low, high) by name, then row; the ends may be NaN, and
-    the interval need not contain the value. unit: factor of all numbers, by default into per
-    cent. looks: style by name. Return the markers for a legend by name.
+    Returns the markers for a legend, by name. axes: matplotlib axes, see `rows`. order: names of
+    the rows. estimates: (value, low, high) by name, then row; the ends may be NaN, and the
+    interval need not contain the value. looks: style by name. unit: factor of all numbers; the
+    default turns fractions into per cent.
     """
     legend = {}
     width = 1.0 if len(estimates) > 1 else 1.6
@@ -677,8 +714,8 @@ def in_lanes(
 def power(powers: pd.DataFrame, *, target: float, labels: tuple[str, str]) -> Figure:
     """Return the matrix of power, with a frame around values of at least `target`.
 
-    powers: rows by number of seeds, columns by number of data sets. labels: of the axes x
-    and y.
+    powers: power from 0 to 1, rows by number of seeds, columns by number of data sets. labels: of
+    the axes x and y.
     """
     height, width = np.array([0.4, 1.2]) * powers.shape
     fig, ((axes,),) = grid(1, cell=(0, height + 0.6), alone=max(width + 0.8, PHONE))
@@ -693,7 +730,7 @@ def power(powers: pd.DataFrame, *, target: float, labels: tuple[str, str]) -> Fi
     return laid_out(fig)
 
 
-def marked(k: int) -> dict:
+def marked(k: int) -> dict[str, Any]:
     """Return marker and colour of the k-th category, as arguments of matplotlib."""
     return {"marker": MARKERS[k % len(MARKERS)], "color": style_of(k)["color"]}
 
@@ -701,10 +738,10 @@ def marked(k: int) -> dict:
 def marks(
     names: Iterable[str], present: Container[str] | None = None
 ) -> dict[str, dict]:
-    """Return `marked` by category.
+    """Return marker and colour, see `marked`, by category.
 
-    names: all categories, which determine markers and colours. present: categories to return;
-    None for all.
+    names: all categories, which determine markers and colours. present: categories to return; None
+    for all.
     """
     return {
         name: marked(k)
@@ -721,8 +758,11 @@ def handles(looks: Mapping[str, Mapping]) -> dict[str, lines.Line2D]:
     }
 
 
-def dress(axes, rho: float | None = None) -> None:
-    """Set the house style of axes. rho: a number to write above the axes, or None."""
+def dress(axes: Axes, rho: float | None = None) -> None:
+    """Set the house style of matplotlib axes.
+
+    rho: a number to write above the axes; None for none.
+    """
     if rho is not None:
         axes.set_title(tables.digits(2)(rho), loc="right", pad=2, **ink())
     axes.set_facecolor("none")
@@ -739,15 +779,15 @@ def grid(
     legend: Sequence[str] = (),
     *,
     across: int = 3,
-    cell=(3.1, 2.3),
+    cell: tuple[float, float] = (3.1, 2.3),
     alone: float = 5.0,
     **options,
 ) -> tuple[Figure, np.ndarray]:
     """Return (figure, axes by row and column) for a number of panels; spare axes are hidden.
 
     legend: names that `legend_above` will show, for which space is reserved. across: maximal
-    number of columns. cell: width and height of a panel. alone: width of a single column.
-    options: arguments of `Figure.subplots`, such as sharey=True.
+    number of columns. cell: width and height of a panel in inches. alone: width of a single column
+    in inches. options: arguments of `Figure.subplots`, such as sharey=True.
     """
     columns = min(across, panels)
     rows = math.ceil(panels / columns)
@@ -774,8 +814,8 @@ def multiples(
     """Return a figure with a panel per title.
 
     panels: data by title. draw: function that draws the data of a panel on axes, called as
-    `draw(axes, data)`. labels: of the axes x and y. legend: artist by name. options:
-    arguments of `grid`.
+    `draw(axes, data)`. labels: of the axes x and y. legend: artist by name. options: arguments of
+    `grid`.
     """
     fig, cells = grid(len(panels), tuple(legend), **options)
     for axes, (title, data) in zip(cells.flat, panels.items(), strict=False):
@@ -787,7 +827,10 @@ def multiples(
 
 
 def label_edges(cells: np.ndarray, panels: int, x: str, y: str) -> None:
-    """Label the axes of a grid at its left and bottom; an empty label is left out."""
+    """Label the axes of a grid at its left and bottom; an empty label is left out.
+
+    cells: axes as returned by `grid`. panels: number of panels. x, y: labels.
+    """
     for axes in list(cells.flat)[max(panels - cells.shape[1], 0) : panels] if x else ():
         axes.set_xlabel(x, **ink())
     for axes in cells[:, 0] if y else ():
@@ -795,7 +838,10 @@ def label_edges(cells: np.ndarray, panels: int, x: str, y: str) -> None:
 
 
 def legend_above(fig: Figure, legend: Mapping[str, mpl_artist.Artist]) -> None:
-    """Add a legend above the panels, with as many columns as the width allows."""
+    """Add a legend above the panels of a figure, with as many columns as the width allows.
+
+    legend: artist by name.
+    """
     fig.legend(
         [*legend.values()],
         plain(legend),
@@ -808,12 +854,12 @@ def legend_above(fig: Figure, legend: Mapping[str, mpl_artist.Artist]) -> None:
 
 
 def _legend_columns(names: Collection[str], width: float) -> int:
-    """Return the number of columns of a legend in a figure of a width in inches."""
+    """Return the number of columns of a legend in a figure; width: of the figure, in inches."""
     return max(1, int(width / (0.55 + 0.072 * max(map(len, names), default=1))))
 
 
 def laid_out(fig: Figure) -> Figure:
-    """Return the figure with its layout computed once, not again for every file format."""
+    """Return the same figure with its layout computed once, not again for every file format."""
     with mpl.rc_context(dict(STYLE)):
         literal(fig).get_layout_engine().execute(fig)
     fig.set_layout_engine("none")

@@ -9,7 +9,7 @@ import re
 import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def p_equals(p: float) -> str:
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
-def p_by_permutation(permutation) -> str:
+def p_by_permutation(permutation: Any) -> str:
     """Return the p of a permutation test as text, "p ≤ ..." if no drawn value is as extreme.
 
     permutation: the result of `stats.friedman_permutation`.
@@ -124,7 +124,7 @@ def shape_biases(biases: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def _after_colon(headline: str) -> str:
-    """Return a sentence with a small first letter, unless it starts with a name."""
+    """Return a sentence to follow a colon: its first letter is small unless it begins a name."""
     word, _, remainder = headline.partition(" ")
     is_name = word not in ("No", "Nothing", "On", "The")
     return headline if is_name else f"{word.lower()} {remainder}"
@@ -137,7 +137,7 @@ def _are_all_at_chance(analysis: analysis_lib.Analysis) -> bool:
 
 
 def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
-    """Return (headline, basis) of the tests of ranks."""
+    """Return (headline, basis) of the tests of ranks; "Nothing was tested." without these tests."""
     if analysis.friedman is None:
         return "Nothing was tested.", analysis.why_not
     n, k = analysis.means.shape
@@ -187,7 +187,7 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
 
 
 def _single_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield the sentence on tests of single data sets, if ranks do not differ."""
+    """Yield the sentence on tests of single data sets, or on the reason why there are none."""
     if not analysis.tests:  # `with_evidence` has not added the runs yet.
         return
     repeats = analysis.study.repeats
@@ -251,7 +251,10 @@ def _friedman_sentence(analysis: analysis_lib.Analysis) -> str:
 
 
 def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
-    """Return sentences on differences from the reference, among all pairs and alone."""
+    """Return sentences on the comparisons with the reference, among all pairs and alone.
+
+    reference: name of the reference algorithm.
+    """
     if "dunn" not in analysis.tests:
         return f"{reference} is not in the tests."
     better, worse = analysis.study.rank_words
@@ -284,7 +287,7 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
 def _changed_conclusions(
     analysis: analysis_lib.Analysis, kinds: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a sentence if a test over blocks of similar data sets decides otherwise.
+    """Yield a sentence for each test over blocks of similar data sets that decides otherwise.
 
     kinds: keys of `analysis.dataset_blocks`, the values by which data sets are similar.
     """
@@ -360,7 +363,8 @@ def _at_chance(
 ) -> str:
     """Return the warning on cells at chance: their number, names, level and remedies.
 
-    is_of_cues: the cells are shares of decisions for a cue, not accuracies.
+    cells: items of `BenchmarkScores.at_chance`. is_of_cues: True if the cells are shares of
+    decisions for a cue, False for accuracies.
     """
     total = study.count_cells(of_cues=is_of_cues)
     number = (
@@ -423,7 +427,10 @@ def describe_scores(analysis: analysis_lib.Analysis) -> str:
 
 
 def describe_bold(analysis: analysis_lib.Analysis, *, has_bold: bool) -> str:
-    """Return the sentence that explains the bold cells of the main table, or their absence."""
+    """Return the sentence that explains the bold cells of the main table, or their absence.
+
+    has_bold: True if the table has bold cells.
+    """
     best, repeats = analysis.study.best, analysis.study.repeats
     if analysis.by_seeds is not None and has_bold:
         return (
@@ -488,7 +495,7 @@ def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def warnings(analysis: analysis_lib.Analysis) -> list[str]:
-    """Return sentences on facts that may make the answer wrong and that no flag asked for."""
+    """Return sentences on facts that may make the answer wrong, except those a flag asked for."""
     study = analysis.study
     sentences = [f"{text}." for text in study.warnings]
     sentences += _changed_conclusions(analysis, ["deviations"])
@@ -507,7 +514,7 @@ def warnings(analysis: analysis_lib.Analysis) -> list[str]:
 
 
 def _was_asked_for(analysis: analysis_lib.Analysis, name: str) -> bool:
-    """Return True if a data set is left out of the tests because of --strict."""
+    """Return True if the data set `name` is left out of the tests because of --strict."""
     study = analysis.study
     is_trained_on = any(dataset == name for _, dataset in study.trained)
     has_scores = study.values["dataset"].astype(str).eq(name).any()
@@ -542,7 +549,7 @@ def notes(analysis: analysis_lib.Analysis) -> list[str]:
 
 
 def caveats(analysis: analysis_lib.Analysis) -> list[str]:
-    """Return the warnings, then the notes."""
+    """Return the sentences of `warnings`, then those of `notes`."""
     return [*warnings(analysis), *notes(analysis)]
 
 
@@ -638,7 +645,10 @@ def demonstration(study: analysis_lib.BenchmarkScores) -> str:
 
 
 def _is_drawn(train_data: str) -> bool:
-    """Return True if training data, as in records, is the embedded set of drawn shapes."""
+    """Return True if training data is the embedded set of drawn shapes.
+
+    train_data: name of the training set, as in records.
+    """
     return re.split("[/:]", train_data)[0] == "shapes"
 
 
@@ -673,7 +683,7 @@ def _caveats_of_runs(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
 
 
 def _read_bib() -> dict[str, str]:
-    """Return the BibTeX entries of methods.bib by key."""
+    """Return the BibTeX entries of the file methods.bib, by key."""
     path = pathlib.Path(__file__).parent / "methods.bib"
     entries = map(str.strip, path.read_text("utf-8").split("\n\n"))
     return {entry[entry.index("{") + 1 : entry.index(",")]: entry for entry in entries}
@@ -817,7 +827,7 @@ def _spread(analysis: analysis_lib.Analysis) -> str:
 
 
 def bib(keys: Sequence[str]) -> str:
-    """Return the BibTeX entries of the works with these keys, and of jbias."""
+    """Return as text the BibTeX entries of the works with these keys, and of jbias."""
     fields = [
         "author = {{The jbias authors}}",
         "title = {jbias}",
@@ -829,7 +839,10 @@ def bib(keys: Sequence[str]) -> str:
 
 
 def markdown(*paragraphs: str) -> str:
-    """Return paragraphs as lines of at most 100 characters; empty paragraphs are left out."""
+    """Return paragraphs as Markdown with lines of at most 100 characters.
+
+    Empty paragraphs are left out.
+    """
     texts = []
     for paragraph in filter(None, paragraphs):
         lines = textwrap.wrap(paragraph, 100, break_on_hyphens=False)

@@ -30,10 +30,10 @@ _CAPTION = (
 def read() -> pd.DataFrame:
     """Return one row per network, and one for people, by increasing shape bias.
 
-    Columns: network, training, shape_bias, source, licence and url; with published decisions
-    also shape and either (counts), shape_bias_lower, shape_bias_upper and error_consistency.
-    People have no interval: the ten saw the same images, so that their decisions are not
-    independent.
+    Columns: network, training, shape_bias (a fraction), source, licence and url; with published
+    decisions also shape and either (counts), shape_bias_lower, shape_bias_upper and
+    error_consistency. People have no interval: the ten saw the same images, so that their
+    decisions are not independent.
     """
     frame = pd.read_csv(FILE)
     has_interval = (frame["either"] > 0) & (frame["network"] != PEOPLE)
@@ -50,18 +50,17 @@ def read() -> pd.DataFrame:
 
 
 def comparison_table(rows: Sequence[Mapping[str, Any]]) -> tables.Table | None:
-    """Return a table of `rows` (columns as in `read`) and the published ones; None without rows."""
+    """Return a table of measured and published shape biases; None without `rows`.
+
+    rows: measured networks, with the columns of `read`.
+    """
     if not rows:
         return None
     frame = pd.concat([pd.DataFrame(rows).assign(source=HERE), read()])
     frame = frame.sort_values("shape_bias", kind="stable", ignore_index=True)
     columns = tables.columns("network training rule source licence", training="trained")
-    columns["shape_bias"] = (
-        "shape bias",
-        _bias,
-        "either",
-        "shape_bias_lower",
-        "shape_bias_upper",
+    columns["shape_bias"] = tables.Column(
+        "shape bias", _bias, ("either", "shape_bias_lower", "shape_bias_upper")
     )
     columns |= tables.columns(
         "either:d error_consistency:.3", either="of", error_consistency="like people"
@@ -76,5 +75,9 @@ def comparison_table(rows: Sequence[Mapping[str, Any]]) -> tables.Table | None:
 
 
 def _bias(bias: float, either: float | None, *ends: float | None) -> str:
-    """Return a shape bias with its interval as text, or with the 2 digits of a paper."""
+    """Return a shape bias as text with its interval, or with the 2 digits of a paper.
+
+    bias, ends: from 0 to 1. either: number of decisions for either cue, None or 0 for a number
+    from a paper. ends: of the interval.
+    """
     return tables.interval(tables.digits(3 if either else 2))(bias, *ends)

@@ -37,7 +37,11 @@ _SECTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class CorrelationOptions:
-    """Settings of a report of correlations: the flags of `jbias report correlate`."""
+    """Settings of a report of correlations: the flags of `jbias report correlate`.
+
+    x, y, among and given hold names of measures; category and size are names of columns; split is
+    a value of the column category.
+    """
 
     x: tuple[str, ...]
     y: tuple[str, ...]
@@ -77,12 +81,15 @@ class Correlations:
     given: "Correlations | None" = None  # Partial correlations of the same pairs.
 
     def tested(self, family: Matrix) -> pd.DataFrame:
-        """Return True for each cell that is significant at the level alpha."""
+        """Return a mask of the cells that are significant at the level alpha.
+
+        family: an item of `families` or `among`.
+        """
         return getattr(family, TESTED[self.options.adjust]) <= self.options.alpha
 
     @property
     def attainable(self) -> dict[str, float]:
-        """The smallest possible adjusted p of each family with tests.
+        """The smallest possible adjusted p by name of the family of tests.
 
         Among measures, p may be smaller if some models lack a measure.
         """
@@ -110,12 +117,12 @@ class Correlations:
 def analyse(
     frame: pd.DataFrame, options: CorrelationOptions, *, source: str
 ) -> Correlations:
-    """Correlate the measures of a frame of models (index: names of the models).
+    """Return the correlations of the measures of a frame of models (index: names of the models).
 
-    With `split`, also correlate within that category and within all other models; each
-    subset is a separate family of tests. A model that lacks a measure (NaN) is left out of
-    the pairs of that measure; a model that lacks a measure of `given` is left out of all
-    partial correlations. Raises ValueError if a subset has fewer than 4 models.
+    With `split`, also correlate within that category and within all other models; each subset is a
+    separate family of tests. A model that lacks a measure (NaN) is left out of the pairs of that
+    measure; a model that lacks a measure of `given` is left out of all partial correlations.
+    source: text on the origin of the frame. Raises ValueError if a subset has fewer than 4 models.
     """
     kinds, split = frame[options.category].astype(str), options.split
     subsets = {"all": frame}
@@ -163,7 +170,11 @@ def _matrix(
     y: Sequence[str] = (),
     given: Sequence[str] = (),
 ) -> Matrix:
-    """Return correlations of x with y (default: among x), partial ones with `given`."""
+    """Return the matrix of correlations of x with y.
+
+    x, y, given: names of measures. Without y, correlations among x; with `given`, partial
+    correlations.
+    """
     return correlation.pairwise_matrix(
         frame,
         x,
@@ -181,7 +192,10 @@ def _correlate(
     *,
     given: tuple[str, ...] = (),
 ) -> tuple[dict[str, Matrix], pd.DataFrame]:
-    """Return the families and the pairs of `Correlations`, partial ones with `given`."""
+    """Return `families` and `pairs` of `Correlations`; with `given`, of partial correlations.
+
+    subsets: frames of models by name of the subset.
+    """
     families = {
         name: _matrix(subset, options.x, options, y=options.y, given=given)
         for name, subset in subsets.items()
@@ -205,7 +219,8 @@ def _pair(
 ) -> dict[str, Any]:
     """Return one row of the table of pairs, without the name of the subset.
 
-    The interval and the partial correlation within categories are given for Spearman only.
+    subset: frame of models. family: its matrix of correlations. x, y, given: names of measures.
+    The interval and the partial correlation within categories are computed for Spearman only.
     """
     complete = correlation.complete_models(subset, x, y, *given)
     row = {"n": len(complete), "x": x, "y": y}
@@ -242,8 +257,12 @@ def _pair(
 
 def _influential(
     frame: pd.DataFrame, x: str, y: str, kinds: pd.Series
-) -> Iterator[tuple]:
-    """Yield rows of `Correlations.influential` for one pair of measures."""
+) -> Iterator[tuple[str, str, str, str, float, float]]:
+    """Yield rows of `Correlations.influential` for one pair of measures.
+
+    (x, y, model, category of the model, correlation, correlation without the model). kinds:
+    category of each model.
+    """
     complete = correlation.complete_models(frame, x, y)
     if len(complete) >= correlation.MIN_MODELS:
         influence = correlation.influence(complete[x], complete[y])
@@ -254,7 +273,7 @@ def _influential(
 
 
 def report(study: Correlations) -> document.Report:
-    """Return the page of a study."""
+    """Return the page of a study of correlations."""
     x, y, models = study.options.x, study.options.y, len(study.frame)
     caveat_blocks = [("caveats", document.Text(caveats(study)))]
     return document.Report(
@@ -272,7 +291,7 @@ def report(study: Correlations) -> document.Report:
 
 
 def results(study: Correlations) -> dict[str, object]:
-    """Return the content of results.json besides the answer."""
+    """Return the content of results.json besides the answer, by key."""
     return {
         "source": study.source,
         "options": dataclasses.asdict(study.options),
@@ -291,7 +310,7 @@ def results(study: Correlations) -> dict[str, object]:
 
 
 def headline(study: Correlations) -> tuple[str, str]:
-    """Return the main result in one or two sentences, and the data behind it."""
+    """Return (main result in one or two sentences, sentences on the data and the tests)."""
     options, family = study.options, study.families["all"]
     pairs = study.pairs[study.pairs["models"] == "all"]
     level = f"α = {options.alpha:g} {WORDS[options.adjust]}"
@@ -345,7 +364,7 @@ def _headline_given(study: Correlations) -> str:
 
 
 def _limit(study: Correlations) -> str:
-    """Return why no p over all models can be as small as alpha, and what would help."""
+    """Return a phrase: the reason why no p over all models can be as small as alpha, and a remedy."""
     options, least = study.options, study.attainable["all"]
     reason = f"p {WORDS[options.adjust]} is at least {least:.2g}"
     tests = study.families["all"].family if options.adjust == "holm" else 1
@@ -414,7 +433,10 @@ def caveats(study: Correlations) -> list[str]:
 
 
 def _fully_explained(pairs: pd.DataFrame, names: str) -> list[str]:
-    """Return a caveat on measures that the given measures explain almost fully, if any."""
+    """Return [caveat on measures that the given measures explain almost fully], or [].
+
+    pairs: partial correlations, as in `Correlations.pairs`. names: of the given measures, as text.
+    """
     unexplained = {}
     for side in "xy":
         known = pairs.reindex(columns=["models", side, f"{side}_left"])
@@ -428,7 +450,10 @@ def _fully_explained(pairs: pd.DataFrame, names: str) -> list[str]:
 
 
 def _unexplained(pairs: pd.DataFrame, names: str) -> list[str]:
-    """Return a caveat on subsets of models where the given measures explain nothing, if any."""
+    """Return [caveat on subsets of models where the given measures explain nothing], or [].
+
+    pairs: partial correlations, as in `Correlations.pairs`. names: of the given measures, as text.
+    """
     left = pairs.reindex(columns=["x_left", "y_left"]).min(axis=1)
     least = left.groupby(pairs["models"], sort=False).min()
     subsets = least.index[least > 1 - 1e-9].tolist()
@@ -443,7 +468,10 @@ def _unexplained(pairs: pd.DataFrame, names: str) -> list[str]:
 
 
 def _undefined_pairs(statistic: pd.DataFrame) -> str:
-    """Return the names of measures without any correlation, and of other undefined pairs."""
+    """Return the names of measures without any correlation, and of other undefined pairs, as text.
+
+    statistic: matrix of correlations, NaN where undefined.
+    """
     undefined = statistic.isna()
     rows = undefined.index[undefined.all(axis=1)]
     columns = undefined.columns[undefined.all() & (len(rows) < len(undefined))]
@@ -454,7 +482,7 @@ def _undefined_pairs(statistic: pd.DataFrame) -> str:
 
 
 def tables_of(study: Correlations) -> document.Placed:
-    """Yield tables of correlations of pairs, among measures, and of influential models."""
+    """Yield (section id, table): correlations of pairs, among measures, and influential models."""
     options, sign = study.options, SIGN[study.options.method]
     format_number = tables.digits(2)
     level = f"p ≤ {options.alpha:g} {WORDS[options.adjust]}"
@@ -503,7 +531,10 @@ def tables_of(study: Correlations) -> document.Placed:
 def _pairs_table(
     name: str, caption: str, study: Correlations, controls: str
 ) -> tables.Table:
-    """Return a table of all pairs; controls: variables that the last columns control for."""
+    """Return a table of all pairs.
+
+    name: of the table. controls: text on the variables that the last columns control for.
+    """
     options, pairs = study.options, study.pairs
     if "low" in pairs:
         caption += f" In brackets: {_INTERVALS}."
@@ -521,7 +552,8 @@ def _pairs_table(
         bh="BH",
     )
     sign = SIGN[options.method]
-    columns["statistic"] = (sign, tables.interval(tables.digits(2)), "low", "high")
+    show = tables.interval(tables.digits(2))
+    columns["statistic"] = tables.Column(sign, show, ("low", "high"))
     shown = pairs.assign(_bold=pairs[TESTED[options.adjust]] <= options.alpha)
     return tables.from_rows(
         name,
@@ -534,7 +566,7 @@ def _pairs_table(
 
 
 def figures(study: Correlations) -> document.Placed:
-    """Yield the figures: heat maps of correlations, and scatter plots of the models."""
+    """Yield (section id, figure): heat maps of correlations, and scatter plots of the models."""
     options = study.options
     sign = f"{options.method.capitalize()}'s {SIGN[options.method]}"
     hatch_note = f"Hatched: p > {options.alpha:g} {WORDS[options.adjust]}."
@@ -648,8 +680,12 @@ def heat(study: Correlations, families: Mapping[str, Matrix]) -> plots.Figure:
     return plots.laid_out(fig)
 
 
-def _cells(axes, table: pd.DataFrame, passed: pd.DataFrame):
-    """Draw a table's cells, hatched where not `passed`; return the mesh for a colour bar."""
+def _cells(axes: plots.Axes, table: pd.DataFrame, passed: pd.DataFrame) -> Any:
+    """Draw a table of correlations as coloured cells; return the mesh, for a colour bar.
+
+    table: correlations, NaN where undefined. passed: mask of the significant cells; others are
+    hatched.
+    """
     values = table.mask(np.equal.outer(table.index, table.columns)).astype(float)
     # Limits beyond ±1 avoid the darkest colours, on which text is illegible.
     drawn = plots.matrix(
@@ -697,10 +733,11 @@ def scatter(
 ) -> plots.Figure:
     """Draw scatter plots in a grid: one marker per model, one marker style per category.
 
-    grid: rows of pairs (x, y) of columns of `frame`. rho: table x by y with the number above
-    each panel. panel: width and height of a panel in inches. order: all categories, so that
-    figures of different models use the same marker styles. Axes are shared along columns
-    and rows of panels with the same measure.
+    frame: one row per model. grid: rows of pairs (x, y) of columns of `frame`. category: column
+    with the category. size: column with the size of the marker; None for equal sizes. rho: numbers
+    above the panels, x in rows and y in columns. panel: width and height of a panel in inches.
+    order: all categories, so that figures of different models use the same marker styles. Axes are
+    shared along columns and rows of panels with the same measure.
     """
     kinds = frame[category].astype(str)
     looks = plots.marks(order or kinds, {*kinds})
@@ -739,9 +776,10 @@ def scatter(
 
 
 def areas_of(sizes: pd.Series) -> np.ndarray:
-    """Return marker areas in square points: 0.2 to 1.8 units by size, 1 unit for NaN.
+    """Return the areas of markers in square points: 0.2 to 1.8 units by size, 1 unit for NaN.
 
-    For attack strengths up to 8, areas are (epsilon + 1) / 5 units, as in Gavrikov and Keuper.
+    sizes: size of each model, such as the strength of adversarial training. For attack strengths
+    up to 8, areas are (epsilon + 1) / 5 units, as in Gavrikov and Keuper.
     """
     values = sizes.to_numpy(np.float64)
     largest = np.nanmax(values, initial=0)

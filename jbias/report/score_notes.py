@@ -22,7 +22,10 @@ _LARGE_FACTOR = 20  # Scores that are larger by this factor are outliers.
 
 
 class Note(NamedTuple):
-    """A sentence on a data set, algorithm or run that can be computed from others."""
+    """A sentence on a data set, algorithm or run that can be computed from others.
+
+    text: the sentence.
+    """
 
     kind: str  # "data set", "algorithm" or "run".
     item: derived.Derived
@@ -42,7 +45,10 @@ class Outlier(NamedTuple):
 def of_derived(
     values: pd.DataFrame, algorithms: Sequence[str], datasets: Sequence[str]
 ) -> Iterator[Note]:
-    """Yield a note for each data set, algorithm or run that can be computed from others."""
+    """Yield a note for each data set, algorithm or run that can be computed from others.
+
+    algorithms, datasets: names, in the order in which a flag lists them.
+    """
     kinds = (
         ("data set", derived.of_datasets, datasets, "in every run", "--datasets"),
         ("algorithm", derived.of_algorithms, algorithms, "everywhere", "--algorithms"),
@@ -65,7 +71,11 @@ def of_derived(
 
 
 def _flag(flag: str, names: Sequence[str]) -> str:
-    """Return a flag with at most 12 names to copy, or a hint for more or unusual names."""
+    """Return a flag that selects names, such as "--datasets=a,b", quoted for a shell if necessary.
+
+    flag: name of the flag. names: values to select. For no name, more than 12, or names with
+    commas or outer spaces, the text is "name the others with <flag>=A,B".
+    """
     are_plain = not any("," in name or name != name.strip() for name in names)
     if not are_plain or not 0 < len(names) <= _MAX_FLAG_NAMES:
         return f"name the others with {flag}=A,B"
@@ -121,7 +131,7 @@ def of_fractions(values: pd.DataFrame) -> Iterator[str]:
 
 
 def of_outliers(values: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence that names scores far from all others of their data set."""
+    """Yield a sentence that names scores that are far from all others of their data set."""
     cells: dict[tuple[str, str], list[Outlier]] = {}
     for item in find_outliers(values):
         cells.setdefault((item.algorithm, item.dataset), []).append(item)
@@ -145,10 +155,10 @@ def _format(value: float) -> str:
 def find_outliers(values: pd.DataFrame) -> list[Outlier]:
     """Return the scores that are far from all other scores of their data set.
 
-    A minority of the scores of a data set are outliers if they are over 20 times as large as
-    all others and larger than a percentage, or if they are at most 1 and less than a twentieth
-    of all others and most other scores of the algorithm exceed 1. A data set with a negative
-    score has no small outliers, because its scores are differences, not percentages.
+    A minority of the scores of a data set are outliers if they are over 20 times as large as all
+    others and larger than a percentage, or if they are at most 1 and less than a twentieth of all
+    others and most other scores of the algorithm exceed 1. A data set with a negative score has no
+    small outliers, because its scores are differences, not percentages.
     """
     scores = values["value"].to_numpy(float)
     if not len(scores) or not np.isfinite(scores).all():
@@ -186,9 +196,9 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
 
 
 def _first_jump(sizes: np.ndarray, bound: float) -> int:
-    """Return the first index in the upper half of sorted sizes after a jump by over 20 times.
+    """Return the first index, in the upper half of sorted sizes, after a jump by over 20 times.
 
-    bound: sizes up to this value are no jump. Return the number of sizes without a jump.
+    The number of sizes if there is no jump. bound: sizes up to this value are no jump.
     """
     for i in range(len(sizes) // 2 + 1, len(sizes)):
         previous = max(sizes[i - 1], bound / 1e4)

@@ -24,7 +24,10 @@ _MAX_BARS = 40  # Pairs in the figure; the table has all pairs.
 
 
 def answer(analysis: Analysis) -> tuple[str, str] | None:
-    """Return (headline, basis) of the tests over seeds; None if ranks are tested instead."""
+    """Return (headline, basis) of the tests over seeds; None if ranks are tested instead.
+
+    Both are one or more sentences: the result, and the tests behind it with their limits.
+    """
     result = analysis.by_seeds
     if result is None:
         return None
@@ -69,7 +72,7 @@ def oriented(result: seed_tests.SeedTestsResult) -> list[seed_tests.SeedTest]:
 
 
 def _swapped(test: seed_tests.SeedTest) -> seed_tests.SeedTest:
-    """Return the test with its two algorithms exchanged."""
+    """Return the test with its two algorithms exchanged, and the sign of its difference changed."""
     return dataclasses.replace(
         test,
         first=test.second,
@@ -87,7 +90,7 @@ def _swapped(test: seed_tests.SeedTest) -> seed_tests.SeedTest:
 
 
 def _valid_tests(analysis: Analysis, dataset: str) -> list[seed_tests.SeedTest]:
-    """Return the tests on a data set whose algorithms have several runs, smallest p first."""
+    """Return the tests on a data set whose algorithms both have several runs, sorted by p."""
     tests = [
         test
         for test in oriented(analysis.by_seeds)
@@ -137,7 +140,7 @@ def _names_at_chance(
 def _test_sentence(
     analysis: Analysis, dataset: str, tests: Sequence[seed_tests.SeedTest]
 ) -> str:
-    """Return the sentence on the tests of one data set. tests: the smallest p first."""
+    """Return the sentence on the tests of one data set. tests: sorted by p, the smallest first."""
     alpha = analysis.alpha
     counts = {count for test in tests for count in test.runs}
     repeats = analysis.study.repeats
@@ -172,14 +175,14 @@ def _test_sentence(
 
 
 def _holm_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
-    """Return the p that decides, as "Holm p = 0.033"."""
+    """Return the p that decides as text, such as "Holm p = 0.033"."""
     return f"Holm {prose.p_equals(test.adjusted)}"
 
 
 def _advantage(analysis: Analysis, test: seed_tests.SeedTest) -> str:
     """Return "A is better than B by 4.1 [1.2, 7.0]", in the unit shown.
 
-    For a bias the text is "A has more shape bias than B by ...".
+    The brackets have the interval. For a bias the text is "A has more shape bias than B by ...".
     """
     if test.difference == 0:
         return f"{test.first} and {test.second} have the same mean"
@@ -191,7 +194,7 @@ def _advantage(analysis: Analysis, test: seed_tests.SeedTest) -> str:
 
 
 def _digits(analysis: Analysis, test: seed_tests.SeedTest) -> int:
-    """Return the digits after the point: those of scores, more if a difference rounds to 0."""
+    """Return the number of digits for a difference: that of scores, more if it would round to 0."""
     digits = analysis.study.unit.digits
     small = abs(test.difference)
     if not 0 < small < 10.0**-digits:
@@ -200,7 +203,7 @@ def _digits(analysis: Analysis, test: seed_tests.SeedTest) -> int:
 
 
 def _p_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
-    """Return all p-values of a test, as "Welch p = 0.011, permutation p = 0.016"."""
+    """Return all p-values of a test as text, such as "Welch p = 0.011, permutation p = 0.016"."""
     result = analysis.by_seeds
     p_values = []
     if not math.isnan(test.t_pvalue):
@@ -402,7 +405,7 @@ def _subject_with_single_run(result: seed_tests.SeedTestsResult) -> str:
 
 
 def _differences(analysis: Analysis) -> Iterator[str]:
-    """Yield a sentence on the largest difference on each data set, if nothing was tested."""
+    """Yield a sentence on the largest difference of means on each data set, if nothing was tested."""
     for dataset in analysis.by_seeds.datasets:
         tests = [
             test for test in oriented(analysis.by_seeds) if test.dataset == dataset
@@ -419,14 +422,18 @@ def blocks(analysis: Analysis) -> Iterator[document.Block | None]:
 
 
 def frame(analysis: Analysis) -> pd.DataFrame:
-    """Return one row per test with the better algorithm first, sorted by data set and p."""
+    """Return a table with one row per test, sorted by data set and p.
+
+    Columns: those of `SeedTestsResult.to_frame`, where better and worse, better_runs and
+    worse_runs, better_mean and worse_mean replace those of the first and the second algorithm.
+    """
     result = analysis.by_seeds
     places = {name: i for i, name in enumerate(result.datasets)}
     tests = sorted(
         oriented(result),
         key=lambda test: (places[test.dataset], bool(test.why_not), test.pvalue),
     )
-    columns = {
+    new_names = {
         "first": "better",
         "second": "worse",
         "first_runs": "better_runs",
@@ -434,12 +441,12 @@ def frame(analysis: Analysis) -> pd.DataFrame:
         "first_mean": "better_mean",
         "second_mean": "worse_mean",
     }
-    data = dataclasses.replace(result, tests=tuple(tests)).to_frame()
-    return data.rename(columns=columns)
+    table = dataclasses.replace(result, tests=tuple(tests)).to_frame()
+    return table.rename(columns=new_names)
 
 
 def _heads(study: analysis_lib.BenchmarkScores) -> tuple[str, str, str]:
-    """Return the column heads of the difference, the first and the second algorithm."""
+    """Return the column heads of (the difference, the first algorithm, the second algorithm)."""
     if study.has_better_side:
         return "advantage", *study.rank_words
     first, second = study.rank_words
@@ -464,10 +471,12 @@ def table(analysis: Analysis) -> tables.Table | None:
         permutation_pvalue="permutation",
         adjusted="Holm",
     )
-    columns["difference"] = difference_head, advantage, "low", "high"
+    columns["difference"] = tables.Column(difference_head, advantage, ("low", "high"))
     signed = tables.interval(tables.digits(2, plus=True))
-    columns["hedges_g"] = "Hedges' g", signed, "hedges_g_low", "hedges_g_high"
-    columns["detectable"] = f"found with {result.target:g}", number
+    columns["hedges_g"] = tables.Column(
+        "Hedges' g", signed, ("hedges_g_low", "hedges_g_high")
+    )
+    columns["detectable"] = tables.Column(f"found with {result.target:g}", number)
     data = frame(analysis)
     shown = data.assign(
         _runs=[
@@ -505,7 +514,7 @@ def table(analysis: Analysis) -> tables.Table | None:
 
 
 def _tests_in_words(result: seed_tests.SeedTestsResult) -> str:
-    """Return "1 test" or "all 6 tests"."""
+    """Return the number of tests in words, "1 test" or "all 6 tests"."""
     return "1 test" if result.family == 1 else f"all {result.family} tests"
 
 
@@ -573,7 +582,7 @@ def figure(analysis: Analysis) -> document.Figure:
 
 
 def results(analysis: Analysis) -> Mapping[str, Any] | None:
-    """Return the tests over seeds for results.json; None if ranks are tested instead."""
+    """Return the tests over seeds for results.json, by key; None if ranks are tested instead."""
     result = analysis.by_seeds
     if result is None:
         return None

@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -70,9 +71,10 @@ def shape_bias(page: Page) -> Blocks:
 def _shape_bias_figure(
     page: Page, dataset: str, counts: network_page.Counts, *, suffix: str
 ) -> document.Figure:
-    """Draw shape biases by class on one data set, with people if known.
+    """Return the figure of shape biases by class on one data set, with people if known.
 
-    counts: decisions for shape, and for either cue, by network and class.
+    counts: decisions for shape, and for either cue, by network and class. suffix: end of the
+    figure's name.
     """
     classes = [*dict.fromkeys(itertools.chain(*counts.values()))]
     biases: dict[str, dict] = {network: {} for network in counts}
@@ -129,7 +131,7 @@ _CUES_LEFT = (cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED)
 
 
 def edges_or_texture(page: Page) -> Blocks:
-    """Yield figure and table by set; means are over networks with the same measure."""
+    """Yield figure and table for each data set; means are over networks with the same measure."""
     rows: list[dict] = []
     for suffix, measurement, networks in page.by_measurement("cue_decomposition"):
         network_rows = [_cue_decomposition_row(x, measurement) for x in networks]
@@ -155,7 +157,7 @@ def edges_or_texture(page: Page) -> Blocks:
 def _cue_decomposition_counts(
     network: MeasuredNetwork, measurement: Measurement
 ) -> dict[str, tuple[int, int]]:
-    """Return the numbers of correct and of all images, unchanged and with one cue left."""
+    """Return (correct, all) images by condition: unchanged, and with only one cue left."""
     counts = {}
     for condition in ("", *_CUES_LEFT):
         number = network.number(measurement, "accuracy", condition)
@@ -163,8 +165,10 @@ def _cue_decomposition_counts(
     return counts
 
 
-def _cue_decomposition_row(network: MeasuredNetwork, measurement: Measurement) -> dict:
-    """Return accuracies on unchanged images and with one cue left, as a table row."""
+def _cue_decomposition_row(
+    network: MeasuredNetwork, measurement: Measurement
+) -> dict[str, Any]:
+    """Return accuracies on unchanged images and with only one cue left, as a table row."""
     clean = network.number(measurement, "accuracy")
     row = {"network": network.name, "set": measurement.dataset, "n": clean.n}
     row["clean"] = clean.value
@@ -174,7 +178,10 @@ def _cue_decomposition_row(network: MeasuredNetwork, measurement: Measurement) -
 
 
 def _with_shape_parts(rows: list[dict]) -> list[dict]:
-    """Return rows of several networks with shape parts and the means behind these."""
+    """Return a copy of the rows of several networks with the columns shape_part and means.
+
+    rows: results of `_cue_decomposition_row` for the networks with one measure.
+    """
     accuracies = [[row[condition] for row in rows] for condition in _CUES_LEFT]
     means = {
         f"mean_{condition}": np.mean(values)
@@ -204,8 +211,11 @@ def odd_one_out(page: Page) -> Blocks:
     yield page.intervals("odd_one_out", "site", cells_by_set, interval_words=words)
 
 
-def _like_published(page: Page) -> Iterator[dict]:
-    """Yield rows of shape biases measured on the same images as the published ones."""
+def _like_published(page: Page) -> Iterator[dict[str, Any]]:
+    """Yield a row per shape bias that was measured on the same images as the published ones.
+
+    Keys are columns of `published_shape_biases.read`, and rule.
+    """
     for network, measurement, _, number in page.numbers("shape_bias", "shape_bias"):
         images = network.measures[measurement]["images"]
         are_same_images = (
@@ -231,7 +241,10 @@ def _like_published(page: Page) -> Iterator[dict]:
 
 
 def _people_biases(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeBias]:
-    """Return people's shape bias by class; {} if no network was compared with people."""
+    """Return people's shape bias by class; {} if no network was compared with people.
+
+    If the answers of people cannot be read, a note is added to `page.notes`.
+    """
     for network, measurement, _ in page.measurements("human"):
         if measurement.dataset != dataset or network.split(dataset) != "cue-conflict":
             continue
@@ -247,7 +260,7 @@ def _people_biases(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeB
 
 
 def agreement_with_people(network: MeasuredNetwork) -> dict[str, decisions.Number]:
-    """Return measures of agreement with people, by metric: means over n sets."""
+    """Return measures of agreement with people, by metric: means over the n sets measured."""
     numbers_by_set = {
         network.split(measurement.dataset): network.numbers[measurement]
         for measurement in network.measurements_of("human")
@@ -365,7 +378,10 @@ def _suppression_figures(
     suffix: str,
     with_people: bool,
 ) -> Blocks:
-    """Yield figures of accuracy without a cue: by cue, and by strength of the change."""
+    """Yield figures of accuracy without a cue: by cue, and by strength of the change.
+
+    suffix: end of the names of the figures. with_people: True to include published people.
+    """
     dataset = measurement.dataset
     accuracies = {x.name: relative_accuracies(x, measurement) for x in page.networks}
     people_note = ""
@@ -389,9 +405,9 @@ def _suppression_figures(
 def relative_accuracies(
     network: MeasuredNetwork, measurement: Measurement
 ) -> dict[str, tuple[float, float, float]]:
-    """Return the share of accuracy that is left without a cue, and the ends of its interval.
+    """Return (share of accuracy left without a cue, low, high), by row of the figure.
 
-    By row of the figure; cues without numbers are left out.
+    low and high are the ends of the interval. Cues without numbers are left out.
     """
     accuracies = {}
     for condition, row in _CUES.items():
@@ -403,8 +419,8 @@ def relative_accuracies(
 
 def strength_points(
     network: MeasuredNetwork, measurement: Measurement
-) -> Iterator[tuple]:
-    """Yield points of accuracy over the strength of a change, as for `Page.curves`.
+) -> Iterator[tuple[str, str, float, str, float, float, float]]:
+    """Yield (panel, x label, strength of a change, network, share, low, high) for `Page.curves`.
 
     The strength is that of the first step that varies between the conditions of a family.
     """

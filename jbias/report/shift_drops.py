@@ -1,9 +1,10 @@
 """Drops of accuracy under shifts: intervals, verdicts, effects of remedies, ranks of models.
 
-A drop is accuracy in distribution less that out of it, in points, and in per cent of the
-accuracy in distribution (Drop% of Hu, Sang, Wang and Jiang 2021,
-https://arxiv.org/abs/2111.09190): of the means over seeds, not a mean of drops. Results are
-rows of tables; keys that begin with _ hold text and cells, and are not written to files.
+A drop is accuracy in distribution minus accuracy out of distribution, in percentage points, or in
+per cent of the accuracy in distribution (Drop% of Hu, Sang, Wang and Jiang 2021,
+https://arxiv.org/abs/2111.09190). Accuracies are means over seeds: a drop is not a mean of drops.
+Results are rows of tables; keys that begin with _ hold text and cells, and are not written to
+files.
 """
 
 import math
@@ -57,8 +58,13 @@ class DrawnAccuracies(NamedTuple):
         return percent(self.inside, self.outside)
 
 
-def percent(inside, outside):
-    """Return drops in per cent of the accuracy in distribution; 0 if that accuracy is 0."""
+def percent(
+    inside: Float[np.ndarray, "..."], outside: Float[np.ndarray, "..."]
+) -> np.ndarray:
+    """Return drops in per cent of the accuracy in distribution; 0 if that accuracy is 0.
+
+    inside, outside: accuracies in and out of distribution, numbers or arrays of one shape.
+    """
     inside, outside = np.asarray(inside, np.float64), np.asarray(outside, np.float64)
     is_positive = inside > 0
     divisor = np.where(is_positive, inside, 1)
@@ -66,7 +72,10 @@ def percent(inside, outside):
 
 
 def estimate(drawn: Float[np.ndarray, "1+b"]) -> Estimate:
-    """Return the observed value with the 95 % percentile interval of the draws."""
+    """Return the first number of `drawn` with the 95 % percentile interval of the others.
+
+    drawn: the observed value, then the values of the draws.
+    """
     interval = resampling.estimate(drawn[0], drawn[1:], confidence=0.95)
     return Estimate(float(drawn[0]), float(interval.low), float(interval.high))
 
@@ -74,17 +83,18 @@ def estimate(drawn: Float[np.ndarray, "1+b"]) -> Estimate:
 class Draws(NamedTuple):
     """Random draws of seeds and of test images; levels with the same seeds share seed draws.
 
-    draws: their number. Seeds: weights of jbias.stats.two_sample, whose percentiles are t intervals. Images:
-    Binomial(n, p) / n with the mean accuracy p (after adding 1 right and 1 wrong image, so
-    that p = 1 varies, too); all seeds see the same images, so that averaging over seeds does
-    not reduce this noise. Image draws of different levels are independent.
+    draws: number of draws. seed: of the generator. Seeds of networks are drawn as weights of
+    jbias.stats.two_sample, whose percentiles are t intervals. Images are drawn as Binomial(n, p) /
+    n with the mean accuracy p (after adding 1 right and 1 wrong image, so that p = 1 varies, too);
+    all seeds see the same images, so that averaging over seeds does not reduce this noise. Image
+    draws of different levels are independent.
     """
 
     draws: int
     seed: int
 
     def draw(self, cell: ShiftCell) -> DrawnAccuracies:
-        """Return draws of mean accuracies; both accuracies of a seed get the same weight."""
+        """Return draws of the mean accuracies of a cell; both accuracies of a seed get one weight."""
         rng = np.random.default_rng([self.seed, 0, *sorted(map(abs, cell.seeds))])
         weights = two_sample.t_weights(len(cell.seeds), self.draws, rng)
         name = f"{cell.recipe.label}/{cell.attribute}/{cell.level}"
@@ -98,7 +108,10 @@ class Draws(NamedTuple):
 
 
 def _sets(cell: ShiftCell) -> Iterator[tuple[shift_runs.Seeds, float, int]]:
-    """Yield accuracies in, then out of distribution, each with p and n of the test images."""
+    """Yield (accuracies of seeds, p, number of test images n), in and then out of distribution.
+
+    p is the mean accuracy after adding 1 right and 1 wrong image.
+    """
     for values, n in zip((cell.inside, cell.outside), cell.tested, strict=True):
         yield values, (float(values.mean()) * n + 1) / (n + 2), n
 
@@ -106,6 +119,7 @@ def _sets(cell: ShiftCell) -> Iterator[tuple[shift_runs.Seeds, float, int]]:
 def area(shares: Sequence[float], drops: Float[np.ndarray, "levels ..."]) -> np.ndarray:
     """Return the mean height of the curve of drops over shares (trapezoidal rule).
 
+    shares: one per level, increasing. drops: one per level, and per draw if there are more axes.
     NaN for a single share.
     """
     if len(shares) < 2:
@@ -118,10 +132,11 @@ def p_larger(
 ) -> float:
     """Return p of H0: the drop at `extreme` exceeds that at `control` by at most tau points.
 
-    t = (d - tau) / sqrt(v + w): v is the variance over seeds, separate for both levels as in
-    Welch's test, since recipes vary most where a shift lowers accuracy; w is the variance over
-    test images (jbias.stats.two_sample). Without a control, the drop is compared with 0. With
-    single seeds v is unknown, and the test covers images only.
+    t = (d - tau) / sqrt(v + w): d is the difference of the drops in percentage points; v is the
+    variance over seeds, separate for both levels as in Welch's test, since recipes vary most where
+    a shift lowers accuracy; w is the variance over test images (jbias.stats.two_sample). Without a
+    control, the drop is compared with 0. With single seeds v is unknown, and the test covers
+    images only.
     """
     excess, images, over_seeds = -tau, 0.0, []
     for sign, cell in ((1, extreme), (-1, control)):
@@ -137,7 +152,10 @@ def p_larger(
 
 
 def interval_columns(name: str, drawn: Float[np.ndarray, "1+b"]) -> TableRow:
-    """Return the columns `name`, `name`_low and `name`_high of a table."""
+    """Return the columns `name`, `name`_low and `name`_high of a table: value and 95 % interval.
+
+    drawn: the observed value, then the values of the draws.
+    """
     result = estimate(drawn)
     return {
         name: result.value,
@@ -155,12 +173,12 @@ def spread(values: shift_runs.Seeds) -> str:
 
 
 def _accuracy_columns(cell: ShiftCell) -> TableRow:
-    """Return accuracies in and out of distribution as text."""
+    """Return columns with the accuracies in and out of distribution as text."""
     return {"id": spread(cell.inside), "ood": spread(cell.outside)}
 
 
 def _recipe_columns(recipe: shift_runs.Recipe) -> TableRow:
-    """Return the columns of a table that name a recipe."""
+    """Return the columns of a table that identify a recipe, by name."""
     return {
         "model": recipe.model,
         "algorithm": recipe.algorithm,
@@ -170,7 +188,7 @@ def _recipe_columns(recipe: shift_runs.Recipe) -> TableRow:
 
 
 def _group_columns(cell: ShiftCell) -> TableRow:
-    """Return metrics of groups, as text and as numbers in %, and the number of seeds."""
+    """Return columns with metrics of groups, as text and as numbers in %, and the number of seeds."""
     columns = {}
     for (name, metric), values in cell.groups.items():
         columns[f"_{metric}@{name}"] = spread(values)
@@ -179,13 +197,13 @@ def _group_columns(cell: ShiftCell) -> TableRow:
 
 
 def verdicts(
-    cells: ShiftCells, draws: Draws, *, tau=5.0, alpha=0.05
+    cells: ShiftCells, draws: Draws, *, tau: float = 5.0, alpha: float = 0.05
 ) -> tuple[TableRows, TableRows]:
-    """Return the ranking of recipes and attributes, and rows of all their kinds of shift.
+    """Return (ranking of recipes and attributes, rows of all their kinds of shift).
 
-    Bugs come first; within bugs and within the rest, the order is by normalised drop of the
-    worst kind. Bug: for some kind, the drop at the most extreme level minus the drop at the
-    control is larger than tau points, with p below alpha after Holm's adjustment over all
+    Bugs come first; within bugs and within the rest, the order is by normalised drop of the worst
+    kind. Bug: for some kind, the drop at the most extreme level minus the drop at the control is
+    larger than tau percentage points, with p below alpha after Holm's adjustment over all
     candidates and kinds.
     """
     order = list(shifts.LEVELS)
@@ -214,14 +232,20 @@ def verdicts(
 
 
 def _worst(kinds: TableRows) -> TableRow | None:
-    """Return the kind with the largest normalised drop, among the bugs if there are any."""
+    """Return the row of the kind with the largest normalised drop, of bugs if there are any.
+
+    kinds: rows of the kinds of shift of one candidate. None if no kind was tested.
+    """
     tested = [row for row in kinds if row["verdict"] != UNKNOWN]
     bugs = [row for row in tested if row["verdict"] == BUG]
     return max(bugs or tested, key=lambda row: row["normalised"], default=None)
 
 
 def _rank(kinds: TableRows) -> tuple[bool, float]:
-    """Return a sort key: bugs first, then by decreasing normalised drop."""
+    """Return a sort key of candidates: bugs first, then by decreasing normalised drop.
+
+    kinds: rows of the kinds of shift of one candidate.
+    """
     worst = _worst(kinds)
     if worst is None:
         return True, math.inf
@@ -229,14 +253,18 @@ def _rank(kinds: TableRows) -> tuple[bool, float]:
 
 
 def _ends(cells: ShiftCells) -> list[ShiftCell]:
-    """Return the most extreme level of a curve, followed by the control if it was trained."""
+    """Return [cell at the most extreme level] or, if the control was trained, [that cell, control].
+
+    cells: levels of one kind of shift, by increasing share.
+    """
     return [cells[-1], *cells[: cells[0].share == shift_runs.CONTROL]]
 
 
 def _curve(cells: ShiftCells, draws: Draws, tested: TableRow) -> TableRow:
     """Return the row of one kind of shift; "_levels" has one row per level.
 
-    tested: its verdict, p and holm.
+    cells: levels of the kind, by increasing share. tested: dict with the kind's verdict, p and
+    holm.
     """
     last, *control = _ends(cells)
     drawn = [draws.draw(cell) for cell in cells]
@@ -270,7 +298,11 @@ def _curve(cells: ShiftCells, draws: Draws, tested: TableRow) -> TableRow:
 def _extremes(
     cells: ShiftCells, key: Callable, fit: Callable
 ) -> Iterator[list[ShiftCell]]:
-    """Yield, for each key, the cells at the most extreme level for which `fit` is true."""
+    """Yield, for each value of `key`, the cells at the most extreme level that fits.
+
+    key: function of a cell; cells with equal values are compared with each other. fit: function of
+    the cells of one level that is true if the level can be used.
+    """
     groups: dict[tuple, dict[float, list[ShiftCell]]] = {}
     for cell in cells:
         if cell.share > shift_runs.CONTROL:
@@ -286,8 +318,11 @@ def remedies(
 ) -> list[TableRow]:
     """Return rows that compare recipes with the plain recipe at their most extreme common level.
 
-    reference: algorithm of the plain recipe. Column closed: 1 - drop / drop of the plain
-    recipe. Raises ValueError if no recipe has the algorithm `reference`.
+    reference: algorithm of the plain recipe. One row per recipe, the plain recipe first. Columns:
+    data, attribute, level, those of the recipe, pairs ("plain", or "yes" if the seeds are those of
+    the plain recipe), accuracies, and with interval: drop, gain and id_cost (points gained out of
+    distribution and lost in distribution) and closed (1 - drop / drop of the plain recipe). Raises
+    ValueError if no recipe has the algorithm `reference`.
     """
     known = sorted({cell.recipe.algorithm for cell in cells})
     if reference not in (*known, REFERENCE):
@@ -298,8 +333,14 @@ def remedies(
     rows = []
 
     def comparison_key(cell: ShiftCell) -> tuple:
-        shift = cell.kind or cell.level, *sorted(cell.options.items())
-        return cell.recipe.model, cell.recipe.data, cell.attribute, cell.images, *shift
+        return (
+            cell.recipe.model,
+            cell.recipe.data,
+            cell.attribute,
+            cell.images,
+            cell.kind or cell.level,
+            *sorted(cell.options.items()),
+        )
 
     def find_plain(peers: ShiftCells) -> list[ShiftCell]:
         plain = [cell for cell in peers if cell.recipe.algorithm == reference]
@@ -313,7 +354,7 @@ def remedies(
 
 
 def _plainness(cell: ShiftCell) -> tuple:
-    """Return a sort key of plain recipes: those with the fewest inputs first."""
+    """Return a sort key of plain recipes: recipes with the fewest transforms of inputs first."""
     return len(cell.settings.get("inputs", "[]")), cell.recipe
 
 
@@ -343,7 +384,10 @@ def _compare(cell: ShiftCell, plain: ShiftCell, draws: Draws) -> TableRow:
 
 
 def ranks(cells: ShiftCells, draws: Draws) -> Iterator[TableRow]:
-    """Yield rows of `agreement` for the most extreme level that at least 3 models share."""
+    """Yield rows of `agreement` for the most extreme level that at least 3 models share.
+
+    One row per algorithm, data, attribute and kind of shift.
+    """
 
     def comparison_key(cell: ShiftCell) -> tuple:
         recipe, kind = cell.recipe, shifts.KINDS.index(cell.kind)
@@ -365,10 +409,10 @@ def ranks(cells: ShiftCells, draws: Draws) -> Iterator[TableRow]:
 def agreement(
     named: Sequence[str], models: Sequence[str], drawn: DrawnAccuracies
 ) -> TableRow:
-    """Return a row: whether models have the same ranks in and out of distribution.
+    """Return a row with the agreement of models' ranks in and out of distribution.
 
-    named: source ("here" or "paper"), algorithm, data, attribute and kind. drawn: arrays
-    (k, 1 + b) of k models; b is 0 for numbers without draws.
+    named: source ("here" or "paper"), algorithm, data, attribute and kind, the first columns.
+    models: names of k models. drawn: arrays (k, 1 + b); b is 0 for numbers without draws.
     """
     inside, outside = drawn
     tau = stats.kendall(inside[:, 0], outside[:, 0])

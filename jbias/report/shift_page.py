@@ -131,7 +131,7 @@ def table(
 
 
 def report(study: shift_runs.ShiftStudy, args: argparse.Namespace) -> document.Report:
-    """Return the page; args: arguments of the command `jbias report shifts`."""
+    """Return the page of a study. args: parsed flags of the command `jbias report shifts`."""
     cells, draws = study.cells, Draws(args.draws, args.seed)
     tau, alpha = args.tau, args.alpha
     candidates, kinds = shift_drops.verdicts(cells, draws, tau=tau, alpha=alpha)
@@ -188,17 +188,27 @@ def report(study: shift_runs.ShiftStudy, args: argparse.Namespace) -> document.R
 
 
 def _answer(
-    candidates: TableRows, kinds: TableRows, study, *, tau, alpha
+    candidates: TableRows,
+    kinds: TableRows,
+    study: ShiftStudy,
+    *,
+    tau: float,
+    alpha: float,
 ) -> tuple[str, str]:
-    """Return the main result in one sentence, and the data behind it."""
+    """Return (main result in one sentence, sentences on the data behind it).
+
+    candidates, kinds: the results of `shift_drops.verdicts`. tau: threshold in percentage points.
+    alpha: significance level.
+    """
     tested = [x for x in candidates if x["verdict"] != shift_drops.UNKNOWN]
     count = sum(row["verdict"] != shift_drops.UNKNOWN for row in kinds)
     bugs = [row for row in tested if row["verdict"] == shift_drops.BUG]
     basis = f"Selection: {study.rule}."
     if not tested:
         hint = " For networks trained on one value see jbias papers shifts."
-        single = any(cell.single for cell in study.cells)
-        return "No shift beyond the control was run.", f"{basis}{hint * single}"
+        if any(cell.only_value for cell in study.cells):
+            basis += hint
+        return "No shift beyond the control was run.", basis
     count = f"{count} tests of kinds, adjusted after Holm at {alpha:g}"
     definition = f"A bug costs more than {tau:g} points beyond the control"
     basis = f"{len(tested)} recipes and attributes; {count}. {definition}. {basis}"
@@ -232,9 +242,10 @@ def _run_rows(cells: ShiftCells) -> Iterator[TableRow]:
 
 
 def _image_counts(cells: ShiftCells) -> Iterator[dict[str, Any]]:
-    """Yield numbers of images by class and value, one entry per data, attribute, level, options.
+    """Yield numbers of images by class and value, one dict per data, attribute, level and options.
 
-    Tables are those of provenance, by data set: rows are classes, columns values.
+    Keys: data, attribute, level, options and sets. By data set, sets has the names of classes and
+    values, and counts: rows are classes, columns values, as in the provenance.
     """
     realised: dict[str, dict] = {}
     for cell in cells:
@@ -261,7 +272,10 @@ def _image_counts(cells: ShiftCells) -> Iterator[dict[str, Any]]:
 
 
 def _folded(entry: Mapping[str, Any]) -> document.Folded:
-    """Return a collapsed block with an entry of `_image_counts`: counts and sums by data set."""
+    """Return a collapsed block with counts and sums by data set.
+
+    entry: a dict of `_image_counts`.
+    """
     options = ", ".join(f"{k}={v}" for k, v in entry["options"].items() if v)
     ending = f" ({options})" if options else ""
     title = (
@@ -280,7 +294,10 @@ def _folded(entry: Mapping[str, Any]) -> document.Folded:
 
 
 def _caveats(study: ShiftStudy, remedies: TableRows, reference: str) -> Iterator[str]:
-    """Yield the caveats of the page, one sentence or short paragraph each."""
+    """Yield the caveats of the page, one sentence or short paragraph each.
+
+    remedies: rows of `shift_drops.remedies`. reference: algorithm of the plain recipe.
+    """
     oracle_note = (
         " Accuracies in and out of distribution are from different evaluations."
     )
@@ -330,7 +347,10 @@ _DRAWN = {
 
 
 def figures(study: ShiftStudy, kinds: TableRows, draws: Draws) -> document.Placed:
-    """Yield the section and the figure, for each figure with data."""
+    """Yield (section id, figure), for each figure with data.
+
+    kinds: rows of the kinds of shift, the second result of `shift_drops.verdicts`.
+    """
     extremes: dict[tuple, ShiftCell] = {}
     for cell in sorted(study.cells, key=lambda cell: cell.share):
         if cell.kind and cell.share > shift_runs.CONTROL:
@@ -362,9 +382,10 @@ def _figure(
     draw: Callable[[pd.DataFrame], plots.Figure],
     label: str = "",
 ) -> document.Placed:
-    """Yield the section and the figure; nothing for a frame without rows.
+    """Yield (section id, figure); nothing for a frame without rows.
 
-    label: value for the section's caption.
+    name: of the figure and key of its caption. section: id. draw: function that draws the frame.
+    label: value for the caption.
     """
     if len(frame):
         caption = _DRAWN[section].format(label)
@@ -374,7 +395,10 @@ def _figure(
 
 
 def _level_figure(kind: str, kinds: TableRows) -> document.Placed:
-    """Yield the figure of drops over the levels of one kind of shift, if there are any."""
+    """Yield (section id, figure of drops over the levels of one kind of shift), if there are any.
+
+    kinds: rows of `shift_drops.verdicts`.
+    """
     levels = shifts.LEVELS.items()
     ticks = {level.share: name for name, level in levels if level.kind == kind}
 
@@ -387,7 +411,10 @@ def _level_figure(kind: str, kinds: TableRows) -> document.Placed:
 
 
 def _size_figure(name: str, frame: pd.DataFrame, label: str) -> document.Placed:
-    """Yield the figure of accuracies by size, if there are any; label: of the x axis."""
+    """Yield (section id, figure of accuracies by size), if there are any.
+
+    frame: the result of `_accuracies_by_size`. label: of the x axis.
+    """
 
     def draw(frame: pd.DataFrame) -> plots.Figure:
         return curves(frame, labels=(label, "accuracy in %"))
@@ -396,7 +423,10 @@ def _size_figure(name: str, frame: pd.DataFrame, label: str) -> document.Placed:
 
 
 def _drops_by_level(kind: str, kinds: TableRows) -> pd.DataFrame:
-    """Return drops by level of one kind of shift: a panel per attribute, a line per recipe."""
+    """Return drops by level of one kind of shift: a panel per attribute, a line per recipe.
+
+    Columns: panel, line, x (share of the preferred values), value, low and high (points).
+    """
     curved = [x for x in kinds if x["kind"] == kind and len(x["_levels"]) > 1]
     names = _short_names(curve["_recipe"] for curve in curved)
     titles = _titles((curve["data"], curve["attribute"]) for curve in curved)
@@ -415,7 +445,7 @@ def _drops_by_level(kind: str, kinds: TableRows) -> pd.DataFrame:
 
 
 def _short_names(recipes: Iterable[Recipe]) -> dict[Recipe, str]:
-    """Return short names of recipes: the model, and algorithm and data if these differ."""
+    """Return short names by recipe: the model, and algorithm and data if these differ."""
     recipes, fields = list(dict.fromkeys(recipes)), ["model"]
     for field in ("algorithm", "data"):
         if len({getattr(recipe, field) for recipe in recipes}) > 1:
@@ -429,7 +459,7 @@ def _short_names(recipes: Iterable[Recipe]) -> dict[Recipe, str]:
 
 
 def _titles(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return titles of pairs (data, attribute): the attribute, with the data if these differ."""
+    """Return titles by pair (data, attribute): the attribute, with the data if these differ."""
     pairs = dict.fromkeys(pairs)
     several = len({data for data, _ in pairs}) > 1
     return {pair: " by ".join(pair) if several else pair[1] for pair in pairs}
@@ -438,7 +468,11 @@ def _titles(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
 def _accuracies_by_seed(
     extremes: ShiftCells, names: Mapping[Recipe, str]
 ) -> pd.DataFrame:
-    """Return accuracies of seeds: a panel per kind of shift with several recipes."""
+    """Return accuracies of seeds in %: a panel per kind of shift with several recipes.
+
+    Columns: panel, line, inside and outside. extremes: cells at the most extreme levels. names:
+    name of each recipe.
+    """
     titles = _titles((cell.recipe.data, cell.attribute) for cell in extremes)
     rows = []
     for cell in sorted(extremes, key=lambda cell: shifts.KINDS.index(cell.kind)):
@@ -453,9 +487,10 @@ def _accuracies_by_seed(
 def _learning_frame(
     titles: Mapping[str, ShiftCell], frame: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return accuracies over the first iterations, for cells with at least 5 evaluations.
+    """Return mean accuracies in % over the first iterations, for cells with at least 5 evaluations.
 
-    titles: cells by panel. frame: records of the runs.
+    Columns: panel, line (test set), x (iteration), value and std. titles: cells by panel. frame:
+    records of the runs.
     """
     panels = {run.workdir: x for x, cell in titles.items() for run in cell.runs}
     frame = frame[(frame["metric"] == "accuracy") & (frame["step"] <= MAX_ITERATION)]
@@ -472,7 +507,7 @@ def _learning_frame(
 def _probability_frame(titles: Mapping[str, ShiftCell]) -> pd.DataFrame:
     """Return probabilities of the right class, for cells whose decisions were stored.
 
-    titles: cells by panel.
+    Columns: panel, line (test set) and value, one row per image and seed. titles: cells by panel.
     """
     frames = []
     for panel, cell in titles.items():
@@ -486,7 +521,10 @@ def _probability_frame(titles: Mapping[str, ShiftCell]) -> pd.DataFrame:
 
 
 def likelihoods(cell: ShiftCell, dataset: str) -> Float[np.ndarray, "n"]:
-    """Return the probabilities of the right class over all seeds at the selected steps."""
+    """Return the probabilities of the right class over all seeds at the selected steps.
+
+    dataset: name of the test set. Empty if decisions were not stored.
+    """
     rows = cell.rows
     rows = rows[(rows["dataset"] == dataset) & (rows["metric"] == "accuracy")]
     arrays = [np.zeros(0)]
@@ -503,10 +541,11 @@ def likelihoods(cell: ShiftCell, dataset: str) -> Float[np.ndarray, "n"]:
 
 
 def _accuracies_by_size(cells: ShiftCells, draws: Draws, setting: str) -> pd.DataFrame:
-    """Return accuracies by size, with one panel for cells that differ only in size.
+    """Return accuracies in % by size, with one panel for cells that differ only in size.
 
-    setting: "images" or the name of a setting. ShiftCells of a panel may also differ in epochs if
-    no size has several numbers of epochs.
+    Columns: panel, line (in or out of distribution), x (size), epochs, value, low and high.
+    setting: "images" or the name of a setting. Cells of a panel may also differ in epochs if no
+    size has several numbers of epochs.
     """
     groups: dict[tuple, dict[tuple[int, Any], ShiftCell]] = {}
     for cell in cells:
@@ -537,7 +576,10 @@ def _accuracies_by_size(cells: ShiftCells, draws: Draws, setting: str) -> pd.Dat
 
 
 def _note_on_epochs(frame: pd.DataFrame) -> str:
-    """Return a note on panels whose points have different numbers of epochs, or ""."""
+    """Return a note on panels whose points have different numbers of epochs, or "".
+
+    frame: the result of `_accuracies_by_size`.
+    """
     if "epochs" not in frame:
         return ""
     counts = frame.groupby("panel", sort=False)["epochs"].nunique(dropna=False)
@@ -545,17 +587,21 @@ def _note_on_epochs(frame: pd.DataFrame) -> str:
     return f"Points differ in epochs in {names}." if names else ""
 
 
-def curves(frame: pd.DataFrame, labels, ticks=None) -> plots.Figure:
+def curves(
+    frame: pd.DataFrame,
+    labels: tuple[str, str],
+    ticks: Mapping[float, str] | None = None,
+) -> plots.Figure:
     """Draw lines with intervals; all panels share the y axis.
 
-    frame: columns panel, line, x, value, low, high. labels: of x and y. ticks: labels of the
-    x axis by position; None: a log axis with a tick at each value.
+    frame: columns panel, line, x, value, low, high. labels: of the axes x and y. ticks: text of
+    the ticks by position on the x axis; None for a log axis with a tick at each x.
     """
     names = frame["line"].unique()[:MAX_LINES]
     frame = _first_panels(frame[frame["line"].isin(names)])
     ends = min(0.0, frame["low"].min()) - 2, max(10.0, frame["high"].max()) + 2
 
-    def finish(axes, rows: pd.DataFrame) -> None:
+    def finish(axes: plots.Axes, rows: pd.DataFrame) -> None:
         if ticks is None:
             axes.set_xscale("log")
         places = ticks or {x: f"{x:,}" for x in rows["x"]}
@@ -574,7 +620,7 @@ def against(frame: pd.DataFrame) -> plots.Figure:
     """
     looks = plots.marks(sorted(frame["line"].unique()))
 
-    def draw(axes, rows: pd.DataFrame) -> None:
+    def draw(axes: plots.Axes, rows: pd.DataFrame) -> None:
         for name, seeds in rows.groupby("line"):
             x, y = seeds["inside"].to_numpy(), seeds["outside"].to_numpy()
             axes.scatter(x, y, s=9, alpha=0.45, lw=0, **looks[name])
@@ -587,13 +633,13 @@ def against(frame: pd.DataFrame) -> plots.Figure:
 
 
 def learning(frame: pd.DataFrame) -> plots.Figure:
-    """Draw means and deviations; frame: columns panel, line, x, value, std."""
+    """Draw means and deviations over iterations; frame: columns panel, line, x, value, std."""
     looks, labels = plots.styles(SETS.values()), ("iteration", "accuracy in %")
     return plots.curves(_first_panels(frame), looks, labels)
 
 
 def probabilities(frame: pd.DataFrame) -> plots.Figure:
-    """Draw histograms of the probability of the right class; frame: panel, line, value."""
+    """Draw histograms of the probability of the right class; frame: columns panel, line, value."""
     panels = {
         title: {name: (part, None) for name, part in rows.groupby("line")["value"]}
         for title, rows in _first_panels(frame).groupby("panel", sort=False)
@@ -603,12 +649,12 @@ def probabilities(frame: pd.DataFrame) -> plots.Figure:
 
 
 def _first_panels(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the first 9 panels."""
+    """Return the rows of the first `MAX_PANELS` panels."""
     return frame[frame["panel"].isin(frame["panel"].unique()[:MAX_PANELS])]
 
 
 def omissions(frame: pd.DataFrame) -> str:
-    """Return a note on panels and lines beyond the limits of a figure, or ""."""
+    """Return a note on the numbers of panels and lines that a figure does not show, or ""."""
     limits, panels = [], frame["panel"].nunique()
     if panels > MAX_PANELS:
         limits.append(f"the first {MAX_PANELS} of {panels} panels")

@@ -1,9 +1,9 @@
 """Reader of runs trained under a shift: networks by recipe, attribute and level.
 
 A cell is one point of a curve: seeds of one recipe trained at one level of a shift of one
-attribute. A recipe is a model, an algorithm, data and settings. Runs are pooled if only
-their network seeds differ. Recipes with the same name get the settings in which they differ
-as a suffix, such as the number of images.
+attribute. A recipe is a model, an algorithm, data and settings. Runs are pooled if only their
+network seeds differ. Recipes with the same name get the settings in which they differ as a suffix,
+such as the number of images.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ Seeds = Float[np.ndarray, "s"]
 
 
 class Recipe(NamedTuple):
-    """Training of networks apart from the shift; fields are texts of the page."""
+    """Description of the training of networks apart from the shift; fields are texts of the page."""
 
     model: str
     algorithm: str
@@ -45,7 +45,7 @@ class Recipe(NamedTuple):
 
     @property
     def details(self) -> str:
-        """The settings that tell recipes of the same name apart, "" if none."""
+        """The settings that distinguish recipes of the same name; "" if none."""
         return ", ".join(filter(None, (self.dealt, self.setting)))
 
     @property
@@ -55,7 +55,7 @@ class Recipe(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Name of the recipe on the page."""
+        """The name of the recipe on the page."""
         ending = f" [{self.details}]" if self.details else ""
         return f"{self.algorithm}, {self.model}, {self.data}{ending}"
 
@@ -78,23 +78,23 @@ class ShiftCell:
     rows: pd.DataFrame | None = None  # Records of the selected evaluations.
 
     @property
-    def single(self) -> str:
-        """The value of a level that trains on a single value, else ""."""
+    def only_value(self) -> str:
+        """The value of a level that trains on a single value of the attribute, else ""."""
         return self.level.removeprefix(ONLY) if self.level.startswith(ONLY) else ""
 
     @property
     def kind(self) -> str:
-        """Kind of shift, "" for levels that train on a single value."""
-        return "" if self.single else shifts.LEVELS[self.level].kind
+        """The kind of shift, such as "sub-population"; "" for levels that train on a single value."""
+        return "" if self.only_value else shifts.LEVELS[self.level].kind
 
     @property
     def share(self) -> float:
         """Share of a class's training images with the preferred values; 0.5: no shift."""
-        return 1.0 if self.single else shifts.LEVELS[self.level].share
+        return 1.0 if self.only_value else shifts.LEVELS[self.level].share
 
     @property
     def others(self) -> dict[str, Seeds]:
-        """Accuracies of the test sets out of distribution, by value."""
+        """Accuracies by seed of the test sets out of distribution, by value of the attribute."""
         start = f"{OOD}-"
         return {
             name.removeprefix(start): accuracies
@@ -116,7 +116,7 @@ class ShiftCell:
 
     @property
     def tested(self) -> tuple[int, int]:
-        """Number of test images in and out of distribution."""
+        """(number of test images in distribution, number out of distribution)."""
         outside = sum(n for name, n in self.sizes.items() if name.startswith(f"{OOD}-"))
         return self.sizes[ID], self.sizes.get(OOD, outside)
 
@@ -135,15 +135,19 @@ class ShiftStudy(NamedTuple):
 
 
 def read(
-    patterns: Sequence[str], *, selection="best_validation", last=None
+    patterns: Sequence[str],
+    *,
+    selection: str = "best_validation",
+    last: int | None = None,
 ) -> ShiftStudy:
     """Read workdirs of runs (paths or globs) and select an evaluation of each seed.
 
-    selection: a rule of `inputs.Rules`. last: number of evaluations that last_n averages.
+    selection: a rule of `inputs.Rules`. last: number of evaluations that last_n averages; None for
+    30 % of all.
 
-    Raises ValueError if no run was trained under a shift, for an unknown level, for runs to
-    be pooled with the same seeds or different images, and as `results.read` and the rules
-    of selection do.
+    Raises ValueError if no run was trained under a shift, for an unknown level, for runs to be
+    pooled with the same seeds or different images, and as `results.read` and the rules of
+    selection do.
     """
     records = workdirs.read(patterns)
     frame, runs, empty = records.pop_frame(), records.runs, records.empty
@@ -172,7 +176,11 @@ def read(
 def _notes(
     empty: Sequence, runs: Sequence[workdirs.Run], shifted: Mapping, frame: pd.DataFrame
 ) -> Iterator[str]:
-    """Yield notes on runs that were left out or are incomplete."""
+    """Yield notes on runs that were left out or are incomplete.
+
+    empty: workdirs without an evaluation. shifted: runs trained under a shift, by workdir. frame:
+    their records.
+    """
     plain = [run.workdir for run in runs if run.workdir not in shifted]
     if plain:
         names = tables.few(plain)
@@ -189,8 +197,16 @@ def _notes(
         )
 
 
-def _selected(frame, shifted, selection: str, last) -> tuple[pd.DataFrame, str]:
-    """Return the records of the selected evaluations with their step, and the rule in words."""
+def _selected(
+    frame: pd.DataFrame,
+    shifted: Mapping[str, workdirs.Run],
+    selection: str,
+    last: int | None,
+) -> tuple[pd.DataFrame, str]:
+    """Return (records of the selected evaluations with the column step, the rule in words).
+
+    Arguments: see `read`; frame: records of the runs. shifted: runs by workdir.
+    """
     evaluations = inputs.evaluated(frame)
     accuracies = evaluations[evaluations["metric"] == "accuracy"]
     labels = {name: run.label for name, run in shifted.items()}
@@ -205,7 +221,7 @@ def _selected(frame, shifted, selection: str, last) -> tuple[pd.DataFrame, str]:
 
 
 def _measured(cell: ShiftCell, rows: pd.DataFrame) -> tuple[ShiftCell, list[str]]:
-    """Return the cell with its results, and notes on seeds; without results it has no seeds.
+    """Return (the cell with its results, notes on seeds); without results the cell has no seeds.
 
     rows: selected records of the runs of the cell.
     """
@@ -243,7 +259,7 @@ def _measured(cell: ShiftCell, rows: pd.DataFrame) -> tuple[ShiftCell, list[str]
 
 
 def _shift_of(run: workdirs.Run) -> Mapping[str, Any]:
-    """Return the options of the shift under which a run was trained, {} if none.
+    """Return the options of the shift that a run was trained under; {} if there is none.
 
     With several stages, the last stage with a shift counts. Raises ValueError for an unknown
     level.
@@ -276,7 +292,7 @@ def _by_cell(
             cell.recipe.algorithm,
             cell.recipe.data,
             cell.attribute,
-            bool(cell.single),
+            bool(cell.only_value),
         )
         for cell in run_cells
     ]
@@ -328,7 +344,7 @@ def _of_run(run: workdirs.Run, row: pd.Series) -> ShiftCell:
 def _of_recipe(tree: Any, inside: str = "") -> Any:
     """Return settings without paths of data and, within a shift, without fields of the cell.
 
-    inside: key of `tree` in its parent.
+    tree: nested settings. inside: key of `tree` in its parent.
     """
     if isinstance(tree, Mapping):
         of_cell = _OF_CELL if inside == "shift" else ()
@@ -345,7 +361,8 @@ def _names(
 ) -> list[str]:
     """Return, for each cell, the settings in which cells with its group key differ, as text.
 
-    "" for cells whose settings are equal; many or long settings become the name of a run.
+    group_keys, settings: one per cell. The text is "" for cells whose settings are equal; many or
+    long settings are replaced by the name of a run.
     """
     names = [""] * len(group_keys)
     for group_key in dict.fromkeys(group_keys):
@@ -370,7 +387,10 @@ def _names(
 
 
 def _refuse_unlike(first: ShiftCell, run: workdirs.Run) -> None:
-    """Raise ValueError if `run` has a seed of the cell, or other training images."""
+    """Raise ValueError if `run` has a seed of the cell, or other training images than its runs.
+
+    first: the cell to which the run would be added.
+    """
     datasets = [pooled.data.get("train/0") for pooled in (first.runs[0], run)]
     fingerprints = [
         dataset.get("fingerprint")
@@ -392,7 +412,7 @@ def _refuse_unlike(first: ShiftCell, run: workdirs.Run) -> None:
 
 
 def _sort_key(cell: ShiftCell) -> tuple:
-    """Return the identity of a cell; sorted keys are the order of cells on the page."""
+    """Return (data, attribute, recipe, level), which orders cells as on the page."""
     known = [*shifts.LEVELS, cell.level]
     recipe, level = cell.recipe, (known.index(cell.level), cell.level)
     return recipe.data, cell.attribute, recipe, *level

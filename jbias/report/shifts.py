@@ -21,14 +21,18 @@ from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report; return 0, or 2 with one line on stderr for wrong input."""
+    """Write the report; return 0, or 2 with one line on stderr for wrong input.
+
+    argv: arguments of the command line; None for those of the process.
+    """
     return options.run(parser(), write, argv, spread="--runs", moved="--printed")
 
 
 def write(args: argparse.Namespace, extend: Callable | None = None) -> list[str]:
     """Write the report; return the lines to print.
 
-    extend: function of (page, study, args) that returns the page to write.
+    args: parsed flags of `parser`. extend: function of (page, study, args) that returns the page
+    to write; None to write the page unchanged.
     """
     if args.last is not None and args.selection != "last_n":
         raise ValueError(
@@ -45,7 +49,10 @@ def write(args: argparse.Namespace, extend: Callable | None = None) -> list[str]
 
 
 def parser(command: str = "report.shifts", doc: str = __doc__) -> cli.Parser:
-    """Return the parser of the arguments of all commands that report shifts."""
+    """Return the argument parser of a command that reports shifts.
+
+    command: name of the command after `jbias`. doc: text of its --help.
+    """
     arguments = cli.Parser(command, doc)
     add = arguments.add_argument
     text = "workdirs of runs, or globs of them; those without a shift are left out"

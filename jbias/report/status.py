@@ -33,8 +33,8 @@ _EXPLAINED = (
 _MIN_NAME_WIDTH = 12  # Characters.
 
 
-class RunStatus(NamedTuple):
-    """The status of one run; unknown fields are None or empty."""
+class RunProgress(NamedTuple):
+    """The status and progress of one run; unknown fields are None or empty."""
 
     workdir: str
     state: str
@@ -55,8 +55,11 @@ class RunStatus(NamedTuple):
     age_seconds: float | None = None  # Since the last sign of life.
 
 
-def rows(patterns: Sequence[str]) -> list[RunStatus]:
-    """Return the status of all runs in folders or globs. Raise ValueError if there is no run."""
+def rows(patterns: Sequence[str]) -> list[RunProgress]:
+    """Return the status of all runs in folders or globs. Raise ValueError if there is no run.
+
+    patterns: workdirs, folders of workdirs, or globs.
+    """
     folders = [os.fspath(files.local_copy(pattern, "--runs")) for pattern in patterns]
     paths = dict.fromkeys(path for folder in folders for path in _find_workdirs(folder))
     if not paths:
@@ -66,15 +69,15 @@ def rows(patterns: Sequence[str]) -> list[RunStatus]:
     return [row(path) for path in paths]
 
 
-def row(workdir: pathlib.Path) -> RunStatus:
-    """Return the status of the run in a workdir."""
+def row(workdir: pathlib.Path) -> RunProgress:
+    """Return the status and progress of the run in a workdir."""
     heartbeat = status.read_heartbeat(workdir)
     config, age = _config(workdir), _age(workdir)
     try:
         progress = status.read(workdir)
     except (ValueError, OSError) as error:
         reason = " ".join(str(error).split())
-        return RunStatus(str(workdir), "damaged", reason, age_seconds=age)
+        return RunProgress(str(workdir), "damaged", reason, age_seconds=age)
     seconds, state, reason, doing = age or 0.0, progress.phase, progress.reason, ""
     if state == "running":
         doing = heartbeat.get("doing", "")
@@ -89,7 +92,7 @@ def row(workdir: pathlib.Path) -> RunStatus:
     pace = heartbeat if (state, doing) == ("running", "stepping") else {}
     eta, seeds = pace.get("eta_seconds"), config.get("seeds")
     valid = config.get("valid") if isinstance(config.get("valid"), dict) else {}
-    return RunStatus(
+    return RunProgress(
         workdir=str(workdir),
         state=state,
         reason=reason,
@@ -136,7 +139,7 @@ def _age(workdir: pathlib.Path) -> float | None:
 
 
 def _config(workdir: pathlib.Path) -> dict[str, Any]:
-    """Return the config of a run; empty if missing or unreadable."""
+    """Return the config of the run in a workdir; {} if missing or unreadable."""
     try:
         config = json.loads((workdir / "config.json").read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -144,17 +147,17 @@ def _config(workdir: pathlib.Path) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def as_json(rows: Sequence[RunStatus]) -> str:
-    """Return a JSON object with all runs and the number of runs per state."""
+def as_json(rows: Sequence[RunProgress]) -> str:
+    """Return a JSON object with the status of all runs and the number of runs per state."""
     counts = collections.Counter(row.state for row in rows)
     runs = [row._asdict() for row in rows]
     return messages.to_json({"counts": counts, "runs": runs}, indent=1)
 
 
-def as_text(rows: Sequence[RunStatus], width: int | None = None) -> str:
-    """Return a table with one line per run, cut to `width`, and the reasons of failures.
+def as_text(rows: Sequence[RunProgress], width: int | None = None) -> str:
+    """Return a table with one line per run, and the reasons of failures.
 
-    width: characters per line; default: the width of the terminal.
+    width: characters per line, at which lines are cut; None for the width of the terminal.
     """
     width = width or shutil.get_terminal_size().columns
     counts = collections.Counter(row.state for row in rows)
@@ -202,7 +205,10 @@ _ALIGN = {"run": "<", "state": "<", "hardware": "<"}
 
 
 def _columns(table: Sequence[dict[str, str]], width: int) -> list[str]:
-    """Return the names of the columns that fit; the least important are dropped first."""
+    """Return the names of the columns that fit; the least important are dropped first.
+
+    table: text by column, one dict per run. width: characters per line.
+    """
     needed = ("run", "state")
     shown = [n for n in _HEAD if n in needed or any(line[n] for line in table[1:])]
     longest = max(len(line["run"]) for line in table[1:])
@@ -214,8 +220,8 @@ def _columns(table: Sequence[dict[str, str]], width: int) -> list[str]:
     return shown
 
 
-def _cells(row: RunStatus, name: str) -> dict[str, str]:
-    """Return the text of each column for a run called `name`."""
+def _cells(row: RunProgress, name: str) -> dict[str, str]:
+    """Return the text of each column, by its name. name: name of the run in the table."""
     doing = row.doing if row.doing != "stepping" else ""
     count, _, kind = row.devices.partition(" x ")
     hardware = f"{count} CPU cores" if kind == "cpu" else row.devices
@@ -248,7 +254,7 @@ def _span(seconds: float | None) -> str:
 
 
 def _cut(text: str, size: int) -> str:
-    """Return the last `size` characters of a path; the end is the most specific part."""
+    """Return the last `size` characters of a path; the end of a path is the most specific part."""
     return text if len(text) <= size else "…" + text[len(text) - size + 1 :]
 
 

@@ -5,7 +5,7 @@ import functools
 import io
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -14,8 +14,6 @@ from pyarrow import parquet
 from jbias.report import latex
 from jbias.runtime import messages
 
-# (head, formatting function, *keys of further arguments of that function, such as bounds).
-Column = tuple[Any, ...]
 # Heads of columns by key, in every report, where the head is not the key.
 HEADS = {
     "id": "ID",
@@ -44,14 +42,26 @@ _MARKS = {letter: f"\\{letter}" for letter in r"\`*_[]<>#|~$&"}
 _MARKDOWN = str.maketrans(_MARKS | dict.fromkeys("\n\r\t", " "))
 
 
+class Column(NamedTuple):
+    """A column of a table: its head and the function that formats its cells.
+
+    show: function of the value, and of the row's values of `argument_keys` such as the ends of an
+    interval; returns text.
+    """
+
+    head: str
+    show: Callable[..., str]
+    argument_keys: tuple[str, ...] = ()
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
     """A table: the cells as text, and the unrounded numbers for CSV and Parquet.
 
-    `bold` holds the cells (row, column) in bold, `under` the underlined cells; `shade` maps
-    cells to a background depth from 0 to 1 (the text of the cell has the same information).
-    The first column names the rows. The caption explains the marks. `page_columns` are extra
-    last columns, by head, that only the page shows.
+    `bold` holds the cells (row, column) in bold, `under` the underlined cells; `shade` maps cells
+    to a background depth from 0 to 1 (the text of the cell has the same information). The first
+    column names the rows. The caption explains the marks. `page_columns` are extra last columns,
+    by head, that only the page shows.
     """
 
     name: str  # Of its files.
@@ -72,12 +82,12 @@ class Table:
 
     @functools.cached_property
     def letters(self) -> list[int]:
-        """Return the characters of the widest cell of each column, without the head."""
+        """Number of characters of the widest cell of each column, without the head."""
         columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.head)
         return [max(map(len, column), default=0) for column in columns]
 
     def marks(self, i: int, j: int) -> list[str]:
-        """Return the style classes of the cell in row i and column j."""
+        """Return the style classes, such as "bold", of the cell in row i and column j."""
         marks = {"best": self.bold, "under": self.under, "shade": self.shade}
         return [name for name, cells in marks.items() if (i, j) in cells]
 
@@ -88,7 +98,7 @@ class Table:
 
     @property
     def on_page(self) -> "Table":
-        """Return the table for the page: transposed if too wide and if `corner` is set."""
+        """The table for the page: transposed if too wide and if `corner` is set."""
         table = self._with_page_columns()
         if not table.corner or table.print_width <= FITS:
             return table
@@ -128,12 +138,12 @@ class Table:
 
     @property
     def is_wide(self) -> bool:
-        """Return True if the table is set in smaller type."""
+        """True if the table is set in smaller type."""
         return len(self.head) > WIDE
 
     @property
     def is_tall(self) -> bool:
-        """Return True if the table scrolls under a fixed head."""
+        """True if the table scrolls under a fixed head."""
         return len(self.rows) > TALL
 
     @property
@@ -150,26 +160,27 @@ class Table:
 
 
 def columns(
-    keys: str, *, ends: tuple[str, str] = ("_low", "_high"), **heads: str
+    specification: str, *, ends: tuple[str, str] = ("_low", "_high"), **heads: str
 ) -> dict[str, Column]:
-    """Return columns by key from words of the form "key:form", separated by spaces.
+    """Return columns by key from a specification: words "key:form", separated by spaces.
 
     Forms: none for words, d an integer, % a share in per cent, p a p-value, g as `{:g}`, .2 two
-    digits and +.2 two digits with a sign. A form followed by [] also shows the interval in the
-    fields key + ends. heads: heads by key, before those of `HEADS`; default: the key.
+    digits and +.2 two digits with a sign. A form followed by [] also shows the interval, whose
+    ends are in the fields named key + ends[0] and key + ends[1]. heads: heads by key, which
+    replace those of `HEADS`; default: the key.
     """
     columns_by_key: dict[str, Column] = {}
-    for word in keys.split():
+    for word in specification.split():
         key, _, form = word.partition(":")
         kind = form.removesuffix("[]")
         show = _FORMS.get(kind) or digits(int(kind[-1]), plus=kind[0] == "+")
         head = (HEADS | heads).get(key, key.replace("_", " "))
-        has_interval = form != kind
-        if has_interval:
-            end_keys = [f"{key}{end}" for end in ends]
-            columns_by_key[key] = head, interval(show), *end_keys
+        if form.endswith("[]"):
+            low, high = ends
+            end_keys = (f"{key}{low}", f"{key}{high}")
+            columns_by_key[key] = Column(head, interval(show), end_keys)
         else:
-            columns_by_key[key] = head, show
+            columns_by_key[key] = Column(head, show)
     return columns_by_key
 
 
@@ -177,7 +188,7 @@ def from_rows(
     name: str,
     caption: str,
     rows: Sequence[Mapping] | pd.DataFrame,
-    columns: Mapping[str, Column],
+    columns: Mapping[str, Column | tuple[str, Callable[..., str]]],
     *,
     bold: Callable[[Mapping], Collection[str]] = lambda row: (),
     most: int | None = None,
@@ -185,31 +196,34 @@ def from_rows(
 ) -> Table | None:
     """Return a table of rows given as mappings; None if there are no rows.
 
-    columns: by key of the rows, as returned by `columns`. A missing value is shown as a dash;
-    a column without any value is left out. bold: function from a row to its keys in bold.
-    most: maximal number of rows on the page. CSV and Parquet have all rows and all keys,
-    except keys with a leading underscore. fields: fields of `Table` that replace those
-    computed from the rows, such as `data`.
+    rows: values by key of the column. columns: shown columns by key, as returned by `columns`; a
+    pair (head, function that formats a value) is enough. A missing value is shown as a dash; a
+    column without any value is left out. bold: function from a row to its keys in bold. most:
+    maximal number of rows on the page; None for all. CSV and Parquet have all rows and all keys,
+    except keys with a leading underscore. fields: fields of `Table` that replace those computed
+    from the rows, such as `data`.
     """
     frame = pd.DataFrame(rows)
     if frame.empty:
         return None
     frame = frame.dropna(axis=1, how="all")
-    shown = {key: columns[key] for key in columns if key in frame}
+    shown = {key: Column(*columns[key]) for key in columns if key in frame}
     known = frame[:most].astype(object).where(frame.notna(), None).to_dict("records")
     num_hidden = len(frame) - len(known)
     if num_hidden:
         caption += f" {num_hidden:,} more rows are in the CSV file."
     bold_keys = [bold(row) for row in frame[:most].to_dict("records")]
-    head = [head for head, *_ in shown.values()]
+    head = [column.head for column in shown.values()]
     are_words = [
         all(isinstance(row[key], str | None) for row in known) for key in shown
     ]
 
     def format_cell(row: Mapping, key: str) -> str:
-        value = row[key]
-        _, form, *argument_keys = shown[key]
-        return "–" if value is None else form(value, *map(row.get, argument_keys))
+        """Return the text of a cell; row: values by key."""
+        value, column = row[key], shown[key]
+        if value is None:
+            return "–"
+        return column.show(value, *map(row.get, column.argument_keys))
 
     cells = [[format_cell(row, key) for key in shown] for row in known]
     cells_in_bold = [
@@ -265,7 +279,7 @@ def to_csv(frame: pd.DataFrame) -> str:
 
 
 def to_parquet(frame: pd.DataFrame) -> bytes:
-    """Return a frame as a Parquet file with unrounded, typed numbers."""
+    """Return a frame as the bytes of a Parquet file with unrounded, typed numbers."""
     names: list[str] = []
     for name in map(str, frame.columns):
         names.append(f"{name}.{names.count(name)}" if name in names else name)
@@ -280,14 +294,15 @@ def to_parquet(frame: pd.DataFrame) -> bytes:
 
 
 def distinct_keys(names: Sequence[str], reserved: Sequence[str]) -> list[str]:
-    """Return names for use as column keys, with " (name)" added to those in `reserved`."""
+    """Return names for use as column keys, with " (name)" added to names in `reserved`."""
     return [f"{name} (name)" if name in reserved else name for name in names]
 
 
 def digits(count: int, *, plus: bool = False) -> Callable[[float], str]:
     """Return a function that formats a number with `count` digits after the point.
 
-    Absolute values of at least 1,000 get no digits after the point. plus: show a plus sign.
+    Absolute values of at least 1,000 get no digits after the point; NaN is a dash. plus: True to
+    show a plus sign.
     """
 
     def shown(value: float | None) -> str:
@@ -303,19 +318,20 @@ def digits(count: int, *, plus: bool = False) -> Callable[[float], str]:
 
 
 def whole(value: float) -> str:
-    """Return the integer part of a value, with commas between thousands."""
+    """Return the integer part of a number as text, with commas between thousands."""
     return f"{int(value):,}"
 
 
 def percent(value: float) -> str:
-    """Return a share as per cent with one digit, without the sign %."""
+    """Return a fraction as per cent with one digit, without the sign %."""
     return digits(1)(100 * value)
 
 
 def interval(form: Callable[[float], str]) -> Callable[..., str]:
-    """Return a function (value, low, high) -> "value [low, high]"; `form` formats each number.
+    """Return a function (value, low, high) -> "value [low, high]".
 
-    The interval is left out if both bounds are unknown or the value is NaN.
+    form: function that formats each number. The interval is left out if both bounds are unknown or
+    the value is NaN.
     """
 
     def shown(value: float, low: float | None, high: float | None) -> str:
@@ -340,6 +356,7 @@ def p_text(p: float) -> str:
     return f"{p:.1e}".replace("e-0", "e-") if p < 0.001 else f"{p:.3f}"
 
 
+# Functions that format a value, by form in the specification of `columns`.
 _FORMS = {"": str, "d": whole, "%": percent, "p": p_text, "g": "{:g}".format}
 
 
@@ -356,12 +373,12 @@ def span(counts: Iterable[int], to: str = " to ") -> str:
 
 
 def few(names: Sequence[str], most: int = 4) -> str:
-    """Return the first `most` names and the number of further names."""
+    """Return the first `most` names, and the number of further names, as text."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def join(words: Sequence[str]) -> str:
-    """Return words joined as `a, b and c`."""
+    """Return words joined as "a, b and c"."""
     words = list(words)
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -44,8 +44,9 @@ Pairs = frozenset[tuple[str, str]]  # (algorithm, data set)
 def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
     """Return (algorithm, data set) for training on images like those of the data set.
 
-    A data set that all algorithms were trained on is not included. A run without settings, or
-    without settings of a test set, is ignored for this test set.
+    datasets: names of the test sets. A data set that all algorithms were trained on is not
+    included. A run without settings, or without settings of a test set, is ignored for this test
+    set.
     """
     trained, known = set(), set()
     for run in runs:
@@ -67,7 +68,7 @@ def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
 
 
 def read(path: str, algorithms: Sequence[str], datasets: Sequence[str]) -> Pairs:
-    """Return the pairs of a CSV file with the columns algorithm and dataset.
+    """Return the pairs (algorithm, data set) of a CSV file with the columns algorithm and dataset.
 
     Raises ValueError with file and line for a name that is not in `algorithms` or `datasets`.
     """
@@ -94,7 +95,7 @@ class _Source(NamedTuple):
 
 
 def _sources(config: Mapping[str, Any]) -> Iterator[_Source]:
-    """Yield the training sets of all stages of a run. config: the settings of the run."""
+    """Yield the training sets of all stages of a run. config: settings of the run."""
     for changed in _mappings(config, "stages") or [{}]:
         stage = {**config, **changed}
         train, algo = _mapping(stage, "train"), _mapping(stage, "algo")
@@ -117,7 +118,10 @@ def _sources(config: Mapping[str, Any]) -> Iterator[_Source]:
 
 
 def _kinds_of(settings: Mapping[str, Any], name: str = "") -> set[str]:
-    """Return the kinds of modified images of a data set, by its name and settings."""
+    """Return the kinds of modified images of a data set, keys of `_KINDS`.
+
+    settings: of the data set. name: of the data set, if known.
+    """
     root = (settings.get("root") or "") if settings.get("data") in _FOLDERS else ""
     # The name in the settings: a symbolic link is not resolved.
     folder = os.path.basename(os.path.normpath(root))
@@ -136,7 +140,7 @@ def _have_same_distribution(train: Mapping[str, Any], test: Mapping[str, Any]) -
 
 
 def _location(settings: Mapping[str, Any]) -> tuple[str, str]:
-    """Return (folder of a data set, split if it is a separate distribution)."""
+    """Return (folder, split) of a data set; split is "" unless a split differs in distribution."""
     root, split = settings.get("root"), str(settings.get("split", ""))
     split = split.partition("[")[0]
     folder = os.path.realpath(root) if root else ""
@@ -144,13 +148,13 @@ def _location(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _mappings(tree: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """Return the mappings in a list of settings; empty if the value is no list."""
+    """Return the mappings in the list `tree[key]`; [] if the value is missing or no list."""
     values = tree.get(key)
     values = values if isinstance(values, list | tuple) else []
     return [value for value in values if isinstance(value, Mapping)]
 
 
 def _mapping(tree: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return a mapping in settings; empty if the value is no mapping."""
+    """Return the mapping `tree[key]`; {} if the value is missing or no mapping."""
     value = tree.get(key)
     return value if isinstance(value, Mapping) else {}

@@ -64,18 +64,21 @@ class Run:
 
     @functools.cached_property
     def config(self) -> Mapping[str, str] | None:
-        """The settings by dotted keys; None if there is no config.json."""
+        """The settings as text by dotted key; None if there is no config.json."""
         known = self.settings or (pathlib.Path(self.workdir) / "config.json").exists()
         return flatten(self.settings) if known else None
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """The recorded provenance by data set."""
+        """The recorded provenance of each data set, by name."""
         return self.provenance.get("data") or {}
 
     @property
     def identity(self) -> Mapping[str, str] | None:
-        """Settings and own code that must be equal for seeds to be pooled; None if unknown."""
+        """Settings and own code, by key, that must be equal for seeds to be pooled.
+
+        None if there is no config.json.
+        """
         if self.config is None:
             return None
         identifying = {
@@ -131,7 +134,10 @@ def paper_name(run: Run) -> str:
 
 
 def method_name(algorithm: str, variant: str) -> str:
-    """Return the name in papers of an algorithm with a variant such as "cae+edsr"."""
+    """Return the name in papers of an algorithm with a variant such as "cae+edsr".
+
+    variant: "" for none. Names without an entry are returned unchanged.
+    """
     variant_parts = variant.split("+") if variant else []
     paper_name, named_parts = NAMES.get(algorithm, algorithm), set()
     # The name with the most parts of the variant wins.
@@ -146,7 +152,7 @@ def method_name(algorithm: str, variant: str) -> str:
 
 
 def _transforms(run: Run) -> list[str]:
-    """Return the names of a run's transforms that are methods in papers."""
+    """Return the names of a run's transforms of inputs that are methods in papers."""
     inputs = run.settings.get("inputs")
     inputs = inputs if isinstance(inputs, list | tuple) else []
     names = [part.get("name") for part in inputs if isinstance(part, Mapping)]
@@ -155,7 +161,7 @@ def _transforms(run: Run) -> list[str]:
 
 @dataclasses.dataclass(eq=False)
 class Records:
-    """The records of runs, the runs with their settings, and workdirs without records."""
+    """The records of runs, the runs with their settings, and workdirs without records (`empty`)."""
 
     frame: pd.DataFrame | None
     runs: tuple[Run, ...]
@@ -169,7 +175,10 @@ class Records:
 
 
 def read(patterns: Sequence[str]) -> Records:
-    """Return the records and runs of all workdirs that match; ValueError if there are none."""
+    """Return the records and runs of all workdirs that match; ValueError if there are none.
+
+    patterns: workdirs (paths or globs).
+    """
     full, empty = results.find_workdirs(patterns)
     if not full:
         names = " ".join(patterns)
@@ -182,7 +191,11 @@ def read(patterns: Sequence[str]) -> Records:
 
 
 def load(frame: pd.DataFrame) -> tuple[Run, ...]:
-    """Return the labelled runs of all workdirs in the records, with config and provenance."""
+    """Return the labelled runs of all workdirs in the records, with config and provenance.
+
+    frame: records with the columns workdir, stage, run, algorithm, variant and seed. Raises
+    ValueError for workdirs with several runs or damaged files, and for seeds that occur twice.
+    """
     runs = []
     words = ["workdir", "stage", "run", "algorithm", "variant", "seed"]
     frame = frame[words].take(results.first_rows(frame, words))
@@ -213,7 +226,10 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return the leaves of nested dicts as text, by dotted keys."""
+    """Return the leaves of nested mappings as text, by dotted keys.
+
+    prefix: start of the keys.
+    """
     flat: dict[str, str] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
@@ -231,7 +247,11 @@ def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Return the runs with labels; equal names get the differing settings as a suffix."""
+    """Return the runs with the field label; equal names get the differing settings as a suffix.
+
+    Raises ValueError if two runs of one label have the same seed, or if a label in the settings is
+    the name of another run.
+    """
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.base_label, []).append(run)
@@ -257,7 +277,10 @@ def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 
 def _suffixes(group: Sequence[Run]) -> list[str]:
-    """Return the differing settings of each run as text; "" if only seeds differ."""
+    """Return the differing settings of each run as text; "" if only seeds differ.
+
+    group: runs of one name.
+    """
     settings = [run.identity for run in group]
     if None in settings:
         return [run.name for run in group]
@@ -286,7 +309,11 @@ def _suffixes(group: Sequence[Run]) -> list[str]:
 
 
 def assumed(start: Mapping[str, Any]) -> str:
-    """Return the assumptions of an energy estimate in words."""
+    """Return the assumptions of an energy estimate in words.
+
+    start: an item of "starts" in costs.json: source, devices, device, watts, share, pue and
+    intensity.
+    """
     watts, emitted = start["watts"], start.get("intensity")
     power = f"{watts:g} W each ({start['source']})" if watts else "power not known"
     factor = f"{100 * start['share']:g} % of it in use, PUE {start['pue']:g}"
@@ -295,7 +322,10 @@ def assumed(start: Mapping[str, Any]) -> str:
 
 
 def _costs(path: pathlib.Path) -> dict[str, Any]:
-    """Return the contents of costs.json. Raise ValueError if its structure is invalid."""
+    """Return the content of the file costs.json; {} without the file.
+
+    Raises ValueError if its structure is invalid.
+    """
     costs = read_json(path)
     try:
         total, starts = costs.get("total", {}), costs.get("starts", [])
@@ -321,7 +351,10 @@ def _costs(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _provenance(path: pathlib.Path) -> dict[str, Any]:
-    """Return the contents of provenance.json. Raise ValueError if "data" is no object."""
+    """Return the content of the file provenance.json; {} without the file.
+
+    Raises ValueError if "data" is no object.
+    """
     provenance = read_json(path)
     if not isinstance(provenance.get("data") or {}, dict):
         raise ValueError(  # noqa: TRY004
@@ -332,7 +365,7 @@ def _provenance(path: pathlib.Path) -> dict[str, Any]:
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Return the object in a JSON file; empty if there is no file. Raise ValueError if invalid."""
+    """Return the object in a JSON file; {} if there is no file. Raise ValueError if invalid."""
     if not path.exists():
         return {}
     try:

@@ -216,7 +216,7 @@ def test_signs_that_cannot_be_written_are_told_once(tmp_path):
 
 def test_names_that_are_cut_still_differ():
     names = [f"/runs/{study}/erm-shapes-0123456789abcdef" for study in ("a", "b")]
-    rows = [report_status.RunStatus(name, "done", step=1, total=1) for name in names]
+    rows = [report_status.RunProgress(name, "done", step=1, total=1) for name in names]
     shown = [
         line.split()[0] for line in report_status.as_text(rows, 20).split("\n")[-2:]
     ]
@@ -227,7 +227,7 @@ def test_names_that_are_cut_still_differ():
 
 def test_the_cores_of_a_cpu_are_called_so():
     rows = [
-        report_status.RunStatus("/runs/a", "done", devices=devices_text)
+        report_status.RunProgress("/runs/a", "done", devices=devices_text)
         for devices_text in ("16 x cpu", "2 x H200")
     ]
     text = report_status.as_text(rows, 120)
