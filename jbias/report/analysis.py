@@ -208,7 +208,10 @@ class BenchmarkScores:
         return "seeds" if self.is_runs else "runs"
 
     def cells_of(self, values: pd.DataFrame) -> pd.DataFrame:
-        """Return `cells_of(values, algorithms, datasets)` for those of this benchmark."""
+        """Return the statistics of `values` over seeds, per algorithm and data set.
+
+        See the function `cells_of` of this module for the columns. values: see the class.
+        """
         return cells_of(values, self.algorithms, self.datasets)
 
     @functools.cached_property
@@ -224,7 +227,7 @@ class BenchmarkScores:
 
     @functools.cached_property
     def derived(self) -> tuple[score_notes.Note, ...]:
-        """Notes on data sets, algorithms and runs whose scores are computed from other scores."""
+        """Notes on data sets, algorithms and runs that are computed from others, such as means."""
         notes = score_notes.of_derived(self.values, self.algorithms, self.datasets)
         return tuple(notes)
 
@@ -252,7 +255,7 @@ class BenchmarkScores:
 
     @functools.cached_property
     def guessed(self) -> frozenset[tuple[str, str]]:
-        """The (algorithm, data set) whose decisions behind the chosen metric are at chance."""
+        """Cells (algorithm, data set) in which the decisions behind the metric are at chance."""
         metric = self.options.metric
         metric = CUES if metric == "shape_bias" else metric
         return frozenset(
@@ -284,9 +287,9 @@ def cells_of(
 ) -> pd.DataFrame:
     """Return a frame with the statistics over seeds of each (algorithm, data set).
 
-    Columns: algorithm, dataset, n (number of seeds) and those of `SPREAD` (std with ddof 1), in
-    the unit of `values`. A cell without scores has n = 0 and NaN. A cell with a NaN score has NaN
-    statistics.
+    Columns: algorithm, dataset, n (number of seeds), and the columns of `SPREAD` (std with ddof 1)
+    in the unit of `values`. A cell without scores has n = 0 and NaN. A cell with a NaN score has
+    NaN statistics.
 
     values: columns algorithm, dataset and value, one row per seed. algorithms, datasets: names of
     the cells, in the order of the rows.
@@ -327,10 +330,10 @@ class Analysis:
         pd.DataFrame
     )  # Means that are tested: data sets in rows, algorithms in columns.
     left_out: tuple[tuple[str, str], ...]  # (data set or algorithm, reason).
-    friedman: Any = None
-    uncorrected: Any = None
-    permutation: Any = None  # Friedman's test without an approximation.
-    nemenyi: Any = None
+    friedman: Any = None  # Result of `stats.friedman`.
+    uncorrected: Any = None  # Result of `stats.friedman` without correction for ties.
+    permutation: Any = None  # Result of `stats.friedman_permutation`.
+    nemenyi: Any = None  # Result of `stats.nemenyi`.
     tests: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dataset_blocks: Mapping[str, tuple[Any, Any]] = dataclasses.field(
         default_factory=dict
@@ -653,7 +656,7 @@ def _rounded(scores: pd.DataFrame) -> pd.DataFrame:
 def with_evidence(analysis: Analysis) -> Analysis:
     """Return the analysis with the fields after `nemenyi` filled.
 
-    An analysis whose ranks were not tested is returned unchanged. Raises ValueError for `--blocks`
+    Without tested ranks, the analysis is returned unchanged. Raises ValueError for `--blocks`
     above the number of data sets.
     """
     if analysis.friedman is None:
@@ -785,7 +788,10 @@ def _block_tests(
 def _bradley_terry(
     table: score_table.Scores, *, larger_is_better: bool
 ) -> paired_comparison.BradleyTerryResult | None:
-    """Return the Bradley-Terry model; None if too few posterior draws are usable."""
+    """Return the Bradley-Terry model of the means; None if too few posterior draws are usable.
+
+    table: mean scores of the algorithms.
+    """
     try:
         return stats.bradley_terry(table, larger_is_better=larger_is_better)
     except ValueError as error:

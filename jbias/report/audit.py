@@ -145,7 +145,7 @@ class Audited:
 
     @property
     def guessing(self) -> list[str]:
-        """Names of the networks whose accuracy is not above chance."""
+        """Names of the networks that do not have an accuracy above chance."""
         verdicts = [
             attribute_audit.compare_with_chance(row, self.label, tau=self.tau).verdict
             for row in self.correct
@@ -238,7 +238,10 @@ def write(
 
 
 def report(audited: Audited, notes: Sequence[str]) -> document.Report:
-    """Return the page of one model; notes: caveats before those of the audit."""
+    """Return the page of one model.
+
+    notes: caveats, which precede the caveats of the audit.
+    """
     levels, pairs, ranking = curves(audited), flips(audited), ranked(audited)
     sentences, caveats = list(findings(audited)), [*notes, *method_notes(audited)]
     return document.Report(
@@ -505,7 +508,7 @@ def findings(audited: Audited) -> Iterator[str]:
 
 
 def method_notes(audited: Audited) -> Iterator[str]:
-    """Yield the page's caveats: how the numbers are computed, and what they do not show."""
+    """Yield the caveats on the computation of the numbers and on their limits."""
     is_plural = len(audited.networks) > 1
     drawn = "networks (Student's t, as they are few) and of " * is_plural + "images"
     error = "the deviation between networks" if is_plural else "for this network alone"
@@ -620,7 +623,7 @@ def _numbers(audited: Audited, candidate: Candidate) -> dict[str, object]:
 
 
 def curves(audited: Audited) -> pd.DataFrame:
-    """Return accuracies and drops, one row per attribute, kind of shift and level.
+    """Return accuracies and drops (fractions), one row per attribute, kind of shift and level.
 
     Columns: attribute, kind, and the fields of `attribute_reliance.Point`.
     """
@@ -650,7 +653,7 @@ def cells(audited: Audited) -> pd.DataFrame:
 
 
 def groups(audited: Audited, candidate: Candidate) -> tables.Table | None:
-    """Return a table of accuracy by class and value; None for more than 400 cells."""
+    """Return a table of accuracy by class and value of an attribute; None for more than 400 cells."""
     accuracy, count = candidate.result.accuracy, candidate.result.count
     if count.size > _CELLS:
         return None
@@ -801,7 +804,10 @@ def by_level(
 
 
 def likelihood_figure(audited: Audited, candidate: Candidate) -> plots.Figure:
-    """Draw histograms of the probability of the right class, in and out of distribution."""
+    """Draw histograms of the probability of the right class, in and out of distribution.
+
+    candidate: a tested attribute. The test sets are those of its most extreme level of shift.
+    """
     values, networks = audited.likelihood.ravel(), len(audited.likelihood)
     weights = (
         np.tile(weight, networks) for weight in audited.weights(candidate).values()

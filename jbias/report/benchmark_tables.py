@@ -182,11 +182,11 @@ def _hidden_datasets(datasets: Sequence[str]) -> str:
 def _dataset_columns(
     datasets: Sequence[str], *, first: str, last: str, form: Callable, **heads: str
 ) -> tuple[list[str], dict[str, tables.Column]]:
-    """Return (column key of every data set, the columns that the page shows by key).
+    """Return (column key of each data set, columns of the page by key).
 
-    first, last: columns before and after those of the data sets, as the specification of
-    `tables.columns`. form: function that formats a score. heads: column headings of `first` and
-    `last` by key.
+    The page shows at most `MAX_COLUMNS` data sets. first, last: columns before and after the data
+    sets, as the specification of `tables.columns`. form: function that formats a score. heads:
+    column headings of `first` and `last` by key.
     """
     first_columns = tables.columns(first, **heads)
     last_columns = tables.columns(last, **heads)
@@ -318,11 +318,10 @@ def shape_bias(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 def shape_biases(
     study: analysis_lib.BenchmarkScores, table: tables.Table | None
 ) -> dict[str, dict[str, str]]:
-    """Return shape biases in % as the page shows them, by data set, then by algorithm.
+    """Return shape biases in % as shown on the page, by data set, then by algorithm.
 
-    table: the table of `shape_bias`; None for a table of scores. "(chance)" follows a shape
-    bias whose decisions for a cue are at chance. Empty if shape bias is the metric of the
-    study.
+    table: the table of `shape_bias`; None for a file of scores. "(chance)" follows a shape bias if
+    the decisions for a cue are at chance. Empty if shape bias is the metric of the study.
     """
     if table is None or study.options.metric == "shape_bias":
         return {}
@@ -439,7 +438,7 @@ def omnibus(analysis: Analysis) -> tables.Table | None:
 
 
 def _note_on_infinite_f(statistics: Iterable[float]) -> str:
-    """Return the sentence of a caption if some F is infinite, else ""."""
+    """Return the sentence of a caption if some of the values of F is infinite, else ""."""
     if not any(map(math.isinf, statistics)):
         return ""
     return f" {prose.INFINITE_F} The p of the F distribution then means nothing."
@@ -803,7 +802,10 @@ def power(analysis: Analysis) -> tables.Table:
 
 
 def selections(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Return the table of means by each rule of selection."""
+    """Return the table of mean scores, one row per algorithm and data set, one column per rule.
+
+    None if there is no rule of selection, as for a file of scores.
+    """
     means = {
         name: study.cells_of(values).set_index(["algorithm", "dataset"])["mean"]
         for name, values in study.values_by_rule
@@ -821,9 +823,9 @@ def selections(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 
 
 def selection_tests(analysis: Analysis) -> tables.Table | None:
-    """Return the table of the rank tests under each rule of selection.
+    """Return the table of the rank tests, one row per rule of selection.
 
-    None for one or two data sets, whose ranks are not tested.
+    None for one or two data sets: their ranks are not tested.
     """
     if len(analysis.study.datasets) <= analysis_lib.FEW_SETS:
         return None
@@ -974,9 +976,9 @@ def _text_table(
     caption: str,
     data: pd.DataFrame | Sequence[Mapping] | Mapping[str, Sequence],
 ) -> tables.Table | None:
-    """Return a table whose cells are shown as text, with the column names of `data` as headings.
+    """Return a table that shows cells as text, with the column names of `data` as headings.
 
-    data: a frame, or rows as mappings. None if there are no rows.
+    name, caption: of the table. data: a frame, or rows as mappings. None if there are no rows.
     """
     data = pd.DataFrame(data)
     columns = {key: tables.Column(key, str) for key in data}

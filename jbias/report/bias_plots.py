@@ -156,7 +156,7 @@ def read_photographs(folder: str) -> list[Image]:
 
 
 def stimuli(images: Sequence[Image]) -> Figure:
-    """Draw each photograph before and after filtering."""
+    """Draw photographs before and after filtering. images: (h, w, c) in [0, 1]."""
     columns: dict[str, list] = {"unchanged": [_to_bytes(image) for image in images]}
     for cut in spectral.CONVENTIONS[""]:
         # Every second pixel is enough for low frequencies, and makes a smaller page.

@@ -77,9 +77,9 @@ _CAPTIONS = {
 
 
 def title(name: str | tuple) -> str | tuple:
-    """Return the title on a page of a measure or category, or a tuple of titles for a tuple.
+    """Return the title of a measure or category on a page; a tuple of titles for a tuple.
 
-    Names without a title are returned unchanged.
+    name: column of `ModelTable.frame` or a category. A name without a title is returned unchanged.
     """
     if isinstance(name, tuple):
         return tuple(map(title, name))
@@ -270,7 +270,7 @@ def analyse(models: ModelTable, **test_options: Any) -> Correlations:
 
 
 def with_titles(study: Correlations) -> Correlations:
-    """Return correlations whose measures and categories have their titles as names."""
+    """Return a copy of the study in which measures and categories have their titles as names."""
     options = dataclasses.replace(
         study.options,
         x=title(study.options.x),
@@ -296,7 +296,7 @@ def with_titles(study: Correlations) -> Correlations:
 
 
 def _matrix_with_titles(matrix: relations.Matrix) -> relations.Matrix:
-    """Return a matrix whose rows and columns have their titles as names."""
+    """Return a matrix with titles as the names of its rows and columns."""
     frames = {key: getattr(matrix, key) for key in relations.NUMBERS}
     renamed = {
         key: frame.rename(index=title, columns=title) for key, frame in frames.items()
@@ -361,7 +361,7 @@ def report(
 
 
 def _section(name: str, title: str, blocks: Blocks) -> document.Section:
-    """Return a section; blocks that are None are left out."""
+    """Return a section with the id `name`; blocks that are None are left out."""
     return document.Section(name, title, [*filter(None, blocks)])
 
 
@@ -521,7 +521,7 @@ def _normalised(frame: pd.DataFrame, study: Correlations) -> document.Figure | N
 
 
 def accuracy_table(models: ModelTable) -> tables.Table:
-    """Return the table of accuracies and averages by model."""
+    """Return the table of accuracies and averages in %, one row per model."""
     names = {benchmark: title(benchmark) for benchmark in models.benchmarks}
     if models.settings is not None:  # Name options that differ from the published ones.
         options_by_column = models.settings.set_index("column")["how"]
@@ -541,7 +541,7 @@ def accuracy_table(models: ModelTable) -> tables.Table:
 
 
 def average_table(models: ModelTable) -> tables.Table:
-    """Return the table of averages by category."""
+    """Return the table of mean averages in %, one row per category."""
     groups, names = models.frame.groupby("training", sort=False), [*models.members]
     rows = groups[names].mean().assign(models=groups.size()).reset_index()
     columns = {"training": ("training", title)} | tables.columns("models:d")

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: done. 2: wrong input, with one line on stderr. 130: interrupted by Ctrl-C while reading the
     status; with --watch, Ctrl-C returns 0.
 
-    argv: arguments of the command line; None for those of the process.
+    argv: arguments of the command line; None for `sys.argv[1:]`.
     """
     parser = _parser()
     args = _with_sources(parser, parser.parse_args(argv))

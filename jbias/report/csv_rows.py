@@ -95,9 +95,10 @@ def read_named(
 ) -> dict[str, Line]:
     """Return (file:line, fields by name) of each row, by the row's name.
 
-    The row's name is the field in the column `key`; None for the first column. Raises ValueError
-    as `read` does, and with file and line if a name or the field of the column `filled` is empty,
-    or a name occurs twice.
+    The row's name is the field in the column `key`; None for the first column. needed: columns
+    that the file must have. filled: column whose fields must not be empty. Raises ValueError as
+    `read` does, and with file and line if a name or a field of `filled` is empty, or a name occurs
+    twice.
     """
     head, lines = read(path, needed)
     key, rows = key or head[0], {}

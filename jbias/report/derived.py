@@ -103,9 +103,11 @@ def find(
     """Return the columns that are computed from other columns in every row.
 
     values: one row per run of an algorithm and one column per data set (or transposed).
-    units: last printed decimal place of each column; None estimates it from the scores.
+    names: names of the columns.
+    units: last printed decimal place of each column, such as 0.1; None estimates it from the
+    scores.
     grids: smallest possible difference of scores, such as 1 / images; None estimates it.
-    copies: also return columns that repeat another column.
+    copies: True to also return columns that repeat another column.
     weights: known weights of the columns, such as their numbers of images.
     """
     m, n = values.shape
@@ -255,8 +257,8 @@ def _mean_of(
 ) -> Derived | None:
     """Return the column as a mean, sum, median etc. of other columns; None if it is none.
 
-    place: index of the column. hinted: for each column, True if its name suggests a summary.
-    weights: known weights of the columns, or None.
+    names: names of the columns. place: index of the column. hinted: for each column, True if its
+    name suggests a summary. weights: known weights of the columns, or None.
     """
     values = columns.values
     if not np.ptp(values):
@@ -314,7 +316,11 @@ def _mean_of(
 def _derived(
     names: Sequence[str], place: int, relation: str, members: Sequence[int]
 ) -> Derived:
-    """Return a `Derived`. place: index of the column. members: indices of its sources."""
+    """Return a `Derived` from indices of columns.
+
+    names: names of all columns. place: index of the derived column. relation: such as "the mean
+    of". members: indices of its sources.
+    """
     return Derived(names[place], relation, tuple(names[i] for i in members))
 
 
@@ -484,9 +490,9 @@ def _grids(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "n"]:
 
 
 def _scale(values: Float[np.ndarray, "m n"]) -> float:
-    """Return the usual deviation over rows of a column from the mean of all others.
+    """Return the usual deviation of a column from the mean of all other columns, over rows.
 
-    Outlying scores, such as those of a run that diverged, are left out.
+    Outlying scores, such as scores of a run that diverged, are left out.
     """
     values = _usual_values(values)
     present = np.isfinite(values)
@@ -513,7 +519,7 @@ def _usual_values(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "m n"]:
 
 
 def _nan_means(values: Float[np.ndarray, "m n"], axis: int) -> np.ndarray:
-    """Return means that ignore NaN; NaN, without a warning, for a slice of NaN."""
+    """Return means over an axis that ignore NaN; NaN, without a warning, where all values are NaN."""
     counts = np.isfinite(values).sum(axis=axis)
     sums = np.nansum(values, axis=axis)
     return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)

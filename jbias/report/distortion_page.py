@@ -314,7 +314,7 @@ def _value_text(value: Mapping | None, *, with_n: bool) -> str:
 
 
 def _groups(study: DistortionStudy) -> tables.Table | None:
-    """Return the table of groups: seeds, accuracy and workdirs."""
+    """Return the table of groups: seeds, accuracy in % and workdirs, one row per group."""
     rows = []
     for key, group in study.groups.items():
         accuracy = study.value("accuracy", key)
@@ -458,7 +458,10 @@ def digit_shares(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
 
 
 def _training(study: DistortionStudy, patterns: Sequence[str]) -> tables.Table | None:
-    """Return the table of training costs by run; raise ValueError if patterns match no run."""
+    """Return the table of training costs, one row per run.
+
+    patterns: workdirs (paths or globs). Raises ValueError if they match no run.
+    """
     sources = [network.config.get("run", {}).get("path") for network in study.networks]
     measured = collections.Counter(pathlib.Path(x).resolve() for x in sources if x)
     folders = []
@@ -492,7 +495,7 @@ def _training(study: DistortionStudy, patterns: Sequence[str]) -> tables.Table |
 
 
 def _seconds(study: DistortionStudy) -> tables.Table | None:
-    """Return the table of durations and costs of the measures."""
+    """Return the table of the duration in seconds and the costs of each measure."""
     rows = []
     for key, network, measurement in study.measures:
         settings = network.measures[measurement]
@@ -562,7 +565,8 @@ def _caveats(
 ) -> Iterator[str]:
     """Yield the caveats of the page, one sentence or short paragraph each.
 
-    values: data of the table of values. hiding: result of `distortion_study.hiding`.
+    values: data of the table of values. hiding: result of `distortion_study.hiding`. notes:
+    further caveats.
     """
     single = [k.words for k, group in study.groups.items() if len(group.networks) < 2]
     if single:
@@ -690,8 +694,8 @@ def _occlusion_figures(
 ) -> document.Placed:
     """Yield (section id, figure) of accuracy and iOcclusion by hidden share, for each filling.
 
-    names: name of the line, by key of the group. suffix: end of the figures' names. data: data set
-    and model as text, for captions.
+    hiding: result of `distortion_study.hiding`. names: name of the line, by key of the group.
+    suffix: end of the figures' names. data: data set and model as text, for captions.
     """
     for fill, frame in _by_fill(hiding, names):
         accuracy, index = _lines(frame, "test"), _lines(frame, "iocclusion")
@@ -734,7 +738,8 @@ def _by_fill(
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield (filling, rows of these groups) with the name of the line in the column "line".
 
-    names: name of the line, by key of the group; other groups are left out.
+    hiding: result of `distortion_study.hiding`. names: name of the line, by key of the group;
+    other groups are left out.
     """
     keys = hiding[list(Key._fields)].itertuples(index=False, name=None)
     frame = hiding.assign(line=[names.get(key) for key in keys])
@@ -744,7 +749,7 @@ def _by_fill(
 def _curve_pair(frame: pd.DataFrame) -> pd.DataFrame:
     """Return curves of CutOcclusion, and of iOcclusion with the most salient pixels hidden.
 
-    frame: rows of `_by_fill`. The columns are those of `_lines`; the panel is "CutOcclusion" or
+    frame: rows of `_by_fill`. For the columns see `_lines`; the panel is "CutOcclusion" or
     "iOcclusion".
     """
     accuracy, index = _lines(frame, "test"), _lines(frame, "iocclusion")
@@ -756,9 +761,10 @@ def _curve_pair(frame: pd.DataFrame) -> pd.DataFrame:
 def _curve_figure(
     name: str, caption: str, lines: pd.DataFrame, frame: pd.DataFrame
 ) -> document.Figure:
-    """Return the figure of these curves; accuracies are drawn in %.
+    """Return the figure of curves; accuracies are drawn in %.
 
-    lines: the result of `_lines`. frame: the rows of `hiding` from which the curves are computed.
+    name, caption: of the figure. lines: the result of `_lines` or `_curve_pair`. frame: rows of
+    `hiding`, from which the curves are computed.
     """
     is_percent = name.startswith("accuracy_")
     drawn, sentences = _draw_curves(lines, frame, 100 if is_percent else 1)
@@ -771,8 +777,8 @@ def _curve_figure(
 def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return a curve per line and way of hiding, for ways with more than 2 shares.
 
-    Columns: line, panel (way of hiding), x (hidden share in %), value and std, which are those of
-    `column` in `frame`.
+    Columns: line, panel (way of hiding), x (hidden share in %), value (the column `column` of
+    `frame`) and std (`column`_std).
     """
     frame = frame.dropna(subset=[column])
     share_counts = frame.groupby("way", sort=False)["hidden"].transform("nunique")

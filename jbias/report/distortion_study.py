@@ -194,10 +194,10 @@ class DistortionStudy:
 
 
 def read(patterns: Sequence[str]) -> tuple[DistortionStudy, list[str]]:
-    """Read workdirs of measured networks; return their groups, and notes.
+    """Return (groups of measured networks, notes) from workdirs.
 
-    Raises ValueError as `network_records.read` does, and if a seed of a group was measured
-    twice.
+    patterns: workdirs (paths or globs). Raises ValueError as `network_records.read` does, and if a
+    seed of a group was measured twice.
     """
     notes: list[str] = []
     networks_by_key: dict[Key, dict[int, MeasuredNetwork]] = {}
@@ -374,7 +374,7 @@ class Gaps:
 
     @property
     def known(self) -> Bool[np.ndarray, "r"]:
-        """Mask of the seeds whose gap is large enough for iOcclusion."""
+        """Mask of the seeds with a gap large enough for iOcclusion."""
         return np.abs(self.gap) > ERRORS * self.error
 
     def index(self, way: str) -> Float[np.ndarray, "f k"]:
@@ -451,7 +451,10 @@ def _num_images(network: MeasuredNetwork, measurement: Measurement | None) -> in
 
 
 def _accuracies(group: Group, measurement: Measurement | None) -> pd.DataFrame:
-    """Return accuracy in [0, 1] by condition and seed, for seeds with clean accuracy."""
+    """Return accuracy from 0 to 1, with conditions as rows and seeds as columns.
+
+    Only seeds with clean accuracy are included. measurement: None for a frame without columns.
+    """
     accuracies = {}
     for seed, network in group.networks.items():
         clean = network.number(measurement, "accuracy")
@@ -467,8 +470,9 @@ def _accuracies(group: Group, measurement: Measurement | None) -> pd.DataFrame:
 def hiding(groups: Iterable[Group]) -> pd.DataFrame:
     """Return accuracies, gaps and iOcclusion, one row per group, filling, way and hidden fraction.
 
-    Columns: the fields of `Key`, fill, way, and those of `_gap_columns`. Accuracies, gaps and
-    hidden fractions are from 0 to 1.
+    Columns: the fields of `Key`, fill, way, and the columns of `_gap_columns`. Accuracies, gaps
+    and hidden fractions are from 0 to 1. Without groups that were measured so, a frame without
+    rows.
     """
     frames = [pd.DataFrame(columns=[*Key._fields, "fill", "hidden"])]
     for group in groups:
@@ -515,7 +519,10 @@ def _over_seeds(name: str, values: Float[np.ndarray, "f r"]) -> dict[str, pd.Ser
 
 
 def without_iocclusion(hiding: pd.DataFrame) -> str:
-    """Return a phrase on groups of `hiding` with seeds without iOcclusion, or ""."""
+    """Return a phrase on the groups with seeds without iOcclusion, or "".
+
+    hiding: result of the function `hiding`.
+    """
     rows = hiding[hiding["train"].notna() & (hiding["told"] < hiding["n"])]
     phrases, sizes = [], set()
     for row in rows.drop_duplicates([*Key._fields]).itertuples():
@@ -796,7 +803,7 @@ def index(
 ) -> Values | None:
     """Return the index of interference of the seeds with stored decisions, None without any.
 
-    measurement, condition: those of the distorted images, as returned by `interference_condition`.
+    measurement, condition: of the distorted images, as returned by `interference_condition`.
     variant: "share" (growth of a class's share of the errors) or "count" (growth of its number of
     errors per image). Seeds that decide for one class on nearly all images are left out
     (`ONE_CLASS`).

@@ -382,7 +382,7 @@ def _to_token(number: int) -> bytes:
 
 
 def _draw(figure: Figure, formats: Collection[str]) -> dict[str, str | bytes]:
-    """Return the content of the files of a figure by path, one file per format."""
+    """Return the content of the files of a figure by path, one file per format ("svg", ...)."""
     writers = {"svg": plots.to_svg, "pdf": plots.to_pdf, "png": plots.to_png}
     return {
         f"figures/{figure.name}.{name}": writers[name](figure.drawn) for name in formats

@@ -70,7 +70,7 @@ class _Task(NamedTuple):
 
 
 def _compare(task: _Task):
-    """Return the result of `stats.few_seeds` for the methods of a task."""
+    """Return the `FewSeedsResult` of `stats.few_seeds` for the methods of a task."""
     return stats.few_seeds(
         [*task.runs.values()],
         difference=task.difference,

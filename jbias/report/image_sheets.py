@@ -42,7 +42,7 @@ class NetworkMaps(NamedTuple):
 
 
 class MeanMap(NamedTuple):
-    """Mean saliency map of `count` images, of which `empty` have an empty map."""
+    """Mean saliency map of `count` images; `empty` of these images have an empty map."""
 
     map: Float[np.ndarray, "h w"]
     count: int
@@ -103,7 +103,10 @@ def mean_maps(means: Mapping[str, MeanMap], *, title: str) -> plots.Figure:
 def overlay(
     image: Float[np.ndarray, "h w 3"], weight: Float[np.ndarray, "h w"]
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Return a grey version of an image in [0, 1] under a coloured map in [0, 1]."""
+    """Return a grey version of an image in [0, 1] under a coloured map.
+
+    weight: the map in [0, 1], which is the strength of the colour.
+    """
     grey = np.asarray(image, np.float64) @ [0.299, 0.587, 0.114]
     colour = mpl.colormaps[MAPS](np.clip(weight, 0, 1))[..., :3]
     return np.rint(255 * (0.4 * grey[..., None] + 0.6 * colour)).astype(np.uint8)

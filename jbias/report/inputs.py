@@ -151,7 +151,7 @@ def from_runs(
 ) -> analysis.BenchmarkScores:
     """Return the scores of runs: the selected evaluations of the metric of the options.
 
-    patterns: workdirs (paths or globs). records: those of the workdirs that match `patterns`; None
+    patterns: workdirs (paths or globs). records: records of these workdirs, if already read; None
     reads the workdirs. The frame of `records` is removed, to free its memory. Raises ValueError
     for unknown names and for runs from which the rule selects nothing.
     """
@@ -322,7 +322,10 @@ def averaged(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def _is_used(rows: pd.DataFrame, by: list[str]) -> pd.Series:
-    """Return True for rows that `averaged` uses: without condition, else all rows of the group."""
+    """Return a mask of the rows that `averaged` uses for the groups of equal columns `by`.
+
+    True for rows without a condition, and for all rows of groups without such a row.
+    """
     is_whole = rows["condition"] == ""
     keys = pd.Series(results.number_rows(rows, by), rows.index)
     return is_whole | ~keys.isin(keys[is_whole])
@@ -388,7 +391,7 @@ def _unfit(
 
 
 def _with_uneven_conditions(rows: pd.DataFrame) -> set[str]:
-    """Return the data sets whose numbers do not have the same conditions in all seeds.
+    """Return the names of data sets with conditions that not all seeds have.
 
     rows: records of one metric.
     """
@@ -575,7 +578,7 @@ def _names(frame: pd.DataFrame) -> dict[str, None]:
 def _read(path: str, options: options_lib.Options) -> score_layout.Reading:
     """Return the scores of a file with a description of its layout.
 
-    Raises ValueError with file and line for a score whose square overflows.
+    Raises ValueError with file and line for a score that overflows when squared.
     """
     reading = scores.read(
         path,

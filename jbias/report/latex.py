@@ -128,7 +128,10 @@ def _letters(table: "tables.Table", j: int) -> int:
 
 
 def _is_rotated(table: "tables.Table", j: int) -> bool:
-    """Return True if the head of number column j is long and therefore rotated."""
+    """Return True if the head of column j is long and therefore rotated.
+
+    Only columns of numbers are rotated.
+    """
     return j >= table.texts and len(table.head[j]) > max(TURNED, table.letters[j])
 
 

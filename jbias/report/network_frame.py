@@ -96,10 +96,10 @@ SettingsByColumn = Mapping[str, NumberSettings]
 def _number_settings(
     measure: str, dataset: str, measures: Measures, *, how: str, n: float = math.nan
 ) -> NumberSettings:
-    """Return the settings of a number of one data set.
+    """Return the settings with which a number was measured on one data set.
 
-    measure: name of the measure. how: options that differ from the published ones, as text. n:
-    number of images if the settings of the measure have none.
+    measure: name of the measure. measures: settings of all measurements. how: options that differ
+    from the published ones, as text. n: number of images if the settings of the measure have none.
     """
     settings = measures.get((measure or "accuracy", dataset), {})
     measure_settings = settings.get("measure", {})
@@ -117,7 +117,10 @@ def _number_settings(
 
 
 def _differing_options(settings: Mapping[str, Any]) -> str:
-    """Return the options of a measure that may differ from the published ones, as text."""
+    """Return the options of a measure that may differ from the published ones, as text.
+
+    settings: settings of the measurement.
+    """
     options = sorted(settings.get("measure", {}).get("options", {}).items())
     return ", ".join(f"{key} {value}" for key, value in options if key not in _FREE)
 
@@ -346,9 +349,10 @@ def _cell_key(
     candidates: Iterable[tuple[str | None, str]],
     datasets: Sequence[str] = (),
 ) -> CellKey | None:
-    """Return the key of the first candidate (probe, metric) that was measured, or None.
+    """Return the key of the first candidate that was measured, or None.
 
-    A candidate without a probe (None) is skipped. datasets: allowed data sets; () allows all.
+    candidates: pairs (probe, metric); a candidate without a probe (None) is skipped. datasets:
+    allowed data sets; () allows all.
     """
     for probe, metric in candidates:
         for measure, dataset in measurements_by_probe.get(probe, ()):
@@ -382,7 +386,7 @@ def _column_settings(
 ) -> NumberSettings:
     """Return the settings of the number with this key.
 
-    name: name of the column. sizes: numbers of images by key.
+    name: name of the column. sizes: numbers of images by key. measures: settings of measurements.
     """
     dataset, condition, metric = key
     measure, _, how = condition.partition("/")
@@ -539,7 +543,7 @@ def few_decisions(counts: Mapping[str, float] | pd.Series) -> list[str]:
 
 
 def decisions_text(n: float) -> str:
-    """Return the number of decisions behind a shape bias as text, with * below 10."""
+    """Return the number n of decisions behind a shape bias as text, with * below 10."""
     return f"{n:,.0f}" + ("*" if n < FEW else "")
 
 

@@ -143,7 +143,7 @@ def wilson_cell(count: int, n: int, *, metric: str) -> IntervalCell:
 
 
 def columns(specification: str, **heads: str) -> dict[str, tables.Column]:
-    """Return `tables.columns` whose intervals are in the fields <key>_lower and <key>_upper.
+    """Return `tables.columns` with intervals in the fields <key>_lower and <key>_upper.
 
     Arguments: see `tables.columns`.
     """
@@ -283,7 +283,10 @@ class Page(NamedTuple):
                 yield NetworkFigure(f"{suffix}{number}", measurement, network)
 
     def class_counts(self, probe: str, metric: str) -> dict[str, Counts]:
-        """Return (count, n) of a metric by data set, network and class (readable names)."""
+        """Return (count, n) by data set, network and class (readable names).
+
+        probe, metric: the metric of a probe under the conditions of classes; count of n images.
+        """
         counts_by_set: dict[str, dict] = {}
         for network, measurement, _, number in self.numbers(probe, metric):
             rule, has_class, name = number.condition.partition("class=")
@@ -302,8 +305,8 @@ class Page(NamedTuple):
     ) -> tables.Table | None:
         """Return a table of shares with Wilson intervals over independent images, or None.
 
-        Arguments: see `intervals`; counts: (count, n) by data set, network and row. metric: name
-        of the metric, for the CSV file.
+        name, row_title: see `intervals`. counts: (count, n) by data set, network and row. metric:
+        name of the metric, for the CSV file.
         """
         cells_by_set = {
             dataset: {

@@ -193,7 +193,7 @@ Share = tuple[float, float, float]  # A share and the ends of its interval.
 
 
 def _share(count: int, n: int) -> Share:
-    """Return a share with its 95 % Wilson interval."""
+    """Return the share count / n and the ends of its 95 % Wilson interval."""
     low, high = decisions.wilson_interval(count, n)
     return count / n, low, high
 

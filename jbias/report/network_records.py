@@ -322,11 +322,14 @@ class MeasuredNetwork:
         return 1 - clean.value if is_same else None
 
     def split(self, dataset: str) -> str:
-        """Return a data set's name within its family, such as contrast of model-vs-human."""
+        """Return a data set's name within its family, such as contrast of model-vs-human.
+
+        dataset: name as in records.
+        """
         return self._full_name(dataset).rpartition("/")[2].partition("[")[0]
 
     def family(self, dataset: str) -> str:
-        """Return the family of a data set, such as imagenet16."""
+        """Return the family of a data set, such as imagenet16; dataset: name as in records."""
         return self._full_name(dataset).partition("/")[0]
 
     def _full_name(self, dataset: str) -> str:
@@ -335,7 +338,7 @@ class MeasuredNetwork:
 
     @property
     def timed_measures(self) -> list[Mapping[str, Any]]:
-        """Settings of the measures that did not reuse the decisions of another measure."""
+        """Settings of the measures that were timed: those that did not reuse stored decisions."""
         return [
             settings
             for settings in self.measures.values()

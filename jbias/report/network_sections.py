@@ -339,7 +339,7 @@ def _corrupted_images(
 
 
 def _is_of_imagenet_c(summary: corruption_error.ErrorSummary) -> bool:
-    """Return True for the corruptions of ImageNet-C, False for those of ImageNet-C-bar."""
+    """Return True for a summary of ImageNet-C, False for a summary of ImageNet-C-bar."""
     return {*summary.names, *summary.missing} == {*corruption_error.COMMON}
 
 
@@ -596,10 +596,10 @@ def confusion(network: MeasuredNetwork, measurement: Measurement) -> Confusion |
 
 
 def confusion_table(page: Page) -> tables.Table | None:
-    """Return the table of the most frequent confusions; None without any.
+    """Return the table of the most frequent confusions of each network; None without any.
 
-    Confusions are ordered by the lower end of their interval, so that confusions of many
-    images come before those of a single image.
+    Sorted by the lower end of the confusion's interval, so that confusions of many images come
+    before confusions of a single image.
     """
     rows = []
     for network, measurement, row in page.measurements("classes"):

@@ -154,7 +154,7 @@ def headline(networks: Networks) -> tuple[str, str]:
 
 
 def _warnings(networks: Networks) -> Iterator[str]:
-    """Yield phrases on networks whose main numbers are at chance or from few images."""
+    """Yield phrases on networks with main numbers at chance or from few images."""
     at_chance = [
         f"{network.name} on {network.main_accuracy[0]}"
         for network in networks
@@ -269,7 +269,7 @@ def reliability_notes(networks: Networks) -> list[str]:
 
 
 def chance_notes(networks: Networks) -> Iterator[str]:
-    """Yield notes on networks at chance, whose shape bias or use of cues means nothing."""
+    """Yield notes on networks at chance, for which shape bias or use of cues has no meaning."""
     names = []
     for network in networks:
         has_cues = network.measurements_of("shape_bias") or network.measurements_of(
@@ -330,7 +330,7 @@ def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
 
 
 def _unmeasured(network: MeasuredNetwork) -> Iterator[str]:
-    """Yield notes on sections of the page none of whose probes was measured."""
+    """Yield notes on sections of the page without any measured probe."""
     for name, section in network_sections.SECTIONS.items():
         is_measured = any(map(network.measurements_of, section.probes))
         if name == "corruptions" and network.corruption_accuracies:

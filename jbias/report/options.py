@@ -60,7 +60,7 @@ def run(
     """Parse flags and make a report. Return 0, or 2 with one line on stderr after an error.
 
     make: function that makes the report from the parsed flags and returns the lines to print.
-    argv: arguments of the command line; None for those of the process. spread: flags, separated by
+    argv: arguments of the command line; None for `sys.argv[1:]`. spread: flags, separated by
     spaces, whose globs the shell may have expanded to several values. moved: flags, separated by
     spaces, that only the command of this name in `jbias papers` has; they are refused.
     """

@@ -70,7 +70,7 @@ def style_of(i: int) -> dict[str, Any]:
 
 
 def styles(names: Iterable[str]) -> dict[str, dict]:
-    """Return the style of the i-th name, see `style_of`, by name."""
+    """Return the style of each name, by name: `style_of(i)` for the i-th name."""
     return {name: style_of(i) for i, name in enumerate(names)}
 
 
@@ -159,8 +159,8 @@ def inline(
 ) -> markupsafe.Markup:
     """Return an SVG as HTML for a page, with text in the page's colour.
 
-    title, description: texts for screen readers. name: unique name of the figure on the page
-    (default: the title).
+    svg: text as returned by `to_svg`. title, description: texts for screen readers. name: unique
+    name of the figure on the page (default: the title).
     """
     svg = svg[svg.index("<svg") :]
     svg = svg.replace(INK, "currentColor").replace(FAINT, "var(--line)")
@@ -480,7 +480,10 @@ def _write_numbers(
 def _add_hover_to_cells(
     axes: Axes, frame: pd.DataFrame, axis_names: tuple[str, str]
 ) -> None:
-    """Add a text on hover with row, column and value to each cell of a matrix."""
+    """Add a text on hover with row, column and value to each cell of a matrix.
+
+    axes: axes with the cells of `frame`. axis_names: names of rows and columns, as in `matrix`.
+    """
     row_axis, column_axis = (f"{name} " if name else "" for name in axis_names)
     words = [
         f"{row_axis}{row}, {column_axis}{column}: "
@@ -854,7 +857,7 @@ def legend_above(fig: Figure, legend: Mapping[str, mpl_artist.Artist]) -> None:
 
 
 def _legend_columns(names: Collection[str], width: float) -> int:
-    """Return the number of columns of a legend in a figure; width: of the figure, in inches."""
+    """Return the number of columns of a legend. width: of the figure, in inches."""
     return max(1, int(width / (0.55 + 0.072 * max(map(len, names), default=1))))
 
 

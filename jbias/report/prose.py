@@ -43,7 +43,7 @@ def p_by_permutation(permutation: Any) -> str:
 
 
 def share(value: float) -> str:
-    """Return a share of draws in [0, 1] as per cent, such as "12 %", "< 1 %" or "> 99 %"."""
+    """Return a share in [0, 1] as per cent, such as "12 %", "< 1 %" or "> 99 %"."""
     if 0.005 <= value <= 0.995 or value in (0, 1):
         return f"{100 * value:.0f} %"
     return "< 1 %" if value < 0.5 else "> 99 %"

@@ -351,7 +351,7 @@ def headline(study: Correlations) -> tuple[str, str]:
 
 
 def _headline_given(study: Correlations) -> str:
-    """Return a sentence: how many partial correlations are significant, or reverse sign."""
+    """Return a sentence with the number of significant and of reversed partial correlations."""
     names, family = tables.join(study.options.given), study.given.families["all"]
     if not family.family:
         return f"Given {names}, no correlation can be tested."
@@ -533,7 +533,7 @@ def _pairs_table(
 ) -> tables.Table:
     """Return a table of all pairs.
 
-    name: of the table. controls: text on the variables that the last columns control for.
+    name, caption: of the table. controls: text on the variables that the last columns control for.
     """
     options, pairs = study.options, study.pairs
     if "low" in pairs:
@@ -640,8 +640,8 @@ def all_pairs(study: Correlations) -> plots.Figure:
 def heat(study: Correlations, families: Mapping[str, Matrix]) -> plots.Figure:
     """Draw heat maps of correlations side by side; cells that are not significant are hatched.
 
-    families: matrices by the panels' titles. NaN and the diagonal of measures among
-    themselves are grey.
+    families: matrices by title of the panel. NaN and the diagonal of measures among themselves are
+    grey.
     """
     sizes = {name: f"n = {family.n}" for name, family in families.items()}
     titles = [f"{name} ({n})" if name else n for name, n in sizes.items()]

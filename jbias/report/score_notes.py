@@ -86,7 +86,7 @@ def _flag(flag: str, names: Sequence[str]) -> str:
 
 
 def of_constants(values: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on data sets, and on algorithms, whose scores are all equal."""
+    """Yield a sentence on each data set, and each algorithm, with equal scores only."""
     for column, other_column, noun, effect in (
         (
             "dataset",
@@ -148,7 +148,7 @@ def of_outliers(values: pd.DataFrame) -> Iterator[str]:
 
 
 def _format(value: float) -> str:
-    """Return a number with six digits and a short exponent, such as 1e8."""
+    """Return a number as text with six digits and a short exponent, such as "1e8"."""
     return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:g}")
 
 

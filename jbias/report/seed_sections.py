@@ -90,7 +90,7 @@ def _swapped(test: seed_tests.SeedTest) -> seed_tests.SeedTest:
 
 
 def _valid_tests(analysis: Analysis, dataset: str) -> list[seed_tests.SeedTest]:
-    """Return the tests on a data set whose algorithms both have several runs, sorted by p."""
+    """Return the tests on a data set of algorithms that both have several runs, sorted by p."""
     tests = [
         test
         for test in oriented(analysis.by_seeds)
@@ -126,7 +126,7 @@ def _dataset_answer(analysis: Analysis, dataset: str) -> str:
 def _names_at_chance(
     study: analysis_lib.BenchmarkScores, test: seed_tests.SeedTest
 ) -> list[str]:
-    """Return the algorithms of a pair whose decisions at chance invalidate its test, or [].
+    """Return the algorithms of a pair with decisions at chance that invalidate the test, or [].
 
     A test of shape biases is invalid if one algorithm is at chance. A test of accuracies is
     invalid if both are: an accuracy at chance may still be below another accuracy.
@@ -305,7 +305,7 @@ def _uneven(analysis: Analysis) -> Iterator[str]:
 
 
 def _disagreements(analysis: Analysis) -> Iterator[str]:
-    """Yield a sentence with the significant pairs whose p by permutation is above alpha."""
+    """Yield a sentence with the significant pairs that have a p by permutation above alpha."""
     result = analysis.by_seeds
     doubtful = [
         f"{test.first} and {test.second} on {_quoted([test.dataset])}"
@@ -342,7 +342,7 @@ def _power(analysis: Analysis) -> Iterator[str]:
 
 
 def _without_spread(analysis: Analysis) -> Iterator[str]:
-    """Yield a sentence with the pairs whose runs all have equal scores within an algorithm."""
+    """Yield a sentence with the pairs in which each algorithm has equal scores in all its runs."""
     repeats = analysis.study.repeats
     pairs = [
         f"{test.first} and {test.second} on {_quoted([test.dataset])}"
@@ -424,8 +424,8 @@ def blocks(analysis: Analysis) -> Iterator[document.Block | None]:
 def frame(analysis: Analysis) -> pd.DataFrame:
     """Return a table with one row per test, sorted by data set and p.
 
-    Columns: those of `SeedTestsResult.to_frame`, where better and worse, better_runs and
-    worse_runs, better_mean and worse_mean replace those of the first and the second algorithm.
+    Columns: as in `SeedTestsResult.to_frame`, but the algorithms are better and worse, with
+    better_runs, worse_runs, better_mean and worse_mean.
     """
     result = analysis.by_seeds
     places = {name: i for i, name in enumerate(result.datasets)}

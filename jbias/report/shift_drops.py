@@ -42,7 +42,7 @@ class Estimate(NamedTuple):
 
 
 class DrawnAccuracies(NamedTuple):
-    """Mean accuracies in [0, 1]: first the observed one, then those of b draws."""
+    """Mean accuracies in [0, 1]: first the observed accuracy, then the accuracies of b draws."""
 
     inside: Float[np.ndarray, "1+b"]
     outside: Float[np.ndarray, "1+b"]
@@ -84,10 +84,10 @@ class Draws(NamedTuple):
     """Random draws of seeds and of test images; levels with the same seeds share seed draws.
 
     draws: number of draws. seed: of the generator. Seeds of networks are drawn as weights of
-    jbias.stats.two_sample, whose percentiles are t intervals. Images are drawn as Binomial(n, p) /
-    n with the mean accuracy p (after adding 1 right and 1 wrong image, so that p = 1 varies, too);
-    all seeds see the same images, so that averaging over seeds does not reduce this noise. Image
-    draws of different levels are independent.
+    jbias.stats.two_sample; percentiles of the weighted means are t intervals. Images are drawn as
+    Binomial(n, p) / n with the mean accuracy p (after adding 1 right and 1 wrong image, so that p
+    = 1 varies, too); all seeds see the same images, so that averaging over seeds does not reduce
+    this noise. Image draws of different levels are independent.
     """
 
     draws: int
@@ -165,7 +165,10 @@ def interval_columns(name: str, drawn: Float[np.ndarray, "1+b"]) -> TableRow:
 
 
 def spread(values: shift_runs.Seeds) -> str:
-    """Return the accuracies of seeds in % as text: mean ± standard deviation."""
+    """Return the accuracies of seeds in % as text: mean ± standard deviation.
+
+    values: accuracies from 0 to 1.
+    """
     mean = two(100 * float(np.mean(values)))
     if len(values) < 2:
         return mean
@@ -319,8 +322,8 @@ def remedies(
     """Return rows that compare recipes with the plain recipe at their most extreme common level.
 
     reference: algorithm of the plain recipe. One row per recipe, the plain recipe first. Columns:
-    data, attribute, level, those of the recipe, pairs ("plain", or "yes" if the seeds are those of
-    the plain recipe), accuracies, and with interval: drop, gain and id_cost (points gained out of
+    data, attribute, level, columns of the recipe, pairs ("plain", or "yes" if the seeds equal the
+    plain recipe's), accuracies, and with interval: drop, gain and id_cost (points gained out of
     distribution and lost in distribution) and closed (1 - drop / drop of the plain recipe). Raises
     ValueError if no recipe has the algorithm `reference`.
     """

@@ -111,8 +111,8 @@ def table(
 ) -> tables.Table | None:
     """Return a table of the page; None without rows.
 
-    name: key of `_COLUMNS` and `_CAPTIONS`. caption_end: appended to the caption.
-    caption_values: fields of the caption.
+    name: key of `_COLUMNS` and `_CAPTIONS`. rows: values by key of the column. caption_end:
+    appended to the caption. caption_values: fields of the caption.
     """
     rows, columns = list(rows), tables.columns(_COLUMNS[name], **_HEADS)
     groups = dict.fromkeys(
@@ -222,7 +222,7 @@ def _answer(
 
 
 def _run_rows(cells: ShiftCells) -> Iterator[TableRow]:
-    """Yield the rows of the table of runs."""
+    """Yield the rows of the table of runs, one per cell."""
     for cell in cells:
         for run in cell.runs:
             device = run.provenance.get("device") or {}
@@ -413,7 +413,7 @@ def _level_figure(kind: str, kinds: TableRows) -> document.Placed:
 def _size_figure(name: str, frame: pd.DataFrame, label: str) -> document.Placed:
     """Yield (section id, figure of accuracies by size), if there are any.
 
-    frame: the result of `_accuracies_by_size`. label: of the x axis.
+    name: of the figure. frame: the result of `_accuracies_by_size`. label: of the x axis.
     """
 
     def draw(frame: pd.DataFrame) -> plots.Figure:
@@ -425,7 +425,8 @@ def _size_figure(name: str, frame: pd.DataFrame, label: str) -> document.Placed:
 def _drops_by_level(kind: str, kinds: TableRows) -> pd.DataFrame:
     """Return drops by level of one kind of shift: a panel per attribute, a line per recipe.
 
-    Columns: panel, line, x (share of the preferred values), value, low and high (points).
+    Columns: panel, line, x (share of the preferred values), value, low and high (points). kinds:
+    rows of `shift_drops.verdicts`.
     """
     curved = [x for x in kinds if x["kind"] == kind and len(x["_levels"]) > 1]
     names = _short_names(curve["_recipe"] for curve in curved)
@@ -505,7 +506,7 @@ def _learning_frame(
 
 
 def _probability_frame(titles: Mapping[str, ShiftCell]) -> pd.DataFrame:
-    """Return probabilities of the right class, for cells whose decisions were stored.
+    """Return probabilities of the right class, for cells with stored decisions.
 
     Columns: panel, line (test set) and value, one row per image and seed. titles: cells by panel.
     """
@@ -576,7 +577,7 @@ def _accuracies_by_size(cells: ShiftCells, draws: Draws, setting: str) -> pd.Dat
 
 
 def _note_on_epochs(frame: pd.DataFrame) -> str:
-    """Return a note on panels whose points have different numbers of epochs, or "".
+    """Return a note on panels with points of different numbers of epochs, or "".
 
     frame: the result of `_accuracies_by_size`.
     """

@@ -140,10 +140,10 @@ def read(
     selection: str = "best_validation",
     last: int | None = None,
 ) -> ShiftStudy:
-    """Read workdirs of runs (paths or globs) and select an evaluation of each seed.
+    """Return the results of runs trained under a shift, with the selected evaluation of each seed.
 
-    selection: a rule of `inputs.Rules`. last: number of evaluations that last_n averages; None for
-    30 % of all.
+    patterns: workdirs (paths or globs). selection: a rule of `inputs.Rules`. last: number of
+    evaluations that last_n averages; None for 30 % of all.
 
     Raises ValueError if no run was trained under a shift, for an unknown level, for runs to be
     pooled with the same seeds or different images, and as `results.read` and the rules of
@@ -282,7 +282,7 @@ def _by_cell(
 ) -> list[ShiftCell]:
     """Return cells without results, pooled over runs; raise ValueError for unlike runs.
 
-    shifted: runs trained under a shift, by workdir.
+    frame: records of the runs. shifted: runs trained under a shift, by workdir.
     """
     last = frame.drop_duplicates("workdir", keep="last").set_index("workdir")
     run_cells = [_of_run(run, last.loc[workdir]) for workdir, run in shifted.items()]
@@ -313,7 +313,10 @@ def _by_cell(
 
 
 def _of_run(run: workdirs.Run, row: pd.Series) -> ShiftCell:
-    """Return a cell of one run; its recipe does not have `dealt` and `setting` yet."""
+    """Return a cell of one run without results; its recipe lacks `dealt` and `setting`.
+
+    row: a record of the run.
+    """
     shift = _shift_of(run)
     algorithm = f"{run.algorithm} ({run.variant})" if run.variant else run.algorithm
     form = (run.settings.get("train") or {}).get("form")
@@ -359,10 +362,10 @@ def _of_recipe(tree: Any, inside: str = "") -> Any:
 def _names(
     group_keys: Sequence, settings: Sequence[Mapping], cells: ShiftCells
 ) -> list[str]:
-    """Return, for each cell, the settings in which cells with its group key differ, as text.
+    """Return, for each cell, the differing settings of cells with its group key, as text.
 
-    group_keys, settings: one per cell. The text is "" for cells whose settings are equal; many or
-    long settings are replaced by the name of a run.
+    group_keys, settings: one per cell. The text is "" if the settings of the group are equal; many
+    or long settings are replaced by the name of a run.
     """
     names = [""] * len(group_keys)
     for group_key in dict.fromkeys(group_keys):

@@ -23,7 +23,7 @@ from jbias.runtime import cli
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report; return 0, or 2 with one line on stderr for wrong input.
 
-    argv: arguments of the command line; None for those of the process.
+    argv: arguments of the command line; None for `sys.argv[1:]`.
     """
     return options.run(parser(), write, argv, spread="--runs", moved="--printed")
 

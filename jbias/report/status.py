@@ -114,7 +114,10 @@ def row(workdir: pathlib.Path) -> RunProgress:
 
 
 def _find_workdirs(pattern: str) -> Iterator[pathlib.Path]:
-    """Yield the workdirs in a folder or in the matches of a glob, in order."""
+    """Yield the workdirs in a folder, or in the matches of a glob, in order.
+
+    pattern: folder, workdir or glob.
+    """
     literal = os.path.exists(pattern) or not glob.has_magic(pattern)
     for match in [pattern] if literal else sorted(glob.glob(pattern)):
         yield from _walk(pathlib.Path(match), _MAX_DEPTH)

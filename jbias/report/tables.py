@@ -165,9 +165,9 @@ def columns(
     """Return columns by key from a specification: words "key:form", separated by spaces.
 
     Forms: none for words, d an integer, % a share in per cent, p a p-value, g as `{:g}`, .2 two
-    digits and +.2 two digits with a sign. A form followed by [] also shows the interval, whose
-    ends are in the fields named key + ends[0] and key + ends[1]. heads: heads by key, which
-    replace those of `HEADS`; default: the key.
+    digits and +.2 two digits with a sign. A form followed by [] also shows the interval; its ends
+    are in the fields named key + ends[0] and key + ends[1]. heads: heads by key, which replace the
+    heads of `HEADS`; default: the key.
     """
     columns_by_key: dict[str, Column] = {}
     for word in specification.split():
@@ -361,12 +361,15 @@ _FORMS = {"": str, "d": whole, "%": percent, "p": p_text, "g": "{:g}".format}
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number with a noun, in the plural unless the number is 1."""
+    """Return a number with a noun, in the plural unless the number is 1, such as "2 runs"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def span(counts: Iterable[int], to: str = " to ") -> str:
-    """Return "smallest to largest" of the counts, or a single number if all are equal."""
+    """Return "smallest to largest" of the counts, or a single number if all are equal.
+
+    to: text between the two numbers.
+    """
     counts = list(counts)
     ends = min(counts, default=0), max(counts, default=0)
     return to.join(dict.fromkeys(f"{count:,}" for count in ends))

@@ -42,7 +42,7 @@ Pairs = frozenset[tuple[str, str]]  # (algorithm, data set)
 
 
 def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
-    """Return (algorithm, data set) for training on images like those of the data set.
+    """Return (algorithm, data set) for training on images like the images of the data set.
 
     datasets: names of the test sets. A data set that all algorithms were trained on is not
     included. A run without settings, or without settings of a test set, is ignored for this test

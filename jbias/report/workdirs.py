@@ -228,7 +228,7 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Return the leaves of nested mappings as text, by dotted keys.
 
-    prefix: start of the keys.
+    tree: nested mappings. prefix: start of the keys.
     """
     flat: dict[str, str] = {}
     for key, value in tree.items():
@@ -241,7 +241,10 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the keys whose values are not equal in all settings, in order."""
+    """Return the keys with different values between the settings, in order.
+
+    settings: value by dotted key, one mapping per run.
+    """
     keys = dict.fromkeys(key for config in settings for key in config)
     return [key for key in keys if len({config.get(key) for config in settings}) > 1]
 
