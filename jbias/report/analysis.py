@@ -1,8 +1,8 @@
-"""The benchmark's scores per seed, and the tests of algorithms over their means.
+"""Scores per seed of a benchmark, and the tests of algorithms over their means.
 
-An Analysis holds Friedman's test and Nemenyi's. `with_evidence` adds other tests of the same
-means, tests and intervals from the spread over seeds, which the tests of means ignore, and the
-power of the study.
+A cell is an algorithm on a data set. An Analysis holds Friedman's and Nemenyi's tests.
+`with_evidence` adds other tests of the same means, tests and intervals from the spread over seeds,
+which the tests of means ignore, and the power of the study.
 """
 
 import collections
@@ -369,7 +369,7 @@ class Analysis:
 
     @property
     def why_not(self) -> str:
-        """The reason why ranks are not tested; empty if they are tested."""
+        """The reason why ranks are not tested, as a sentence; empty if they are tested."""
         if self.friedman is not None:
             return ""
         if self.by_seeds is not None:
@@ -751,7 +751,7 @@ def _mean_tests(
 
 
 def _posterior_draws(n: int, k: int) -> int:
-    """Return the number of posterior draws of the Bayesian tests for n data sets and k algorithms."""
+    """Return the number of posterior draws for n data sets and k algorithms."""
     return int(np.clip(2e7 / n, 200, 20_000 if k <= MANY_ALGORITHMS else 1000))
 
 

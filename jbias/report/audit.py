@@ -653,7 +653,7 @@ def cells(audited: Audited) -> pd.DataFrame:
 
 
 def groups(audited: Audited, candidate: Candidate) -> tables.Table | None:
-    """Return a table of accuracy by class and value of an attribute; None for more than 400 cells."""
+    """Return the table of accuracy by class and value; None for more than 400 cells."""
     accuracy, count = candidate.result.accuracy, candidate.result.count
     if count.size > _CELLS:
         return None
@@ -774,7 +774,7 @@ def _figure(
 def by_level(
     frame: pd.DataFrame, looks: Mapping, label: str, *, tau: float | None = None
 ) -> plots.Figure:
-    """Draw lines over the levels of a shift, with a panel per kind of shift.
+    """Return a figure of lines over the levels of a shift, with a panel per kind of shift.
 
     frame: columns kind, share, level, line, value and optionally low and high (fractions). looks:
     line style by value of the column "line". label: label of the y axis. tau: threshold to draw,
@@ -804,7 +804,7 @@ def by_level(
 
 
 def likelihood_figure(audited: Audited, candidate: Candidate) -> plots.Figure:
-    """Draw histograms of the probability of the right class, in and out of distribution.
+    """Return histograms of the probability of the right class, in and out of distribution.
 
     candidate: a tested attribute. The test sets are those of its most extreme level of shift.
     """
@@ -817,7 +817,7 @@ def likelihood_figure(audited: Audited, candidate: Candidate) -> plots.Figure:
 
 
 def flips_figure(audited: Audited, name: str) -> plots.Figure:
-    """Draw pairs of images, with the decision and its probability below each image.
+    """Return a figure of pairs of images, with the decision and its probability below.
 
     name: name of a candidate, a key of `audited.examples`.
     """

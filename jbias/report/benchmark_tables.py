@@ -978,7 +978,8 @@ def _text_table(
 ) -> tables.Table | None:
     """Return a table that shows cells as text, with the column names of `data` as headings.
 
-    name, caption: of the table. data: a frame, or rows as mappings. None if there are no rows.
+    name, caption: name and caption of the table. data: a frame, or rows as mappings. None if there
+    are no rows.
     """
     data = pd.DataFrame(data)
     columns = {key: tables.Column(key, str) for key in data}

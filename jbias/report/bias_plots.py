@@ -34,11 +34,11 @@ def curves(
     *,
     is_log: bool = False,
 ) -> Figure:
-    """Draw a panel per key of `panels`: thin lines are models, thick lines category means.
+    """Return a figure with a panel of lines per key: thin for models, thick for category means.
 
     panels: curves by title of the panel. categories: category of each model, in the order of the
-    rows of the frames. labels: of the x and y axes. is_log: True for an x axis to base 2 with a
-    tick at each x.
+    rows of the frames. labels: labels of the x and y axes. is_log: True for an x axis to base 2
+    with a tick at each x.
     """
     looks = plots.marks(categories)
 
@@ -67,7 +67,7 @@ def curves(
 def spread(
     frame: pd.DataFrame, names: Sequence[str], categories: pd.Series, *, x: str
 ) -> Figure:
-    """Draw one row per measure: a box over the quartiles, and models in lanes of categories.
+    """Return a figure with a row per measure: a box over quartiles, and models by category.
 
     frame: one row per model. names: columns of the measures. categories: category of each model,
     indexed as `frame`. x: label of the x axis.
@@ -102,7 +102,7 @@ def pairs(
     sizes: pd.Series,
     rho: pd.DataFrame,
 ) -> Figure:
-    """Draw scatter plots of all pairs of measures below the diagonal, and rho above it.
+    """Return scatter plots of all pairs of measures below the diagonal, and rho above it.
 
     frame: one row per model. names: columns of the measures. categories: category of each model.
     sizes: size of each model for its marker, as in `relations.areas_of`; NaN for the usual size.
@@ -156,7 +156,7 @@ def read_photographs(folder: str) -> list[Image]:
 
 
 def stimuli(images: Sequence[Image]) -> Figure:
-    """Draw photographs before and after filtering. images: (h, w, c) in [0, 1]."""
+    """Return a figure of photographs before and after filtering. images: (h, w, c) in [0, 1]."""
     columns: dict[str, list] = {"unchanged": [_to_bytes(image) for image in images]}
     for cut in spectral.CONVENTIONS[""]:
         # Every second pixel is enough for low frequencies, and makes a smaller page.

@@ -241,7 +241,7 @@ def _measured_on(settings: pd.DataFrame) -> Iterator[str]:
 
 
 def analyse(models: ModelTable, **test_options: Any) -> Correlations:
-    """Correlate biases with averages, and benchmarks and biases among themselves.
+    """Return the correlations of biases with averages, and of benchmarks and biases.
 
     Over all models, and also within and without adversarially trained models if both have
     at least 4. test_options: further fields of `relations.CorrelationOptions`. Raises
@@ -390,7 +390,7 @@ def _scatter(
     panel: tuple[float, float],
     rho: pd.DataFrame | None = None,
 ) -> plots.Figure:
-    """Draw `relations.scatter` with the marker styles of all categories of the study.
+    """Return `relations.scatter` with the marker styles of all categories of the study.
 
     frame: one row per model. grid: rows of pairs (x, y) of columns. panel: width and height of a
     panel in inches. rho: numbers above the panels, x in rows and y in columns.
@@ -498,7 +498,7 @@ def _biases(
 
 
 def _normalised(frame: pd.DataFrame, study: Correlations) -> document.Figure | None:
-    """Draw bands from normalised accuracies against bands from plain accuracies, or return None.
+    """Return a figure of bands from normalised against bands from plain accuracies, or None.
 
     None if no model has bands from normalised accuracies. frame: one row per model.
     """

@@ -72,8 +72,8 @@ def _rows(reader: Any, rows: Iterator[list[str]], head: list[str], path: str) ->
     """Yield (file:line, fields by name) of each row that is not empty.
 
     reader: the CSV reader, for the line number. rows: fields of the rows after the first. head:
-    names of the columns. path: of the file, for errors. Raises ValueError, with file and line, for
-    a row with too few or many fields.
+    names of the columns. path: path of the file, for errors. Raises ValueError, with file and
+    line, for a row with too few or many fields.
     """
     for line in rows:
         place = f"{path}:{reader.line_num}"

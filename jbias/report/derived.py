@@ -51,7 +51,7 @@ _LINEAR = {  # y = a + b x, as (a, b).
 
 
 class Derived(NamedTuple):
-    """A data set, algorithm or run whose scores are computed from those of others.
+    """A data set, algorithm or run with scores that are computed from the scores of others.
 
     name: its name. sources: names of the others.
     """

@@ -763,8 +763,8 @@ def _curve_figure(
 ) -> document.Figure:
     """Return the figure of curves; accuracies are drawn in %.
 
-    name, caption: of the figure. lines: the result of `_lines` or `_curve_pair`. frame: rows of
-    `hiding`, from which the curves are computed.
+    name, caption: name and caption of the figure. lines: the result of `_lines` or `_curve_pair`.
+    frame: rows of `hiding`, from which the curves are computed.
     """
     is_percent = name.startswith("accuracy_")
     drawn, sentences = _draw_curves(lines, frame, 100 if is_percent else 1)
@@ -870,7 +870,7 @@ def _wrong_figure(
 
 
 def wrong_classes(values_by_method: Mapping[str, Values]) -> plots.Figure:
-    """Draw each class's share of the errors in %, clean and distorted, a panel per method.
+    """Return a figure of each class's share of the errors in %, a panel per method.
 
     values_by_method: values of a DI index, with `wrong`, by method. Of more than `MAX_CLASSES`
     classes, only those with the largest growth in any panel are drawn, in decreasing order.

@@ -589,7 +589,7 @@ _NAMES = {title: name for name, title in METHODS.items()}
 
 
 class NumberKey(NamedTuple):
-    """Identity of a number, apart from the model."""
+    """Identity of a number, apart from the model: a key of `QUANTITIES`, and fields of `Key`."""
 
     quantity: str
     data: str
@@ -648,7 +648,7 @@ class Values:
 
     @property
     def tested(self) -> float:
-        """The number that tests compare; NaN without units."""
+        """The number that tests compare, `statistic(units)`; NaN without units."""
         return float(self.statistic(self.units)) if len(self.units) else math.nan
 
     @property
@@ -803,10 +803,10 @@ def index(
 ) -> Values | None:
     """Return the index of interference of the seeds with stored decisions, None without any.
 
-    measurement, condition: of the distorted images, as returned by `interference_condition`.
-    variant: "share" (growth of a class's share of the errors) or "count" (growth of its number of
-    errors per image). Seeds that decide for one class on nearly all images are left out
-    (`ONE_CLASS`).
+    measurement, condition: measurement and condition of the distorted images, as returned by
+    `interference_condition`. variant: "share" (growth of a class's share of the errors) or "count"
+    (growth of its number of errors per image). Seeds that decide for one class on nearly all
+    images are left out (`ONE_CLASS`).
     """
     classes, clean, distorted = _group_decisions(group, measurement, condition)
     if not clean:

@@ -56,7 +56,7 @@ def saliency(
     *,
     title: str,
 ) -> plots.Figure:
-    """Draw saliency maps: a row per image, a column per network, decisions below.
+    """Return a figure of saliency maps: a row per image, a column per network.
 
     names: names of the images. network_maps: maps and decisions by name of the network. title: of
     the figure.
@@ -84,9 +84,9 @@ def saliency(
 
 
 def mean_maps(means: Mapping[str, MeanMap], *, title: str) -> plots.Figure:
-    """Draw mean maps of networks side by side, on one colour scale.
+    """Return a figure of the mean maps of networks side by side, on one colour scale.
 
-    means: mean map by name of the network. title: of the figure.
+    means: mean map by name of the network. title: title of the figure.
     """
     largest = max(mean.map.max() for mean in means.values()) or 1.0
     columns, notes = {}, {}
@@ -122,7 +122,7 @@ def draw(
     min_width: int = 128,
     across: int = 20,
 ) -> plots.Figure:
-    """Draw pictures in a grid: a row per image, a column per condition.
+    """Return a figure of pictures in a grid: a row per image, a column per condition.
 
     columns: pictures by title of the column, the same number in each: images (h, w, 3) in [0, 1]
     or uint8, maps (h, w) in [0, 1] (coloured), or masks (h, w) of bool (white where True).

@@ -1,4 +1,8 @@
-"""Readers that turn the records of runs, or a file of scores, into `BenchmarkScores`."""
+"""Readers that turn the records of runs, or a file of scores, into `BenchmarkScores`.
+
+Records are rows of the frame of `jbias.runs.results.read`. Records of evaluations are the rows of
+that frame that `evaluated` returns.
+"""
 
 import dataclasses
 import functools
@@ -541,9 +545,9 @@ def _complete(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return (scores without missing cells, notes on algorithms, data sets or runs left out).
 
-    frame: columns algorithm, dataset, run and score. path: of the file, for errors. drop: item of
-    `DROPS` of the options; "" raises ValueError if a cell is missing. unfinished: description of
-    rows of unfinished runs, or "".
+    frame: columns algorithm, dataset, run and score. path: path of the file, for errors. drop:
+    item of `DROPS` of the options; "" raises ValueError if a cell is missing. unfinished:
+    description of rows of unfinished runs, or "".
     """
     all_names = _names(frame)
     if drop:

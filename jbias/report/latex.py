@@ -117,7 +117,7 @@ def _parts(table: "tables.Table", limit: int) -> Iterator[list[int]]:
 
 
 def _width(table: "tables.Table", columns: Sequence[int]) -> int:
-    """Return the width of columns in letters; columns: indices."""
+    """Return the width of columns in letters; columns: indices of the columns."""
     return sum(min(_letters(table, j), WRAPPED) + 2 for j in columns)
 
 
@@ -136,7 +136,7 @@ def _is_rotated(table: "tables.Table", j: int) -> bool:
 
 
 def _head(table: "tables.Table", columns: Sequence[int]) -> list[str]:
-    """Return the lines of the head with its rules; columns: indices."""
+    """Return the lines of the head with its rules; columns: indices of the columns."""
     cells = []
     for j in columns:
         cell = escape(table.head[j])
@@ -151,7 +151,7 @@ def _short(
 ) -> list[str]:
     """Return the lines of a table on one page, scaled down if wide.
 
-    columns: indices. caption: lines with the caption and the label.
+    columns: indices of the columns. caption: lines with the caption and the label.
     """
     is_scaled = _width(table, columns) > WIDE
     return [
@@ -173,7 +173,7 @@ def _long(
 ) -> list[str]:
     """Return the lines of a table that breaks over pages.
 
-    columns: indices. caption: lines with the caption and the label.
+    columns: indices of the columns. caption: lines with the caption and the label.
     """
     return [
         r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}",
@@ -194,7 +194,7 @@ def _long(
 def _alignments(table: "tables.Table", columns: Sequence[int]) -> str:
     """Return the column specification of tabular: l for words, r for numbers, p if wrapped.
 
-    columns: indices.
+    columns: indices of the columns.
     """
     return "".join(
         "p{7cm}" if _letters(table, j) > WRAPPED else "l" if j < table.texts else "r"
@@ -203,7 +203,7 @@ def _alignments(table: "tables.Table", columns: Sequence[int]) -> str:
 
 
 def _rows(table: "tables.Table", columns: Sequence[int]) -> Iterator[str]:
-    """Yield the line of each row; columns: indices."""
+    """Yield the line of each row; columns: indices of the columns."""
     for i, row in enumerate(table.rows):
         cells = []
         for j in columns:
@@ -218,7 +218,7 @@ def _rows(table: "tables.Table", columns: Sequence[int]) -> Iterator[str]:
 
 
 def _line(cells: list[str]) -> str:
-    """Return the line of a row from its cells in LaTeX."""
+    """Return the line of a row. cells: texts in LaTeX."""
     # LaTeX reads "[" and "*" after the end of a row as options of the row end.
     first = "{}" + cells[0] if cells[0].startswith(("[", "*")) else cells[0]
     return " & ".join([first, *cells[1:]]) + r" \\"

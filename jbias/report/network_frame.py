@@ -86,7 +86,7 @@ class NumberSettings(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The data set and the options, as shown on a page."""
+        """The data set and the options of the measure, as shown on a page."""
         return ", ".join(filter(None, (self.dataset, self.how)))
 
 
@@ -220,7 +220,7 @@ class ModelRow(NamedTuple):
 
     @property
     def measured_on(self) -> dict[str, str]:
-        """Data set and options by column, for columns that are not data sets themselves."""
+        """Data set and options as text, by column, for columns not named after their data set."""
         return {
             column: settings.text
             for column, settings in self.settings.items()

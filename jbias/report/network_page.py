@@ -371,7 +371,7 @@ class Page(NamedTuple):
         min_points: int = 1,
         y_label: str = "accuracy in %",
     ) -> plots.Figure | None:
-        """Draw a line per network over x, with a panel per value of "panel"; None without points.
+        """Return a figure with a line per network and a panel per value of "panel", or None.
 
         rows: (panel, x label, x, network, share) or (..., share, low, high); shares are from 0 to
         1. min_points: panels with fewer x values are left out. y_label: label of the y axis.

@@ -31,7 +31,7 @@ Biases = Mapping[int, cue_conflict.ShapeBias]  # By class.
 
 
 def cue_decisions(by_class: Mapping[str, Biases], classes: Sequence[str]) -> Figure:
-    """Draw the share of texture decisions among decisions for either cue, by class.
+    """Return a figure: share of texture decisions among decisions for either cue, by class.
 
     by_class: results of cue_conflict.by_class, by network; "humans" are drawn first, as red
     circles. classes: names of the classes, by index.
@@ -78,7 +78,7 @@ def cue_decisions(by_class: Mapping[str, Biases], classes: Sequence[str]) -> Fig
 
 
 def reliability(reliabilities: Mapping[str, calibration.Reliability]) -> Figure:
-    """Draw accuracy against confidence by bin, and the number of images per bin below.
+    """Return a figure of accuracy against confidence, with the number of images per bin.
 
     reliabilities: bins by network, one panel per network. The gap to the diagonal is filled;
     below the diagonal, confidence exceeds accuracy. Titles have the expected calibration error.
@@ -136,7 +136,7 @@ Counts = Mapping[str, tuple[int, int]]  # Correct and all images, by set or clas
 def accuracies(
     counts: Mapping[str, Counts], *, best_first: bool = False, max_rows: int = 40
 ) -> Figure:
-    """Draw accuracy by data set or by class, with 95 % Wilson intervals.
+    """Return a figure of accuracy by data set or by class, with 95 % Wilson intervals.
 
     counts: (correct, all) images, by network, then by set or class. best_first: True to sort rows
     by the mean over networks, the highest on top; dashed lines are then accuracies over all
@@ -183,7 +183,8 @@ def _rows(
 ) -> tuple[Figure, plots.Axes]:
     """Return (figure, axes) with a row per name of `order` and a lane per network.
 
-    looks: style by network. label: of the x axis. has_legend: True to reserve room for the legend.
+    looks: style by network. label: label of the x axis. has_legend: True to reserve room for the
+    legend.
     """
     height = max(plots.ROW, 0.1 * len(looks) + 0.1)
     return plots.rows(order, [*looks] if has_legend else [], x=label, row=height)
@@ -199,7 +200,7 @@ def _share(count: int, n: int) -> Share:
 
 
 def relative_accuracies(shares: Mapping[str, Mapping[str, Share]]) -> Figure:
-    """Draw the share of accuracy that a network retains, one row per condition.
+    """Return a figure of the share of accuracy that networks retain, a row per condition.
 
     shares: (share, low, high) by network and condition, in [0, 1]. "humans" are red circles.
     Networks without shares are not drawn, as in `accuracies`.
@@ -217,7 +218,7 @@ def relative_accuracies(shares: Mapping[str, Mapping[str, Share]]) -> Figure:
 
 
 def confusion(matrix: Float[np.ndarray, "rows k"], classes: Sequence[str]) -> Figure:
-    """Draw responses (rows) in % of the images of each class (columns).
+    """Return a figure of responses (rows) in % of the images of each class (columns).
 
     matrix: these percentages. classes: names of the classes. A row beyond the classes is "no
     response". Columns of classes without images (NaN) are hatched.
@@ -270,7 +271,7 @@ def heat(
     cell: tuple[float, float],
     bands: Mapping[str, Band | None] = MappingProxyType({}),
 ) -> Figure:
-    """Draw heat maps of shares in %, one panel per network.
+    """Return heat maps of shares in %, one panel per network.
 
     panels: table of shares by network, all with the same rows; NaN: not measured. x_label,
     y_label: of the axes. cell: width and height of a cell in inches. bands: bars above the cells
@@ -315,11 +316,11 @@ _FACTORS = ("shape", "texture")
 
 
 def decodability(numbers: Sequence[decisions.Number], *, title: str = "") -> Figure:
-    """Draw decoding accuracy by site, from input to output.
+    """Return a figure of decoding accuracy by site, from input to output.
 
-    numbers: results of linear_decoding.measure for one network on one set. title: of the figure.
-    Shuffled labels are dashed; chance is a dotted line per distinct level. Raises ValueError
-    without sites.
+    numbers: results of linear_decoding.measure for one network on one set. title: title of the
+    figure. Shuffled labels are dashed; chance is a dotted line per distinct level. Raises
+    ValueError without sites.
     """
     values = {(number.metric, number.condition): number.value for number in numbers}
     sites = [site for metric, site in values if metric == "shape_decoding"]

@@ -337,7 +337,7 @@ def curves(
     """Return curves, with a panel per value of "panel" and a curve per value of "line".
 
     frame: columns panel, line, x, value and, for curves with bands, std or low and high. looks:
-    style by curve, in the order of the legend. labels: of the axes x and y. finish: function
+    style by curve, in the order of the legend. labels: labels of the x and y axes. finish: function
     (axes, rows of their panel) that changes the axes at the end. options: arguments of `grid`.
     """
     if "std" in frame:
@@ -543,7 +543,7 @@ def blank(width: float, height: float, layout: str | None = None) -> Figure:
 
 
 def ink(size: float = SMALL) -> dict[str, Any]:
-    """Return colour and font size of text, as arguments of matplotlib. size: in points."""
+    """Return colour and font size of text, as arguments of matplotlib. size: font size in points."""
     return {"color": INK, "fontsize": size}
 
 
@@ -593,7 +593,7 @@ def intervals(
     """Return a figure with a row per name: a dot with an interval, and the numbers as text.
 
     point, low, high: the dots and the ends of the intervals; NaN is not drawn. label: of the axis
-    x. digits: after the point of the numbers.
+    x. digits: number of digits after the point.
     """
     show = tables.interval(tables.digits(digits))
     fig, axes = rows(names, x=label)
@@ -621,7 +621,7 @@ def variability(
     """Return box plots of the deviations of each algorithm, from quartile to quartile.
 
     names: algorithms. kinds: by kind of deviation, an array of deviations for each algorithm.
-    label: of the axis x. Whiskers reach the extremes.
+    label: label of the x axis. Whiskers reach the extremes.
     """
     looks = {
         kind: {"facecolor": colour, "edgecolor": colour, "alpha": 0.6}
@@ -664,7 +664,7 @@ def rows(
 ) -> tuple[Figure, Axes]:
     """Return (figure, axes) with a row for each name, the first on top.
 
-    legend: names that `legend_above` will show. x: label of the axis x. row: height of a row in
+    legend: names that `legend_above` will show. x: label of the x axis. row: height of a row in
     inches. room: height of the other parts of the axes in inches.
     """
     width = 6.5 + LETTER * max(map(len, names))
@@ -817,8 +817,8 @@ def multiples(
     """Return a figure with a panel per title.
 
     panels: data by title. draw: function that draws the data of a panel on axes, called as
-    `draw(axes, data)`. labels: of the axes x and y. legend: artist by name. options: arguments of
-    `grid`.
+    `draw(axes, data)`. labels: labels of the x and y axes. legend: artist by name. options:
+    arguments of `grid`.
     """
     fig, cells = grid(len(panels), tuple(legend), **options)
     for axes, (title, data) in zip(cells.flat, panels.items(), strict=False):
@@ -857,7 +857,7 @@ def legend_above(fig: Figure, legend: Mapping[str, mpl_artist.Artist]) -> None:
 
 
 def _legend_columns(names: Collection[str], width: float) -> int:
-    """Return the number of columns of a legend. width: of the figure, in inches."""
+    """Return the number of columns of a legend. width: width of the figure in inches."""
     return max(1, int(width / (0.55 + 0.072 * max(map(len, names), default=1))))
 
 

@@ -435,7 +435,8 @@ def caveats(study: Correlations) -> list[str]:
 def _fully_explained(pairs: pd.DataFrame, names: str) -> list[str]:
     """Return [caveat on measures that the given measures explain almost fully], or [].
 
-    pairs: partial correlations, as in `Correlations.pairs`. names: of the given measures, as text.
+    pairs: partial correlations, as in `Correlations.pairs`. names: names of the given measures, as
+    text.
     """
     unexplained = {}
     for side in "xy":
@@ -452,7 +453,8 @@ def _fully_explained(pairs: pd.DataFrame, names: str) -> list[str]:
 def _unexplained(pairs: pd.DataFrame, names: str) -> list[str]:
     """Return [caveat on subsets of models where the given measures explain nothing], or [].
 
-    pairs: partial correlations, as in `Correlations.pairs`. names: of the given measures, as text.
+    pairs: partial correlations, as in `Correlations.pairs`. names: names of the given measures, as
+    text.
     """
     left = pairs.reindex(columns=["x_left", "y_left"]).min(axis=1)
     least = left.groupby(pairs["models"], sort=False).min()
@@ -533,7 +535,8 @@ def _pairs_table(
 ) -> tables.Table:
     """Return a table of all pairs.
 
-    name, caption: of the table. controls: text on the variables that the last columns control for.
+    name, caption: name and caption of the table. controls: text on the variables that the last
+    columns control for.
     """
     options, pairs = study.options, study.pairs
     if "low" in pairs:
@@ -595,7 +598,7 @@ def figures(study: Correlations) -> document.Placed:
 
 
 def plain_and_partial(study: Correlations) -> plots.Figure:
-    """Draw plain and partial correlations with intervals, one row per pair."""
+    """Return a figure of plain and partial correlations with intervals, a row per pair."""
     given = f"given {tables.join(study.options.given)}"
     kinds = {"plain": study, given: study.given}
     pairs = [*itertools.product(study.options.x, study.options.y)]
@@ -628,7 +631,7 @@ def plain_and_partial(study: Correlations) -> plots.Figure:
 
 
 def all_pairs(study: Correlations) -> plots.Figure:
-    """Draw every y against every x, one panel per pair."""
+    """Return scatter plots of every y against every x, one panel per pair."""
     options = study.options
     grid = [[(x, y) for x in options.x] for y in options.y]
     rho = study.families["all"].statistic
@@ -638,7 +641,7 @@ def all_pairs(study: Correlations) -> plots.Figure:
 
 
 def heat(study: Correlations, families: Mapping[str, Matrix]) -> plots.Figure:
-    """Draw heat maps of correlations side by side; cells that are not significant are hatched.
+    """Return heat maps of correlations; cells that are not significant are hatched.
 
     families: matrices by title of the panel. NaN and the diagonal of measures among themselves are
     grey.
@@ -731,7 +734,7 @@ def scatter(
     panel: tuple[float, float] = (1.75, 1.45),
     order: Sequence[str] | None = None,
 ) -> plots.Figure:
-    """Draw scatter plots in a grid: one marker per model, one marker style per category.
+    """Return a grid of scatter plots: one marker per model, one marker style per category.
 
     frame: one row per model. grid: rows of pairs (x, y) of columns of `frame`. category: column
     with the category. size: column with the size of the marker; None for equal sizes. rho: numbers

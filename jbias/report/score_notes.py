@@ -22,10 +22,7 @@ _LARGE_FACTOR = 20  # Scores that are larger by this factor are outliers.
 
 
 class Note(NamedTuple):
-    """A sentence on a data set, algorithm or run that can be computed from others.
-
-    text: the sentence.
-    """
+    """A sentence on a data set, algorithm or run that can be computed from others."""
 
     kind: str  # "data set", "algorithm" or "run".
     item: derived.Derived

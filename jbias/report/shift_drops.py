@@ -83,7 +83,7 @@ def estimate(drawn: Float[np.ndarray, "1+b"]) -> Estimate:
 class Draws(NamedTuple):
     """Random draws of seeds and of test images; levels with the same seeds share seed draws.
 
-    draws: number of draws. seed: of the generator. Seeds of networks are drawn as weights of
+    draws: number of draws. seed: seed of the generator. Seeds of networks are drawn as weights of
     jbias.stats.two_sample; percentiles of the weighted means are t intervals. Images are drawn as
     Binomial(n, p) / n with the mean accuracy p (after adding 1 right and 1 wrong image, so that p
     = 1 varies, too); all seeds see the same images, so that averaging over seeds does not reduce

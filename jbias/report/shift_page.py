@@ -384,8 +384,8 @@ def _figure(
 ) -> document.Placed:
     """Yield (section id, figure); nothing for a frame without rows.
 
-    name: of the figure and key of its caption. section: id. draw: function that draws the frame.
-    label: value for the caption.
+    name: name of the figure and key of its caption. section: id of the section. draw: function
+    that draws the frame. label: value for the caption.
     """
     if len(frame):
         caption = _DRAWN[section].format(label)
@@ -413,7 +413,8 @@ def _level_figure(kind: str, kinds: TableRows) -> document.Placed:
 def _size_figure(name: str, frame: pd.DataFrame, label: str) -> document.Placed:
     """Yield (section id, figure of accuracies by size), if there are any.
 
-    name: of the figure. frame: the result of `_accuracies_by_size`. label: of the x axis.
+    name: name of the figure. frame: the result of `_accuracies_by_size`. label: label of the x
+    axis.
     """
 
     def draw(frame: pd.DataFrame) -> plots.Figure:
@@ -593,10 +594,10 @@ def curves(
     labels: tuple[str, str],
     ticks: Mapping[float, str] | None = None,
 ) -> plots.Figure:
-    """Draw lines with intervals; all panels share the y axis.
+    """Return a figure of lines with intervals; all panels share the y axis.
 
-    frame: columns panel, line, x, value, low, high. labels: of the axes x and y. ticks: text of
-    the ticks by position on the x axis; None for a log axis with a tick at each x.
+    frame: columns panel, line, x, value, low, high. labels: labels of the x and y axes. ticks:
+    text of the ticks by position on the x axis; None for a log axis with a tick at each x.
     """
     names = frame["line"].unique()[:MAX_LINES]
     frame = _first_panels(frame[frame["line"].isin(names)])
@@ -614,7 +615,7 @@ def curves(
 
 
 def against(frame: pd.DataFrame) -> plots.Figure:
-    """Draw accuracy out of distribution against accuracy in distribution, in %.
+    """Return a figure of accuracy out of distribution against accuracy in it, in %.
 
     Small dots are seeds, large dots their mean. frame: columns panel, line, inside, outside;
     one row per seed.
@@ -634,13 +635,13 @@ def against(frame: pd.DataFrame) -> plots.Figure:
 
 
 def learning(frame: pd.DataFrame) -> plots.Figure:
-    """Draw means and deviations over iterations; frame: columns panel, line, x, value, std."""
+    """Return curves of means and deviations; frame: columns panel, line, x, value, std."""
     looks, labels = plots.styles(SETS.values()), ("iteration", "accuracy in %")
     return plots.curves(_first_panels(frame), looks, labels)
 
 
 def probabilities(frame: pd.DataFrame) -> plots.Figure:
-    """Draw histograms of the probability of the right class; frame: columns panel, line, value."""
+    """Return histograms of the probability of the right class; frame: panel, line, value."""
     panels = {
         title: {name: (part, None) for name, part in rows.groupby("line")["value"]}
         for title, rows in _first_panels(frame).groupby("panel", sort=False)

@@ -120,7 +120,7 @@ def _sources(config: Mapping[str, Any]) -> Iterator[_Source]:
 def _kinds_of(settings: Mapping[str, Any], name: str = "") -> set[str]:
     """Return the kinds of modified images of a data set, keys of `_KINDS`.
 
-    settings: of the data set. name: of the data set, if known.
+    settings: settings of the data set. name: name of the data set, if known.
     """
     root = (settings.get("root") or "") if settings.get("data") in _FOLDERS else ""
     # The name in the settings: a symbolic link is not resolved.
