@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser().error("--checkpoint is missing, e.g. --checkpoint=runs/x")
     if not args.data:
         parser().error("--data is missing, e.g. --data=attributed --root=DIR")
-    return cli.run(lambda: run(args, options), stopped="goes on")
+    return cli.run(lambda: run(args, options), rerun="resumes")
 
 
 def _check(arguments: Mapping[str, Any]) -> None:

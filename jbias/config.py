@@ -806,7 +806,11 @@ FUNCTION_IN_FILE = re.compile(r"(?s)(?P<path>.+\.py):(?P<function>\w+)")
 
 
 def _name_of_function(children: Mapping[Any, Any]) -> str:
-    """Return the function of a user's file that a part of a config names, or ""."""
+    """Return the name of the user's function in a part of a config, such as mine.py:make.
+
+    children: the entries of the part, such as config.algo; its entry `data` or `name` has
+    the function's name. "" if the part names no function of a user's file.
+    """
     data = children.get("data")
     if isinstance(data, str):
         return data if FUNCTION_IN_FILE.fullmatch(data) else ""

@@ -70,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     cli.settle(parser, args, _UNUSED[source], f"with {source}", _DEFAULTS)
     if args.suite:
-        return cli.run(lambda: measure(args, changes), stopped="goes on")
-    return cli.run(lambda: _follow_run(args), stopped="goes on")
+        return cli.run(lambda: measure(args, changes), rerun="resumes")
+    return cli.run(lambda: _follow_run(args), rerun="resumes")
 
 
 def _follow_run(args: argparse.Namespace) -> int:

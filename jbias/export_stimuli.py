@@ -28,7 +28,7 @@ INDEX = ("id", "set", "condition", "imagename", "category", "texture", "exact")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command `jbias export-stimuli`; return the exit code."""
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
-    return cli.run(lambda: run(args, changes), stopped="writes all anew")
+    return cli.run(lambda: run(args, changes), rerun="writes all files again")
 
 
 def parser() -> cli.Parser:

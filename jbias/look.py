@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/distortion")
     unused = () if args.checkpoint else _NETWORK_FLAGS
     cli.settle(parser, args, unused, "without --checkpoint", _DEFAULTS)
-    return cli.run(lambda: run(args, changes), stopped="draws all anew")
+    return cli.run(lambda: run(args, changes), rerun="draws all figures again")
 
 
 def parser() -> cli.Parser:

@@ -155,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser().error(
             f"--price: must be one number or {num_targets}, got {len(args.price)}"
         )
-    return cli.run(lambda: _work(args, changes), stopped="begins anew")
+    return cli.run(lambda: _work(args, changes), rerun="starts again")
 
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, changes = cli.parse(parser(), argv, "config", jc.check)
     if not args.config:
         parser().error("--config is missing, e.g. --config=jbias:erm")
-    return cli.run(lambda: run(args, changes), stopped="goes on")
+    return cli.run(lambda: run(args, changes), rerun="resumes")
 
 
 def parser() -> cli.Parser:

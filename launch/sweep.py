@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `jbias sweep`; return the exit code."""
     args, changes = cli.parse(parser(), argv, overrides="config", check=jc.check)
     args.changes = changes
-    return cli.run(lambda: _work(args), stopped="resumes the search")
+    return cli.run(lambda: _work(args), rerun="resumes the search")
 
 
 def _work(args: argparse.Namespace) -> int:

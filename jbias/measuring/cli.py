@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `jbias measure`; return the exit code."""
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    return cli.run(lambda: _measure(args, changes), stopped="resumes")
+    return cli.run(lambda: _measure(args, changes), rerun="resumes")
 
 
 def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:

@@ -1,5 +1,6 @@
-"""Records, one per number: written as JSON lines, read as a table.
+"""Write the records of a run as JSON lines, and read them as a table.
 
+A record (`Record`) is one number of one seed at one step, such as an accuracy on a data set.
 A workdir has files `evals/<step>.jsonl` with one JSON object, one record, per line. A
 finished run with many records has them in one Parquet file as well (`compacted`).
 
@@ -64,8 +65,8 @@ class Record(NamedTuple):
     status: str = "ok"
 
     @property
-    def key(self) -> tuple:
-        """The values of the fields of KEY, which no two records share."""
+    def key(self) -> tuple[str | int, ...]:
+        """The values of the fields of KEY, which identify the record among all records."""
         return tuple(getattr(self, name) for name in KEY)
 
 
@@ -81,7 +82,10 @@ _KINDS: dict[str, tuple[str, tuple]] = {
 
 
 def dumps(records: Iterable[Record]) -> str:
-    """Return records as JSON lines; ValueError for a repeated key or an invalid field."""
+    """Return records as JSON lines, a text with one line per record.
+
+    ValueError for two records with the same `Record.key`, and for an invalid field.
+    """
     keys: set[tuple] = set()
     lines = []
     for record in records:
@@ -98,7 +102,10 @@ def dumps(records: Iterable[Record]) -> str:
 
 
 def loads(text: str, *, where: str = "records") -> list[Record]:
-    """Return the records of JSON lines; ValueError, at `where:line`, for an invalid line."""
+    """Return the records of JSON lines, in their order; ValueError for an invalid line.
+
+    where: name of the text; the error message starts with `where:line`.
+    """
     if not text.strip():
         raise ValueError(f"{where}:1: must hold a record, got nothing; remove it")
     return [
@@ -155,7 +162,7 @@ def find_workdirs(
 
 
 def _holds_workdirs(path: pathlib.Path) -> bool:
-    """Return whether a folder is no workdir, and contains workdirs with records."""
+    """Return True if a folder is no workdir itself, but contains workdirs with records."""
     names = ("config.json", "evals", "vary")
     is_workdir = any((path / name).exists() for name in names)
     return not is_workdir and any(
@@ -173,11 +180,13 @@ def branch_folders(workdir: _Path) -> list[_Path]:
 def read(
     workdirs: str | os.PathLike | Sequence[str | os.PathLike], *, compacts: bool = False
 ) -> pd.DataFrame:
-    """Return the records of all workdirs (paths or globs) as a table, one row per record.
+    """Return the records of workdirs as a table with one row per record.
 
-    Columns are the fields of `Record` and `workdir`; words are categories in alphabetical
-    order. ValueError, with file and line, for an invalid line or a repeated key.
+    Columns are the fields of `Record` and `workdir`; text columns are categories in
+    alphabetical order. ValueError, with file and line, for an invalid line or a repeated
+    `Record.key`.
 
+    workdirs: paths or globs, as for `find_workdirs`.
     compacts: whether to write many records of a finished run to one Parquet file, so that
       the next call is faster.
     """
@@ -210,16 +219,16 @@ def compact(workdir: str | os.PathLike) -> None:
 
 
 def _record_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return the files of records of a workdir, by step."""
+    """Return the files of records of a workdir, in ascending order of their steps."""
     return sorted((folder / "evals").glob("*.jsonl"), key=_by_step)
 
 
 def _refuse_repeated(
     frame: pd.DataFrame, paths: Sequence[pathlib.Path], sizes: np.ndarray
 ) -> None:
-    """Raise ValueError if two records have the same key.
+    """Raise ValueError if two records have the same `Record.key`.
 
-    paths, sizes: the files of the rows, and their numbers of records.
+    paths: the files of the rows, in order. sizes: number of records per file.
     """
     if not _has_repeated(frame, KEY):
         return
@@ -238,7 +247,7 @@ def _refuse_other_shares(
 ) -> None:
     """Raise ValueError if the value of an accuracy or shape bias is not count / n.
 
-    paths, sizes: the files of the rows, and their numbers of records.
+    paths: the files of the rows, in order. sizes: number of records per file.
     """
     shares = frame[["metric", "count", "n", "value"]]
     shares = shares[shares["metric"].isin(_SHARES)].dropna()
@@ -256,7 +265,10 @@ def _refuse_other_shares(
 
 
 def _place(row: int, paths: Sequence[pathlib.Path], sizes: np.ndarray) -> str:
-    """Return "file:line" of a row."""
+    """Return "file:line" of a row of the table.
+
+    paths: the files of the rows, in order. sizes: number of records per file.
+    """
     ends = np.cumsum(sizes)
     i = int(np.searchsorted(ends, row, side="right"))
     return f"{paths[i]}:{row - (ends[i] - sizes[i]) + 1}"
@@ -272,7 +284,7 @@ def number_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
 
 
 def first_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    """Return the indices of rows that differ, in the columns `names`, from all rows before."""
+    """Return the index of the first row of each group of rows equal in the columns `names`."""
     keys = number_rows(frame, names)
     first = np.empty(keys.max(initial=-1) + 1, np.int64)
     # Of repeated indices, numpy keeps the last assignment.
@@ -281,7 +293,7 @@ def first_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
 
 
 def _has_repeated(frame: pd.DataFrame, names: Sequence[str]) -> bool:
-    """Return whether two rows are equal in the columns `names`."""
+    """Return True if any two rows are equal in the columns `names`."""
     keys, bound = _number_with_gaps(frame, names)
     if _is_sparse(keys, bound):
         return _without_gaps(keys, bound)[1] < len(keys)
@@ -291,9 +303,9 @@ def _has_repeated(frame: pd.DataFrame, names: Sequence[str]) -> bool:
 def _number_with_gaps(
     frame: pd.DataFrame, names: Sequence[str]
 ) -> tuple[np.ndarray, int]:
-    """Return an integer per row, equal for rows equal in `names`, and an upper bound.
+    """Return an integer per row, equal for rows equal in the columns `names`, and a bound.
 
-    The integers are from 0 to bound - 1.
+    The integers are from 0 to bound - 1; some of these may not occur.
     """
     keys, bound = np.zeros(len(frame), np.int64), 1
     for name in names:
@@ -309,7 +321,10 @@ def _number_with_gaps(
 
 
 def _codes(column: pd.Series) -> tuple[np.ndarray, int]:
-    """Return an integer per row, equal for equal values, and an upper bound."""
+    """Return an integer per row, equal for equal values, and a bound.
+
+    The integers are from 0 to bound - 1.
+    """
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.cat.codes.to_numpy(), len(column.cat.categories)
     if column.dtype == np.int64 and len(column):
@@ -324,19 +339,22 @@ def _codes(column: pd.Series) -> tuple[np.ndarray, int]:
 
 
 def _is_sparse(keys: np.ndarray, bound: int) -> bool:
-    """Return whether an array of length `bound` would be much longer than the keys."""
+    """Return True if an array of length `bound` would be much longer than the keys."""
     return bound > 8 * len(keys)
 
 
 def _occurs(keys: np.ndarray, bound: int) -> np.ndarray:
-    """Return a mask of length `bound` of the keys that occur."""
+    """Return a boolean array of length `bound`: True at each integer that is in `keys`."""
     occurs = np.zeros(bound, bool)
     occurs[keys] = True
     return occurs
 
 
 def _without_gaps(keys: np.ndarray, bound: int) -> tuple[np.ndarray, int]:
-    """Renumber keys from 0 to bound - 1 without gaps; return them and their new bound."""
+    """Return keys renumbered in order as 0, 1, ... without gaps, and the number of keys.
+
+    keys: integers from 0 to bound - 1.
+    """
     if _is_sparse(keys, bound):
         keys, values = pd.factorize(keys)
         return keys, len(values)
@@ -349,8 +367,8 @@ def _without_gaps(keys: np.ndarray, bound: int) -> tuple[np.ndarray, int]:
     return new_keys[keys].astype(np.int64), count
 
 
-def _by_step(path: pathlib.Path) -> tuple:
-    """Sort key of files of records: by step, then names that are no steps."""
+def _by_step(path: pathlib.Path) -> tuple[Any, ...]:
+    """Return the sort key of a file of records: by step, then names that are no steps."""
     return (0, int(path.stem), "") if path.stem.isdecimal() else (1, 0, path.stem)
 
 
@@ -361,7 +379,10 @@ def _plain(value: Any) -> Any:
 
 
 def _parse(line: str, place: str) -> Record:
-    """Return the record of a line; ValueError, starting with the place, if invalid."""
+    """Return the record of a JSON line; ValueError if it is invalid.
+
+    place: start of the error message, such as "evals/100.jsonl:3".
+    """
     try:
         fields = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -380,7 +401,7 @@ def _refuse_constant(name: str):
 
 
 def _problem(fields: Any) -> str | None:
-    """Return why a decoded JSON value is no valid record; None if it is."""
+    """Return the reason why a decoded JSON value is no valid record; None if it is valid."""
     if not isinstance(fields, dict):
         return f"must be a JSON object, got {type(fields).__name__}"
     differing = sorted(set(fields) ^ set(Record._fields))
@@ -394,7 +415,10 @@ def _problem(fields: Any) -> str | None:
 
 
 def _violated_requirement(name: str, value: Any) -> str:
-    """Return the requirement on a field that its value violates, or ""."""
+    """Return the requirement that a field's value violates, such as "be positive", or "".
+
+    name: of the field of `Record`.
+    """
     dtype, types = _KINDS[name]
     if isinstance(value, bool) or not isinstance(value, types):
         return types[0].__name__
@@ -429,16 +453,17 @@ _MANY_BYTES = 2**18
 
 
 def _are_many(paths: Iterable[pathlib.Path]) -> bool:
-    """Return whether a Parquet file of the records would be worthwhile."""
+    """Return True if files have so many records that a Parquet file is worthwhile."""
     return sum(path.stat().st_size for path in paths) >= _MANY_BYTES
 
 
 def _read_columns(
     by_folder: Mapping[pathlib.Path, Sequence[pathlib.Path]], *, compacts: bool
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """Return the records of workdirs' files as columns, and the number of lines per file.
+    """Return the records of workdirs as columns by name, and the number of lines per file.
 
-    Categories are in alphabetical order; null becomes NaN in columns of floats.
+    by_folder: for each workdir, its files of records. compacts: see `read`. Categories are
+    in alphabetical order; null becomes NaN in columns of floats.
     """
     workers = min(WORKERS, os.cpu_count() or 1)
     nullable = [name for name, (dtype, _) in _KINDS.items() if dtype == "Int64"]
@@ -466,7 +491,11 @@ def _load_folder(
     *,
     compacts: bool,
 ) -> compacted.Records:
-    """Return the records of a workdir, from its Parquet file if that is up to date."""
+    """Return the records of a workdir, from its Parquet file if that is up to date.
+
+    paths: the workdir's files of records. pool: threads that read blocks of files in
+    parallel. compacts: see `read`.
+    """
     records = compacted.read(folder, paths)
     # Another version of jbias may have written other columns.
     if records is not None and records.table.schema.equals(_LOADED_SCHEMA):
@@ -483,7 +512,7 @@ def _load_files(
 ) -> compacted.Records:
     """Return the records of some files, read in blocks of `BLOCK_BYTES`.
 
-    pool: reads the blocks in parallel; None reads them one after another.
+    pool: threads that read the blocks in parallel; None: read one block after another.
     """
     ends = np.cumsum([path.stat().st_size for path in paths]) // BLOCK_BYTES
     blocks = np.split(np.array(paths, object), np.flatnonzero(np.diff(ends)) + 1)
@@ -512,9 +541,10 @@ def _load(block: Sequence[pathlib.Path]) -> tuple[pa.Table, list[int]]:
 def _parse_lines(
     texts: Sequence[bytes], paths: Sequence[pathlib.Path]
 ) -> tuple[pa.Table, list[int]]:
-    """Parse texts line by line; ValueError, with file and line, for an invalid record.
+    """Return the records of files as a table, and the number of records per file.
 
-    Returns the records as a table, and the number of records per file.
+    texts: contents of the files `paths`; each line is parsed separately. ValueError, with
+    file and line, for an invalid record.
     """
     rows, sizes = [], []
     for text, path in zip(texts, paths):
@@ -529,9 +559,10 @@ def _parse_lines(
 
 
 def _parse_fast(texts: Sequence[bytes], num_rows: int) -> pa.Table | None:
-    """Parse JSON lines by Arrow; return None if any line may be an invalid record.
+    """Return the records of JSON lines as a table, parsed by Arrow.
 
-    num_rows: the total number of lines.
+    None if any line may be an invalid record. texts: contents of files. num_rows: the total
+    number of their lines.
     """
     data = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
     has_object_per_line = data[:1] == b"{" and data.count(b"}\n{") == num_rows - 1

@@ -30,7 +30,10 @@ SELECTED = [
 
 
 def diverged(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the diverged seeds: algorithm, variant, run, seed and first diverged step."""
+    """Return the diverged seeds of a table of records.
+
+    Columns: algorithm, variant, run, seed, and step, the first diverged step.
+    """
     records = _categories_to_text(frame[frame["status"] == "diverged"])
     # The value of the metric "diverged" is the step.
     steps = records["value"].where(records["metric"] == "diverged")
@@ -43,7 +46,8 @@ def diverged(frame: pd.DataFrame) -> pd.DataFrame:
 def best_validation(frame: pd.DataFrame) -> pd.DataFrame:
     """Select, per run and seed, the first evaluation of maximal validation accuracy.
 
-    This is the accuracy on the data set "valid" in the last stage.
+    The validation accuracy is the accuracy on the data set "valid" in the last stage.
+    Returns the records of the selected evaluations, with the columns SELECTED.
     """
     return best_on(frame, results.VALID, rule="best_validation")
 
@@ -53,7 +57,9 @@ def best_on(
 ) -> pd.DataFrame:
     """Select, per run and seed, the first evaluation of maximal accuracy on a data set.
 
-    A data set other than `valid` is then no longer a test set. rule: name for messages.
+    Returns the records of the selected evaluations, with the columns SELECTED. `dataset`
+    cannot be reported as a test set, because it selected the epoch. rule: name of the
+    selection rule for error messages. ValueError for a seed without this accuracy.
     """
     candidates = evaluations(frame)
     is_score = (candidates["dataset"] == dataset) & (candidates["metric"] == "accuracy")
@@ -68,11 +74,12 @@ def best_on(
 
 
 def worst_class(frame: pd.DataFrame) -> pd.DataFrame:
-    """Select, per run and seed, the first evaluation with the best worst class of `valid`.
+    """Select, per run and seed, the first evaluation of maximal worst-class accuracy.
 
-    This is the accuracy of the worst class with images (class_accuracy), or, if no run has
-    class accuracies, of the worst group of class and attribute. Source: Yang et al., ICML
-    2023, https://arxiv.org/abs/2302.12254.
+    This is the lowest class_accuracy on the data set "valid", or, if no run has class
+    accuracies, worst_group_accuracy (groups of class and attribute). Returns the records of
+    the selected evaluations, with the columns SELECTED. ValueError for a seed without
+    either metric. Source: Yang et al., ICML 2023, https://arxiv.org/abs/2302.12254.
     """
     candidates = evaluations(frame)
     is_score = of_classes(candidates)
@@ -88,9 +95,10 @@ def worst_class(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_classes(frame: pd.DataFrame) -> pd.Series:
-    """Return a mask of the rows that `worst_class` compares.
+    """Return a boolean mask of the rows that `worst_class` compares.
 
-    These are class accuracies, or, if there are none, accuracies of worst groups.
+    These are the class_accuracy rows of the data set "valid", or, if there are none, its
+    worst_group_accuracy rows.
     """
     is_valid, metric = frame["dataset"] == results.VALID, frame["metric"]
     is_class = is_valid & (metric == "class_accuracy")
@@ -100,10 +108,11 @@ def of_classes(frame: pd.DataFrame) -> pd.Series:
 def _first_best(
     candidates: pd.DataFrame, scores: pd.Series, *, rule: str, needs: str, remedy: str
 ) -> pd.DataFrame:
-    """Select, per run and seed, the evaluation with the first maximal score.
+    """Return the records of the first evaluation of maximal score of each run and seed.
 
-    scores: of some rows, by their index. ValueError for a seed without scores; rule, needs
-    and remedy: for the message.
+    candidates: records of evaluations. scores: scores of some of these rows, by the rows'
+    index. ValueError for a seed without scores; rule, needs, remedy: name of the selection
+    rule, the required metric and the advice in the error message.
     """
     units, scores = results.number_rows(candidates, UNIT), scores.dropna()
     best = scores.groupby(units[scores.index]).idxmax()
@@ -119,7 +128,11 @@ def _first_best(
 
 
 def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
-    """Average the last n evaluations per run, seed and data set; `count` is missing."""
+    """Average the values of the last n evaluations per run, seed, data set and metric.
+
+    Returns a table with the columns SELECTED, with `count` missing. ValueError for n < 1 and
+    for a seed with fewer evaluations.
+    """
     if n < 1:
         raise ValueError(f"last_n: n must be at least 1, got {n}")
     candidates = evaluations(frame)
@@ -157,13 +170,14 @@ def count_later(keys: np.ndarray) -> np.ndarray:
 def oracle(
     frame: pd.DataFrame, *, metric: str = "accuracy", larger_is_better: bool = True
 ) -> pd.DataFrame:
-    """Select, for each data set, the evaluation that is best on this data set itself.
+    """Select, per run, seed and data set, the evaluation with the best metric on that set.
 
-    This is an upper bound of what model selection could reach, not a valid selection.
+    An upper bound for model selection, not a valid selection. Returns all records of the
+    selected evaluations, with the columns SELECTED; data sets without the metric are left
+    out.
 
-    metric: compared between evaluations; for a data set that has the metric only by
-    condition, the mean over its conditions. All numbers of a data set come from the
-    selected evaluation. Data sets without the metric are left out.
+    metric: if a data set has the metric only per condition, the mean over its conditions is
+      compared. larger_is_better: True if the largest value is best, False for the smallest.
     """
     candidates = evaluations(frame)
     sets = results.number_rows(candidates, [*UNIT, "dataset"])
@@ -193,7 +207,11 @@ def oracle(
 
 
 def at_epoch(frame: pd.DataFrame, epoch: float) -> pd.DataFrame:
-    """Select the evaluations at an epoch of the last stage; ValueError if a seed has none."""
+    """Select the evaluations at an epoch of the last stage, within EPOCH_ATOL.
+
+    Returns their records, with the columns SELECTED. ValueError if a seed has no evaluation
+    at this epoch.
+    """
     candidates = evaluations(frame)
     is_at_epoch = np.isclose(candidates["epoch"], epoch, rtol=0, atol=EPOCH_ATOL)
     units = results.number_rows(candidates, UNIT)
@@ -211,12 +229,13 @@ def at_epoch(frame: pd.DataFrame, epoch: float) -> pd.DataFrame:
 
 
 def evaluations(frame: pd.DataFrame, *, trained: bool = False) -> pd.DataFrame:
-    """Return the records of the last stage of every run, by step, without diverged seeds.
+    """Return the records of the last stage of every run, sorted by step.
 
-    All rules start with this function; applied twice, it changes nothing.
+    Seeds that diverged are left out. All selection rules start with this function; applied
+    twice, it changes nothing.
 
-    trained: whether to keep the data set "train": in a suite it is evaluated, while in a
-    run it has training statistics.
+    trained: whether to keep the data set "train". In the results of a suite these records
+      are evaluations; in a run they are training statistics.
     """
     keep = (frame["dataset"] != results.TRAIN).to_numpy() | trained
     is_diverged = (frame["status"] == "diverged").to_numpy()
@@ -238,13 +257,13 @@ def evaluations(frame: pd.DataFrame, *, trained: bool = False) -> pd.DataFrame:
 
 
 def _selected(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns SELECTED, with sorted rows."""
+    """Return the columns SELECTED of a table, with rows sorted by these columns."""
     order = ["algorithm", "variant", *CELL]
     rows = frame[SELECTED].sort_values(order).reset_index(drop=True)
     return _categories_to_text(rows)
 
 
 def _categories_to_text(frame: pd.DataFrame) -> pd.DataFrame:
-    """Convert categories to strings, which are simpler to use for few rows."""
+    """Return a table whose categorical columns are strings, simpler to use for few rows."""
     names = frame.dtypes[frame.dtypes == "category"].index
     return frame.astype(dict.fromkeys(names, "str"))

@@ -57,7 +57,7 @@ class RunStatus(NamedTuple):
     step: int = 0  # The last step in the log or the records.
     steps: int = 0  # Total number of all stages; 0 if not yet known.
     evaluated: int = -1  # The last evaluated step.
-    accuracy: float | None = None  # In validation there: the mean over finite seeds.
+    accuracy: float | None = None  # Its mean validation accuracy over finite seeds.
     diverged: tuple[int, ...] = ()  # The seeds that have diverged.
     from_log: bool = False  # Whether the reason comes from the run's log.
 
@@ -90,14 +90,14 @@ def read(workdir: str | os.PathLike) -> RunStatus:
 
 
 def is_running(workdir: str | os.PathLike) -> bool:
-    """Return whether a process trains in a workdir; the lock of a killed one is ignored."""
+    """Return True if a process trains in a workdir; a killed process's lock is ignored."""
     return lock.is_held(epath.Path(workdir) / "lock")
 
 
 def validation_curve(workdir: str | os.PathLike) -> dict[int, float]:
-    """Return the validation accuracy by evaluated step: the mean over all seeds.
+    """Return the mean validation accuracy over all seeds, a fraction, by evaluated step.
 
-    A diverged seed counts as accuracy 0, so that settings that lose seeds do not win.
+    A diverged seed counts as accuracy 0, so that settings with diverged seeds do not win.
     """
     workdir, curve = pathlib.Path(workdir), {}
     for step in evaluated_steps(workdir):
@@ -108,7 +108,7 @@ def validation_curve(workdir: str | os.PathLike) -> dict[int, float]:
 
 
 def _phase(workdir: pathlib.Path) -> tuple[str, str]:
-    """Return the phase of a run, and its reason."""
+    """Return the phase of a run, one of PHASES, and the phase's reason or ""."""
     if (workdir / "done").exists():
         is_diverged = _text(workdir / "done").strip() == "diverged"
         return ("diverged", "every seed diverged") if is_diverged else ("done", "")
@@ -146,7 +146,7 @@ def _text(path: pathlib.Path) -> str:
 
 
 def _log(workdir: pathlib.Path) -> list[str]:
-    """Return the last lines of a run's log; no lines if there is no log."""
+    """Return the lines in the last 64 KiB of a run's log; empty if there is no log."""
     try:
         with (workdir / "log.txt").open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -156,7 +156,7 @@ def _log(workdir: pathlib.Path) -> list[str]:
 
 
 def evaluated_steps(workdir: pathlib.Path | epath.Path) -> list[int]:
-    """Return the steps that are evaluated in every branch, in order."""
+    """Return the steps with records in every branch of a run, in ascending order."""
     steps = [
         {int(p.stem) for p in folder.glob("evals/*.jsonl") if p.stem.isdecimal()}
         for folder in results.branch_folders(workdir)
@@ -164,10 +164,12 @@ def evaluated_steps(workdir: pathlib.Path | epath.Path) -> list[int]:
     return sorted(set.intersection(*steps))
 
 
-def _summary(workdir: pathlib.Path, step: int) -> tuple[list, tuple[int, ...]]:
-    """Return the validation accuracies at a step, and the diverged seeds.
+def _summary(
+    workdir: pathlib.Path, step: int
+) -> tuple[list[float | None], tuple[int, ...]]:
+    """Return the validation accuracies at a step, and the diverged seeds in order.
 
-    There is one accuracy per seed and branch, None for a diverged seed.
+    Accuracies are fractions, one per seed and branch; None for a diverged seed.
     """
     valid, diverged = [], set()
     for folder in results.branch_folders(workdir):
@@ -180,10 +182,13 @@ def _summary(workdir: pathlib.Path, step: int) -> tuple[list, tuple[int, ...]]:
 
 
 @functools.lru_cache(maxsize=1 << 17)
-def _file_summary(path: str, _modified: int, _size: int) -> tuple[list, set[int]]:
-    """Return validation accuracies and diverged seeds of a file.
+def _file_summary(
+    path: str, _modified: int, _size: int
+) -> tuple[list[float | None], set[int]]:
+    """Return the validation accuracies and the diverged seeds of a file of records.
 
-    The time and the size of the file are arguments for the cache only.
+    Accuracies are fractions, one per seed; None for a diverged seed. _modified, _size:
+    nanoseconds and bytes of the file, which make the cache read a changed file again.
     """
     records = results.loads(_text(pathlib.Path(path)), where=path)
     wanted = (results.VALID, "accuracy", "")
@@ -209,7 +214,10 @@ _FIELD_TYPES = {
 
 
 class Heartbeat:
-    """Writer of a run's progress.json."""
+    """Writer of a run's progress.json.
+
+    say: logs a line about the first failure to write the file.
+    """
 
     def __init__(self, workdir: epath.Path, say: Callable[[str], None]):
         self._path, self._say = workdir / HEARTBEAT_FILE, say
@@ -221,7 +229,11 @@ class Heartbeat:
         }
 
     def update(self, doing: str, **fields: Any) -> None:
-        """Write the current activity and fields; earlier values of other fields stay."""
+        """Write the current activity and fields; earlier values of other fields stay.
+
+        doing: the activity, such as "stepping". fields: numbers and texts by the names in
+        `_FIELD_TYPES`, such as step=100. A failure to write is logged once.
+        """
         self._fields |= {"at": messages.utc_now(), "doing": doing, **fields}
         try:
             files.write(self._path, json.dumps(self._fields), lasting=False)
@@ -236,7 +248,7 @@ class Heartbeat:
 
 
 def read_heartbeat(workdir: str | os.PathLike) -> dict[str, Any]:
-    """Return the valid fields of a run's progress.json; empty if it cannot be read."""
+    """Return the valid fields of a run's progress.json by name; empty if unreadable."""
 
     def is_valid(key: str, value: Any) -> bool:
         if isinstance(value, (int, float)) and not abs(value) < _MAX_NUMBER:

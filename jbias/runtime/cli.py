@@ -21,7 +21,8 @@ from jbias.runtime import messages, signals, switches, xla
 def unknown_argument(word: str, known: Iterable[str]) -> str:
     """Return the error message for an unknown argument such as --dta=pacs.
 
-    known: names of the existing flags, without dashes; the most similar one is suggested.
+    word: the argument as typed. known: names of the existing flags, without dashes; the
+    message suggests the most similar name.
     """
     name, dot, key = word.lstrip("-").partition("=")[0].partition(".")
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -41,6 +42,7 @@ class Parser(argparse.ArgumentParser):
 
     command: the command's module in jbias, such as "report.measured".
     doc: the description at the top of --help.
+    options: further options of argparse.ArgumentParser.
     """
 
     # Arguments --<overrides>.KEY=VALUE are accepted and returned unparsed.
@@ -132,7 +134,10 @@ positive = number(
 
 
 def names(text: str) -> tuple[str, ...]:
-    """argparse type: a tuple of distinct names from a text such as "A,B"."""
+    """Return a tuple of distinct names from a text such as "A,B" (an argparse type).
+
+    argparse.ArgumentTypeError for empty or repeated names.
+    """
     parsed_names = tuple(map(str.strip, text.split(",")))
     if all(parsed_names) and len(set(parsed_names)) == len(parsed_names):
         return parsed_names
@@ -144,7 +149,10 @@ def names(text: str) -> tuple[str, ...]:
 def add_count(
     parser: Parser, flag: str, low: int, default: int, help: str, metavar: Any = "N"
 ) -> None:
-    """Add a flag that takes an int >= `low`; append the default to its help."""
+    """Add a flag that takes an int >= `low`; append the default to its help.
+
+    flag: such as "--seeds". metavar: the placeholder of the value in --help.
+    """
     parser.add_argument(
         flag,
         type=at_least(low),
@@ -165,16 +173,20 @@ def add_texts(parser: Parser, flags: Mapping[str, str]) -> None:
 
 
 def add_names(parser: Parser, flag: str, default: Any, help: str) -> None:
-    """Add a flag that takes distinct names separated by commas."""
+    """Add a flag that takes distinct names separated by commas, read by `names`.
+
+    flag: such as "--only". default: value without the flag. help: text for --help.
+    """
     parser.add_argument(flag, type=names, default=default, metavar="A,B", help=help)
 
 
 def parse(
     parser: Parser, argv: Sequence[str] | None, overrides: str, check: Callable
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Return the parsed arguments, and the texts of the arguments --<overrides>.KEY=VALUE.
+    """Return the parsed arguments, and the arguments --<overrides>.KEY=VALUE as texts.
 
-    check: function of the mapping of argument names to values.
+    argv: the arguments; None for those of the process. overrides: "config" or "suite".
+    check: called with the mapping from argument names to values.
     Exits with code 2 if an argument is invalid or `check` raises a ValueError.
     """
     parser.overrides = overrides
@@ -200,12 +212,17 @@ def parse(
 
 
 def settle(
-    parser: Callable, args: Any, unused: Iterable, where: str, defaults: Mapping
+    parser: Callable[[], Parser],
+    args: argparse.Namespace,
+    unused: Iterable[str],
+    where: str,
+    defaults: Mapping[str, Any],
 ) -> None:
-    """Reject flags that have no effect, and set the defaults of flags that are absent.
+    """Reject flags that have no effect, and set the defaults of absent flags in `args`.
 
-    parser: function that returns the parser, which reports the error.
-    unused: names of the flags without effect. where: the reason, such as "without --runs".
+    parser: returns the command's parser, which reports the error with exit code 2.
+    unused: names of the flags without effect. where: the condition for the error message,
+    such as "without --runs". defaults: values by name of the argument.
     """
     for name in unused:
         if getattr(args, name) is not None:
@@ -219,15 +236,16 @@ _MAX_LETTERS = 500  # Of an out-of-memory error: allocators print long tables.
 _BATCH_FLAGS = "--suite.run.batch=N, in training config.run.eval_batch"
 
 
-def run(work: Callable[[], int], *, stopped: str) -> int:
+def run(work: Callable[[], int], *, rerun: str) -> int:
     """Call `work` and return the exit code of the command.
 
-    The exit code is that of `work`, or 2 for an invalid input, 1 for an error in the user's
-    own code, 130 after Ctrl-C, 143 after SIGTERM and 129 after SIGHUP.
+    The exit code is the return value of `work`, or 2 for an invalid input, 1 for an error
+    in the user's own code, 130 after Ctrl-C, 143 after SIGTERM and 129 after SIGHUP. With
+    JBIAS_TRACEBACK=1, errors are raised instead.
 
     work: does the command's work; it imports slow packages itself, so that --help is fast.
-    stopped: the effect of running a stopped command again, such as "resumes".
-    With JBIAS_TRACEBACK=1, errors are raised instead.
+    rerun: end of the message "the same command ..." of a stopped command, such as
+      "resumes" or "starts again".
     """
     xla.set_flags()
     try:
@@ -250,7 +268,7 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
         if error.code not in (0, None):
             raise
         line = "jbias: stopped before the end: some code called sys.exit(0)"
-        messages.print_text(f"{line}; the same command {stopped}", to_stderr=True)
+        messages.print_text(f"{line}; the same command {rerun}", to_stderr=True)
         return 1
     except ModuleNotFoundError as error:
         if not (line := messages.missing_package(error)):
@@ -263,13 +281,13 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
         reason = messages.one_line(error)[:_MAX_LETTERS]
         messages.print_text(
             f"jbias: {reason}; memory is full: use smaller batches ({_BATCH_FLAGS}); "
-            f"the same command {stopped}",
+            f"the same command {rerun}",
             to_stderr=True,
         )
         return 2
     except KeyboardInterrupt as stop:
         cause = f" by {stop}" if isinstance(stop, signals.Terminated) else ""
-        line = f"jbias: stopped{cause}; the same command {stopped}"
+        line = f"jbias: stopped{cause}; the same command {rerun}"
         messages.print_text(line, to_stderr=True)
         return getattr(stop, "exit_code", 130)
 
@@ -370,7 +388,10 @@ def add_suite_flags(parser: Parser) -> None:
 
 
 def _constants(text: str, least: float) -> tuple[float, ...]:
-    """argparse type: three numbers >= `least` from "R,G,B", or from one number for all."""
+    """Return three numbers >= `least` from "R,G,B", or one number three times.
+
+    An argparse type. argparse.ArgumentTypeError for other texts.
+    """
     try:
         values = tuple(map(numerals.real, text.split(",")))
     except ValueError:
@@ -384,8 +405,9 @@ def _constants(text: str, least: float) -> tuple[float, ...]:
 
 
 def split_values(argv: Sequence[str] | None, flag: str) -> list[str]:
-    """Return the arguments with each `flag=value` replaced by `flag value`.
+    """Return the arguments with each `flag=value` replaced by two arguments, flag and value.
 
+    argv: the arguments; None for those of the process. flag: such as "--runs".
     A shell expands the glob in `--runs=runs/*` to `--runs=runs/a runs/b`; argparse then
     reads both values only if the flag and the first value are separate.
     """
@@ -398,7 +420,10 @@ def split_values(argv: Sequence[str] | None, flag: str) -> list[str]:
 
 
 def output_folder(text: str) -> str:
-    """argparse type: a local folder to write into, which need not exist yet."""
+    """Return the path of a local folder to write into (an argparse type).
+
+    The folder need not exist yet. argparse.ArgumentTypeError if it cannot be written.
+    """
     path = pathlib.Path(text)
     if "://" in text:
         raise argparse.ArgumentTypeError(
@@ -433,7 +458,10 @@ FIGURES = ("svg", "pdf", "png")  # File formats of a report's figures.
 
 
 def figure_formats(text: str) -> tuple[str, ...]:
-    """argparse type: formats of figures from "pdf,png"; svg, for the page, is always added."""
+    """Return the formats of figures in a text such as "pdf,png" (an argparse type).
+
+    "svg", for the page, is always among them. argparse.ArgumentTypeError for other formats.
+    """
     formats = {name.strip() for name in text.lower().split(",")}
     if not formats <= {*FIGURES}:
         raise argparse.ArgumentTypeError(
@@ -486,8 +514,8 @@ def add_permutation_flags(parser: Parser) -> None:
 def print_lines(command: str, make_lines: Callable[[], Iterable[str]]) -> int:
     """Print the lines that `make_lines` returns, and return the exit code.
 
-    The exit code is 0, or 2 if `make_lines` raises a ValueError or an OSError, whose text
-    becomes one line on stderr.
+    command: name of the command, at the start of an error line. The exit code is 0, or 2 if
+    `make_lines` raises a ValueError or an OSError, whose text is printed on stderr.
     """
     try:
         lines = make_lines()

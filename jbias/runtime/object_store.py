@@ -141,7 +141,8 @@ def filesystem() -> FileSystem:
 def check(path: str, where: str) -> None:
     """Raise ValueError unless a path is gs://BUCKET/FOLDER and a user is logged in.
 
-    where: names the setting in messages.
+    where: start of the error message, such as "workdir". OSError if the store cannot be
+    reached.
     """
     bucket, key = _split_path(path)
     if not bucket or not key:
@@ -159,14 +160,17 @@ def check(path: str, where: str) -> None:
 
 
 def write(path: epath.PathLike, content: bytes) -> None:
-    """Write an object."""
+    """Write an object, whether or not it exists; OSError if the store fails."""
     path = os.fspath(path)
     filesystem().pause(path)
     filesystem().pipe_file(path, content)
 
 
 def read(path: epath.PathLike) -> Snapshot:
-    """Return the content of an object; empty, of generation 0, if it does not exist."""
+    """Return the content of an object; empty, of generation 0, if it does not exist.
+
+    OSError if the store fails, or if the object is rewritten too often to be read.
+    """
     bucket, key = _split_path(path)
     for _ in range(5):
         info = metadata(path)
@@ -189,7 +193,10 @@ def read(path: epath.PathLike) -> Snapshot:
 
 
 def metadata(path: epath.PathLike) -> dict[str, Any] | None:
-    """Return the store's metadata of an object; None if it does not exist."""
+    """Return the store's metadata of an object by name, such as "generation" and "size".
+
+    None if the object does not exist; OSError if the store fails.
+    """
     bucket, key = _split_path(path)
     try:
         return filesystem().call("GET", "b/{}/o/{}", bucket, key, json_out=True)
@@ -198,10 +205,11 @@ def metadata(path: epath.PathLike) -> dict[str, Any] | None:
 
 
 def replace(path: epath.PathLike, content: bytes, generation: int) -> int:
-    """Write an object if its generation is still the given one; return the new generation.
+    """Write an object if it still has the given generation; return its new generation.
 
-    FileExistsError if the generation has changed. This may also be our own write, whose
-    answer was lost before the request was sent again; so the caller must read the object.
+    generation: from an earlier `read`; 0: the object must not exist. FileExistsError if the
+    generation has changed. Our own write may be the cause, if its answer was lost and the
+    request was sent again; so the caller must read the object.
     """
     bucket, key = _split_path(path)
     filesystem().pause(os.fspath(path))
@@ -252,10 +260,10 @@ _SET_ASIDE = ("damaged", "replaced")  # Folders of checkpoints that are not used
 
 
 def fetch(pattern: str, where: str, home: pathlib.Path, *, checkpoints: bool) -> str:
-    """Copy the objects of a path or glob of gs:// into `home`; return the local pattern.
+    """Copy the objects that match a gs:// path or glob into `home`; return the local glob.
 
-    where: names the setting in messages. checkpoints: whether to copy complete checkpoints.
-    ValueError if nothing matches.
+    where: start of the error message, such as "--runs". home: folder of the copies.
+    checkpoints: whether to copy complete checkpoints, too. ValueError if nothing matches.
     """
     pattern_parts = pattern.removeprefix("gs://").strip("/").split("/")
     fixed_parts = list(
@@ -293,9 +301,10 @@ def fetch(pattern: str, where: str, home: pathlib.Path, *, checkpoints: bool) ->
 
 
 def _is_wanted(name: str, pattern_parts: Sequence[str], *, checkpoints: bool) -> bool:
-    """Return whether an object, or a folder that contains it, matches the glob.
+    """Return True if an object, or a folder that contains the object, matches the glob.
 
-    pattern_parts: the glob, split at "/". checkpoints: whether checkpoints match.
+    name: of the object. pattern_parts: the glob, split at "/". checkpoints: whether
+    objects of checkpoints match.
     """
     parts = name.split("/")
     if len(parts) < len(pattern_parts):
@@ -307,7 +316,10 @@ def _is_wanted(name: str, pattern_parts: Sequence[str], *, checkpoints: bool) ->
 
 
 def _is_complete(name: str, objects: Mapping[str, Any]) -> bool:
-    """Return False for an object of a checkpoint whose save has not finished."""
+    """Return False if an object belongs to a checkpoint whose save has not finished.
+
+    objects: all objects by name, among them the markers of complete checkpoints.
+    """
     run, folder, relative_name = name.partition("/checkpoints/")
     step = relative_name.partition("/")[0]
     is_in_checkpoint = folder and step.isdecimal()
@@ -315,7 +327,10 @@ def _is_complete(name: str, objects: Mapping[str, Any]) -> bool:
 
 
 def _copy_object(home: pathlib.Path, info: Mapping[str, Any]) -> bool:
-    """Copy an object unless the copy is up to date; return False if it does not exist."""
+    """Copy an object unless the copy is up to date; return False if it does not exist.
+
+    home: folder of the copies. info: metadata of the object, as in `metadata`.
+    """
     parts = info["name"].split("/")
     if {"", ".", ".."} & set(parts):
         name = info["name"]
@@ -345,7 +360,10 @@ _BYTES_PER_SECOND = 20_000  # Average rate at which a long log is rewritten.
 
 
 class Log:
-    """A log in the store; lines are collected, and written in the background."""
+    """A log in the store, such as gs://B/x/log.txt.
+
+    Lines are collected, and written in the background every few seconds.
+    """
 
     def __init__(self, path: str):
         self._path = path
@@ -397,7 +415,7 @@ class Log:
                 self._schedule()
 
     def _append(self, lines: bytes) -> Snapshot:
-        """Append lines to the object, and return its new content."""
+        """Append lines to the object, and return the object's new state."""
         current = self._last
         for _ in range(10):
             content = current.content + lines
@@ -413,5 +431,5 @@ class Log:
 
 @functools.cache
 def log_of(path: str) -> Log:
-    """Return the process's only Log of a path."""
+    """Return the Log of a path; the same object for each call with this path."""
     return Log(path)

@@ -30,7 +30,10 @@ _UNPLANNED_KINDS = (
 
 
 def device_limits(kind: str) -> targets.DeviceKind | None:
-    """Return the data sheet's limits of a device by its `device_kind`; None: not known."""
+    """Return the data sheet's limits of a device; None if they are not known.
+
+    kind: jax's `device_kind`, such as "TPU v5e".
+    """
     known = (*targets.KINDS.values(), *_UNPLANNED_KINDS)
     matches = [device for device in known if device.name in kind]
     return max(matches, key=lambda device: len(device.name), default=None)
@@ -47,9 +50,10 @@ def markdown_page(
 ) -> str:
     """Return a Markdown summary of a trace of `steps` steps of `count` seeds.
 
-    folder: of the trace. static: the static argument of these steps. seconds: measured time
-    of all traced steps. Operations and bytes are the compiler's count for one seed's step.
-    Times by operation are sums over all threads or streams, without waiting.
+    folder: folder of the trace. static: static argument of the steps (`Stage.static`).
+    seconds: measured time of all traced steps. Operations and bytes are the compiler's count
+    for one seed's step. Times by operation are sums over all threads or streams, without
+    waiting.
     """
     program = memory.lower_step(
         stage.program.step,
@@ -66,10 +70,8 @@ def markdown_page(
     for (kind, where), nanoseconds in by_operation.items():
         direction = "backward" if where.startswith("backward") else ""
         by_kind[kind, direction] += nanoseconds
-    device, seed_steps_per_second = (
-        jax.devices()[0].device_kind,
-        steps * count / seconds,
-    )
+    device = jax.devices()[0].device_kind
+    seed_steps_per_second = steps * count / seconds
     images_per_second = seed_steps_per_second * stage.order.batch
     lines = [
         f"# {steps} steps of {count} seeds on {device}",
@@ -102,16 +104,19 @@ def markdown_page(
             f"Memory of one seed's step: {arguments} of arguments and {temporary} of "
             "temporary values."
         ),
-        *_table("kind", by_kind, steps),
-        *_table("operation", by_operation, steps),
+        *_time_table("kind", by_kind, steps),
+        *_time_table("operation", by_operation, steps),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _table(title: str, spent: collections.Counter, steps: int) -> list[str]:
-    """Return the lines of a table of the longest times, with an empty line before it.
+def _time_table(
+    heading: str, spent: collections.Counter[tuple[str, str]], steps: int
+) -> list[str]:
+    """Return an empty line, then the lines of a Markdown table of the longest times.
 
-    spent: nanoseconds in `steps` steps by (kind, place).
+    heading: head of the first column, "kind" or "operation". spent: nanoseconds, summed over
+    `steps` steps, by (kind, place) as in `label_operations`.
     """
     total = sum(spent.values()) or 1
     rows = [
@@ -119,28 +124,31 @@ def _table(title: str, spent: collections.Counter, steps: int) -> list[str]:
         f"| {nanoseconds / 1e6 / steps:.3f} |"
         for (kind, where), nanoseconds in spent.most_common(_TABLE_ROWS)
     ]
-    head = f"| {title} | where | share | ms per step |"
+    head = f"| {heading} | where | share | ms per step |"
     return ["", head, "| --- | --- | --- | --- |", *rows]
 
 
 def _limit_row(
-    title: str, amount: float, *, rate: float, device: str, limit: str
+    quantity: str, amount: float, *, rate: float, device: str, limit: str
 ) -> str:
-    """Return the table row of an amount per step and its share of the device's limit.
+    """Return the Markdown table row of an amount per step and its share of a limit.
 
-    rate: steps of a seed per second. limit: field of `targets.DeviceKind`.
+    quantity: first cell, such as "operations". amount: per step of one seed. rate: steps of
+    a seed per second. device: jax's `device_kind`. limit: "flops" or "bytes", the field of
+    `targets.DeviceKind` with the device's maximum per second.
     """
     share, limits = "not known", device_limits(device)
     if limits:
         share = f"{100 * amount * rate / getattr(limits, limit):.1f} %"
-    return f"| {title} | {amount:.3g} | {amount * rate:.3g} | {share} |"
+    return f"| {quantity} | {amount:.3g} | {amount * rate:.3g} | {share} |"
 
 
 def label_operations(program: str) -> dict[str, tuple[str, str]]:
-    """Return the kind and the place of each operation of a compiled program's text.
+    """Return the label (kind, place) of each operation by its name in the trace.
 
-    Such as ("conv_general_dilated", "backward stage1_block0/conv1"): a place is the
-    direction and the last two named modules.
+    program: HLO text of a compiled program. A label is, for example,
+    ("conv_general_dilated", "backward stage1_block0/conv1"): the place is the direction and
+    the last two named modules.
     """
     labels, control_flow = {}, ("body", "while", "cond")
     for operation in hlo.operations(program):
@@ -159,9 +167,10 @@ def label_operations(program: str) -> dict[str, tuple[str, str]]:
 def time_by_operation(
     folder: os.PathLike, names: Mapping[str, tuple[str, str]]
 ) -> collections.Counter:
-    """Return nanoseconds by label, summed over all lines of the latest trace in a folder.
+    """Return nanoseconds by label, summed over all threads and streams of a trace.
 
-    names: label of each operation, see `label_operations`; other operations are left out.
+    folder: its latest trace is read. names: label of each operation by its name, from
+    `label_operations`; other operations are left out.
     """
     traces = pathlib.Path(folder).rglob("*.xplane.pb")
     latest = max(traces, key=lambda path: path.stat().st_mtime)

@@ -100,7 +100,7 @@ def test_a_signal_ends_a_command_as_ctrl_c_does(name, code):
         "        time.sleep(60)",
         "    finally:",
         "        print('ended')",
-        "sys.exit(cli.run(work, stopped='goes on'))",
+        "sys.exit(cli.run(work, rerun='resumes'))",
     )
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)],
@@ -109,4 +109,4 @@ def test_a_signal_ends_a_command_as_ctrl_c_does(name, code):
         check=False,
     )
     assert (done.returncode, done.stdout) == (code, "ended\n")
-    assert done.stderr == f"jbias: stopped by {name}; the same command goes on\n"
+    assert done.stderr == f"jbias: stopped by {name}; the same command resumes\n"
