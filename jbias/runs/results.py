@@ -351,7 +351,7 @@ def _occurs(keys: np.ndarray, bound: int) -> np.ndarray:
 
 
 def _without_gaps(keys: np.ndarray, bound: int) -> tuple[np.ndarray, int]:
-    """Return keys renumbered in order as 0, 1, ... without gaps, and the number of keys.
+    """Return keys renumbered as 0, 1, ... without gaps, and the number of different keys.
 
     keys: integers from 0 to bound - 1.
     """
@@ -415,9 +415,9 @@ def _problem(fields: Any) -> str | None:
 
 
 def _violated_requirement(name: str, value: Any) -> str:
-    """Return the requirement that a field's value violates, such as "be positive", or "".
+    """Return the requirement that a field's value violates, such as "int"; "" if valid.
 
-    name: of the field of `Record`.
+    name: name of the field of `Record`.
     """
     dtype, types = _KINDS[name]
     if isinstance(value, bool) or not isinstance(value, types):

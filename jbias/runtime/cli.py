@@ -422,7 +422,8 @@ def split_values(argv: Sequence[str] | None, flag: str) -> list[str]:
 def output_folder(text: str) -> str:
     """Return the path of a local folder to write into (an argparse type).
 
-    The folder need not exist yet. argparse.ArgumentTypeError if it cannot be written.
+    The folder need not exist yet. argparse.ArgumentTypeError for a remote path such as
+    gs://x, and for a file.
     """
     path = pathlib.Path(text)
     if "://" in text:

@@ -141,8 +141,7 @@ def filesystem() -> FileSystem:
 def check(path: str, where: str) -> None:
     """Raise ValueError unless a path is gs://BUCKET/FOLDER and a user is logged in.
 
-    where: start of the error message, such as "workdir". OSError if the store cannot be
-    reached.
+    where: start of the error message, such as "workdir".
     """
     bucket, key = _split_path(path)
     if not bucket or not key:

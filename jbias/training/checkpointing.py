@@ -37,10 +37,11 @@ def save(
     *,
     evaluate_later: bool = False,
 ) -> None:
-    """Save a checkpoint of a step, with the records of its evaluation.
+    """Save a checkpoint of a step, with the records of the step's evaluation, if any.
 
-    evaluate_later: another process evaluates the step from the checkpoint. OSError if the
-    disk fails, or if the workdir is gone or belongs to another process.
+    states: of all members after `step`. evaluate_later: another process evaluates the step
+    from the checkpoint. OSError if the disk fails, or if the workdir is gone or belongs to
+    another process.
     """
     job.flush()
     job.check_lock()
@@ -75,11 +76,12 @@ def save(
 
 @contextlib.contextmanager
 def save_before_data_error(
-    job: RunContext, stage: Stage, states: tuple, step: int
-) -> Iterator:
-    """Save the states before an image that cannot be decoded ends the run.
+    job: RunContext, stage: Stage, states: PackedStates, step: int
+) -> Iterator[None]:
+    """Save the states if an image that cannot be decoded ends the run.
 
-    A ValueError inside the context is raised again, with instructions.
+    A context. A ValueError inside is raised again, with instructions for the user. states:
+    of all members after `step`.
     """
     try:
         yield
@@ -111,10 +113,11 @@ class LastGood:
 def saving_on_crash(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> Iterator[LastGood]:
-    """Save the latest states before an unexpected error ends the run.
+    """Save the latest states if an unexpected error ends the run.
 
-    Yields the `LastGood` in which the loop notes its latest states. A note on the error
-    says whether they were saved. Earlier checkpoints stay.
+    A context. Yields a `LastGood`, in which the training loop stores its latest states and
+    step. The error is raised again, with a note that says whether the states were saved.
+    Earlier checkpoints stay.
     """
     latest = LastGood(states, step)
     try:
@@ -131,7 +134,10 @@ def saving_on_crash(
 
 
 def _save_latest(job: RunContext, stage: Stage, latest: LastGood) -> str:
-    """Save the latest states; return a note for the user, "" without any checkpoint."""
+    """Save the latest states; return a note that says which step is saved.
+
+    The note says why if saving failed; "" if the run has no checkpoint. Raises nothing.
+    """
     try:
         leaves = [x for x in jax.tree.leaves(latest.states) if isinstance(x, jax.Array)]
         if job.checkpoints.saving:
@@ -160,10 +166,10 @@ def _save_latest(job: RunContext, stage: Stage, latest: LastGood) -> str:
 
 
 def resume(job: RunContext, info: dict[str, Any]) -> None:
-    """Restore monitor, records and sums from a checkpoint's `info`.
+    """Restore the run's monitor, records and checksums from a checkpoint.
 
-    Records of the checkpoint's evaluation that were not written before the run was killed
-    are written now.
+    info: the checkpoint's `info`. Records of its evaluation that were not written before the
+    run was killed are written now.
     """
     step, total, is_main = info["step"], job.stages[-1].last, job.team.is_main
     job.monitor.load(info["watch"])
@@ -187,9 +193,9 @@ def resume(job: RunContext, info: dict[str, Any]) -> None:
 
 
 def write_cost(job: RunContext) -> dict[str, Any]:
-    """Write the cost of this start of the run so far; return the sums over all starts.
+    """Write the cost of this start of the run so far; return the total of all starts.
 
-    Only the main process writes; others return {}.
+    The total is as `costs.total` returns it. Only process 0 writes; others return {}.
     """
     if not job.team.is_main:
         return {}
@@ -216,7 +222,8 @@ def load_initial_nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net
     """Return the networks of these seeds from the latest checkpoint of a run.
 
     workdir: of the run, or of one branch of a run with config.vary, such as
-    runs/x/vary/optim.rate=0.1. All seeds start from the network of a run with one seed.
+    runs/x/vary/optim.rate=0.1. If that run has one seed, its network is returned for every
+    seed.
     ValueError if the workdir has no checkpoint or not all of the seeds.
     """
     where = "config.init"
@@ -262,8 +269,9 @@ def load_initial_nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net
 def graft_head(drawn: Net, loaded: Net, say: messages.Say) -> Net:
     """Return the loaded network, with the drawn linear layer if their classes differ.
 
-    drawn: a network with initial weights of the model to train. ValueError if the loaded
-    network is another model.
+    drawn: a network with initial weights of the model to train. loaded: the network to start
+    from. say: logs a line if the layer is replaced. ValueError if the loaded network is
+    another model.
     """
     shapes, drawn_shapes = (jax.tree.map(np.shape, net) for net in (loaded, drawn))
     if shapes == drawn_shapes:

@@ -69,13 +69,17 @@ class RunContext:
         self.elsewhere = self.config["run"]["evaluate"] == "elsewhere"
 
     def state_shapes(self, stage: int) -> tuple:
-        """Return the shapes of a stage's states, to read a checkpoint into."""
+        """Return the shapes of the states of all members in a stage, to read a checkpoint.
+
+        stage: index of the stage.
+        """
         return self.stages[stage].state_shapes
 
     def stop_requested(self, step: int | None = None) -> bool:
         """Return True if all processes must stop now; all must call this together.
 
-        step: if given, preemption notices from JAX's own service count, too.
+        step: the current step, to react to preemption notices of JAX's own service, too;
+          None to react to signals only.
         """
         self.halted = self.halted or self.team.agree_to_stop(self.stop, step)
         return bool(self.halted)
@@ -104,9 +108,10 @@ class RunContext:
             self.log(log_event.at("warning"))
 
     def rollback(self, seed: Hashable, step: int) -> tuple[int, float]:
-        """Return the step that a seed was rolled back to, and the factor on its rate since.
+        """Return the step that a seed returned to after a failed step, and its rate factor.
 
-        step: the failed step.
+        seed: name of the member. step: the failed step. The factor multiplies the learning
+        rate of all later steps.
         """
         stage = next(s for s in self.stages if s.first < step <= s.last)
         steps = self.monitor.rolled_back[seed]

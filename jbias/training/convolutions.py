@@ -17,7 +17,7 @@ and hardly in parallel. A sum over chunks of the batch takes about half the time
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -31,9 +31,12 @@ Replace = Callable[[core.JaxprEqn], Callable | None]
 
 
 def replace_convolutions(function: Callable, replace: Replace) -> Callable:
-    """Return function(state, arg, shared, static) -> outs with replaced convolutions."""
+    """Return a function of the same arguments with replaced convolutions.
 
-    def rewritten(state, arg, shared, static):
+    function: (state, arg, shared, static) -> outputs. replace: see `Replace`.
+    """
+
+    def rewritten(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
         trace = jax.make_jaxpr(function, static_argnums=3, return_shape=True)
         closed_jaxpr, outs = trace(state, arg, shared, static)
         run = core.jaxpr_as_fun(_rewrite(closed_jaxpr, replace))
@@ -44,7 +47,7 @@ def replace_convolutions(function: Callable, replace: Replace) -> Callable:
 
 
 def _rewrite(value: Any, replace: Replace) -> Any:
-    """Return an equation's parameter with the convolutions of its jaxprs replaced.
+    """Return a jaxpr, or a parameter of an equation, with its convolutions replaced.
 
     A parameter without replaced convolutions is returned as the same object, because jax
     caches by identity.
@@ -62,12 +65,12 @@ def _rewrite(value: Any, replace: Replace) -> Any:
 
 
 def _are_identical(values: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Return True if two sequences consist of the same objects."""
+    """Return True if two sequences consist of the same objects in the same order."""
     return all(a is b for a, b in zip(values, others, strict=True))
 
 
 def _rewrite_equation(eqn: core.JaxprEqn, replace: Replace) -> core.JaxprEqn:
-    """Return an equation, replaced if `replace` says so, with rewritten inner jaxprs."""
+    """Return a convolution's replacement, or another equation with rewritten inner jaxprs."""
     if eqn.primitive is core.primitives.conv_general_dilated_p:
         replacement = replace(eqn)
         if replacement is None:
@@ -81,16 +84,17 @@ def _rewrite_equation(eqn: core.JaxprEqn, replace: Replace) -> core.JaxprEqn:
 
 
 def over_seeds(function: Callable) -> Callable:
-    """Map function(state, arg, shared, static) -> outs over leading seed axes.
+    """Return a function that computes `function` for each seed along leading seed axes.
 
-    The returned function takes states and args with a leading axis of seeds and returns
-    outs with that axis; `shared` has no such axis. If image and kernel both differ between
-    seeds, each seed has an ordinary convolution. If only one operand has a seed axis, the
-    axis is folded into the batch or the features, as jax does.
+    function: (state, arg, shared, static) -> outputs, of one seed. The returned function
+    takes states and args with a leading axis of seeds and returns outputs with that axis;
+    `shared` has no such axis. If image and kernel both differ between seeds, each seed has
+    an ordinary convolution. If only one operand has a seed axis, the axis is folded into the
+    batch or the features, as jax does.
     """
     function_of_seed = replace_convolutions(function, _with_batching_rule)
 
-    def function_of_seeds(states, args, shared, static):
+    def function_of_seeds(states: Any, args: Any, shared: Any, static: Hashable) -> Any:
         mapped = jax.vmap(
             lambda state, arg: function_of_seed(state, arg, shared, static)
         )
@@ -100,7 +104,10 @@ def over_seeds(function: Callable) -> Callable:
 
 
 def _with_batching_rule(eqn: core.JaxprEqn) -> Callable:
-    """Return the equation's convolution with a batching rule of one convolution per seed."""
+    """Return the convolution of an equation as a function (images, kernels) -> output.
+
+    Under `jax.vmap` over seeds the function computes one convolution per seed.
+    """
     convolve = _as_function(eqn)
 
     @custom_vmap
@@ -123,7 +130,7 @@ def _with_batching_rule(eqn: core.JaxprEqn) -> Callable:
 
 
 def _as_function(eqn: core.JaxprEqn) -> Callable:
-    """Return the equation as a function of its operands."""
+    """Return the equation as a function of its operands, with its parameters bound."""
     return functools.partial(eqn.primitive.bind, **eqn.params)
 
 
@@ -132,18 +139,20 @@ MIN_PRODUCTS = 512  # Products per element of a chunk's kernel gradient.
 
 
 def chunk_kernel_gradients(function: Callable) -> Callable:
-    """Return function(state, arg, shared, static) with kernel gradients summed over chunks.
+    """Return a function of the same arguments with kernel gradients summed over chunks.
 
-    The results are the same up to the order of float sums. For a batch on one device: the
-    chunks of a batch that is divided among devices would have to move between devices.
+    function: (state, arg, shared, static) -> outputs. The outputs are equal up to the order
+    of float sums. For a batch on one device: the chunks of a batch that is divided among
+    devices would have to move between devices.
     """
     return replace_convolutions(function, _in_chunks)
 
 
 def _in_chunks(eqn: core.JaxprEqn) -> Callable | None:
-    """Return a kernel gradient's convolution as a sum over chunks of the batch.
+    """Return a function (images, gradients) that computes a kernel's gradient in chunks.
 
-    None for other convolutions, and if the batch has no chunks that are large enough.
+    The function sums the convolution of the equation over chunks of the batch. None for
+    other convolutions, and if the batch has no chunks that are large enough.
     """
     lhs, rhs, out = eqn.params["dimension_numbers"]
     lhs_shape, rhs_shape, out_shape = (

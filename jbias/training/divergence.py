@@ -47,9 +47,10 @@ class Rollback(NamedTuple):
 def rollback_in_steps(
     options: Mapping[str, Any] | None, first: int, *, steps_per_epoch: int, total: int
 ) -> Rollback | None:
-    """Return config.rollback for a stage that begins at step `first`; None if it is off.
+    """Return config.rollback in steps, for a stage that begins at step `first`.
 
-    total: steps of the stage. ValueError if config.rollback.every is no duration.
+    options: config.rollback. total: number of steps of the stage. None if rollback is off.
+    ValueError if config.rollback.every is no duration.
     """
     if not options or not options["times"]:
         return None
@@ -65,15 +66,18 @@ def rollback_in_steps(
 def freeze_nonfinite(
     train: train_step.TrainStep, *, check_weights: bool = False
 ) -> train_step.TrainStep:
-    """Return the step `train`, which keeps the previous state for ever once it fails.
+    """Return a training step that freezes a seed: from the first failure its state stays.
 
-    A step fails if a loss, the norm of a gradient or a statistic is not finite. With
-    `check_weights` it also fails if a weight is not finite: needed only if weights are
-    computed from other weights, as the norm of a gradient overflows long before an update
-    along that gradient does.
+    train: the step, (state, batch, key, static) -> (state, metrics). A step fails if a loss,
+    the norm of a gradient or a statistic is not finite. With `check_weights` it also fails
+    if a weight is not finite: needed only if weights are computed from other weights, as the
+    norm of a gradient overflows long before an update along that gradient does.
     """
 
-    def step(state, batch, key, static=None):
+    def step(
+        state: train_step.State, batch: Any, key: Any, static: Hashable = None
+    ) -> tuple[train_step.State, dict[str, Any]]:
+        """Take the step `train`; the metric FROZEN is 1 if it failed, else 0."""
         new_state, metrics = train(state, batch, key, static)
         with jax.named_scope("guard"):
             is_fine = _is_fine(state, new_state, metrics, check_weights=check_weights)
@@ -89,16 +93,21 @@ def rollback_nonfinite(
     *,
     check_weights: bool = False,
 ) -> train_step.TrainStep:
-    """Return a step that rolls a failed seed back, and freezes it after `rollback.times`.
+    """Return a training step that rolls a failed seed back at most `rollback.times` times.
 
-    make_step: (factor on the learning rate) -> step. check_weights: see `freeze_nonfinite`.
+    Later failures freeze the seed (`freeze_nonfinite`). Initial states must come from
+    `with_fallback`. A failed step counts as a step: the seed continues with the following
+    batches, like the other seeds, and with the weights, statistics and optimiser state that
+    were saved last.
 
-    States come from `with_fallback`. A failed step counts as a step: the seed continues
-    with the following batches, like the other seeds, and with the weights, statistics and
-    optimiser of the fallback.
+    make_step: (factor on the learning rate) -> training step. check_weights: see
+    `freeze_nonfinite`.
     """
 
-    def step(state, batch, key, static=None):
+    def step(
+        state: train_step.State, batch: Any, key: Any, static: Hashable = None
+    ) -> tuple[train_step.State, dict[str, Any]]:
+        """Take a step; the metrics FROZEN and ROLLED_BACK are 1 if that happened, else 0."""
         stats = dict(state.stats)
         fallback = stats.pop(_FALLBACK)
         state, count = state._replace(stats=stats), fallback["count"]
@@ -129,7 +138,10 @@ def rollback_nonfinite(
 
 
 def with_fallback(draw: Callable[..., train_step.State]) -> Callable:
-    """Return `draw` with the fallback of `rollback_nonfinite` added to the drawn states."""
+    """Return `draw` with the states that it draws made ready for `rollback_nonfinite`.
+
+    draw: returns a seed's initial state, whose statistics get the parts to roll back to.
+    """
 
     def draw_with_fallback(*args: Any) -> train_step.State:
         state = draw(*args)
@@ -142,17 +154,17 @@ def with_fallback(draw: Callable[..., train_step.State]) -> Callable:
 
 
 def finite_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics that must be finite: losses and norms of gradients."""
+    """Return the metrics that must be finite, by name: losses and norms of gradients."""
     return {name: x for name, x in metrics.items() if name.startswith(FINITE_PREFIXES)}
 
 
 def _saved_parts(state: train_step.State) -> dict[str, PyTree]:
-    """Return the parts of a state that a rollback restores."""
+    """Return the params, stats and optimiser state that a rollback restores, by name."""
     return {"params": state.params, "stats": state.stats, "opt": state.opt}
 
 
 def _is_running(state: train_step.State) -> Bool[Array, ""]:
-    """Return False for a frozen state: its step is negative (`_frozen_step`)."""
+    """Return True unless the state is frozen: a frozen state has a negative step."""
     return state.step >= 0
 
 
@@ -177,7 +189,11 @@ def _is_fine(
     *,
     check_weights: bool,
 ) -> Bool[Array, ""]:
-    """Return True if `state` is not frozen and the step to `new_state` gave finite numbers."""
+    """Return True if `state` is not frozen and the step to `new_state` gave finite numbers.
+
+    metrics: of the step; losses and norms of gradients are checked, and the new statistics.
+    check_weights: whether the new weights are checked, too.
+    """
     unchanged = {id(leaf) for leaf in jax.tree.leaves(state)}
     stats = {k: v for k, v in new_state.stats.items() if k != "average"}
     weights = new_state.params if check_weights else ()
@@ -191,9 +207,9 @@ def _is_fine(
 def _select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
     """Return the tree `new` if the condition is True, else `old`.
 
-    On CPU by a conditional, so that XLA compiles the computation of both trees as without
-    this selection, to the bit. On accelerators by a select of each number, as the host would
-    wait for a conditional in every step.
+    A CPU uses a conditional: XLA then compiles the computation of both trees as if there
+    were no selection, with bitwise equal results. Accelerators select each number, because
+    the host would wait for a conditional in every step.
     """
     if xla.platform() == "cpu":
         return jax.lax.cond(
@@ -218,8 +234,12 @@ class Divergence(NamedTuple):
 class Monitor:
     """Sums of each seed's metrics since the last evaluation, and the seeds that diverged.
 
-    A seed diverged, or was rolled back, at the step whose metrics have the flag, or whose
-    loss is not finite. `state` is part of a checkpoint, so that means survive a resume.
+    A seed diverged, or was rolled back, at the first step whose metric FROZEN or ROLLED_BACK
+    is 1, or whose loss is not finite. `state` is part of a checkpoint, so that a resumed run
+    has the same means.
+
+    diverged: step by seed. rolled_back: failed steps by seed. sums, maxima: of each metric,
+    by seed. counts: number of steps in the sums, by seed. resets: number of calls of `reset`.
     """
 
     seeds: tuple[Hashable, ...]  # Names of the seeds, in the order of the metrics.
@@ -235,10 +255,10 @@ class Monitor:
     def add(
         self, step: int, metrics: Any, split: Callable[[Any], Sequence] = tuple
     ) -> list[Divergence]:
-        """Queue a step's metrics; return the failures found in older steps of the queue.
+        """Queue a step's metrics; return the failures in older steps that are now computed.
 
-        split: maps the metrics, once on the host, to one mapping per seed; None for a
-          diverged seed that takes no more steps.
+        metrics: of all seeds, on the devices. split: maps the metrics, once on the host, to
+          one mapping per seed; None for a diverged seed that takes no more steps.
         """
         self._pending.append((step, metrics, split))
         return self._read_pending(DEPTH)
@@ -289,9 +309,10 @@ class Monitor:
         return len(self.diverged) == len(self.seeds)
 
     def means(self, seed: Hashable) -> dict[str, float]:
-        """Return the mean of each metric since the last reset; empty before any step.
+        """Return a seed's mean of each metric, by name, since the last reset.
 
-        Norms of gradients have their largest value, too, as <name>_max.
+        Norms of gradients have their largest value, too, as <name>_max. Empty before any
+        step.
         """
         sums, count = self.sums.get(seed, {}), self.counts.get(seed, 0)
         means = {name: total / count for name, total in sums.items()}
@@ -304,7 +325,7 @@ class Monitor:
         self.resets += 1
 
     def state(self) -> dict[str, Any]:
-        """Return the contents that a checkpoint stores; JSON keeps Python floats exactly."""
+        """Return the fields as a JSON object, for `load`; the floats stay exact in JSON."""
         fields = {
             "diverged": self.diverged,
             "rolled_back": self.rolled_back,
@@ -336,7 +357,10 @@ class Monitor:
 def _pop_failure(
     seed: Hashable, step: int, values: dict[str, float]
 ) -> Divergence | None:
-    """Return the failure of a seed's step, or None; remove both flags from `values`."""
+    """Return the failure of a seed's step, or None if the step did not fail.
+
+    values: the step's metrics; FROZEN and ROLLED_BACK are removed from this dict.
+    """
     rolled_back = values.pop(ROLLED_BACK, 0.0)
     frozen = values.pop(FROZEN, 0.0)
     nonfinite = {

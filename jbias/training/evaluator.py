@@ -30,9 +30,10 @@ from jbias.training.stages import Stage
 
 
 def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> None:
-    """Measure every seed on every set; write the records and set `job.evaluation`.
+    """Evaluate every seed on every data set; write the records and set `job.evaluation`.
 
-    Returns without an evaluation if a stop was requested; the resumed run evaluates then.
+    states: of all members after `step`. Does nothing if a stop was requested: the resumed
+    run evaluates the step.
     """
     start, records, valid_accuracies = time.monotonic(), [], {}
     with _refusing_full_memory(step):
@@ -74,7 +75,7 @@ def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> 
 def _log_summary(
     job: RunContext, step: int, records: list[results.Record], *, seconds: float
 ) -> None:
-    """Log the means over seeds of an evaluation, and the `seconds` that it took."""
+    """Log the mean of each metric over seeds, and the duration of the evaluation."""
     total, values_by_metric = job.stages[-1].last, _values_by_metric(records)
     summary = ", ".join(
         _summarise(dataset, metric, values)
@@ -97,7 +98,10 @@ def _log_summary(
 
 @contextlib.contextmanager
 def _refusing_full_memory(step: int) -> Iterator[None]:
-    """Raise ValueError with a remedy if memory is full; checkpoints stay unchanged."""
+    """Turn an error for full memory inside the context into a ValueError with a remedy.
+
+    step: the step that is evaluated, for the message.
+    """
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
@@ -111,9 +115,10 @@ def _refusing_full_memory(step: int) -> Iterator[None]:
 
 
 def _report_undecided(job: RunContext, predictions: dict[str, list], step: int) -> None:
-    """Log the seeds and sets without a result because logits are NaN or infinite.
+    """Log the seeds and data sets without a result because logits are NaN or infinite.
 
-    Seeds that diverged are left out: the log has them already.
+    predictions: as `_predict` returns them. Seeds that diverged are left out, because their
+    divergence is in the log already.
     """
     for test, (number, member) in itertools.product(job.tests, enumerate(job.members)):
         if member.name in job.monitor.diverged:
@@ -130,7 +135,7 @@ def _report_undecided(job: RunContext, predictions: dict[str, list], step: int) 
 def rebuild_decisions(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> None:
-    """Recompute the damaged or lost files of a step's decisions from its states."""
+    """Recompute the damaged or lost files of a step's decisions from the step's states."""
     predictions = _predict(job, stage, states)
     if predictions:
         new_sums = _write_decisions(job, step, predictions)
@@ -147,7 +152,7 @@ def rebuild_decisions(
 
 
 def net_only(state: train_step.State) -> train_step.State:
-    """Return a state with only the net that evaluations use, without optimiser state."""
+    """Return a state with only the network that evaluations use, without optimiser state."""
     net = train_step.net_of(state)
     return train_step.State(
         step=state.step,
@@ -159,11 +164,12 @@ def net_only(state: train_step.State) -> train_step.State:
 
 def _predict(
     job: RunContext, stage: Stage, states: PackedStates
-) -> dict[str, list] | None:
-    """Return decisions per set, one entry per seed; None if a stop was requested.
+) -> dict[str, list[Any]] | None:
+    """Return the decisions about each data set by its name; None if a stop was requested.
 
-    Consecutive sets with images of one size share batches, so that only the last batch is
-    padded.
+    Decisions are a list with one entry per member: an array of classes, or
+    `inference.ScoredDecisions`. Consecutive sets with images of one size share batches, so
+    that only the last batch is padded.
     """
     run, layout = job.config["run"], stage.layout
     score = stage.scorer(run)
@@ -197,7 +203,7 @@ def _predict(
 
 
 def _decision_rule(job: RunContext, test: splits.TestSet) -> inference.DecisionRule:
-    """Return the rule that turns logits into decisions about a set."""
+    """Return the rule that turns logits into decisions about a data set."""
     needs_ranks = "shape_bias" in test.measures
     needs_labels = needs_ranks or job.config["run"]["decisions"]
     return inference.DecisionRule(
@@ -212,11 +218,11 @@ def _decision_rule(job: RunContext, test: splits.TestSet) -> inference.DecisionR
 def _fold_differences(
     job: RunContext, stage: Stage, states: PackedStates
 ) -> list[float]:
-    """Return per member the largest change of a logit by folding; empty without folding.
+    """Return the largest change of a logit by folded batch norms, one value per member.
 
-    The change is the absolute difference between the logits of the network with folded
-    batch norms and of the exact network, over all classes and the images of the first batch
-    of the validation set. NaN if logits are not finite.
+    The change is the absolute difference between the logits with folded and with exact
+    batch norms; the maximum is over all classes and the images of the first batch of the
+    validation set. NaN if logits are not finite. Empty if evaluations do not fold.
     """
     if not stage.folds_norms(job.config["run"]):
         return []
@@ -270,9 +276,10 @@ def _batch_size(job: RunContext) -> int:
 
 
 def _batches(job: RunContext, images: list) -> Iterator[jax.Array]:
-    """Yield batches of a list of sets on the devices.
+    """Yield the batches of several arrays of images, concatenated, on the devices.
 
-    If one process cannot read its share of a batch, all processes raise the error.
+    images: one array or reader per data set. If one process cannot read its share of a
+    batch, all processes raise the error.
     """
     size = _batch_size(job)
     reading = stages.reader_options(job.config["run"]["loading"], job.devices)
@@ -290,9 +297,10 @@ def _batches(job: RunContext, images: list) -> Iterator[jax.Array]:
 def _write_decisions(
     job: RunContext, step: int, predictions: dict[str, list]
 ) -> dict[str, Any]:
-    """Write the files of decisions; return the checksums of the files written, by name.
+    """Write a step's files of decisions; return the checksums of the written files by name.
 
-    A file that equals its recorded checksum is not written again.
+    predictions: as `_predict` returns them. A file that matches its recorded checksum is not
+    written again.
     """
     job.check_lock()
     new_sums = {}
@@ -315,9 +323,9 @@ def _write_decisions(
 
 
 def _decisions(prediction: Any, test: splits.TestSet) -> evals.Decisions:
-    """Return one seed's decisions about a set, with probabilities if they were computed.
+    """Return one seed's decisions about a data set, with probabilities if computed.
 
-    prediction: an array of classes, or `inference.ScoredDecisions`.
+    prediction: an array of classes, or `inference.ScoredDecisions` with probabilities.
     """
     if not isinstance(prediction, inference.ScoredDecisions):
         return evals.Decisions(prediction, test.columns)
@@ -338,7 +346,10 @@ _UNLOGGED_METRICS = (
 
 
 def _summarise(dataset: str, metric: str, values: list[float]) -> str:
-    """Return a metric's mean over seeds as text; accuracies in percent."""
+    """Return a metric's name and its mean over seeds as text, such as "valid 91.3".
+
+    values: one fraction per seed; accuracies are shown in percent.
+    """
     if metric in ("accuracy", "worst_group_accuracy"):
         name = dataset if metric == "accuracy" else "worst group"
         return f"{name} {100 * _mean(values):.1f}"
@@ -348,7 +359,10 @@ def _summarise(dataset: str, metric: str, values: list[float]) -> str:
 def _values_by_metric(
     records: list[results.Record],
 ) -> dict[tuple[str, str], list[float]]:
-    """Return the finite seeds' values per (data set, metric) of the log's line."""
+    """Return the values of each metric in the log's line, by (data set, metric).
+
+    There is one value per seed that has a finite one. Metrics of training are left out.
+    """
     values = {}
     for record in records:
         is_logged = record.metric not in _UNLOGGED_METRICS and record.value is not None
@@ -375,13 +389,13 @@ def _records(
 ) -> Iterator[results.Record]:
     """Yield the records of one seed's evaluation.
 
+    Data set "train": means of losses and gradient norms since the previous evaluation, or
+    the step at which the seed diverged; and each rollback in this stage so far, with the
+    factor on the learning rate. Other data sets: their measures, or null with status
+    "diverged" if the seed diverged or the logits of any image are not finite.
+
     decisions_by_set: one entry per set of `job.tests`. difference: the member's entry of
       `_fold_differences`; None: batch norms are not folded, or the difference is unknown.
-
-    Of training: means of losses and gradient norms since the previous evaluation, or the
-    step at which the seed diverged; and each rollback in this stage so far, with the factor
-    on the learning rate. Of each set: its measures, or null with status "diverged" if the
-    seed diverged or the logits of any image are not finite.
     """
     epochs = [(s.last - s.first) / s.order.steps_per_epoch for s in job.stages]
     stage_epoch = (step - stage.first) / stage.order.steps_per_epoch
@@ -427,11 +441,11 @@ def _records(
 def follow(
     workdir: epath.PathLike, *, interval: float, once: bool = False, devices: int = 0
 ) -> None:
-    """Evaluate the steps that are due until the run is done, or once.
+    """Evaluate the saved steps of a run that another process trains, until the run ends.
 
-    workdir: of a run that another process trains. interval: seconds between looks at the
-      checkpoints. once: evaluate only the steps that are saved already. devices: number of
-      this machine's devices to use, whatever the run uses; 0: all.
+    workdir: of that run. interval: seconds between two reads of the list of checkpoints.
+    once: whether to return after the steps that are saved already. devices: number of this
+      machine's devices to use; 0: all.
 
     ValueError or OSError if a step cannot be evaluated; finished evaluations stay, and the
     same call continues.
@@ -470,7 +484,11 @@ def follow(
 
 
 def _await_config(workdir: epath.Path, interval: float, once: bool) -> dict[str, Any]:
-    """Wait until a run is opened and return its config; ValueError if it is no run."""
+    """Wait until the workdir has a run's config, and return the config.
+
+    interval: seconds between two looks. once: do not wait. ValueError if the workdir has no
+    run to evaluate.
+    """
     has_logged = False
     while not (workdir / "provenance.json").exists():
         if once or not status.is_running(workdir):
@@ -489,13 +507,17 @@ def _await_config(workdir: epath.Path, interval: float, once: bool) -> dict[str,
 
 def _open_followed(
     workdir: epath.Path,
-    config: dict,
+    config: dict[str, Any],
     *,
-    log: Callable,
+    log: Callable[[str], None],
     devices: int,
     claim: lock.Lock,
 ) -> RunContext:
-    """Open a followed run's data and networks, laid out for this process's devices."""
+    """Return the context of a run that another process trains, for evaluation here.
+
+    config: of the run. log: receives log lines. devices: number of devices to use; 0: all.
+    claim: the lock for evaluation, checked before each write.
+    """
     log(f"following {workdir}")
     run_options = {
         **config["run"],

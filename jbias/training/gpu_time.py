@@ -62,7 +62,11 @@ _GROUPED = re.compile(r"feature_group_count=(?:[2-9]|\d\d).*__cudnn\$conv")
 def compile_launches(
     program: jax.stages.Lowered,
 ) -> tuple[jax.stages.Compiled, dict[str, float]]:
-    """Compile for a GPU target; return the program, and its launches per run by XLA's kind."""
+    """Compile a program for a GPU target; return it, and its launches per run.
+
+    program: lowered for the target. Launches are counted by XLA's kind, as in
+    `count_launches`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         # Without the GPU, candidate kernels cannot be timed (autotuning).
         options = {"xla_gpu_autotune_level": 0, "xla_dump_to": folder}
@@ -72,10 +76,10 @@ def compile_launches(
 
 
 def read_sequence(folder: str | os.PathLike) -> str:
-    """Return the sequence of launches that XLA wrote into a folder.
+    """Return the text of the sequence of launches that XLA wrote into a folder.
 
-    XLA writes a second sequence after its passes only if these change something, such as by
-    making graphs; that one is returned. Empty if another version of XLA writes no sequence.
+    XLA writes a second sequence if its passes change the first, such as by making CUDA
+    graphs; then the second is returned. "" if this version of XLA writes no sequence.
     """
     for pattern in _SEQUENCES:
         for path in pathlib.Path(folder).glob(pattern):
@@ -84,7 +88,7 @@ def read_sequence(folder: str | os.PathLike) -> str:
 
 
 def count_launches(sequence: str, turns: Iterable[float] = ()) -> dict[str, float]:
-    """Return the launches in one run of a program, by XLA's kind of launch.
+    """Return the mean number of launches in one run of a program, by XLA's kind of launch.
 
     sequence: one line per launch. Lines inside a CUDA graph, a loop or a branch are
       indented; launches inside a graph are not counted. kCommandBuffer is a graph,
@@ -110,10 +114,10 @@ def count_launches(sequence: str, turns: Iterable[float] = ()) -> dict[str, floa
 
 
 def kernel_seconds(operation: hlo.Operation, kind: targets.DeviceKind) -> float:
-    """Return the seconds of all runs of an operation and of the gaps after them.
+    """Return the seconds of all runs of an operation, with the gaps after them.
 
-    The seconds are 0 if the operation touches no memory. Products of float32 run as TF32,
-    at half the peak of bfloat16.
+    kind: the GPU. The result is 0.0 if the operation touches no memory. Products of float32
+    run as TF32, at half the peak of bfloat16.
     """
     if not operation.bytes:
         return 0.0
@@ -126,12 +130,12 @@ def kernel_seconds(operation: hlo.Operation, kind: targets.DeviceKind) -> float:
 
 
 def launch_seconds(launches: Mapping[str, float]) -> float:
-    """Return the seconds of launches, counted by `count_launches`."""
+    """Return the total seconds of launches, given as `count_launches` returns them."""
     return sum(
         count * _LAUNCHES.get(kind, LAUNCH_SECONDS) for kind, count in launches.items()
     )
 
 
 def has_grouped_convolutions(text: str) -> bool:
-    """Return True if a compiled program's text has convolutions of several groups."""
+    """Return True if a compiled program's HLO text has convolutions of several groups."""
     return any(_GROUPED.search(line) for line in text.splitlines())

@@ -124,7 +124,7 @@ class Product(NamedTuple):
     factor_bytes: int  # Bytes per element of the operands.
 
     def plus(self, other: "Product") -> "Product":
-        """Return the sum of two; `factor_bytes` is the larger of both."""
+        """Return a Product with the sum of the FLOPs and the larger `factor_bytes`."""
         widest = max(self.factor_bytes, other.factor_bytes)
         return Product(self.flops + other.flops, widest)
 
@@ -137,6 +137,7 @@ def operations(
 ) -> list[Operation]:
     """Return the operations that a program runs, in the order of its HLO text.
 
+    text: HLO text of a compiled program.
     branch_probability: probability that the condition of a conditional is True, so that the
       second branch runs, unless the scope's name gives the probability (algos/padain.py).
       Branches of a conditional with more than two are equally likely. None: each branch
@@ -220,11 +221,13 @@ def operations(
     return result
 
 
-def _product(line: str, out: str, operands: list) -> Product:
-    """Return the product that a line computes; NO_PRODUCT if a shape is not known.
+def _product(
+    line: str, out: str, operands: list[list[tuple[tuple[int, ...], int]] | None]
+) -> Product:
+    """Return the FLOPs of the convolution or matrix product in a line of HLO text.
 
-    out: type and shape of the output. operands: for both operands, the (shape, bytes) of
-      the arrays; None if they are not known.
+    out: type and shape of the output. operands: for each operand, the (shape, bytes) of its
+      arrays; None if they are not known. NO_PRODUCT if a shape is not known.
     """
     if len(operands) < 2 or not all(operands):
         return NO_PRODUCT
@@ -249,9 +252,9 @@ def _product(line: str, out: str, operands: list) -> Product:
 
 
 def loop_turns(text: str) -> list[float]:
-    """Return the iterations of each loop that a program runs, outer loops before inner.
+    """Return the number of iterations of each loop in a program, outer loops before inner.
 
-    A loop whose length depends on the data counts as one iteration.
+    text: HLO text. A loop whose length depends on the data counts as one iteration.
     """
     calls, computation, entry = collections.defaultdict(list), "", ""
     for line in text.splitlines():
@@ -295,9 +298,11 @@ def _called(
     branch_probability: float | None,
     gate_probabilities: Mapping[str, float],
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield (computation, runs) for each computation that a line calls.
+    """Yield (name of a computation, its runs) for each computation that a line calls.
 
-    runs: None if the line does not say the number of iterations.
+    line: an instruction in HLO text. code: its opcode, such as "while". branch_probability:
+    see `operations`. gate_probabilities: probability of a gate by the computation of its
+    branch. Runs are per run of the line; None if the line has no number of iterations.
     """
     called = dict(_CALLED.findall(line))
     if code == "conditional":
@@ -327,10 +332,13 @@ def _called(
         yield from ((name, 1.0) for name in called.values())
 
 
-def _num_runs(calls: Mapping, entry: str | None) -> dict[str, float | None]:
-    """Return the runs of each computation; None if they depend on the data.
+def _num_runs(
+    calls: Mapping[str, Iterable[tuple[str, float | None]]], entry: str | None
+) -> dict[str, float | None]:
+    """Return the runs of each computation by name; None if they depend on the data.
 
-    calls: in the order of the text, which has a computation before its callers.
+    calls: by name of the caller, the results of `_called`, in the order of the text, which
+    has a computation before its callers. entry: name of the program's main computation.
     """
     runs_of = collections.defaultdict(float, {entry: 1.0})
     for caller in reversed([*calls]):
@@ -345,7 +353,8 @@ def _num_runs(calls: Mapping, entry: str | None) -> dict[str, float | None]:
 def part(scope: str) -> str:
     """Return the part of the training step that a scope belongs to, one of PARTS.
 
-    The last known word of the scope decides.
+    scope: JAX's op_name, such as "jit(step)/net/conv1". The last word that names a part
+    decides.
     """
     words = re.split(r"[/()]", scope)
     for name in ("data", "inputs", "guard", "optimiser"):
@@ -363,7 +372,7 @@ def part(scope: str) -> str:
 
 
 def is_backward(scope: str) -> bool:
-    """Return True if a scope belongs to the computation of a gradient."""
+    """Return True if a scope (JAX's op_name) is in the computation of a gradient."""
     return "transpose(" in scope
 
 
@@ -371,10 +380,10 @@ def by_part(
     operations: Iterable[Operation],
     cost: Callable[[Operation], float] = lambda operation: operation.total,
 ) -> dict[str, float]:
-    """Return the cost of each part of PARTS, and of "convolutions backwards".
+    """Return the total cost of each part in PARTS, and of "convolutions backwards".
 
-    cost: cost of all runs of an operation; default: estimated cycles. Convolutions of
-    gradients count as "convolutions backwards" only.
+    cost: returns the cost of all runs of an operation; default: estimated cycles.
+    Convolutions of gradients count as "convolutions backwards" only.
     """
     costs = dict.fromkeys((*PARTS, "convolutions backwards"), 0.0)
     for operation in operations:
@@ -386,7 +395,10 @@ def by_part(
 
 
 def unestimated(operations: Iterable[Operation]) -> dict[str, float]:
-    """Return the runs of each kind of operation that does work but has no estimate."""
+    """Return the number of runs, by opcode, of operations without an estimate of cycles.
+
+    Operations that do no work, such as tuples, are left out.
+    """
     counts = collections.Counter()
     for operation in operations:
         does_work = operation.code in _UNESTIMATED and operation.target not in _FREE
@@ -396,7 +408,7 @@ def unestimated(operations: Iterable[Operation]) -> dict[str, float]:
 
 
 def arrays(out: str) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield (shape, bytes) of each array in the type of an instruction's output."""
+    """Yield (shape, bytes) of each array in an output's type, such as "f32[8,3]{1,0}"."""
     for kind, bits, sides in _ARRAY.findall(out):
         shape = tuple(int(side) for side in sides.split(",") if side)
         itemsize = max(1, int(bits) // 8) if bits else 1  # `pred` has no bits.

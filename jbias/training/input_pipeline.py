@@ -28,9 +28,9 @@ Rows = Mapping[str, Any]  # "image" uint8 (n h w c), "label" int32 (n), ...
 
 
 class InputPipeline(abc.ABC):
-    """The source of the batches of a stage's seeds; steps are asked for in ascending order.
+    """The source of the batches of a stage's seeds.
 
-    By default the shared rows never change.
+    Callers must ask for steps in ascending order. By default the shared rows never change.
     """
 
     order: samplers.Sampler
@@ -38,11 +38,14 @@ class InputPipeline(abc.ABC):
     fixed: int | None = None  # config.fix.order: the seed whose order all seeds use.
 
     def batch(self, seed: int, step: int) -> Int[np.ndarray, "b"] | Rows:
-        """Return a seed's batch: indices into the shared rows, or rows."""
+        """Return a seed's batch: indices into the shared rows, or the rows themselves."""
         return self.order.index(seed if self.fixed is None else self.fixed, step)
 
     def wait(self, step: int, stop_requested: Callable[[], bool]) -> bool:
-        """Wait for a step's shared rows; return False if `stop_requested` was True first."""
+        """Wait for a step's shared rows; return True if they are ready.
+
+        False if `stop_requested` returned True before that.
+        """
         return True
 
     def shared(self, step: int) -> Rows:
@@ -50,7 +53,7 @@ class InputPipeline(abc.ABC):
         return {}
 
     def next_change(self, step: int) -> int:
-        """Return the first later step with other shared rows."""
+        """Return the first step after `step` with other shared rows."""
         return samplers.NEVER
 
     def close(self) -> None:
@@ -58,7 +61,7 @@ class InputPipeline(abc.ABC):
 
     @abc.abstractmethod
     def shapes(self) -> tuple[PyTree, PyTree]:
-        """Return the shapes and types of the results of `batch` and `shared`."""
+        """Return the shapes and dtypes of a result of `batch` and of `shared`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,18 +108,18 @@ class FlatImages:
 
 
 def flatten_images(rows: Rows) -> Rows:
-    """Return the rows with their images as `FlatImages`."""
+    """Return the same rows with the column "image" as `FlatImages`."""
     image = rows["image"]
     return {**rows, "image": FlatImages(image.reshape(len(image), -1), image.shape[1:])}
 
 
 def index_shape(order: samplers.Sampler) -> jax.ShapeDtypeStruct:
-    """Return the shape and type of a batch of indices."""
+    """Return the shape (b,) and dtype of a batch of indices from a sampler."""
     return jax.ShapeDtypeStruct((order.batch,), np.int32)
 
 
 def rows_shape(rows: Rows, count: int) -> PyTree:
-    """Return the shapes and types of `count` rows with the columns of the given rows."""
+    """Return the shapes and dtypes, by column, of `count` rows like the given rows."""
     return {
         name: jax.ShapeDtypeStruct((count, *column.shape[1:]), column.dtype)
         for name, column in rows.items()
@@ -158,9 +161,9 @@ class JoinedSources:
     def rows(
         self, index: Int[np.ndarray, "m"], image: np.ndarray | None = None
     ) -> Rows:
-        """Return the rows of the examples.
+        """Return the rows of the examples with these indices.
 
-        image: their images; default: images preprocessed as for evaluation.
+        image: the examples' images; default: images preprocessed as for evaluation.
         """
         if image is None:
             image = _empty(len(index), self.opened[0].size)
@@ -196,7 +199,10 @@ class BatchReader:
         return self.files.rows(index, image)
 
     def generator(self, seed: int, step: int, row: int) -> np.random.Generator:
-        """Return the generator of an image's crop; cheaper than a JAX key, without device."""
+        """Return the random generator for the crop of one image in a batch.
+
+        row: position in the batch. The host draws from it, cheaper than from a JAX key.
+        """
         stream = zlib.crc32(f"crop/{self.name}".encode())
         augment_seed = self.fix.get("augment", seed)
         return np.random.default_rng((augment_seed, stream, step, row))
@@ -225,16 +231,17 @@ class WindowReader:
 
 
 def _empty(count: int, side: int) -> UInt8[np.ndarray, "count side side 3"]:
-    """Return an uninitialised array of `count` square images."""
+    """Return an uninitialised array of `count` square images; side: in pixels."""
     return np.empty((count, side, side, 3), np.uint8)
 
 
 class StreamedInput(InputPipeline):
     """A data set whose rows are read from files, in each seed's own order.
 
-    read: (step, seed, slice of rows) -> rows of one batch; may run in another process.
-    seeds: in the order in which `batch` is called. steps: number of steps of the stage.
-    place: moves rows to the devices; None: they stay on the host.
+    order: of the examples. read: (step, seed, slice of rows) -> rows of one batch; may run in
+    another process. seeds: in the order in which `batch` is called. steps: number of steps of
+    the stage. reading: threads, worker processes and this process's share. place: moves rows
+    to the devices; None: they stay on the host.
     """
 
     def __init__(
@@ -280,9 +287,12 @@ class StreamedInput(InputPipeline):
 
 
 class BatchPieces(NamedTuple):
-    """The pieces of one process's part of all batches, numbered by step, seed and place.
+    """The pieces in which one process reads its part of all batches.
 
-    Calling with the number of a piece returns its rows.
+    Pieces are numbered by step, then by seed, then by position in the batch. Calling with
+    the number of a piece reads and returns its rows.
+
+    read: (step, seed, slice of rows in the batch) -> rows.
     """
 
     read: Callable[[int, int, slice], Rows]
@@ -297,7 +307,7 @@ class BatchPieces(NamedTuple):
         return -(-self.batch // self.parts // loader.PIECE_SIZE)
 
     def number(self, step: int, seed: int) -> int:
-        """Return the number of the first piece of a batch."""
+        """Return the number of the first piece of a seed's batch at a step."""
         num_batches_before = step * len(self.seeds) + self.seeds.index(seed)
         return num_batches_before * self.pieces_per_batch
 
@@ -310,12 +320,13 @@ class BatchPieces(NamedTuple):
 
 
 class WindowedInput(InputPipeline):
-    """A data set of which a window is on the device, shared by all seeds.
+    """A data set that is read in windows; all seeds share the window on the device.
 
     The next window is read meanwhile. Each set of the order has its own windows.
 
-    read: for each set, members -> rows. steps: number of steps of the stage. place: moves
-    rows to the devices. fixed: see `InputPipeline`.
+    order: of the examples. read: for each set, a function from numbers of examples to rows.
+    steps: number of steps of the stage. reading: threads, worker processes and this
+    process's share. place: moves rows to the devices. fixed: see `InputPipeline`.
 
     At most two windows are on the device and two in the host's memory; three with several
     sets and processes.
@@ -397,9 +408,12 @@ class WindowedInput(InputPipeline):
 
 
 class WindowPieces(NamedTuple):
-    """The pieces of one process's part of all windows of one set, numbered by window.
+    """The pieces in which one process reads its part of all windows of one set.
 
-    Calling with the number of a piece returns its rows.
+    Pieces are numbered by window, then by position. Calling with the number of a piece reads
+    and returns its rows.
+
+    read: numbers of examples -> rows.
     """
 
     read: Callable[[Int[np.ndarray, "m"]], Rows]
@@ -410,7 +424,7 @@ class WindowPieces(NamedTuple):
 
     @property
     def share(self) -> int:
-        """Rows of a window that this part reads: a multiple of its number of devices."""
+        """Number of rows of a window in this part, a multiple of its number of devices."""
         if self.parts == 1:
             return self.order.span
         return -(-self.order.span // (self.parts * self.devices)) * self.devices
@@ -452,7 +466,7 @@ class _WindowStream:
         return self._rows
 
     def wait(self, number: int, stop_requested: Callable[[], bool]) -> bool:
-        """Wait for a window; return False if `stop_requested` was True first."""
+        """Wait for a window; False if `stop_requested` returned True before it was ready."""
         if number == self._number:
             return True
         if number != self._next:
@@ -498,9 +512,12 @@ class _WindowStream:
 
 
 def _concatenate(
-    several: Sequence[Rows], concatenate: Callable = np.concatenate
+    chunks: Sequence[Rows], concatenate: Callable = np.concatenate
 ) -> Rows:
-    """Return the rows of several, column by column; a single entry is not copied."""
-    if len(several) == 1:
-        return several[0]
-    return jax.tree.map(lambda *columns: concatenate(columns), *several)
+    """Return all rows of the chunks, concatenated column by column, in order.
+
+    concatenate: a function such as jnp.concatenate. A single chunk is not copied.
+    """
+    if len(chunks) == 1:
+        return chunks[0]
+    return jax.tree.map(lambda *columns: concatenate(columns), *chunks)

@@ -77,7 +77,7 @@ class _Places(NamedTuple):
 def plan_stages(
     stages: Sequence[run_spec.StageSpec], train_sets: Sequence[splits.TrainSet]
 ) -> list[dict[str, InputPlan]]:
-    """Return the plans of each stage: "train", and "other" for a second set, if any.
+    """Return the plans of each stage by name: "train", and "other" for a second set.
 
     train_sets: the opened training set of each stage. ValueError for wrong options of
     config.train.
@@ -90,7 +90,7 @@ def plan_stages(
 def _plan_stage(
     stage: run_spec.StageSpec, train_set: splits.TrainSet
 ) -> dict[str, InputPlan]:
-    """Return the plan of a stage's training set, and of its second set, if any."""
+    """Return a stage's plans by name: "train", and "other" if it has a second set."""
     number, at, config = stage
     options = config["train"]
     where, other_where = f"{at}.train", f"{at}.train.other"
@@ -134,10 +134,11 @@ def _plan_stage(
 def _with_partners(
     where: str, pair: str, train: InputPlan, *, other: InputPlan
 ) -> InputPlan:
-    """Return `other` with an order by which its examples match the training classes.
+    """Return the plan of the second set with batches of the same classes as the first set.
 
-    where: name of the second set's options in the config. pair: its option, "class".
-    ValueError unless both sets are in memory, without shares or balance.
+    where: name of the second set's options, such as "config.train.other", for messages.
+    pair: the option `pair`; only "class" is valid. train, other: plans of the first and the
+    second set. ValueError unless both sets are in memory, without shares or balance.
     """
     if pair != "class":
         raise ValueError(f"{where}.pair: must be 'class', got {pair!r}; or remove it")
@@ -170,8 +171,9 @@ def _plan(
 ) -> InputPlan:
     """Return the plan of one input.
 
-    options: config.train or config.train.other, with its batch. inputs: options of the
-    transforms. sources, columns, name: as in `InputPlan`. ValueError for wrong options.
+    places: names of the options in the config, for messages. options: config.train or
+    config.train.other, with the batch. inputs: options of the batch transforms. sources,
+    columns, name: fields of `InputPlan`. ValueError for wrong options.
     """
     where = places.options
     shapes = {source.shape for source in sources.values()}
@@ -200,7 +202,10 @@ def _plan(
 
 
 def _check_sources_have_files(where: str, sources: Iterable[base.Source]) -> None:
-    """Raise ValueError for a source that cannot be streamed, as its images are in memory."""
+    """Raise ValueError for a source without image files, which cannot be streamed.
+
+    where: start of the error message.
+    """
     for i, source in enumerate(sources):
         if data_sources.is_in_memory(source):
             must = f"{where}.crop: must be left out"
@@ -221,7 +226,10 @@ def _order(
 ) -> samplers.Sampler:
     """Return the order of the examples of one set, or of several with config.train.shares.
 
-    counts: number of examples per source. ValueError for a wrong batch or wrong shares.
+    where: name of the options, such as "config.train", for messages. options: with `batch`,
+    and `shares` for several sets. stream: None if the examples are in memory. counts: number
+    of examples per source. name: of the random stream. ValueError for a wrong batch or wrong
+    shares.
     """
     shares, batch = options.get("shares"), options["batch"]
     steps = stream.steps if stream else None
@@ -246,7 +254,12 @@ def _balanced_order(
     columns: Mapping[str, np.ndarray],
     name: str,
 ) -> samplers.Sampler:
-    """Return an order with equal shares of the groups that config.train.balance names."""
+    """Return an order with equal shares of the groups of config.train.balance per batch.
+
+    where: name of the options, for messages. columns: of the examples; `balance` is one of
+    them, or "class", "attribute" or "group". name: of the random stream. ValueError for
+    streamed sets and unknown columns.
+    """
     balance = f"{where}.balance"
     if options.get("shares") or (stream and stream.steps is not None):
         clash = "shares" if options.get("shares") else "crop='device'"
@@ -272,8 +285,11 @@ def _read_stream(
 ) -> tuple[StreamOptions | None, list[Mapping[str, Any]]]:
     """Return the options of streaming, and the transforms that remain for the device.
 
-    The options are None if the whole set is in the device's memory. size: side of the
-    images in pixels, unless a crop has a size of its own. ValueError for wrong options.
+    The options are None if the whole set is in the device's memory.
+
+    places: names of the options in the config, for messages. options: config.train or
+    config.train.other. inputs: options of the batch transforms. size: side of the images in
+    pixels, unless a crop has its own size. ValueError for wrong options.
     """
     where = places.options
     crop, inputs, batch = options.get("crop"), list(inputs), options["batch"]
@@ -337,7 +353,8 @@ def make_pipeline(
 ) -> input_pipeline.InputPipeline:
     """Return the input pipeline of a plan for `steps` steps of the seeds.
 
-    images: by name, the images of the sources that are not streamed. fix: config.fix.
+    images: images, by name of the source, of sources that are not streamed. reading: threads,
+    worker processes and this process's share. fix: config.fix, seeds that all members share.
     """
     stream, order = plan.stream, plan.order
     if stream is None:

@@ -30,9 +30,9 @@ _OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|[Oo]ut of memory|bad_alloc")
 
 @contextlib.contextmanager
 def explain_lack() -> Iterator[None]:
-    """Turn an error for lack of memory inside into an OSError of one line with a remedy.
+    """Turn an error for full memory inside the context into an OSError with a remedy.
 
-    The error's notes, such as the saved step, are kept.
+    The message is one line. The error's notes, such as the saved step, are kept.
     """
     try:
         yield
@@ -85,7 +85,10 @@ class Placement:
     crowded: bool = False
 
     def fits_by(self, strategy: str) -> list[Fit]:
-        """Return the fit of each stage under a strategy, given by name."""
+        """Return the fit of each stage under a strategy; the result is cached.
+
+        strategy: a name, as in `seed_axis.STRATEGIES`.
+        """
         resolved = seed_axis.resolve_strategy(strategy, self.devices)
         if resolved not in self.fits:
             self.fits[resolved] = [
@@ -101,9 +104,10 @@ class Placement:
         return self.fits[resolved]
 
     def lay_out(self, strategy: str, say: Callable[[str], None]) -> list[stages.Stage]:
-        """Return the stages with layouts of as many seeds at a time as fit.
+        """Return the stages, laid out on the devices with as many seeds at a time as fit.
 
-        say: receives log lines. ValueError if a stage does not fit.
+        strategy: a name, as in `seed_axis.STRATEGIES`. say: receives log lines. ValueError if
+        a stage does not fit.
         """
         fits, laid_out = self.fits_by(strategy), []
         if not all(stage_fit.count for stage_fit in fits):
@@ -145,7 +149,7 @@ class Placement:
 
 
 def scanned_steps(run: Mapping[str, Any]) -> int:
-    """Return the number of steps in one compiled loop, by config.run; 0: no loop."""
+    """Return the number of steps in one compiled loop; 0: no loop. run: config.run."""
     return 0 if xla.platform() == "cpu" else run["steps_per_dispatch"]
 
 
@@ -261,10 +265,11 @@ def fit(
     free: int | None,
     measure_need: Callable[..., Need] | None = None,
 ) -> Fit:
-    """Return the number of seeds of one of the stages that fit into `free` bytes per device.
+    """Return the number of seeds of a stage that fit on the devices, and bytes per device.
 
-    run: config.run. free: None: unknown, all seeds fit. measure_need: a function like
-    `step_need`, which is the default.
+    stages: all stages of the run, as their data are in memory, too. stage: the stage to fit.
+    run: config.run. free: usable bytes per device; None: unknown, all seeds fit.
+    measure_need: a function like `step_need`, which is the default.
     """
     spread, num_seeds = devices.shape["seed"], len(stage.members)
     strategy = seed_axis.resolve_strategy(run["strategy"], devices)
@@ -313,10 +318,11 @@ def largest_fitting(needed: Callable[[int], int], count: int, free: int) -> int:
 
 
 def input_bytes(stage: stages.Stage, trained: stages.Stage) -> int:
-    """Return the bytes per device of a stage's training sets while `trained` is trained.
+    """Return the bytes per device of a stage's training sets during another stage.
 
-    A set that is held completely is on the devices during all stages. While a window of a
-    streamed set is replaced, both windows are there.
+    stage: the stage with the training sets. trained: the stage that is trained at the time,
+    which may be the same. A set that is completely in memory is on the devices during all
+    stages. A streamed set counts two windows, because one is loaded while one is used.
     """
     total, num_steps = 0, stage.last - stage.first
     for pipeline in stage.pipelines.values():
@@ -330,7 +336,7 @@ def input_bytes(stage: stages.Stage, trained: stages.Stage) -> int:
 
 
 def tree_bytes(tree: PyTree) -> int:
-    """Return the bytes of all arrays, or shapes of arrays, in a tree."""
+    """Return the total bytes of all arrays in a tree; shapes count as arrays."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
@@ -341,17 +347,17 @@ def step_need(
     devices: jax.sharding.Mesh,
     count: int,
 ) -> Need:
-    """Compile the step of `count` seeds per device and return the memory that it needs.
+    """Compile the step of `count` seeds per device; return the bytes that the step needs.
 
-    If all seeds fit, the compiled program runs later, or is the body of the loop that does
-    (`seed_axis.scan_steps`). Arguments as for `lower_step`.
+    If all seeds fit, the run uses the compiled program, alone or as the body of a loop
+    (`seed_axis.scan_steps`). Arguments: see `lower_step`.
     """
     program = lower_step(step, strategy, shapes, devices, count).compile()
     return program_need(program, shapes.state, count)
 
 
 def program_need(program: jax.stages.Compiled, state: PyTree, count: int) -> Need:
-    """Return the memory that a step of `count` seeds per device needs.
+    """Return the bytes per device that a compiled step of `count` seeds needs.
 
     state: the shapes of one seed's state.
     """
@@ -372,8 +378,9 @@ def lower_step(
 ) -> jax.stages.Lowered:
     """Return the lowered program of a step, not yet compiled.
 
-    step: the step of one seed. shapes: of one seed. count: seeds per device of the mesh axis
-    "seed" that the program computes.
+    step: the step of one seed. strategy: for the seeds of one tree. shapes: shapes of one
+    seed's arguments. devices: mesh with the axes "seed" and "data". count: number of seeds
+    that the program computes per device of the axis "seed".
     """
     num_seeds = count * devices.shape["seed"]
     layout = seed_axis.SeedLayout(devices, (num_seeds,), strategy.stacked)
@@ -446,8 +453,13 @@ _CONTROL_GROUPS = (
 )
 
 
-def _free_host_bytes(meminfo="/proc/meminfo", groups="/sys/fs/cgroup") -> int | None:
-    """Return the free bytes of this machine or container; None if they are unknown."""
+def _free_host_bytes(
+    meminfo: str = "/proc/meminfo", groups: str = "/sys/fs/cgroup"
+) -> int | None:
+    """Return the free bytes of this machine or container; None if they are unknown.
+
+    meminfo: the kernel's file of memory statistics. groups: folder of the control groups.
+    """
     try:
         lines = pathlib.Path(meminfo).read_text("utf-8").splitlines()
         free = [int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvail")]

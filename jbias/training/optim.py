@@ -47,7 +47,10 @@ def sgd(
 
 
 def _shrink_kernels(rate: Schedule, l1: float) -> Optimiser:
-    """Return the last transform of a step: w <- sign(w) max(|w| - rate * l1, 0) of kernels."""
+    """Return the transform that shrinks kernels: w <- sign(w) max(|w| - rate * l1, 0).
+
+    It must be the last transform of a step.
+    """
 
     def init(params: PyTree) -> optax.ScaleByScheduleState:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
@@ -70,7 +73,11 @@ def _shrink_kernels(rate: Schedule, l1: float) -> Optimiser:
 def adam(
     rate: Schedule, *, b1: float = 0.9, b2: float = 0.999, decay: float = 0.0
 ) -> Optimiser:
-    """Return AdamW; its weight decay is decoupled and scaled by the rate."""
+    """Return AdamW: weight decay is decoupled and scaled by the rate.
+
+    rate: schedule of the learning rate. b1, b2: decays of the moments. decay: weight decay
+    of all weights.
+    """
     return optax.adamw(rate, b1=b1, b2=b2, weight_decay=decay)
 
 
@@ -120,12 +127,12 @@ def lars(
 
 
 def _is_kernel(params: PyTree) -> PyTree:
-    """Return True for each array of two axes or more."""
+    """Return a tree of booleans: True for each array of two axes or more, a kernel."""
     return jax.tree.map(lambda w: jnp.ndim(w) > 1, params)
 
 
 def constant(rate: float, total: int, begin: int = 0) -> Schedule:
-    """Return a schedule with the same rate at all steps."""
+    """Return a schedule with the same rate at all steps; total and begin are ignored."""
     return optax.constant_schedule(rate)
 
 
@@ -138,9 +145,9 @@ def cosine(rate: float, total: int, begin: int = 0) -> Schedule:
 def polynomial(
     rate: float, total: int, begin: int = 0, *, power: float = 2.0, end: float = 0.0
 ) -> Schedule:
-    """Return end + (rate - end) * (1 - t)^power.
+    """Return the schedule end + (rate - end) * (1 - t)^power.
 
-    t goes from 0 at step `begin` to 1 at step `total`.
+    t rises linearly from 0 at step `begin` to 1 at step `total`.
     """
     fall = optax.polynomial_schedule(rate, end, power, max(1, total - begin))
     return lambda step: fall(jnp.maximum(step - begin, 0))
@@ -154,9 +161,9 @@ def multistep(
     milestones: Sequence[float] = (0.3, 0.6, 0.9),
     gamma: float = 0.1,
 ) -> Schedule:
-    """Return rate * gamma^(number of milestones passed).
+    """Return the schedule rate * gamma^(number of milestones passed).
 
-    milestones: shares of the run's `total` steps, counted from the first step, before any
+    milestones: fractions of the `total` steps, counted from step 0, the start of any
     warm-up. Several milestones may fall on one step.
     """
     if not all(0 <= share <= 1 for share in milestones):
@@ -185,7 +192,10 @@ SCHEDULES = types.MappingProxyType(
 
 
 def with_warmup(main: Schedule, rate: float, steps: int) -> Schedule:
-    """Return `main` after a linear rise from 0 to `rate` over the first `steps` steps."""
+    """Return a schedule that rises linearly from 0 to `rate`, and then follows `main`.
+
+    steps: number of steps of the rise.
+    """
     if not steps:
         return main
     ramp = optax.linear_schedule(0.0, rate, steps)
@@ -197,7 +207,8 @@ def from_options(
 ) -> Optimiser:
     """Return the optimiser of one update, with its schedule over `total` steps.
 
-    options: config.optim. ValueError for wrong options.
+    options: config.optim. update: an update of the algorithm; it may turn weight decay off,
+    or have its own. steps_per_epoch: for a warm-up in epochs. ValueError for wrong options.
     """
     options = dict(options)
     if not update.decay:

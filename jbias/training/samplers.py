@@ -50,7 +50,7 @@ class Sampler(abc.ABC):
         return (0,)
 
     def next_change(self, step: int) -> int:
-        """Return the first later step with other examples in memory."""
+        """Return the first step after `step` with other examples in memory."""
         return NEVER
 
 
@@ -77,7 +77,7 @@ class EpochSampler(Sampler):
         return self.examples
 
     def members(self, window: int) -> Int[np.ndarray, "n"]:
-        """Return the numbers of all examples."""
+        """Return the numbers 0 to n - 1 of all examples; `window` is ignored."""
         return np.arange(self.examples)
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
@@ -130,14 +130,14 @@ class WindowSampler(Sampler):
         return epoch * self.steps_per_epoch + min(end, self.steps_per_epoch)
 
     def members(self, window: int) -> Int[np.ndarray, "w"]:
-        """Return the numbers in the set of a window's examples."""
+        """Return the examples of a window, as numbers in the data set."""
         epoch, number = divmod(window, self.per_epoch)
         start = number * self.steps * self.batch
         stop = min(start + self.steps * self.batch, self.steps_per_epoch * self.batch)
         return permutation(0, f"window/{self.stream}", epoch, self.examples)[start:stop]
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """Return the positions in the window of a batch's examples."""
+        """Return the examples of a seed's batch, as positions in the window."""
         (window,) = self.windows(step)
         start = step % self.steps_per_epoch % self.steps * self.batch
         order = permutation(seed, self.stream, window, len(self.members(window)))
@@ -165,10 +165,12 @@ class MixtureSampler(Sampler):
         *,
         steps: int | None = None,
     ) -> "MixtureSampler":
-        """Return the order over sets of `counts` examples, each with its share of a batch.
+        """Return the order over several sets, each with its share of a batch.
 
-        stream: name of the random stream. steps: batches per window; None: no windows.
-        ValueError if the shares do not give each set a whole number of examples per batch.
+        counts: number of examples per set. shares: fraction of a batch per set. batch: number
+        of examples per batch. stream: name of the random stream. steps: batches per window;
+        None: no windows. ValueError if the shares do not give each set a whole number of
+        examples per batch.
         """
         set_batches = [batch * share for share in shares]
         are_shares = (
@@ -224,9 +226,10 @@ class MixtureSampler(Sampler):
 def make_sampler(examples: int, batch: int, steps: int | None, stream: str) -> Sampler:
     """Return an order over one set of `examples`, in windows of at most `steps` batches.
 
-    Without windows if `steps` is None or one window holds the whole set. All windows have
-    equal numbers of batches; the last window may have fewer. stream: name of the random
-    stream. ValueError if the batch is not between 1 and `examples`.
+    Without windows if `steps` is None or one window contains the whole set. Windows have
+    equal numbers of batches, but the last may have fewer. batch: examples per batch.
+    stream: name of the random stream. ValueError if the batch is not between 1 and
+    `examples`.
     """
     epochs = EpochSampler(examples, batch, stream=stream)
     if steps is None or steps * batch >= examples:
@@ -267,7 +270,7 @@ def _permutations(
 
 @functools.partial(jax.jit, static_argnums=1)
 def _shuffled(key: PRNGKeyArray, n: int) -> Int[Array, "n"]:
-    """Return the numbers 0 to n - 1 in random order."""
+    """Return the numbers 0 to n - 1 in the random order of a key."""
     return jax.random.permutation(key, n).astype(jnp.int32)
 
 
@@ -334,9 +337,9 @@ class BalancedSampler(Sampler):
     ) -> _GroupTurns:
         """Return the groups with an extra example at a step, and all groups' earlier draws.
 
-        num_rounds: examples of every group in a batch. num_extra: groups with one more.
-        The groups take turns along a random order, until all have had equally many turns;
-        then along another random order.
+        num_rounds: number of examples of every group in a batch. num_extra: number of groups
+        with one more example. Groups get extra examples in a random order, and in a new
+        random order once all groups have had equally many.
         """
         count = len(self.members)
         cycle = count // math.gcd(count, num_extra) if num_extra else 1
@@ -363,7 +366,8 @@ def _group_orders(
 ) -> Callable[[int], Int[np.ndarray, "n"]]:
     """Return a function from the number of earlier passes to a group's random order.
 
-    n: examples of the group. The function caches two orders.
+    stream: name of the random stream. group: its index. n: number of examples in the group;
+    an order is a permutation of 0 to n - 1. The function caches two orders.
     """
 
     @functools.lru_cache(maxsize=2)
@@ -377,9 +381,10 @@ def _group_orders(
 def _generator(
     seed: int, stream: str, purpose: str, number: int
 ) -> np.random.Generator:
-    """Return a generator that depends on all arguments.
+    """Return a random generator that is a function of all arguments.
 
-    purpose: "places", "turns" or "group/<number>". number: of a step, cycle or pass.
+    stream: name of the random stream. purpose: "places", "turns" or "group/<number>".
+    number: of a step, of a cycle of turns or of a pass, depending on the purpose.
     """
     name = zlib.crc32(f"balance/{stream}/{purpose}".encode())
     return np.random.default_rng([seed, name, number])
@@ -426,9 +431,10 @@ class PairedSampler(Sampler):
 
     @functools.cached_property
     def _partners(self) -> Callable[[int, int], Int[np.ndarray, "n"]]:
-        """A function from (seed, epoch) to each example's partner in the second set.
+        """A function from (seed, epoch) to the second set's partner of each example.
 
-        The function caches the partners of 32 epochs.
+        Partners are numbers of examples in the second set, in the order of the first set. The
+        function caches the partners of 32 epochs.
         """
         counts = np.bincount(self.other_labels, minlength=self.labels.max() + 1)
         by_class = np.argsort(self.labels, kind="stable")

@@ -172,7 +172,7 @@ def test_missing_devices_are_refused_in_one_line(tmp_path):
 @cases.each(
     "words",
     [
-        ["-c", "from jbias.runtime import cli; exit(cli.run(lambda: 0, stopped=''))"],
+        ["-c", "from jbias.runtime import cli; exit(cli.run(lambda: 0, rerun=''))"],
         ["-m", "jbias.main", "--config=jbias:erm:smoke", "--check"],
     ],
 )
