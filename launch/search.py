@@ -151,7 +151,7 @@ def _code_names(search: Search) -> list[str]:
 
 
 def _has_file(value: Any) -> bool:
-    """Return whether a value of a change contains a name such as mine.py:make.
+    """Return True if a value of a change contains a name such as mine.py:make.
 
     Texts are parsed as literals repeatedly, as axes and flags parse them.
     """

@@ -299,7 +299,7 @@ class Job:
 
 
 def _has_ended(pid: int) -> bool:
-    """Return whether a child process has ended, and leave its exit code for `wait`."""
+    """Return True if a child process has ended, and leave its exit code for `wait`."""
     flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
     try:
         return os.waitid(os.P_PID, pid, flags) is not None

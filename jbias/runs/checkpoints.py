@@ -32,7 +32,7 @@ from jbias.runtime import files, heap, messages, processes
 
 
 class _Spec(dict):
-    """A store's specification that is its own JSON, for orbax's calls of `to_json`."""
+    """A dict with tensorstore's method `to_json`, which orbax calls; returns a copy."""
 
     to_json = dict.copy
 
@@ -76,6 +76,7 @@ class LatestAndBest(checkpoint_managers.PreservationPolicy):
     valid_at: ValidAt
 
     def should_preserve(self, checkpoints: Sequence, *, context: Any) -> list[bool]:
+        """Return, for each checkpoint, True to keep it; orbax deletes the others."""
         kept_indices = set(range(len(checkpoints))[-self.keep :])
         best = {}
         for i, checkpoint in enumerate(checkpoints):
@@ -92,9 +93,10 @@ class LatestAndBest(checkpoint_managers.PreservationPolicy):
 
 
 def _repair_metrics(directory: epath.Path) -> None:
-    """Rewrite damaged metrics files, as orbax fails to open a store that has one.
+    """Rewrite damaged metrics files of the checkpoints in a folder, from their infos.
 
-    The metrics are also in the checkpoint's info, with a checksum.
+    Orbax fails to open a folder that has a damaged metrics file. The info of a checkpoint
+    has the same metrics, with a checksum.
     """
     for path in directory.glob("*/metrics/metrics"):
         checkpoint = path.parent.parent
@@ -110,7 +112,7 @@ def _repair_metrics(directory: epath.Path) -> None:
 
 
 def read_info(checkpoint: epath.Path) -> dict[str, Any] | None:
-    """Return the info in a checkpoint's folder; None if it is missing or damaged."""
+    """Return the info in a checkpoint's folder; None if the info is missing or damaged."""
     try:
         return verified_info(
             json.loads((checkpoint / "info/metadata").read_text("utf-8"))
@@ -239,7 +241,10 @@ class CheckpointStore:
         valid: dict | None,
         checksum: int | None,
     ) -> None:
-        """Start a save; checksum: of the states, None to compute it."""
+        """Start to save a step in the background. Arguments: see `save`.
+
+        checksum: of the states; None to compute it.
+        """
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
         free = files.free_bytes(self.directory)
         # Checked first, so that no checkpoint is half written.
@@ -267,7 +272,10 @@ class CheckpointStore:
         valid: dict | None,
         checksum: int | None,
     ) -> None:
-        """Save a step again, and delete its old checkpoint once the new one is complete."""
+        """Save a step again; delete its old checkpoint once the new one is complete.
+
+        Arguments: see `_write`.
+        """
         old_checkpoint = self.directory.parent / "replaced" / str(step)
         old_checkpoint.parent.mkdir(exist_ok=True)
         files.move(self.directory / str(step), old_checkpoint)
@@ -281,7 +289,7 @@ class CheckpointStore:
         self._in_main(lambda: self.manager.wait_until_finished())
 
     def _in_main(self, act: Callable[[], None]) -> None:
-        """Call `act` in process 0; an error becomes an OSError of one line."""
+        """Call `act` in process 0 only; an error becomes an OSError of one line."""
         if self._team.is_main:
             with _in_one_line(self.directory, self.manager.latest_step()):
                 act()
@@ -328,7 +336,10 @@ class CheckpointStore:
     def _share(
         self, template: Template, read_checkpoint: Callable[[], Checkpoint | None]
     ) -> Checkpoint | None:
-        """Return, in all processes, the checkpoint that process 0 reads."""
+        """Return, in all processes, the checkpoint that process 0 reads; None if it has none.
+
+        template: see `restore`. read_checkpoint: called in process 0 only.
+        """
         if self._team.count == 1:
             return read_checkpoint()
         states, info = None, None
@@ -415,7 +426,7 @@ class CheckpointStore:
                 raise seals.foreign_error(checkpoint, differing)
 
     def _misnamed(self) -> dict[int, int]:
-        """Return the stored step of each folder whose number is not its step."""
+        """Return the stored step by folder number, for folders with another number."""
         stored_steps = {}
         for number in self.manager.all_steps():
             info = read_info(self.directory / str(number)) or {}
@@ -423,7 +434,7 @@ class CheckpointStore:
         return {number: step for number, step in stored_steps.items() if step != number}
 
     def _move_misnamed(self, number: int, stored_step: int) -> str:
-        """Move a folder with a wrong number aside; return a line about it."""
+        """Move the folder `number` of another step's checkpoint aside; return a log line."""
         target = self._move_aside(number)
         proper = self.directory / str(stored_step)
         remedy = f"to use it, stop, rename it back to {proper}, and start again"
@@ -451,10 +462,10 @@ class CheckpointStore:
 
 
 def _unless_damaged(damaged: dict[int, str], step: int, read: Callable[[], Any]) -> Any:
-    """Return `read()`; if the checkpoint is damaged, add it to `damaged` and return None.
+    """Return `read()`, or None if the checkpoint of a step is damaged.
 
-    damaged: reasons by step. Errors of the machine, and a checkpoint of another model,
-    are raised.
+    damaged: reasons by step; a damaged step is added. Errors of the machine (OSError,
+    MACHINE_ERRORS) and _Mismatch, for a checkpoint of another model, are raised.
     """
     try:
         return read()
@@ -474,15 +485,15 @@ def _unless_damaged(damaged: dict[int, str], step: int, read: Callable[[], Any])
 
 
 def latest_info(directory: epath.PathLike) -> dict[str, Any]:
-    """Return the info of the latest checkpoint; empty if missing or damaged."""
+    """Return the info of the latest checkpoint in a folder; empty if missing or damaged."""
     directory, last = epath.Path(directory), steps(directory)[-1:]
     return (read_info(directory / str(last[0])) if last else None) or {}
 
 
 def check_seals(directory: epath.PathLike, config: Mapping[str, Any]) -> None:
-    """Raise ValueError if a readable checkpoint has the seal of another config.
+    """Raise ValueError if a readable checkpoint was written by a run of another config.
 
-    Reads only the infos, and changes nothing.
+    Reads only the infos, and changes nothing. Damaged checkpoints are ignored.
     """
     for step in reversed(steps(directory)):
         checkpoint = epath.Path(directory) / str(step)
@@ -492,7 +503,7 @@ def check_seals(directory: epath.PathLike, config: Mapping[str, Any]) -> None:
 
 
 def steps(directory: epath.PathLike) -> list[int]:
-    """Return the steps with complete checkpoints, in order; other processes may add more."""
+    """Return the steps with complete checkpoints, in ascending order."""
     directory = epath.Path(directory)
     names = [path.name for path in directory.iterdir()] if directory.exists() else []
     numbers = sorted(int(name) for name in names if name.isdecimal())
@@ -500,7 +511,7 @@ def steps(directory: epath.PathLike) -> list[int]:
 
 
 def awaits_evaluation(directory: epath.PathLike, step: int) -> bool:
-    """Return whether a step was saved, with valid={}, for another process to evaluate."""
+    """Return True if a step was saved, with valid={}, for another process to evaluate."""
     metrics = epath.Path(directory) / str(step) / "metrics" / "metrics"
     try:
         return metrics.exists() and json.loads(metrics.read_text("utf-8")) == {}
@@ -530,7 +541,10 @@ def read(
 
 
 def _manager(directory: epath.PathLike, **options: Any) -> ocp.CheckpointManager:
-    """Return orbax's manager of a folder; options: of ocp.CheckpointManagerOptions."""
+    """Return orbax's manager of a folder of checkpoints.
+
+    options: keywords of ocp.CheckpointManagerOptions.
+    """
     return ocp.CheckpointManager(
         files.resolve(directory),
         options=ocp.CheckpointManagerOptions(**options),
@@ -545,7 +559,10 @@ class _Mismatch(ValueError):
 def _info(
     manager: ocp.CheckpointManager, step: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the stored object of `with_checksums`, and the verified info inside."""
+    """Return the stored object of a step, as `with_checksums` made it, and the info inside.
+
+    ValueError if the info is damaged or of another step; other errors of orbax are raised.
+    """
     items = ocp.args.Composite(info=ocp.args.JsonRestore())
     stored = manager.restore(step, args=items)["info"]
     info = verified_info(stored)
@@ -556,9 +573,10 @@ def _info(
 def _states(
     manager: ocp.CheckpointManager, step: int, shapes: PyTree, stored: Mapping[str, Any]
 ) -> PyTree:
-    """Return the verified states of a step; _Mismatch unless they have the shapes.
+    """Return the states of a step as numpy arrays, with verified checksums.
 
-    stored: as `_info` returns it.
+    shapes: the expected shapes and dtypes; _Mismatch if the states have others. stored: as
+    `_info` returns it. ValueError if the states are damaged.
     """
     # Orbax restores numpy arrays of the stored shapes for numpy arrays of any shape.
     # Scalars, because orbax's error messages compare the values.
@@ -586,7 +604,10 @@ def _states(
 
 @contextlib.contextmanager
 def _in_one_line(directory: epath.Path, step: int | None) -> Iterator[None]:
-    """Raise any error of orbax's writes as an OSError of one line."""
+    """Turn any error of orbax inside the context, which saves, into an OSError of one line.
+
+    step: the step that is saved, for the message.
+    """
     try:
         yield
     except MemoryError:
@@ -602,9 +623,10 @@ def _in_one_line(directory: epath.Path, step: int | None) -> Iterator[None]:
 def with_checksums(
     states: tuple, info: Mapping[str, Any], *, checksum: int | None = None
 ) -> dict[str, Any]:
-    """Return the object to store with the states: the info as text, and checksums.
+    """Return the JSON object to store with the states: the info as text, and checksums.
 
-    checksum: of the states, None to compute it.
+    Keys: "body" (the info), "head" (CRC-32 of the body), "form" (`structure_checksum`) and
+    "states" (`states_checksum`). checksum: of the states; None to compute it.
     """
     body = json.dumps(info, sort_keys=True)
     return {
@@ -640,7 +662,7 @@ def structure_checksum(states: tuple) -> int:
 
 
 def states_checksum(states: PyTree, body: str = "") -> int:
-    """Return the CRC-32 of a text and the bytes of arrays."""
+    """Return the CRC-32 of a text, followed by the bytes of all arrays in a tree."""
     total = zlib.crc32(body.encode())
     for leaf in jax.tree.leaves(jax.device_get(states)):
         total = zlib.crc32(np.ascontiguousarray(leaf), total)
@@ -652,7 +674,10 @@ MACHINE_ERRORS = (MemoryError, jax.errors.JaxRuntimeError)
 
 
 def system_message(error: Exception) -> str:
-    """Return the system's text for an error of Python or tensorstore, else a short text."""
+    """Return the operating system's text for an error, or the error's shortened text.
+
+    error: of Python or tensorstore, such as "No space left on device".
+    """
     if isinstance(error, OSError):
         return files.system_message(error)
     code = error_number(error)

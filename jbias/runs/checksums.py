@@ -25,12 +25,12 @@ Checksums = Mapping[str, Any]
 
 
 def checksum(content: bytes) -> list[int]:
-    """Return the number of bytes and the CRC-32 of a content."""
+    """Return [number of bytes, CRC-32] of a file's content."""
     return [len(content), zlib.crc32(content)]
 
 
 def checksum_of_file(path: pathlib.Path, buffer: memoryview) -> list[int]:
-    """Return `checksum` of a file's content, read in chunks into the buffer."""
+    """Return [number of bytes, CRC-32] of a file; buffer: memory for reading in chunks."""
     size = crc = 0
     with open(path, "rb", buffering=0) as file:
         while count := file.readinto(buffer):
@@ -39,21 +39,25 @@ def checksum_of_file(path: pathlib.Path, buffer: memoryview) -> list[int]:
 
 
 def is_same(first: Any, second: Any) -> bool:
-    """Return whether two checksums, of the new or the old form, are equal."""
+    """Return True if two checksums are equal.
+
+    A checksum is [bytes, CRC-32], or in older runs only the CRC-32; then only the CRC-32 is
+    compared.
+    """
     if isinstance(first, list) and isinstance(second, list):
         return first == second
     return _crc(first) == _crc(second)
 
 
 def _crc(checksum: Any) -> int:
-    """Return the CRC-32 in a checksum of the new or the old form."""
+    """Return the CRC-32 in a checksum: [bytes, CRC-32], or in older runs the CRC-32 itself."""
     return checksum[1] if isinstance(checksum, list) else checksum
 
 
 def damage(path: epath.PathLike, expected: Any, *, quick: bool = False) -> str:
-    """Return "is gone" or "is damaged" for a file without its checksum, else "".
+    """Return "" for an intact file, "is gone" for a missing one, or "is damaged".
 
-    expected: the checksum. quick: whether to compare the size only.
+    expected: the file's recorded checksum. quick: whether to compare the size only.
     """
     path = epath.Path(path)
     try:
@@ -69,14 +73,17 @@ def damage(path: epath.PathLike, expected: Any, *, quick: bool = False) -> str:
 def write(workdir: epath.Path, sums: Checksums, name: str = NAME) -> None:
     """Write the checksums of a run, in place of its earlier checksums.
 
-    name: of the file, NAME or FOLLOWER.
+    sums: by path in the workdir. name: name of the file, NAME or FOLLOWER.
     """
     content = json.dumps({"sum": _checksum_of_all(sums), "files": sums})
     files.save(workdir / name, content)
 
 
 def read(workdir: epath.PathLike, name: str = NAME) -> dict[str, Any]:
-    """Return the checksums of a run; empty if it has none. ValueError if damaged."""
+    """Return the checksums of a run by path in the workdir; empty if there is no file.
+
+    name: name of the file, NAME or FOLLOWER. ValueError if it is damaged.
+    """
     path = epath.Path(workdir) / name
     if not path.exists():
         return {}
@@ -95,8 +102,8 @@ def _checksum_of_all(sums: Checksums) -> int:
 def read_folder(folder: epath.PathLike, *, follower: bool = False) -> dict[str, Any]:
     """Return the checksums of a workdir, or of a branch's folder, by path in the folder.
 
-    follower: whether to return only files that `jbias evaluate --follow` wrote and the run
-    itself has not written since.
+    follower: True: only files that `jbias evaluate --follow` wrote and the run itself has
+    not written since; False: all files.
     """
     folder, branch_prefix = epath.Path(folder), ""
     has_own_sums = any((folder / name).exists() for name in (NAME, FOLLOWER))
@@ -118,10 +125,11 @@ def read_folder(folder: epath.PathLike, *, follower: bool = False) -> dict[str, 
 def find_damaged(
     workdir: epath.PathLike, sums: Checksums, *, quick: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield the name and the `damage` of each file that does not match its checksum.
+    """Yield (name, problem) of each file that does not match its checksum.
 
-    quick: whether to compare sizes only. In an object store, decisions are compared by size
-    only, and files are read in parallel.
+    sums: checksums by name. The problem is "is gone" or "is damaged". quick: whether to
+    compare sizes only. In an object store, decisions are compared by size only, and files
+    are read in parallel.
     """
     is_remote = files.is_remote(workdir)
 
@@ -162,24 +170,24 @@ def check(folder: epath.PathLike, is_wanted: Callable[[str], bool]) -> None:
 
 
 def is_fact(name: str) -> bool:
-    """Return whether a file describes a run or a branch: config.json or provenance.json."""
+    """Return True if a file describes a run or a branch: config.json or provenance.json."""
     return name.rpartition("/")[2] in FACTS
 
 
 def is_needed(name: str) -> bool:
-    """Return whether a file must exist: files of records, and facts."""
+    """Return True if a file must exist: files of records, and facts."""
     return is_record(name) or is_fact(name)
 
 
 def is_record(name: str) -> bool:
-    """Return whether a file has records of a step."""
+    """Return True if a file has records of a step."""
     return name.endswith(".jsonl")
 
 
 def summarize(problems: Iterable[tuple[str, str]]) -> str:
     """Return a phrase that names the first damaged file and counts the other files.
 
-    problems: names and problems, as `find_damaged` yields them.
+    problems: pairs (name, problem), as `find_damaged` yields them; at least one.
     """
     phrases = [f"{name} {problem}" for name, problem in problems]
     if len(phrases) == 1:

@@ -30,9 +30,11 @@ Column = Words | Integers | np.ndarray
 
 
 def shrink(table: pa.Table, nullable: Sequence[str]) -> dict[str, Column]:
-    """Return the columns of a table by name; null becomes NaN in a column of floats.
+    """Return the columns of a table by name, in forms that need little memory.
 
-    nullable: names of the columns of integers that may have missing values.
+    Dictionary-encoded text becomes Words, the columns `nullable` become Integers, and other
+    columns numpy arrays, where null becomes NaN in a column of floats. nullable: names of
+    the columns of integers that may have missing values.
     """
     return {
         name: _shrink(table.column(name), is_nullable=name in nullable)
@@ -41,6 +43,7 @@ def shrink(table: pa.Table, nullable: Sequence[str]) -> dict[str, Column]:
 
 
 def _shrink(column: pa.ChunkedArray, *, is_nullable: bool) -> Column:
+    """Return a column as Words if it has text, Integers if `is_nullable`, else an array."""
     if pa.types.is_dictionary(column.type):
         coded = column.unify_dictionaries().combine_chunks()
         vocabulary = coded.dictionary.to_pylist()
@@ -56,9 +59,10 @@ def _shrink(column: pa.ChunkedArray, *, is_nullable: bool) -> Column:
 def join(
     tables: Sequence[dict[str, Column]],
 ) -> dict[str, np.ndarray | pd.Categorical | pd.arrays.IntegerArray]:
-    """Concatenate tables, given by column, and empty them to free memory.
+    """Return the concatenated columns of several tables by name.
 
-    Words become categories in alphabetical order.
+    tables: as `shrink` returns them, at least one; they are emptied to free memory. Words
+    become a Categorical with categories in alphabetical order, Integers an IntegerArray.
     """
     # Column by column: the memory of the joined columns is free for the next column.
     return {name: _join([table.pop(name) for table in tables]) for name in [*tables[0]]}
@@ -67,7 +71,7 @@ def join(
 def _join(
     columns: Sequence[Column],
 ) -> np.ndarray | pd.Categorical | pd.arrays.IntegerArray:
-    """Concatenate columns of one type."""
+    """Return the concatenation of columns of one type; see `join` for the types."""
     first = columns[0]
     if isinstance(first, Words):
         return _join_words(columns)
@@ -79,6 +83,7 @@ def _join(
 
 
 def _join_words(columns: Sequence[Words]) -> pd.Categorical:
+    """Return the concatenated words, with categories in alphabetical order."""
     vocabulary = sorted(set().union(*(column.vocabulary for column in columns)))
     new_codes = {word: code for code, word in enumerate(vocabulary)}
     ends = np.cumsum([len(column.codes) for column in columns])

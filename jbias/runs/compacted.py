@@ -70,6 +70,6 @@ def write(
 
 
 def _names_and_sums(paths: Sequence[pathlib.Path]) -> list[list[Any]]:
-    """Return the name and the checksum of each file."""
+    """Return [name, checksum] of each file, in the order of `paths`."""
     buffer = memoryview(bytearray(2**20))
     return [[path.name, checksums.checksum_of_file(path, buffer)] for path in paths]

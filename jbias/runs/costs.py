@@ -60,9 +60,10 @@ _BOUNDS = {"watts": (0, 1e6), "share": (0, 1), "pue": (1, 10), "intensity": (0, 
 
 
 def parse_energy(where: str, entries: Mapping[str, float]) -> Energy:
-    """Return the assumptions in a config's entries; ValueError for invalid entries.
+    """Return the assumptions in config.run.energy; ValueError for invalid entries.
 
-    where: the path of the entries, for messages.
+    where: name of the entries, "config.run.energy", for messages. entries: numbers by the
+    names of the fields of Energy; missing ones have the defaults.
     """
     jc.check_all_known(where, entries, Energy._fields)
     energy = Energy(**entries)
@@ -93,7 +94,7 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def during(self, phase: str) -> Iterator[None]:
-        """Count the duration of the context as a phase."""
+        """Count the duration of the context as a phase, one of PHASES."""
         outer_phase = self._switch(phase)
         try:
             yield
@@ -106,7 +107,7 @@ class Stopwatch:
         return dict(self._seconds)
 
     def _switch(self, phase: str) -> str:
-        """Start a phase; return the previous one."""
+        """Start a phase, one of PHASES; return the previous phase."""
         now, previous = self._clock(), self._phase
         self._seconds[previous] += now - self._since
         self._since, self._phase = now, phase
@@ -114,7 +115,10 @@ class Stopwatch:
 
 
 def device_power(kind: str) -> DevicePower | None:
-    """Return the power of a kind of device; None if it is not published."""
+    """Return the rated power of a kind of device; None if it is not published.
+
+    kind: jax's `device_kind`, such as "NVIDIA H100 80GB HBM3".
+    """
     matches = [name for name in DEVICE_POWERS if kind.startswith(name)]
     return DEVICE_POWERS[max(matches, key=len)] if matches else None
 
@@ -122,7 +126,7 @@ def device_power(kind: str) -> DevicePower | None:
 def estimate(
     seconds: float, devices: Devices, energy: Energy = DEFAULT_ENERGY
 ) -> dict[str, float | str | None]:
-    """Return the cost of using devices for some seconds, and its assumptions.
+    """Return the cost of using devices for some seconds, with the assumptions, by name.
 
     "energy_kwh" is hours * count * watts * share * pue / 1000, None if the power is
     unknown. "kg_co2e" is energy_kwh * intensity, None if the intensity is unknown.
@@ -148,7 +152,7 @@ def estimate(
 
 
 def describe(cost: Mapping[str, Any]) -> str:
-    """Return a line about a cost of `estimate` or `total`."""
+    """Return a cost as text for the log; cost: as `estimate` or `total` returns it."""
     line = f"{cost['device_hours']:.3g} device hours"
     if cost["energy_kwh"] is not None:
         line += f", about {cost['energy_kwh']:.3g} kWh"
@@ -170,10 +174,10 @@ def of_start(
 
 
 def total(starts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the total cost of all starts of a run, including steps lost to a kill.
+    """Return the total cost of all starts of a run by name, including steps lost to a kill.
 
-    "hours" are device hours by phase. Energy or emissions are None if those of any start
-    are.
+    starts: as `of_start` returns them. "hours" are device hours by phase; "energy_kwh" and
+    "kg_co2e" are None if the value of any start is None.
     """
     starts, sums = list(starts), {}
     for key in ("device_hours", "energy_kwh", "kg_co2e"):

@@ -125,7 +125,7 @@ class RecordStore:
             results.write_text(path, text)
 
     def sums_until(self, step: int) -> dict[str, Any]:
-        """Return the checksums of the files of steps <= `step`, for its checkpoint."""
+        """Return the checksums, by name, of the files of all steps up to `step`."""
         return {
             name: checksum
             for name, checksum in self.sums.items()
@@ -133,9 +133,9 @@ class RecordStore:
         }
 
     def contradictions(self, info: Mapping[str, Any]) -> list[str]:
-        """Return a line for each intact file whose records differ from a checkpoint's.
+        """Return a line for each intact file of records that differs from a checkpoint's.
 
-        info: of the checkpoint.
+        info: the checkpoint's info. Empty if all files agree.
         """
         checkpoint_sums = dict(info.get("sums") or {})
         text = info.get("records")
@@ -155,8 +155,8 @@ class RecordStore:
     def restore(self, info_at: Callable[[int], dict[str, Any]]) -> None:
         """Rewrite damaged and missing files of records from the steps' checkpoints.
 
-        info_at: returns the info of a step's checkpoint.
-        ValueError if a file's checkpoint cannot be read.
+        info_at: returns the info of a step's checkpoint. ValueError if the checkpoint of a
+        file's step cannot be read.
         """
         if not self._branches:
             return
@@ -172,7 +172,11 @@ class RecordStore:
             self.write_again(step, records)
 
     def seal(self, lost: Iterable[str] = ()) -> None:
-        """Write the checksums; log a line if some of the `lost` files are still damaged."""
+        """Write the checksums of all files to the workdir.
+
+        lost: names of files that could not be restored; a line is logged if some are still
+        damaged.
+        """
         self._check_lock()
         lost_sums = {name: self.sums[name] for name in lost}
         still_damaged = dict(checksums.find_damaged(self._workdir, lost_sums))
@@ -194,7 +198,7 @@ class _RecordFile(NamedTuple):
 
 
 def _intact_sums(workdir: epath.Path) -> dict[str, Any]:
-    """Return the checksums of the intact files of records and decisions."""
+    """Return the checksums of a run's intact files of records and decisions, by name."""
     sums = {
         name: checksum
         for name, checksum in checksums.read(workdir).items()
@@ -214,9 +218,10 @@ def _contradiction(path: epath.Path, step: int) -> str:
 
 
 def validation_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
-    """Return the validation accuracies of a step by "stage/member"; None if not evaluated.
+    """Return the validation accuracies of a step, fractions by "<stage>/<member>".
 
-    member: seed and branch, as in `run_spec.member_name`.
+    A member is a seed of a branch, named as by `run_spec.member_name`. None if the step is
+    not evaluated.
     """
     if not is_evaluated(workdir, step):
         return None
@@ -232,7 +237,7 @@ def validation_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
 
 
 def pending(workdir: epath.Path) -> Iterator[int]:
-    """Yield the steps that another process is to evaluate and has not yet, in order."""
+    """Yield the saved steps that wait for an evaluation by another process, in order."""
     folder = workdir / "checkpoints"
     for step in checkpoints.steps(folder):
         is_done = is_evaluated(workdir, step)
@@ -241,13 +246,13 @@ def pending(workdir: epath.Path) -> Iterator[int]:
 
 
 def is_evaluated(workdir: epath.Path, step: int) -> bool:
-    """Return whether a step has records in every branch."""
+    """Return True if a step has records in every branch."""
     folders = results.branch_folders(workdir)
     return all(records_path(folder, step).exists() for folder in folders)
 
 
 def is_valid(record: results.Record) -> bool:
-    """Return whether a record is the validation accuracy of a seed that has not diverged."""
+    """Return True if a record is the validation accuracy of a seed that has not diverged."""
     fields = (record.dataset, record.metric, record.status)
     return fields == (results.VALID, "accuracy", "ok")
 
@@ -266,10 +271,10 @@ def lost_error(path: epath.Path, problem: str) -> ValueError:
 def needs_restoring(
     workdir: epath.Path, run: Mapping[str, Any], say: Callable[[str], None]
 ) -> bool:
-    """Return whether a finished run has damaged files that can be written again.
+    """Return True if a finished run has damaged files that its checkpoints can restore.
 
-    run: the config's entries `run`. say: logs a line about files that are lost.
-    ValueError for damaged records that no checkpoint has.
+    run: config.run. say: logs a line about files that cannot be restored. ValueError for
+    damaged records that no checkpoint has.
     """
     damaged_steps(workdir, say)  # Only logs files of `jbias evaluate --follow`.
     folder = workdir / "checkpoints"
@@ -305,9 +310,12 @@ def damaged_steps(workdir: epath.Path, say: Callable[[str], None]) -> list[int]:
 def find_damaged(
     workdir: epath.Path, sums: checksums.Checksums, run: Mapping[str, Any]
 ) -> tuple[dict[str, str], list[int]]:
-    """Return the problems of damaged files by name, and the steps that can be restored.
+    """Return (problems, steps): the damaged files, and the steps that can be restored.
 
-    run: the config's entries `run`; decisions are restored only with `run.decisions`.
+    Problems are "is gone" or "is damaged" by name of the file. Steps have damaged files and
+    a checkpoint to restore them from; decisions are restored only with run.decisions.
+
+    sums: checksums by name. run: config.run.
     """
     lost = dict(checksums.find_damaged(workdir, sums))
     kept_steps = checkpoints.steps(workdir / "checkpoints") if lost else []

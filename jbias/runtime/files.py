@@ -47,7 +47,7 @@ def cache_path(name: str) -> pathlib.Path:
 
 
 def is_remote(path: PathLike) -> bool:
-    """Return whether a path has a scheme such as gs://, so is not on a local file system."""
+    """Return True if a path has a scheme such as gs://, so is not on a local file system."""
     return "://" in os.fspath(path)
 
 
@@ -175,7 +175,7 @@ def move(folder: "epath.Path", target: "epath.Path") -> None:
 
 
 def is_saved(checkpoint: "epath.Path") -> bool:
-    """Return whether a checkpoint folder is complete.
+    """Return True if a checkpoint folder is complete.
 
     On a disk, orbax renames a folder once it is complete. In an object store, it writes a
     marker file last.

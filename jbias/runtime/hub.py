@@ -79,7 +79,7 @@ def _check_endpoint() -> None:
 
 
 def is_hub(path: str) -> bool:
-    """Return whether a path names weights on the hub, hf:OWNER/NAME@COMMIT."""
+    """Return True if a path names weights on the hub, hf:OWNER/NAME@COMMIT."""
     return path.startswith(_PREFIX)
 
 
@@ -562,7 +562,7 @@ def _make_inside(folder: str, root: str) -> str:
 
 
 def _is_inside(path: str, root: str) -> bool:
-    """Return whether a path, with links resolved, is in the folder `root`."""
+    """Return True if a path, with links resolved, is in the folder `root`."""
     real = os.path.realpath(path)
     return os.path.commonpath([real, os.path.realpath(root)]) == os.path.realpath(root)
 

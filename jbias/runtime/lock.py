@@ -253,7 +253,7 @@ def acquire(
 
 
 def is_held(path: epath.PathLike) -> bool:
-    """Return whether a process holds the lock, for display; a killed process does not.
+    """Return True if a process holds the lock, for display; a killed process does not.
 
     For an owner on another machine, this is a guess by the file's age; `acquire` is sure.
     """
@@ -279,7 +279,7 @@ def is_held(path: epath.PathLike) -> bool:
 
 
 def is_held_elsewhere(path: epath.PathLike) -> bool:
-    """Return whether a process other than this one holds the lock."""
+    """Return True if a process other than this one holds the lock."""
     if not is_held(path):
         return False
     with contextlib.suppress(OSError):
@@ -405,7 +405,7 @@ class ObjectLock:
         raise taken_over(folder, state.owner)
 
     def adopt(self, state: LockState) -> bool:
-        """Return whether this process wrote the state; if so, note its generation."""
+        """Return True if this process wrote the state; if so, note its generation."""
         is_own = state.owner is not None and state.owner.token == self.owner.token
         if is_own:
             self.generation = state.generation

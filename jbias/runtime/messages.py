@@ -179,7 +179,7 @@ _LACKS_MEMORY = re.compile(
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory of the host or of a device is full."""
+    """Return True if an error means that memory of the host or of a device is full."""
     return isinstance(error, MemoryError) or bool(_LACKS_MEMORY.search(str(error)))
 
 

@@ -406,7 +406,7 @@ class JoinedGroup(ProcessGroup):
         return jax.tree.unflatten(structure, leaves)
 
     def answers(self) -> bool:
-        """Return whether process 0 answers within _PARTING_SECONDS."""
+        """Return True if process 0 answers within _PARTING_SECONDS."""
         has_answered = threading.Event()
 
         def ask() -> None:
@@ -626,7 +626,7 @@ def _fail(team: ProcessGroup, error: BaseException, report: Callable) -> None:
 
 
 def is_of_lost_process(error: BaseException) -> bool:
-    """Return whether a lost process may have caused an error.
+    """Return True if a lost process may have caused an error.
 
     If so, wait until the watching thread must have noticed the loss and ended this process.
     """

@@ -170,7 +170,7 @@ def reinstall() -> None:
 
 
 def is_early(stopped: Interrupted) -> bool:
-    """Return whether a stop came before the processes of a run could agree on it."""
+    """Return True if a stop came before the processes of a run could agree on it."""
     return _EARLY in str(stopped)
 
 

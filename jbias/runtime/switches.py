@@ -6,5 +6,5 @@ _OFF = ("", "0", "false", "no", "off")
 
 
 def is_on(name: str) -> bool:
-    """Return whether an environment variable is set to anything but 0, false, no or off."""
+    """Return True if an environment variable is set to anything but 0, false, no or off."""
     return os.environ.get(name, "").strip().lower() not in _OFF

@@ -256,9 +256,9 @@ def _balanced_order(
 ) -> samplers.Sampler:
     """Return an order with equal shares of the groups of config.train.balance per batch.
 
-    where: name of the options, for messages. columns: of the examples; `balance` is one of
-    them, or "class", "attribute" or "group". name: of the random stream. ValueError for
-    streamed sets and unknown columns.
+    where: name of the options, such as "config.train", for messages. columns: columns of the
+    examples; `balance` is one of them, or "class", "attribute" or "group". name: of the
+    random stream. ValueError for sets in windows or with shares, and for unknown columns.
     """
     balance = f"{where}.balance"
     if options.get("shares") or (stream and stream.steps is not None):

@@ -192,9 +192,9 @@ SCHEDULES = types.MappingProxyType(
 
 
 def with_warmup(main: Schedule, rate: float, steps: int) -> Schedule:
-    """Return a schedule that rises linearly from 0 to `rate`, and then follows `main`.
+    """Return a schedule that rises linearly from 0 to `rate`, and then equals `main`.
 
-    steps: number of steps of the rise.
+    main: a schedule over all steps, including the rise. steps: number of steps of the rise.
     """
     if not steps:
         return main
@@ -207,8 +207,8 @@ def from_options(
 ) -> Optimiser:
     """Return the optimiser of one update, with its schedule over `total` steps.
 
-    options: config.optim. update: an update of the algorithm; it may turn weight decay off,
-    or have its own. steps_per_epoch: for a warm-up in epochs. ValueError for wrong options.
+    options: config.optim. update: an update of the algorithm, which may turn weight decay
+    off. steps_per_epoch: for a warm-up in epochs. ValueError for wrong options.
     """
     options = dict(options)
     if not update.decay:

@@ -25,8 +25,8 @@ from jbias import config as jc
 from jbias.runtime import cuda_graphs, mesh, xla
 from jbias.training import convolutions
 
-Wave = tuple[PyTree, ...]
-PackedStates = tuple[Wave, ...]
+Wave = tuple[PyTree, ...]  # Trees of the seeds that are computed at the same time.
+PackedStates = tuple[Wave, ...]  # The trees of all seeds, or of their arguments.
 
 
 class SeedLayout(NamedTuple):
@@ -47,13 +47,13 @@ class SeedLayout(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The kind of device, in JAX's words (`device_kind`)."""
+        """The kind of the devices: JAX's `device_kind`, such as "TPU v5e"."""
         return self.devices.devices.flat[0].device_kind
 
     def width(self, wave: int) -> int:
-        """Return the seeds along the leading axis of a wave's trees; 0: no such axis.
+        """Return the number of seeds along the leading axis of each tree in a wave.
 
-        wave: the index of the wave.
+        wave: the index of the wave. 0: the trees have no such axis.
         """
         if self.stacked:
             return self.waves[wave]
@@ -61,11 +61,11 @@ class SeedLayout(NamedTuple):
         return spread if spread > 1 else 0
 
     def pack(self, trees: Iterable[PyTree]) -> PackedStates:
-        """Return the waves of the given trees, one per seed, on the devices.
+        """Return the waves of the given trees: on the devices if there is one wave.
 
-        With several waves, the waves are on the host. If seeds are spread over devices or
-        several processes train, the trees pass through the host, so that each device
-        receives only its seeds. `trees` may be a generator.
+        Several waves stay in the host's memory. If seeds are spread over devices or several
+        processes train, the trees pass through the host, so that each device receives only
+        its seeds. trees: one per seed, in order; may be a generator.
         """
         if not self._uses_host:
             return self.pack_on_devices(trees)
@@ -78,7 +78,7 @@ class SeedLayout(NamedTuple):
         return tuple(packed)
 
     def pack_on_devices(self, trees: Iterable[PyTree]) -> PackedStates:
-        """Return the waves of small trees, one per seed; all waves stay on the devices."""
+        """Return the waves of the given small trees, one per seed, all on the devices."""
         packed = []
         for number, (wave, width) in enumerate(self._split_into_waves(trees)):
             wave = mesh.replicate(wave, self.devices)
@@ -88,7 +88,10 @@ class SeedLayout(NamedTuple):
         return tuple(packed)
 
     def unpack(self, packed: PackedStates) -> tuple[PyTree, ...]:
-        """Return one tree per seed: on the host if `pack` uses the host, else on devices."""
+        """Return one tree per seed from waves, the inverse of `pack`.
+
+        The trees are on the host if `pack` moves trees through the host, else on devices.
+        """
         if self._uses_host:
             return self.split(mesh.fetch(packed, self.devices))
         return (
@@ -107,10 +110,9 @@ class SeedLayout(NamedTuple):
         return tuple(_unstack(wave)) if self.width(number) else wave
 
     def group(self, batches: Iterable[PyTree]) -> PackedStates:
-        """Return the waves of the given batches, one per seed.
+        """Return the waves of the given batches, where they are; `place` moves them.
 
-        Batches on the host stay there until `place`. If each process read its share of the
-        batches, they are on the devices already.
+        batches: one per seed, on the host, or on the devices if each process read its share.
         """
         packed = []
         for wave, width in self._split_into_waves(batches):
@@ -121,7 +123,7 @@ class SeedLayout(NamedTuple):
         return tuple(packed)
 
     def place(self, batches: PyTree, *, scanned: bool = False) -> PyTree:
-        """Place batches of `group` on the devices, in one transfer.
+        """Return batches of `group` on the devices, moved in one transfer.
 
         scanned: True if the leaves have a leading axis of steps.
         """
@@ -147,7 +149,7 @@ class SeedLayout(NamedTuple):
         return has_peers or len(self.waves) > 1 or self.devices.shape["seed"] > 1
 
     def _split_into_waves(self, trees: Iterable[PyTree]) -> Iterator[tuple[Wave, int]]:
-        """Yield (trees of a wave, one per seed; `width` of the wave) for each wave."""
+        """Yield (trees, width) of each wave: its trees, one per seed, and its `width`."""
         trees = iter(trees)
         for number, count in enumerate(self.waves):
             yield tuple(itertools.islice(trees, count)), self.width(number)
@@ -163,8 +165,9 @@ def choose_layout(
 ) -> SeedLayout:
     """Return a layout of `count` seeds with at most `together` on the devices at a time.
 
-    The mesh axis "seed" divides the size of each wave; otherwise waves are as even as
-    possible.
+    stacked: whether the seeds of a wave form one tree. together: 0: all. The number of
+    seeds in a wave is a multiple of the mesh axis "seed"; apart from that, waves are as even
+    as possible.
     """
     spread = devices.shape["seed"]
     rows = count // spread  # A row has one seed per device of the axis.
@@ -175,7 +178,10 @@ def choose_layout(
 
 
 def _stack_groups(trees: Sequence[PyTree], width: int, stack: Callable) -> Wave:
-    """Return trees with a leading axis, each stacked from `width` of the given trees."""
+    """Return trees with a leading axis, each stacked from `width` consecutive trees.
+
+    stack: a function such as jnp.stack.
+    """
     return tuple(
         jax.tree.map(lambda *leaves: stack(leaves), *trees[start : start + width])
         for start in range(0, len(trees), width)
@@ -263,24 +269,27 @@ AUTO_CANDIDATES: Mapping[str, tuple[str, ...]] = {
 
 
 def default_strategy(backend: str, devices: int = 1) -> str:
-    """Return the name of the strategy that "auto" means without measurements.
+    """Return the name of the strategy that "auto" selects without measurements.
 
-    devices: number of devices. Threads help only a CPU with one device: an accelerator runs
-    one operation at a time, and programs of several devices must start in the same order on
-    every device.
+    backend: "cpu", "gpu" or "tpu". devices: number of devices. Threads help only a CPU with
+    one device: an accelerator runs one operation at a time, and programs of several devices
+    must start in the same order on every device.
     """
     return "threaded" if backend == "cpu" and devices == 1 else "looped"
 
 
 def check_strategy(name: str) -> None:
-    """Raise ValueError unless the name is "auto" or that of a strategy."""
+    """Raise ValueError unless the name is "auto" or a key of STRATEGIES."""
     known = ("auto", *STRATEGIES)
     if name not in known:
         jc.refuse("config.run.strategy", f"be one of {', '.join(known)}", name)
 
 
 def resolve_strategy(name: str, devices: jax.sharding.Mesh) -> Strategy:
-    """Return the strategy of a name; ValueError if unknown or impossible on the devices."""
+    """Return the strategy with a name, or the default one for "auto".
+
+    ValueError if the name is unknown or the strategy is impossible on the devices.
+    """
     check_strategy(name)
     if name == "auto":
         name = default_strategy(xla.platform(), devices.size)
@@ -300,8 +309,9 @@ def map_seeds(
     donate: bool = False,
     in_graphs: bool = False,
 ) -> WaveFunction:
-    """Return a function of a wave that computes `function` for each seed.
+    """Return a function of a wave that computes `function` for each seed of the wave.
 
+    function: of one seed. strategy, layout: of the seeds, see the classes.
     donate: reuse the memory of the states for the outputs. in_graphs: on a GPU, launch the
     function as one CUDA graph.
     """
@@ -386,9 +396,10 @@ def _step_active_trees(
     shared: Any,
     static: Hashable,
 ) -> tuple[Wave, Sequence[Wave]]:
-    """Apply `step_wave` to the trees with arguments; other trees keep their states.
+    """Take steps of the trees of a wave that have arguments; return (states, outputs).
 
-    Returns the states, and the outputs per step: None for trees without arguments.
+    states: one per tree. steps: for each step, one argument per tree, None for a tree that
+    keeps its state. Outputs are per step and tree, None for trees without arguments.
     """
     active = [i for i, arg in enumerate(steps[0]) if arg is not None]
     if len(active) == len(states):
@@ -488,7 +499,10 @@ def scan_steps(
 
 
 def _place_batches(args: tuple, layout: SeedLayout) -> tuple:
-    """Return the arguments of a step of a wave with their batches on the devices."""
+    """Return the arguments of one step of a wave with their batches on the devices.
+
+    args: pairs (seed argument, batch), one per tree.
+    """
     batches = tuple(batch for _, batch in args)
     if _are_on_host(batches) or not layout.width(0):
         batches = layout.place(batches)
@@ -498,12 +512,15 @@ def _place_batches(args: tuple, layout: SeedLayout) -> tuple:
 
 
 def _are_on_host(batches: PyTree) -> bool:
-    """Return True if no part of the batches is on a device yet."""
+    """Return True if no array in the batches is on a device yet."""
     return not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(batches))
 
 
 def _threaded_steps(step_tree: SeedFunction, layout: SeedLayout) -> _WaveSteps:
-    """Return a function for several steps of a wave, with the trees in threads."""
+    """Return a function for several steps of a wave, with one thread per tree.
+
+    step_tree: the step of one tree, as `map_tree` returns it.
+    """
     compiled = xla.jit(
         step_tree, static_argnums=3, donate_argnums=(0,), kind=layout.kind
     )
@@ -526,7 +543,7 @@ def _threaded_steps(step_tree: SeedFunction, layout: SeedLayout) -> _WaveSteps:
 
 
 def _thread_map(count: int) -> Callable:
-    """Return a `map` that calls its function in threads, for `count` seeds."""
+    """Return a function like `map` that calls its function in threads, for `count` seeds."""
     return concurrent.futures.ThreadPoolExecutor(thread_count(count), "seed").map
 
 
@@ -540,7 +557,7 @@ def map_tree(
 ) -> SeedFunction:
     """Return a function of a tree of seeds that computes `function` for each seed.
 
-    If the trees of the layout hold one seed without a leading axis, `function` itself.
+    Returns `function` itself if each tree of the layout is one seed without a leading axis.
     """
     if not layout.width(0):
         return function
@@ -560,7 +577,7 @@ def map_tree(
             state, arg
         )
 
-    def tree_function(state, arg, shared, static):
+    def tree_function(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
         if devices.shape["seed"] == 1:
             return map_local_seeds(state, arg, shared, static)
         by_seed = PartitionSpec("seed")

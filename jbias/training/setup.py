@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -54,7 +54,7 @@ def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
 
 
 def _check_names(stage: run_spec.StageSpec, run_code: bool) -> None:
-    """Raise ValueError for unknown names in a stage; `run_code` as for `check_names`."""
+    """Raise ValueError for unknown names in a stage; run_code: see `check_names`."""
     check_name = build.lookup if run_code else build.check_name
     config, where = stage.config, stage.where
     check_name(f"{where}.algo", config["algo"], build.ALGORITHMS)
@@ -70,7 +70,10 @@ def _check_names(stage: run_spec.StageSpec, run_code: bool) -> None:
 
 
 def _check_set(where: str, options: Mapping[str, Any], run_code: bool) -> None:
-    """Raise ValueError for an unknown data set; `run_code` as for `check_names`."""
+    """Raise ValueError for an unknown data set.
+
+    where: start of the error message. options: of the set. run_code: see `check_names`.
+    """
     check_name = extensions.find if run_code else extensions.check_name
     name = options.get("data")
     if isinstance(name, str):
@@ -89,7 +92,10 @@ class OpenedSets(NamedTuple):
 def open_train_sets(
     spec: run_spec.RunSpec, open_set: Callable[..., base.Source] = splits.open_source
 ) -> list[splits.TrainSet]:
-    """Return each stage's training set; `open_set` as for `splits.train_set`."""
+    """Return the training set of each stage; ValueError if a set cannot be opened.
+
+    open_set: opens one data set, with the arguments of `splits.open_source`.
+    """
     size = spec.config["size"]
     return [
         splits.train_set(f"{stage.where}.train", stage.config["train"], size, open_set)
@@ -98,7 +104,10 @@ def open_train_sets(
 
 
 def test_options(config: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping]]:
-    """Yield (name, place in the config, options) of each set to evaluate on."""
+    """Yield (name, place, options) of each data set to evaluate on.
+
+    place: in the config, such as "config.tests.cue". options: of the set.
+    """
     yield results.VALID, "config.valid", config["valid"]
     for name, options in config["tests"].items():
         yield name, f"config.tests.{name}", options
@@ -125,7 +134,7 @@ def _open_sets(spec: run_spec.RunSpec) -> OpenedSets:
 def open_run(
     spec: run_spec.RunSpec,
     workdir: epath.Path,
-    say: Callable,
+    say: Callable[[str], None],
     *,
     team: teams.ProcessGroup = teams.ALONE,
     follows: bool = False,
@@ -134,7 +143,7 @@ def open_run(
 ) -> RunContext:
     """Open and check a run, and return its context; nothing is trained.
 
-    All data sets are opened and checked first, so that a wrong config fails at once.
+    All data sets are opened and checked first, so that a wrong config fails immediately.
 
     say: receives log lines. team: the processes that train together; only process 0 writes.
     follows: the run is trained by another process and only evaluated here: no training
@@ -302,7 +311,8 @@ def _describe_data(
 ) -> dict[str, dict[str, Any]]:
     """Return the entry of each data set in provenance.json, by name.
 
-    streamed: descriptions of the streamed sets, by name.
+    sets: the opened data sets. streamed: descriptions of the streamed sets, by name. tests:
+    the sets to evaluate on.
     """
     all_sets = {**sets.sources, **sets.tests}
     entries = {name: splits.describe(source) for name, source in all_sets.items()}
@@ -328,8 +338,8 @@ def check_same_code(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
 def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
     """Raise ValueError if a finished run was trained on other data than the config's.
 
-    Paths of data are no part of a run's identity, which names the run's folder. So two
-    configs with different data may have the same workdir.
+    The default workdir is named by the run's identity, which leaves out the paths of data,
+    so two configs with different data may have the same workdir.
     """
     config = files.read_json(workdir / "config.json", dict, "name another --workdir")
     if {**config, "run": None} == {**spec.config, "run": None}:
@@ -347,8 +357,11 @@ def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
         )
 
 
-def _check_equal_data(team: teams.ProcessGroup, facts: dict) -> None:
-    """Raise ValueError if a process has other images or code than process 0."""
+def _check_equal_data(team: teams.ProcessGroup, facts: dict[str, Any]) -> None:
+    """Raise ValueError if a process has other images or code than process 0.
+
+    facts: digests of this process's data and code, by name.
+    """
     first, *others = team.all_gather("the data", workdirs.data_identity(facts))
     for number, other in enumerate(others, 1):
         differing = jc.diff(first, other)
@@ -360,31 +373,42 @@ def _check_equal_data(team: teams.ProcessGroup, facts: dict) -> None:
             )
 
 
-def _describe_folding(stages: list, run: Mapping[str, Any]) -> dict[str, int]:
-    """Return {"folded_norms": number of batch norms that evaluations fold}, or {}."""
-    norms = [stage.foldable_norms for stage in stages if stage.folds_norms(run)]
+def _describe_folding(
+    built_stages: Sequence[stages.Stage], run: Mapping[str, Any]
+) -> dict[str, int]:
+    """Return {"folded_norms": number of batch norms that evaluations fold}, {} if none.
+
+    run: config.run.
+    """
+    norms = [stage.foldable_norms for stage in built_stages if stage.folds_norms(run)]
     return {"folded_norms": max(norms)} if norms else {}
 
 
-def _describe_layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:
-    """Return the facts about the layout of the seeds that records depend on.
+def _describe_layout(
+    built_stages: Sequence[stages.Stage], devices: jax.sharding.Mesh, strategy: str
+) -> dict[str, Any]:
+    """Return the layout of the seeds on the devices, by name, for the provenance.
 
-    Strategy and waves are left out unless seeds are stacked, as otherwise the numbers of a
-    seed do not depend on the other seeds.
+    Only entries that records depend on: "spread", "devices", on a GPU "graphs", and for
+    stacked seeds "strategy" and "waves". The numbers of seeds that are not stacked do not
+    depend on the other seeds.
     """
     layout = {"spread": devices.shape["seed"], "devices": devices.size}
     if seed_axis.resolve_strategy(strategy, devices).stacked:
         layout["strategy"] = strategy
-        layout["waves"] = [stage.layout.waves for stage in stages]
+        layout["waves"] = [stage.layout.waves for stage in built_stages]
     if xla.platform() == "gpu":
         layout["graphs"] = cuda_graphs.describe()
     return layout
 
 
-def _initial_nets(config: dict, workdir: epath.Path, follows: bool) -> tuple:
-    """Return (nets of config.init, one per seed; their digest), each None if not needed.
+def _initial_nets(
+    config: dict[str, Any], workdir: epath.Path, follows: bool
+) -> tuple[list[checkpointing.Net] | None, str | None]:
+    """Return the networks of config.init, one per seed, and the digest of their weights.
 
-    A run that has checkpoints does not load the nets again.
+    None for the networks if they are not needed: without config.init, in a run that has
+    checkpoints, and if this process `follows` a run. The digest is None without config.init.
     """
     if not config["init"]:
         return None, None
@@ -398,11 +422,11 @@ def _initial_nets(config: dict, workdir: epath.Path, follows: bool) -> tuple:
 def check_leaks(
     train: Mapping[str, base.Source],
     evaluated: Mapping[str, base.Source],
-    say: Callable,
+    say: Callable[[str], None],
 ) -> None:
     """Raise ValueError if a validation or test set equals a training set.
 
-    Sets are given by name. `say` receives a note about equal evaluation sets.
+    train, evaluated: data sets by name. say: receives a note about equal evaluation sets.
     """
     first_names = {}  # By fingerprint.
     for name, source in {**train, **evaluated}.items():

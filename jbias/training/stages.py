@@ -134,11 +134,14 @@ class Stage:
         return is_requested and self.foldable_norms > 0
 
     def scorer(self, run: Mapping[str, Any]) -> seed_axis.WaveFunction:
-        """Return the function for a wave's logits in evaluation, chosen by config.run."""
+        """Return the function that computes a wave's logits in evaluation.
+
+        run: config.run; it decides whether batch norms are folded.
+        """
         return self.score_folded if self.folds_norms(run) else self.score
 
     def static(self, step: int) -> Hashable:
-        """Return the compile-time arguments of a step of the run."""
+        """Return the compile-time arguments of a step; step: counted over the whole run."""
         return self.algo.static(step - self.first, self.last - self.first)
 
     @property
@@ -157,10 +160,10 @@ class Stage:
 
     @functools.cached_property
     def _init(self) -> Callable:
-        """`program.draw`, compiled without optimisation on CPU.
+        """The function `program.draw`, compiled without optimisation on CPU.
 
-        The function runs once per seed. XLA for CPU would optimise the random bits of each
-        shape of weights for half a second: seconds become a dozen.
+        The function runs once per seed. With optimisation, XLA for CPU would spend half a
+        second on each shape of weights.
         """
         unoptimised = {"xla_backend_optimization_level": 0}
         is_on_cpu = xla.platform() == "cpu"
@@ -233,7 +236,7 @@ class Stage:
     def skip_members(
         self, arguments: seed_axis.PackedStates, names: Container[str]
     ) -> seed_axis.PackedStates:
-        """Return a step's arguments with None for the named members, who skip the step."""
+        """Return a step's arguments with None for the named members, which skip the step."""
         members = iter(self.members)
         return tuple(
             tuple(
@@ -243,7 +246,10 @@ class Stage:
         )
 
     def wait(self, step: int, stop_requested: Callable[[], bool]) -> bool:
-        """Wait for the data of a step; return False if `stop_requested` was True first."""
+        """Wait for the data of a step; return True if they are ready.
+
+        False if `stop_requested` returned True before that.
+        """
         stage_step = step - self.first
         return all(
             pipeline.wait(stage_step, stop_requested)
@@ -259,7 +265,7 @@ class Stage:
         }
 
     def next_change(self, step: int) -> int:
-        """Return the first later step of the run whose shared rows differ."""
+        """Return the first step after `step` whose shared rows differ, in steps of the run."""
         stage_step = step - self.first
         changes = (
             pipeline.next_change(stage_step) for pipeline in self.pipelines.values()
@@ -345,7 +351,10 @@ def _build_stage(
     devices: jax.sharding.Mesh,
     make_pipeline: Callable[..., input_pipeline.InputPipeline],
 ) -> Stage:
-    """Build one stage whose first step is `first`; the arguments are `build_stages`'s."""
+    """Return one stage of a run, whose first step in the run is `first`.
+
+    stage_spec: the spec of this stage, a part of `spec`. Other arguments: see `build_stages`.
+    """
     number, where, options = stage_spec
     config, plan, source = spec.config, plans["train"], plans["train"].source
     steps_per_epoch, num_classes = plan.order.steps_per_epoch, len(source.classes)
@@ -460,7 +469,8 @@ def make_program(
     """Return the functions of one seed for an algorithm and an optimiser.
 
     optim_options: config.optim of the stage. shape: height and width of the images, in
-      pixels. first: the stage's first step in the run. total: steps of the stage.
+      pixels. first: the stage's first step in the run. total: number of steps of the stage.
+      rollback: None: a failed seed is frozen.
       in_chunks: compute gradients of convolution kernels in chunks of the batch
       (`convolutions.chunk_kernel_gradients`; for one CPU). step_options: further arguments
       of `make_seed_step`.
@@ -497,7 +507,10 @@ def make_program(
 
 
 def _is_any_random(config: Mapping[str, Any], built: Sequence[Stage]) -> bool:
-    """Return True unless config.fix makes all seeds of a run equal."""
+    """Return True unless config.fix makes all seeds of a run equal.
+
+    config: of the run. built: its stages.
+    """
     fix = config.get("fix", {})
     if len(config["seeds"]) == 1 or not {"init", "order"} <= {*fix}:
         return True
@@ -505,7 +518,10 @@ def _is_any_random(config: Mapping[str, Any], built: Sequence[Stage]) -> bool:
 
 
 def _depends_on_seed(stage: Stage, fix: Mapping[str, int]) -> bool:
-    """Return True if a stage crops on the host by seed, or its step uses the seed's key."""
+    """Return True if a stage crops on the host by seed, or its step uses the seed's key.
+
+    fix: config.fix.
+    """
     readers = [getattr(pipeline, "read", None) for pipeline in stage.pipelines.values()]
     if "augment" not in fix and any(getattr(read, "window", None) for read in readers):
         return True
@@ -564,10 +580,11 @@ def fit_to_devices(
     together: int = 0,
     scanned: int = 0,
 ) -> Stage:
-    """Return the stage with a layout and mapped functions for all members.
+    """Return the stage with a layout and compiled functions for all members.
 
-    together: members on the devices at the same time; 0: all. scanned: the number of steps in
-      one compiled loop, see `seed_axis.multi_step`.
+    strategy: a name, as for `seed_axis.resolve_strategy`. together: largest number of members
+      on the devices at the same time; 0: all. scanned: the number of steps in one compiled
+      loop, see `seed_axis.multi_step`.
     """
     resolved, count = seed_axis.resolve_strategy(strategy, devices), len(stage.members)
     layout = seed_axis.choose_layout(
@@ -590,9 +607,11 @@ def _micro_batches(
 ) -> tuple[int, int]:
     """Return the number of micro-batches per batch, and the examples per indivisible block.
 
-    A block is a multiple of the examples that the algorithm mixes, of those that batch norm
-    averages over (`norm_group`), and of the sampler's `period`, so that each micro-batch has
-    its share of every data set. Input transforms mix before the batch is cut.
+    A block is a multiple of `algo.mix_group` (examples that the algorithm mixes), of
+    `norm_group` (examples that batch norm averages over; 0: any number) and of the sampler's
+    `period`, so that each micro-batch has its share of every data set. Input transforms mix
+    before the batch is divided. options: config.train. ValueError if the algorithm needs the
+    whole batch.
     """
     accumulate = options.get("accumulate", 1)
     if accumulate > 1 and algo.whole_batch:
@@ -605,10 +624,10 @@ def _micro_batches(
 def reader_options(
     loading: Mapping[str, Any], devices: jax.sharding.Mesh
 ) -> loader.ReaderOptions:
-    """Return threads, worker processes and this process's share of batches to read.
+    """Return the threads and worker processes that read, and this process's share of batches.
 
-    loading: config.run.loading. If several processes train together, each reads its share
-    of every batch. `threads` 0 means one thread per core, divided among the workers.
+    loading: config.run.loading; `threads` 0 means one thread per core, divided among the
+    workers. If several processes train together, each reads its share of every batch.
     """
     workers = loading["workers"]
     cores = len(os.sched_getaffinity(0))
@@ -670,10 +689,11 @@ def make_seed_step(
 @jax.named_scope("inputs")
 def transform_batch(
     batch: base.Batch, key: Any, step: Any, transforms: Iterable[build.BatchTransform]
-) -> Any:
-    """Return a batch after all input transforms, which draw by `key` and `step`.
+) -> base.Batch:
+    """Return a batch after all input transforms, in order.
 
-    A transform whose draws must not change between steps uses the key batch["once"].
+    key: of the seed; random draws depend on the key, the step and the transform's stream. A
+    transform whose draws must not change between steps uses the key batch["once"].
     """
     step_key = jax.random.fold_in(key, step)
     for transform in transforms:
@@ -689,11 +709,14 @@ def make_initialiser(
     shape: tuple[int, int],
     first: int,
     average: float,
-) -> Callable:
-    """Return (key, net or None) -> a seed's state for step `first`.
+) -> Callable[..., train_step.State]:
+    """Return a function (key, net) -> initial state of a seed, for step `first`.
+
+    Its `net` is the network to start from; None: weights are drawn by the key. The function
+    is the same program for all seeds.
 
     txs: one optimiser per update. shape: height and width of the images, in pixels.
-    average: decay of the weights' moving average, 0: none. All seeds share one program.
+    average: decay of the weights' moving average, 0: none.
     """
 
     def init(key, net):
@@ -705,7 +728,10 @@ def make_initialiser(
 
 
 def seed_argument(member: run_spec.Member) -> Any:
-    """Return a member's argument of every step: the key, or (key, values of config.vary)."""
+    """Return a member's argument, equal in every step.
+
+    The seed's key, or in a run with config.vary the pair (key, values of config.vary).
+    """
     key = prng.key(member.seed)
     values = tuple(np.float32(value) for value in member.branch.values)
     return (key, values) if values else key
@@ -714,8 +740,9 @@ def seed_argument(member: run_spec.Member) -> Any:
 def affecting_keys(config: Mapping[str, Any], make: Callable, *args: Any) -> set[str]:
     """Return the keys of config.vary that the result of `make(values)(*args)` depends on.
 
-    args: arrays or their shapes. ValueError if `make` or the function that `make` returns
-    cannot be traced, as a value must be a Python number.
+    make: maps the values of config.vary, in order, to a function. args: arrays or their
+    shapes. ValueError if `make` or its function cannot be traced, because a value must be a
+    Python number there.
     """
     keys = run_spec.varied_keys(config)
     values = (jax.ShapeDtypeStruct((), np.float32),) * len(keys)
@@ -735,7 +762,10 @@ def affecting_keys(config: Mapping[str, Any], make: Callable, *args: Any) -> set
 
 
 def check_same_program(first: base.Algo, second: base.Algo, steps: int) -> None:
-    """Raise ValueError unless the algorithms differ only in numbers, over `steps` steps."""
+    """Raise ValueError unless two algorithms differ only in numbers, not in structure.
+
+    steps: number of steps whose compile-time arguments are compared.
+    """
 
     def structure(algo: base.Algo) -> list:
         updates = [(u.loss, u.plus, u.clip is None, u.decay) for u in algo.updates]

@@ -44,10 +44,11 @@ def init(
     *,
     average: float = 0.0,
 ) -> State:
-    """Return the initial state; the net and each part have their own random stream.
+    """Return the initial state of a seed; the network and each part have a random stream.
 
-    image: an input of the net. net: {"params", "stats"} to start from; None: draw them.
-    average: as in `make_step`.
+    txs: one optimiser per update. key: of the seed. image: an input of the network, for its
+    shape. net: {"params", "stats"} of a network to start from; None: draw its weights.
+    average: decay of the moving average, see `make_step`.
     """
     if net is None:
         net = algo.net.init(prng.stream(key, "net"), image)
@@ -77,8 +78,8 @@ def make_step(
 
     One forward pass computes all losses. Each update uses the gradient of its own loss on
     the weights that it trains; all gradients are taken at the same weights. `key` is the
-    seed's; the step folds in its number. Metrics are "loss_<name>", "gradient_norm_<name>"
-    (see `_gradient`), and the algorithm's own.
+    seed's key, equal in all steps. Metrics are scalars by name: "loss_<name>",
+    "gradient_norm_<name>" (see `_gradient`), and the algorithm's own.
 
     txs: one optimiser per update.
     average: decay of a moving average of the net's weights from step `first` on; 0: none.
@@ -124,18 +125,27 @@ def make_step(
 
 
 def net_of(state: State) -> dict[str, PyTree]:
-    """Return the net for evaluation and for later stages: its moving average, if any."""
+    """Return the network {"params", "stats"} for evaluation and for later stages.
+
+    The moving average if the state has one, else the current weights.
+    """
     plain = {"params": state.params["net"], "stats": state.stats["net"]}
     return state.stats.get("average", plain)
 
 
 def _updated_average(
-    state: State, params, stats, *, decay: float, first: int
+    state: State,
+    params: Mapping[str, PyTree],
+    stats: Mapping[str, PyTree],
+    *,
+    decay: float,
+    first: int,
 ) -> PyTree:
-    """Return the moving average after a step with new `params` and `stats`.
+    """Return the moving average {"params", "stats"} of the network after a step.
 
-    The decay of step first + t is at most (1 + t) / (10 + t), so that the weights at the
-    start are soon forgotten.
+    state: before the step. params, stats: after the step. decay: of the average. first: the
+    step at which the average starts. The decay of step first + t is at most
+    (1 + t) / (10 + t), so that the initial weights have little weight soon.
     """
     t = state.step - first
     decay = jnp.minimum(decay, (1 + t) / (10 + t))
@@ -143,8 +153,18 @@ def _updated_average(
     return jax.tree.map(lambda a, b: decay * a + (1 - decay) * b, old, new)
 
 
-def _full_batch(algo: base.Algo, params, stats, batch, key, static) -> _Gradients:
-    """Return the losses and gradients of a batch, processed as a whole."""
+def _full_batch(
+    algo: base.Algo,
+    params: PyTree,
+    stats: PyTree,
+    batch: base.Batch,
+    key: PRNGKeyArray,
+    static: Any,
+) -> _Gradients:
+    """Return the losses and gradients of a batch, processed as a whole.
+
+    params, stats: of the state. key: of this step. static: compile-time arguments.
+    """
     losses, push, aux = jax.linearize(
         lambda params: algo.losses(params, stats, batch, key, static),
         params,
@@ -167,8 +187,9 @@ def _full_batch(algo: base.Algo, params, stats, batch, key, static) -> _Gradient
 def _accumulated(count: int, block: int) -> Callable[..., _Gradients]:
     """Return a function like `_full_batch` that processes `count` micro-batches in turn.
 
-    A loop around convolutions is slow on CPU, where the loop is unrolled. The loop only
-    adds gradients, so that XLA sums them over devices once, after the loop.
+    block: number of neighbouring examples that stay together, see `micro_batch`. A loop
+    around convolutions is slow on CPU, where the loop is unrolled. The loop only adds
+    gradients, so that XLA sums them over devices once, after the loop.
     """
     loop = _unrolled_scan if xla.platform() == "cpu" else jax.lax.scan
 
@@ -212,10 +233,10 @@ def _accumulated(count: int, block: int) -> Callable[..., _Gradients]:
 def _unrolled_scan(body: Callable, carry: tuple, numbers: Int[Array, "k"]) -> tuple:
     """Return the result of jax.lax.scan(body, carry, numbers), computed without a loop.
 
-    Each iteration starts after the previous one. XLA would start with all forward passes
-    and keep their activations in memory, and its barriers do not order them on CPU. So the
-    number of an iteration depends on the earlier gradients, by a term that is 0 unless they
-    are NaN.
+    XLA would start with the forward passes of all iterations, and keep their activations in
+    memory. Each iteration therefore depends on the previous one: its number has an added
+    term that is 0 unless the earlier gradients are NaN. (XLA's barriers do not order
+    computations on CPU.)
     """
     outs = []
     for number in numbers:
@@ -228,11 +249,12 @@ def _unrolled_scan(body: Callable, carry: tuple, numbers: Int[Array, "k"]) -> tu
 def micro_batch(
     batch: base.Batch, number: int | Int[Array, ""], count: int, block: int
 ) -> dict[str, Any]:
-    """Return every `count`-th block of `block` examples, from block `number` on.
+    """Return the micro-batch `number`: every `count`-th block of `block` examples.
 
-    The examples are the same on any number of devices, and stay on their device if each
-    device has a multiple of `count` blocks. Views of an image stay together. ValueError
-    if `count` blocks do not divide the batch.
+    number: from 0 to count - 1, also the first block. The examples are the same on any
+    number of devices, and stay on their device if each device has a multiple of `count`
+    blocks. Views of an image stay together. ValueError if the batch is not a multiple of
+    `count` blocks.
     """
     rows, block_rows = len(batch["image"]), block * batch.get("views", 1)
     if rows % (count * block_rows):
@@ -262,8 +284,8 @@ def _gradient(
 ) -> tuple[PyTree, Float[Array, ""]]:
     """Return an update's gradient, and the L2 norm of its loss's gradient before clipping.
 
-    The norm is over the weights that the update trains. For other weights the gradient has
-    no meaning.
+    gradient_of: maps the name of a loss to its gradient. The norm is over the weights that
+    the update trains. The gradient of other weights must be ignored.
     """
     grads, labels = gradient_of(update.loss), _labels(update, params)
     trained = jax.tree.map(lambda x, g: g if x == "trained" else None, labels, grads)
@@ -281,9 +303,10 @@ def _gradient(
 
 
 def _by_loss(norms: Mapping[tuple, Float[Array, ""]]) -> dict[str, Float[Array, ""]]:
-    """Return metrics "gradient_norm_<loss>" from norms by (loss, trained weights).
+    """Return the metrics "gradient_norm_<loss>" by name.
 
-    The second norm of a loss, over other weights, ends in _2, and so on.
+    norms: by (name of the loss, selection of the trained weights). Further norms of one loss,
+    over other weights, are "gradient_norm_<loss>_2" and so on.
     """
     metrics, counts = {}, collections.Counter()
     for (loss, _), norm in norms.items():
@@ -305,7 +328,7 @@ def _selected(algo: base.Algo, txs: Optimisers) -> Optimisers:
 
 
 def _labels(update: base.Update, params: PyTree) -> PyTree:
-    """Return "trained" or "frozen" for each weight."""
+    """Return a tree like `params` with the label "trained" or "frozen" of each weight."""
 
     def label(path: tuple[Any, ...], _: Array) -> str:
         names = tuple(str(entry.key) for entry in path)
@@ -317,6 +340,6 @@ def _labels(update: base.Update, params: PyTree) -> PyTree:
 def clip_scale(grads: PyTree, limit: float) -> Float[Array, ""]:
     """Return the factor that clips a gradient to a global L2 norm of at most `limit`.
 
-    min(1, limit / (|g| + 1e-6)), as in torch; optax divides by |g|.
+    The factor is min(1, limit / (|g| + 1e-6)), as in torch; optax divides by |g|.
     """
     return jnp.minimum(1.0, limit / (optax.tree.norm(grads) + 1e-6))

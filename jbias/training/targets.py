@@ -89,10 +89,10 @@ class Target(NamedTuple):
 
 
 def parse(text: str, where: str = "--on") -> Target:
-    """Return the target that a name means; ValueError for other names.
+    """Return the Target with a name; ValueError for an unknown name.
 
-    text: such as v5e:4x4, v5e-16, v4-32 (cores, as clouds name it), h100x8, h200 or cpu.
-    where: name of the flag, for messages.
+    text: such as v5e:4x4, v5e-16, v4-32 (32 cores: the number in clouds' names), h100x8,
+    h200 or cpu. where: name of the flag, for messages.
     """
     pattern = r"([a-z]+\d*[a-z]*?)(?::(?P<topology>[\dx]+)|[x-](?P<count>\d+))?"
     match = re.fullmatch(pattern, text.lower())
@@ -124,7 +124,10 @@ def parse(text: str, where: str = "--on") -> Target:
 
 
 def _topology(chips: int, axes: int) -> tuple[int, ...]:
-    """Return the most even topology of a number of chips; zeros unless a power of two."""
+    """Return the chips along each axis of the most even topology of `chips` chips.
+
+    axes: number of axes. All zeros unless `chips` is a power of two.
+    """
     sides = [1] * axes
     for _ in range(max(0, chips.bit_length() - 1)):
         sides[sides.index(min(sides))] *= 2
@@ -132,7 +135,10 @@ def _topology(chips: int, axes: int) -> tuple[int, ...]:
 
 
 def from_device_kind(kind: str, count: int) -> Target:
-    """Return the target of `count` devices with this `device_kind`; ValueError if unknown."""
+    """Return the Target of `count` devices of a kind; ValueError if the kind is unknown.
+
+    kind: jax's `device_kind`, such as "NVIDIA H100 80GB HBM3".
+    """
     names = [name for name, device_kind in KINDS.items() if device_kind.name in kind]
     if kind == "cpu" or not names:
         return parse(kind, "device")
@@ -191,7 +197,7 @@ _CUDA = "13.0.0"
 
 
 def _gpu_target_config(generation: str) -> str:
-    """Return the GpuTargetConfigProto of a GPU, as text."""
+    """Return XLA's GpuTargetConfigProto of a GPU as text; generation: such as "h100"."""
     gpu, kind = _GPUS[generation], KINDS[generation]
     accelerated = ""
     if gpu.capability > 8:

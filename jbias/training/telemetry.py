@@ -4,7 +4,7 @@ import collections
 import contextlib
 import functools
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,13 +15,15 @@ from jbias.runs import loggers, results, workdirs
 from jbias.runtime import console, files
 from jbias.training import profiling
 from jbias.training.context import RunContext
+from jbias.training.seed_axis import PackedStates
 from jbias.training.stages import Stage
 
 
 def open_loggers(job: RunContext, step: int, *, alone: bool = True) -> None:
     """Open the loggers of a run that starts or resumes at a step, in process 0 only.
 
-    alone: False in a process that evaluates a run that another process trains.
+    alone: whether no other process writes to these loggers; False in a process that only
+    evaluates the run.
     """
     if job.team.is_main:
         run = loggers.RunInfo(
@@ -36,7 +38,10 @@ def open_loggers(job: RunContext, step: int, *, alone: bool = True) -> None:
 
 
 def set_phase(job: RunContext, phase: str, step: int) -> None:
-    """Write the run's current phase, such as "stepping", to the heartbeat file."""
+    """Write the run's current phase and step to the heartbeat file (progress.json).
+
+    phase: such as "stepping".
+    """
     billed = workdirs.billed_devices(job.devices, job.team.cores)
     _write_heartbeat(
         job,
@@ -50,7 +55,7 @@ def set_phase(job: RunContext, phase: str, step: int) -> None:
 
 @contextlib.contextmanager
 def stepping(job: RunContext, stage: Stage, step: int) -> Iterator[None]:
-    """Show the run's progress while a stage is trained from `step`."""
+    """Show the run's progress inside the context, in which a stage is trained from `step`."""
     job.progress = console.Progress(
         job.log,
         total=job.stages[-1].last,
@@ -67,14 +72,14 @@ def stepping(job: RunContext, stage: Stage, step: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def saving(job: RunContext) -> Iterator[None]:
-    """Count the time inside as evaluation, and leave it out of the training rate."""
+    """Leave the duration of the context out of the training rate; count it as evaluation."""
     with job.progress.idle(), job.meter.during("evaluating"):
         yield
 
 
 @contextlib.contextmanager
 def evaluating(job: RunContext, step: int) -> Iterator[None]:
-    """Count the time inside as `saving` does, and show the phase "evaluating"."""
+    """Show the phase "evaluating" inside the context, and count its duration as `saving`."""
     with saving(job):
         set_phase(job, "evaluating", step)
         yield
@@ -83,7 +88,10 @@ def evaluating(job: RunContext, step: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiling(job: RunContext, step: int) -> Iterator[None]:
-    """Log that the step is being compiled, and the seconds until the first steps end."""
+    """Log that the step is being compiled, and after the context the seconds it took.
+
+    The context contains the first steps after a start, which compile the step.
+    """
     start, num_branches = time.monotonic(), len(job.branches)
     name, seeds = jc.algorithm_name(job.config), ", ".join(map(str, job.seeds))
     if num_branches > 1:
@@ -103,16 +111,18 @@ def compiling(job: RunContext, step: int) -> Iterator[None]:
 def advance_profiled(
     job: RunContext,
     stage: Stage,
-    states: Any,
-    steps: Any,
+    states: PackedStates,
+    steps: Sequence[PackedStates],
     shared: Any,
-    static: Any,
-) -> tuple[Any, list]:
-    """Run steps under the profiler, write profile.md, and return as `stage.advance` does.
+    static: Hashable,
+) -> tuple[PackedStates, list[PackedStates]]:
+    """Run steps under the profiler, write profile.md, and return (states, metrics per step).
 
-    steps: the arguments of each step. Steps of a compiled loop are dispatched one by one, as
-    the page has the operations of a single step. The first of these compiles the step and
-    is not traced.
+    Steps of a compiled loop are dispatched one by one, because the page has the operations
+    of a single step. The first of these compiles the step and is not traced.
+
+    states, steps, shared, static: the arguments of `stage.advance`; `steps` has the
+    arguments of each step.
     """
     dispatches, metrics = [steps], []
     if 1 < len(steps) == stage.scanned:
@@ -169,7 +179,10 @@ def _write_heartbeat(job: RunContext, phase: str, step: int, **fields: Any) -> N
 
 
 def log_evaluation(job: RunContext, step: int, records: Iterable) -> None:
-    """Send an evaluation's numbers to the loggers: per seed, and means over seeds."""
+    """Send an evaluation's numbers to the loggers: per seed, and means over seeds.
+
+    records: `results.Record` of the evaluation.
+    """
     branches = {branch.fields["run"]: branch for branch in job.branches}
     numbers = collections.defaultdict(dict)
     for record in records:
@@ -182,12 +195,16 @@ def log_evaluation(job: RunContext, step: int, records: Iterable) -> None:
 
 
 def _scalar_prefix(seed: int, branch: run_spec.Branch) -> str:
-    """Return a seed's name in loggers: `seed-0`, or `optim.rate=0.1/seed-0`."""
+    """Return a seed's name in loggers: seed-0, or optim.rate=0.1/seed-0 in a branch."""
     return "/".join(filter(None, (branch.name, f"seed-{seed}")))
 
 
 def _recent_means(job: RunContext) -> dict[str, dict[str, float]]:
-    """Return each finite seed's mean metrics since the last call."""
+    """Return the mean of each metric of training since the last call of this function.
+
+    The means are by name of the seed in loggers, then by tag, such as "progress/loss_class".
+    Seeds that diverged are left out.
+    """
     monitor = job.monitor
     resets, last_counts, last_sums = job.last_progress
     if resets != monitor.resets:
@@ -211,7 +228,11 @@ def _recent_means(job: RunContext) -> dict[str, dict[str, float]]:
 def _with_means(
     numbers: Mapping[str, dict[str, float]],
 ) -> dict[str, dict[str, float]]:
-    """Return the numbers of all seeds, by name and tag, with each branch's means added."""
+    """Return the numbers with the mean over the seeds of each branch added.
+
+    numbers: by name of the seed in loggers, then by tag. Means have the name
+    "<branch>/mean", or "mean" in a run without branches.
+    """
     values = collections.defaultdict(lambda: collections.defaultdict(list))
     for name, by_tag in numbers.items():
         branch_name = name.rpartition("/")[0]
