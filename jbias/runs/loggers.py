@@ -26,7 +26,7 @@ class Logger(Protocol):
     """A logger that writes to one service."""
 
     def scalars(self, step: int, numbers: Numbers) -> None:
-        """Log the numbers of a step; steps never decrease."""
+        """Log the numbers of a step; callers give steps in ascending order."""
 
     def close(self) -> None:
         """Write pending numbers and close."""
@@ -64,14 +64,14 @@ WANDB_KEYS = ("mode", "project", "entity")
 
 
 def configured(run: Mapping[str, Any]) -> list[str]:
-    """Return the names of the loggers in `config.run`."""
+    """Return the names of the loggers in config.run.write, such as "tensorboard"."""
     return [name for name in str(run.get("write", "")).split("+") if name]
 
 
 def check(run: Mapping[str, Any], *, packages: bool = True) -> None:
     """Raise ValueError for unknown loggers and modes, and packages that are not installed.
 
-    run: the config's entries `run`. packages: whether to check the packages.
+    run: config.run. packages: False: do not check that packages are installed.
     """
     where, names = "config.run.write", configured(run)
     for name in names:
@@ -93,7 +93,8 @@ PATIENCE_SECONDS = 120.0  # For one call of a logger.
 class Loggers:
     """The open loggers of a run; a logger that fails is dropped.
 
-    patience: seconds after which a call of a logger counts as failed.
+    say: logs a line about a failure. patience: seconds after which a call of a logger counts
+    as failed.
     """
 
     def __init__(
@@ -103,9 +104,9 @@ class Loggers:
         self._open: dict[str, Logger] = {}
 
     def begin(self, names: Sequence[str], run: RunInfo) -> None:
-        """Open the named loggers.
+        """Open the named loggers for a run.
 
-        If another process trains the run, loggers that are not shareable are left to it.
+        Loggers that are not shareable are skipped if another process trains the run.
         """
         for name in names:
             kind = LOGGERS[name]
@@ -119,7 +120,7 @@ class Loggers:
             self._call(name, open_logger)
 
     def scalars(self, step: int, numbers: Numbers) -> None:
-        """Log the numbers of a step in all loggers."""
+        """Log the numbers of a step in all loggers; numbers: by owner, then by tag."""
         for name, logger in [*self._open.items()]:
             self._call(name, lambda logger=logger: logger.scalars(step, numbers))
 
@@ -130,7 +131,10 @@ class Loggers:
         self._open.clear()
 
     def _call(self, name: str, work: Callable[[], object]) -> None:
-        """Call a logger's function; if that fails, drop the logger and log a line."""
+        """Call `work`, which uses the named logger; if it fails, drop the logger.
+
+        A line about the failure is logged.
+        """
         error = _failure(work, self._patience)
         if error is None:
             return
@@ -147,15 +151,16 @@ class Loggers:
 
 
 def _close(logger: Logger) -> None:
+    """Close a logger."""
     logger.close()
 
 
 def _failure(work: Callable[[], object], patience: float) -> BaseException | None:
-    """Call a function of a logger in a thread; return its exception, or None.
+    """Call a function of a logger in a thread; return the exception that it raises, or None.
 
-    The loggers' packages use disks and networks, and may raise anything, call sys.exit, or
-    hang. In a thread, none of these affects the run, and the caller still receives signals.
-    TimeoutError after `patience` seconds.
+    Returns a TimeoutError after `patience` seconds. The loggers' packages use disks and
+    networks, and may raise anything, call sys.exit, or hang. In a thread, none of these
+    affects the run, and the caller still receives signals.
     """
     errors: list[BaseException] = []
 

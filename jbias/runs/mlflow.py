@@ -19,7 +19,7 @@ _MAX_LETTERS = 500  # Of a parameter's value: the limit of older servers.
 
 
 class _MlflowLogger:
-    """The logger; see `loggers.Logger`."""
+    """Logger that writes to one MLflow run; see `loggers.Logger`."""
 
     def __init__(self, run: loggers.RunInfo):
         # mlflow reads the environment when it is imported. Without this variable it needs
@@ -59,7 +59,7 @@ class _MlflowLogger:
         return run_id
 
     def scalars(self, step: int, numbers: loggers.Numbers) -> None:
-        """Log the numbers of a step."""
+        """Log the numbers of a step as MLflow metrics; skip steps that are logged already."""
         timestamp = round(1000 * time.time())
         metrics = []
         for owner, values in numbers.items():

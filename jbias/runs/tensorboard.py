@@ -23,7 +23,7 @@ _FOLLOWER_FOLDER = "elsewhere"
 
 
 class _TensorBoardLogger:
-    """The logger, with one event file per folder; see `loggers.Logger`."""
+    """Logger that writes one event file per folder; see `loggers.Logger`."""
 
     def __init__(self, run: loggers.RunInfo):
         self._run, self._root = run, run.workdir / FOLDER
@@ -56,14 +56,15 @@ class _TensorBoardLogger:
                 stack.callback(file.close)
 
     def _add(self, folder: epath.Path, step: int, content: Any) -> None:
-        """Write a summary of a step to a folder's event file."""
+        """Write a summary (a protocol buffer) of a step to a folder's event file."""
         event = event_pb2.Event(wall_time=time.time(), step=step, summary=content)
         self._file(folder).write_event(event)
 
     def _file(self, folder: epath.Path) -> event_file_writer.EventsWriter:
-        """Return the event file of a folder.
+        """Return the open event file of a folder; create the file if needed.
 
-        A new file starts with an event that voids events of the first and later steps.
+        A new file starts with an event by which TensorBoard ignores older events of this
+        start's first and later steps.
         """
         if folder in self._files:
             return self._files[folder]
@@ -85,7 +86,10 @@ class _TensorBoardLogger:
         return file
 
     def _add_hyperparameters(self, folder: epath.Path) -> None:
-        """Write the config of a seed's branch to the seed's folder; lists as JSON."""
+        """Write the config of a seed's branch as hyperparameters to the seed's folder.
+
+        folder: named seed-<number>. Values that are not scalars are written as JSON.
+        """
         branch = "" if folder.parent == self._root else folder.parent.name
         config = jc.flatten(self._run.branches.get(branch, self._run.config))
         hyperparameters = {"seed": int(folder.name.removeprefix("seed-"))}

@@ -28,7 +28,10 @@ _FOLDER = "wandb"
 
 
 class _WandbLogger:
-    """The logger; see `loggers.Logger`. The row of a step is sent with a later step."""
+    """Logger that writes to one run of wandb; see `loggers.Logger`.
+
+    The numbers of a step are sent as one row when the first numbers of a later step arrive.
+    """
 
     def __init__(self, run: loggers.RunInfo):
         self._path = run.workdir / _FOLDER / "jbias.json"
@@ -47,7 +50,7 @@ class _WandbLogger:
         self._state["step"] = max(steps, default=self._state["step"])
 
     def scalars(self, step: int, numbers: loggers.Numbers) -> None:
-        """Log the numbers of a step."""
+        """Add the numbers of a step to its row; send the row of the previous step."""
         if step > self._step:
             self._send_row()
         if step <= self._state["step"]:
@@ -62,6 +65,7 @@ class _WandbLogger:
         self._run.finish()
 
     def _send_row(self) -> None:
+        """Send the row of the latest step, if it has numbers."""
         if self._row:
             self._run.log(self._row, step=self._step, commit=True)
             self._state["step"], self._row = self._step, {}
@@ -78,7 +82,10 @@ def open(run: loggers.RunInfo) -> loggers.Logger:
 
 
 def _load_state(path: epath.Path, name: str) -> dict[str, Any]:
-    """Return the id and the last step of jbias.json; create the file if it is missing."""
+    """Return {"id", "step"} of jbias.json: wandb's id of the run and the last logged step.
+
+    The file at `path` is created with a new id, made from the run's `name`, if it is missing.
+    """
     if path.exists():
         return json.loads(path.read_text("utf-8"))
     plain_name = re.sub(r"[^\w-]+", "-", name)
@@ -90,7 +97,10 @@ def _load_state(path: epath.Path, name: str) -> dict[str, Any]:
 def _start_run(
     run: loggers.RunInfo, run_id: str, *, options: Mapping, is_offline: bool
 ) -> Any:
-    """Start or resume a run of wandb, and return it; options: `config.run.wandb`."""
+    """Start or resume the run `run_id` of wandb, and return wandb's object for it.
+
+    options: config.run.wandb. is_offline: whether wandb only writes files.
+    """
     import wandb  # Late: it reads the environment when it is imported.
 
     settings = wandb.Settings(
@@ -126,7 +136,7 @@ _COMPLETE, _LAST = 1, 4  # Kinds of records that end a message.
 
 
 def _last_step_in(data: bytes) -> int:
-    """Return the last step in the content of a .wandb file; -1 if there is none."""
+    """Return the last logged step in the content of a .wandb file; -1 without a step."""
     from wandb.proto import wandb_internal_pb2  # Late, as all of wandb.
 
     step = -1

@@ -50,10 +50,10 @@ def claim(
     *,
     command: str = "",
 ) -> Iterator[lock.Lock]:
-    """Lock a workdir for training with a config; yield the lock.
+    """Lock a workdir, which is created if needed, for training with a config; yield the lock.
 
-    If the context raises an unexpected error, its traceback is written to the workdir. An
-    empty workdir is removed again.
+    If the context raises an unexpected error, the traceback is written to the workdir. A
+    workdir that is still empty after the context is removed.
 
     say: logs a line about a lock that is taken over.
     command: the arguments that name the config, for an error about another config.
@@ -105,7 +105,10 @@ def _check_remote(workdir: epath.Path, config: Mapping[str, Any]) -> None:
 def claim_evaluation(
     workdir: epath.Path, say: messages.Say = messages.print_text
 ) -> contextlib.AbstractContextManager[lock.Lock]:
-    """Return a context that locks a run for evaluation; ValueError if it is locked."""
+    """Return a context that locks a run for evaluation and yields the lock.
+
+    say: logs a line about a lock that is taken over. ValueError if another process holds it.
+    """
     return lock.acquire(workdir / "evaluate.lock", f"evaluates {workdir}", say)
 
 
@@ -114,7 +117,8 @@ def record_run(
 ) -> list[str]:
     """Write config.json and provenance.json to the workdir and to the branches' folders.
 
-    entries: of the provenance. Returns the lines of `record_provenance`.
+    entries: of the provenance, in addition to `environment`. Returns the differences between
+    the first start and this start, as `record_provenance` does.
     """
     record_config(workdir, spec.config, anew=True)
     # A kill while the files are rewritten must not leave them with old checksums.
@@ -132,9 +136,10 @@ def record_run(
 
 
 def record_config(workdir: epath.Path, config: Mapping, anew: bool = False) -> None:
-    """Write config.json unless it exists.
+    """Write config.json to a workdir unless it exists.
 
-    anew: whether to replace a run that has computed nothing, and to delete its files.
+    anew: whether to delete the files of an earlier run that has computed nothing
+    (`never_ran`), and to write config.json again.
     """
     path = workdir / "config.json"
     replaces_run = anew and never_ran(workdir)
@@ -149,9 +154,9 @@ def record_config(workdir: epath.Path, config: Mapping, anew: bool = False) -> N
 
 
 def never_ran(workdir: epath.Path) -> bool:
-    """Return True if the workdir's run has no results and no process waits to evaluate it.
+    """Return True if a workdir has a run without results that no process waits to evaluate.
 
-    False if there is no run.
+    False if the workdir has no run.
     """
     has_results = any(next(iter(workdir.glob(x)), None) for x in _RESULTS)
     is_in_use = has_results or lock.is_held(workdir / "evaluate.lock")
@@ -164,7 +169,7 @@ def _check_identity(
 ) -> None:
     """Raise ValueError if the workdir has another run or files that are not jbias's.
 
-    command: the arguments of now, for the message.
+    command: the command's arguments, for the message; "" if unknown.
     """
     path = workdir / "config.json"
     if not path.exists():
@@ -191,9 +196,10 @@ def _check_identity(
 def _another_config(
     workdir: epath.Path, differing: list[str], *, first: str, command: str
 ) -> str:
-    """Return the message that a workdir holds a run of another config.
+    """Return the message that a workdir has a run of another config.
 
-    first, command: the arguments that started the run, and those of now; "" if unknown.
+    differing: lines "key: old != new". first: the arguments that started the run; command:
+    the arguments of this command; both "" if unknown.
     """
     origin, remedy = "", ""
     if first and first == command:
@@ -226,7 +232,7 @@ def read_done(workdir: epath.Path) -> str:
 
 
 def software_versions() -> dict[str, Any]:
-    """Return the versions of jbias, its packages and Python, with jbias's git commit."""
+    """Return the versions of jbias, its packages and Python by name, and jbias's commit."""
     packages = {}
     for name in PACKAGES:
         packages[name] = "absent"
@@ -240,7 +246,7 @@ def software_versions() -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """Return the software, devices and settings that results may depend on."""
+    """Return the software, devices and settings that results may depend on, by name."""
     first_device, num_processes = jax.devices()[0], jax.process_count()
     device = {
         "platform": first_device.platform,
@@ -255,10 +261,10 @@ def environment() -> dict[str, Any]:
 
 
 def data_identity(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a provenance that a resumed run must not change.
+    """Return the entries of a provenance that a resumed run must not change.
 
-    This is the content of the data sets, the digests of the user's code, and the initial
-    weights.
+    recorded: content of provenance.json. The entries are the fingerprints of the data sets,
+    the digests of the user's code, and the digest of the initial weights.
     """
     keys = ("n", "scored", "fingerprint", "answers")
     sets = {
@@ -294,7 +300,10 @@ def check_own_code(workdir: epath.Path, digests: Mapping[str, str]) -> None:
 
 
 def _commit() -> str | None:
-    """Return the git commit of jbias's checkout, with "+" if files are changed; or None."""
+    """Return the git commit of jbias's checkout, with "+" if files are changed.
+
+    None if jbias is not run from a git checkout.
+    """
     checkout = pathlib.Path(__file__).parents[2]
 
     def git(*arguments: str) -> str:
@@ -367,10 +376,10 @@ def billed_devices(mesh: jax.sharding.Mesh, cores: int = 0) -> costs.Devices:
 
 
 def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the cost of this start of the run to costs.json; return the total.
+    """Write the cost of this start of the run to costs.json; return `costs.total` of all.
 
-    start: as `costs.of_start` returns it; replaces earlier numbers of this start. The cost
-    of a killed process after its last call is missing.
+    start: as `costs.of_start` returns it; replaces earlier numbers of this start. If the
+    process is killed, its cost since the last call of this function is missing.
     """
     path = workdir / "costs.json"
     starts = [x for x in read_costs(workdir) if x["at"] != start["at"]]
@@ -381,7 +390,10 @@ def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]
 
 
 def read_costs(workdir: epath.Path) -> list[dict[str, Any]]:
-    """Return the costs of the run's starts; ValueError if costs.json is damaged."""
+    """Return the cost of each start of a run, as `costs.of_start` made it, in order.
+
+    Empty if there is no costs.json. ValueError if costs.json is damaged.
+    """
     path = workdir / "costs.json"
     if not path.exists():
         return []
@@ -400,10 +412,11 @@ def record_follower(
 ) -> list[str]:
     """Record in evaluate.json that this process evaluates a run that another one trains.
 
-    Not in provenance.json, which the other process writes.
+    The other process writes provenance.json.
 
-    entries: of the provenance. layout: settings by which this process evaluates. Returns the differences between the
-    run's first start and this process, as `record_provenance`, and those of `layout`.
+    entries: entries of this process's provenance, in addition to `environment`. layout:
+    settings by which this process evaluates. Returns lines "key: first != now" with the
+    differences of both from the run's first start.
     """
     path, at = workdir / "evaluate.json", messages.utc_now()
     differing = _differences_from_first(workdir, {**entries, **environment()})
@@ -420,9 +433,10 @@ def record_follower(
 def _differences_from_first(
     workdir: epath.Path, entries: Mapping[str, Any]
 ) -> list[str]:
-    """Return the differences in software and devices from the run's first start.
+    """Return lines "key: first != now": differences in software and devices between starts.
 
-    ValueError if the data or the user's code differ.
+    entries: of this process's provenance, compared with the run's first start. ValueError if
+    the data or the user's code differ.
     """
     first, new = provenance(workdir), json.loads(json.dumps(entries))
     digests = {**(new.get("own_code") or {}), **(new.get("own_imports") or {})}

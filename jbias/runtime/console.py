@@ -71,12 +71,15 @@ class LogEvent(str):
         return line
 
     def at(self, level: str, *, quiet: bool = False) -> Self:
-        """Set the level (debug, info, warning or error) and return this event."""
+        """Set the level and return this event.
+
+        level: "debug", "info", "warning" or "error". quiet: True: in the JSON log only.
+        """
         self.level, self.quiet = level, quiet
         return self
 
     def json(self) -> str:
-        """Return a JSON object of time, level, event, message and the event's fields."""
+        """Return a JSON object, as text, of time, level, event, message and the fields."""
         record = {
             "time": messages.utc_now("milliseconds"),
             "level": self.level,
@@ -87,11 +90,11 @@ class LogEvent(str):
 
 
 def logger(workdir: "epath.Path | None", form: str = LOG_FORMATS[0]) -> messages.Say:
-    """Return a function that prints a line, above a live bar, and appends it to log.txt.
+    """Return a function that prints a log line, above a live bar, and appends it to log.txt.
 
-    form: "text", or "json" to print JSON objects and to append them to log.jsonl, too.
-    workdir: the folder of the log files; None to print only. A closed terminal or a full
-    disk does not stop the run: the first line that cannot be written is reported.
+    workdir: the folder of the log files; None to print only. form: "text", or "json" to print
+    JSON objects and to append them to log.jsonl, too. A closed terminal or a full disk does
+    not stop the run: the first line that cannot be written is reported.
     """
     has_lost_lines = False
 
@@ -127,6 +130,7 @@ def flush(workdir: "epath.Path") -> None:
 
 
 def _report_lost_lines(path: "epath.Path", error: OSError) -> None:
+    """Print that lines of the log at `path` are lost because of an error."""
     reason = files.system_message(error)
     _print_line(f"{path} cannot be written ({reason}); lines are lost")
 
@@ -153,7 +157,11 @@ def flush_streams() -> None:
 
 
 def _bar(*, live: bool | None = None, **options: Any) -> "tqdm.tqdm":
-    """Return a tqdm bar on stderr; live=None disables it unless stderr is a terminal."""
+    """Return a tqdm bar on stderr.
+
+    live: True: show the bar; False: do not; None: only if stderr is a terminal. options: of
+    tqdm.
+    """
     import tqdm
 
     live = sys.stderr.isatty() if live is None else live
@@ -162,7 +170,10 @@ def _bar(*, live: bool | None = None, **options: Any) -> "tqdm.tqdm":
 
 @contextlib.contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on a terminal; yield a function (done, total) -> None that updates it."""
+    """Show a bar on a terminal; yield a function (done, total) -> None that updates the bar.
+
+    title: text before the bar. total: the value of `done` at the end.
+    """
     title = messages.one_line(title)
     with _bar(total=total, desc=title, delay=1, leave=False) as bar:
         yield lambda done, _: bar.update(done - bar.n)
@@ -186,7 +197,8 @@ def count_images(
     `untimed(activity="compiling")` returns a context whose duration is left out of the
     rate; the activity is shown once the context lasts longer than `patience` seconds.
 
-    seconds: time between two lines.
+    say: logs a line. title: start of each line. total: number of images. seconds: time
+    between two lines.
     """
     bar = _bar(
         total=total,
@@ -249,7 +261,8 @@ class Speed(NamedTuple):
 class Progress:
     """Training progress: a bar on a terminal, otherwise a line every `seconds` seconds.
 
-    say: logs a line. total, done: numbers of steps, at the end and so far.
+    say: logs a line. total: number of steps at the end. done: number of steps so far.
+    steps_per_epoch, images_per_step: for the epoch and the images per second in a line.
     beat: called every `seconds` seconds with the current speed.
     plain: whether to log lines even on a terminal.
     """
@@ -338,11 +351,13 @@ class Progress:
 
 
 @contextlib.contextmanager
-def announce_slow(say: messages.Say, activity: str, *, every: float = 10.0) -> Iterator:
+def announce_slow(
+    say: messages.Say, activity: str, *, every: float = 10.0
+) -> Iterator[None]:
     """Log an activity, and its duration so far, as long as the context lasts.
 
-    A terminal shows a line that counts the seconds. Otherwise lines follow after `every`
-    seconds, then after pauses of twice that, four times that and so on.
+    A terminal shows a line that counts the seconds. Otherwise a line is logged after `every`
+    seconds, and again after pauses that double each time. activity: such as "compiling".
     """
     say(f"{activity} ...")
     start_time, is_over = time.monotonic(), threading.Event()

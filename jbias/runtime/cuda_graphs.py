@@ -42,9 +42,9 @@ failures: list[str] = []
 def are_requested() -> bool:
     """Return True if steps are compiled to whole graphs.
 
-    That is on a GPU, unless XLA_FLAGS sets the captured operations, a capture failed on this
-    machine before (`note_path`), or the run has several processes: one could fail where the
-    others go on.
+    True on a GPU, unless XLA_FLAGS sets the captured operations, a capture failed on this
+    machine before (`note_path`), or the run has several processes: a capture could fail in
+    one process only.
     """
     if xla.platform() != "gpu" or _user_decides():
         return False
@@ -60,7 +60,7 @@ def options() -> dict[str, str]:
 
 
 def describe() -> str:
-    """Return a phrase about the part of a GPU's steps that runs as CUDA graphs."""
+    """Return a phrase that says which part of a GPU's steps runs as CUDA graphs."""
     if _user_decides():
         return "as XLA_FLAGS says"
     if failures:
@@ -73,9 +73,10 @@ def describe() -> str:
 
 
 def note_path() -> pathlib.Path:
-    """Return the file that is there while, or after, a capture on this kind of GPU fails.
+    """Return the path of the note of a capture on this kind of GPU.
 
-    Another version of jax or of the driver has another file.
+    The file exists during a capture, and after a capture that failed. Its name depends on
+    the versions of jax and of the driver.
     """
     device = jax.local_devices()[0]
     versions = (
@@ -86,7 +87,7 @@ def note_path() -> pathlib.Path:
 
 
 def _failed_before() -> bool:
-    """Return True if a process that is no longer there left the note of its capture."""
+    """Return True if the note of a capture exists and its process has ended."""
     try:
         host, process = note_path().read_text("utf-8").split()
         # A container that starts again has the same host and often the same process number.
@@ -116,7 +117,8 @@ def jit(
 ) -> Callable[..., PyTree]:
     """Return a jitted function: on a GPU a `CapturedFunction`, if graphs are requested.
 
-    static_argnums: the last argument. donate_argnums: (0,) or (). kind: jax's `device_kind`.
+    function: (states, ..., static) -> outputs. static_argnums: index of the last argument.
+    donate_argnums: (0,) or (). kind: jax's `device_kind`.
     """
 
     def compile_lazily(extra_options: Mapping[str, str]) -> Callable[..., PyTree]:
@@ -145,7 +147,10 @@ class CapturedFunction:
     def __init__(
         self, default: Callable[..., PyTree], whole: Callable[..., PyTree]
     ) -> None:
-        """default, whole: jitted without and with `OPTIONS`; they may donate the states."""
+        """Wrap two jitted versions of one function, which may donate the states.
+
+        default: compiled without `OPTIONS`. whole: compiled with `OPTIONS`, as one graph.
+        """
         self._default, self._whole = default, whole
         # The function of the next call, by structure of the states and static argument.
         self._next: dict[Hashable, Callable[..., PyTree]] = {}
@@ -171,7 +176,7 @@ class CapturedFunction:
         return outputs
 
     def _capture(self, states: PyTree, *args: Any) -> PyTree:
-        """Return the outputs of the graph on a copy of the states, when they are computed."""
+        """Capture the graph; return its outputs on a copy of the states, fully computed."""
         copied = jax.block_until_ready(jax.tree.map(jnp.copy, states))
         note = note_path()
         with contextlib.suppress(OSError):
@@ -188,7 +193,10 @@ class CapturedFunction:
         return outputs
 
     def _after_failure(self, states: PyTree, *args: Any) -> PyTree:
-        """Return the outputs of the default; RuntimeError if cuDNN fails there, too."""
+        """Return the outputs of the default program after a capture has failed.
+
+        RuntimeError if cuDNN fails in the default program, too.
+        """
         try:
             return jax.block_until_ready(self._default(states, *args))
         except jax.errors.JaxRuntimeError as error:
@@ -203,6 +211,6 @@ class CapturedFunction:
 
 
 def _remove(note: pathlib.Path) -> None:
-    """Remove the note of a capture, if it can be removed."""
+    """Remove the note of a capture; ignore errors."""
     with contextlib.suppress(OSError):
         note.unlink(missing_ok=True)

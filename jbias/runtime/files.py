@@ -59,10 +59,11 @@ def object_store() -> types.ModuleType:
 
 
 def resolve(path: PathLike, where: str = "workdir") -> "epath.Path":
-    """Return the absolute path of a folder.
+    """Return the absolute path of a folder; a gs:// path is returned unchanged.
 
-    ValueError for an unsupported or unreachable object store, or letters that cannot be
-    encoded; OSError for a path of too many folders. where: names the setting in errors.
+    where: start of the error message, such as "workdir". ValueError for another object
+    store, for gs:// without the package or a login, and for letters that cannot be encoded;
+    OSError for a path of too many folders.
     """
     from etils import epath  # Late, for a fast --help: the import is slow.
 
@@ -86,7 +87,8 @@ def resolve(path: PathLike, where: str = "workdir") -> "epath.Path":
 def require_package(where: str, feature: str, package: str, extra: str) -> None:
     """Raise ValueError unless a package is installed.
 
-    feature: the input that needs the package. extra: jbias's extra that installs it.
+    where: start of the error message. feature: the input that needs the package, such as
+    "gs://x". extra: jbias's extra that installs the package.
     """
     if importlib.util.find_spec(package) is None:
         raise ValueError(
@@ -96,10 +98,11 @@ def require_package(where: str, feature: str, package: str, extra: str) -> None:
 
 
 def local_copy(path: PathLike, where: str, *, checkpoints: bool = False) -> PathLike:
-    """Return a local path or glob unchanged, and copy a gs:// one into the cache.
+    """Return a local path or glob unchanged; copy the files of a gs:// one into the cache.
 
-    For gs:// the path or glob of the up-to-date copies is returned; checkpoints of runs are
-    copied only with `checkpoints`. ValueError if a gs:// path or glob matches nothing.
+    For gs:// the path or glob of the copies is returned. where: start of the error message,
+    such as "--runs". checkpoints: whether to copy checkpoints of runs, too. ValueError if a
+    gs:// path or glob matches nothing.
     """
     if not is_remote(path):
         return path
@@ -112,7 +115,8 @@ def local_copy(path: PathLike, where: str, *, checkpoints: bool = False) -> Path
 def write(path: PathLike, content: str | bytes, *, lasting: bool = True) -> None:
     """Write a file atomically: a temporary file is renamed to `path`.
 
-    lasting: whether to sync to disk, so that the file survives a loss of power.
+    content: text is encoded as UTF-8. lasting: whether to sync to disk, so that the file
+    survives a loss of power. OSError if the file cannot be written.
     """
     from etils import epath
 
@@ -135,13 +139,13 @@ def write(path: PathLike, content: str | bytes, *, lasting: bool = True) -> None
 
 
 def save(path: "epath.Path", content: str) -> None:
-    """Write a file as `write` does; failures raise an OSError of one line with a remedy."""
+    """Write a text file atomically; a failure raises an OSError of one line with a remedy."""
     with translate_os_errors(str(path)):
         write(path, content)
 
 
 def append(path: "epath.Path", line: str) -> None:
-    """Append a line; an object store has it some seconds later, or after `flush`."""
+    """Append a line to a text file; an object store writes it seconds later, or in `flush`."""
     if is_remote(path):
         return object_store().log_of(os.fspath(path)).add(line)
     with path.open("a", encoding="utf-8") as file:
@@ -149,13 +153,16 @@ def append(path: "epath.Path", line: str) -> None:
 
 
 def flush(path: "epath.Path") -> None:
-    """Write pending lines of `append` to an object store; OSError if that fails."""
+    """Write lines of `append` that are still pending to an object store; OSError on failure.
+
+    Does nothing on a disk.
+    """
     if is_remote(path):
         object_store().log_of(os.fspath(path)).flush()
 
 
 def stop_retrying(path: "epath.Path") -> None:
-    """Let later failures of an object store raise immediately; do nothing on a disk."""
+    """Let later requests to an object store fail without a retry; do nothing on a disk."""
     if is_remote(path):
         object_store().filesystem().hurried = True
 
@@ -168,7 +175,7 @@ def discard(path: "epath.Path") -> None:
 
 
 def move(folder: "epath.Path", target: "epath.Path") -> None:
-    """Rename a folder; if the process is killed meanwhile, one of the two is complete."""
+    """Rename a folder to `target`; if the process is killed, one of both is complete."""
     if is_remote(folder):
         return object_store().move(folder, target)
     folder.rename(target)
@@ -191,9 +198,11 @@ def free_bytes(folder: "epath.Path") -> int | None:
 
 
 def read_json(path: "epath.Path", kind: type, remedy: str) -> Any:
-    """Return the content of a JSON file; ValueError unless it is an instance of `kind`.
+    """Return the content of a JSON file.
 
-    remedy: the end of the error message, such as "delete it".
+    kind: expected type of the content, such as dict. remedy: the end of the error message,
+    such as "delete it". ValueError for invalid JSON or another type; OSError if the file
+    cannot be read.
     """
     try:
         content = json.loads(path.read_text("utf-8"))
@@ -206,7 +215,10 @@ def read_json(path: "epath.Path", kind: type, remedy: str) -> Any:
 
 @contextlib.contextmanager
 def explain_os_errors(where: str) -> Iterator[None]:
-    """Replace an OSError by one of one line: `where`, the path and a remedy."""
+    """Turn an OSError inside the context into one of one line with the path and a remedy.
+
+    where: start of the message.
+    """
     try:
         yield
     except OSError as error:
@@ -215,7 +227,10 @@ def explain_os_errors(where: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_os_errors(target: str) -> Iterator[None]:
-    """Replace an OSError by one of one line: `target` cannot be written, why, a remedy."""
+    """Turn an OSError inside the context into one of one line with reason and remedy.
+
+    target: name of the file or folder that is written; the message starts with it.
+    """
     try:
         yield
     except OSError as error:
@@ -239,7 +254,7 @@ def describe_error(error: Exception) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error's text without the errno, or its type if the text is empty."""
+    """Return an error's text without the errno, or the type's name if the text is empty."""
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
         paths = [repr(path) for path in (error.filename, error.filename2) if path]
         text = ": ".join(filter(None, (str(error.strerror), " -> ".join(paths))))
@@ -251,7 +266,10 @@ def error_text(error: BaseException) -> str:
 
 
 def format_sizes(*sizes: int) -> list[str]:
-    """Return sizes in bytes as "1.5 MiB"; as exact numbers if two texts would be equal."""
+    """Return sizes, given in bytes, as texts such as "1.50 MiB".
+
+    If two different sizes would have the same text, all are exact: "1,572,864 bytes".
+    """
     texts = [format_size(size) for size in sizes]
     if len(set(texts)) < len(set(sizes)):
         return [f"{size:,} bytes" for size in sizes]
@@ -259,7 +277,10 @@ def format_sizes(*sizes: int) -> list[str]:
 
 
 def format_size(size: int) -> str:
-    """Return a size in bytes, such as "1.50 MiB", in the largest unit that it reaches."""
+    """Return a size as text in the largest binary unit that it reaches, such as "1.50 MiB".
+
+    size: in bytes.
+    """
     for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size >= unit:
             num_digits = 2 if size < 10 * unit else 1
@@ -268,7 +289,7 @@ def format_size(size: int) -> str:
 
 
 def remedy(error: OSError) -> str:
-    """Return advice to the user on a system error."""
+    """Return advice to the user on a system error, such as "free some space"."""
     cause = _cause(error)
     return cause.remedy if cause else getattr(error, "remedy", REMEDY)
 
@@ -289,7 +310,10 @@ class _Cause(NamedTuple):
 
 
 def _cause(error: Exception) -> _Cause | None:
-    """Return why a path is unusable; None if the path itself is not the problem."""
+    """Return the reason why a path is unusable, with advice.
+
+    None for other errors, and for a system error without advice.
+    """
     if not isinstance(error, OSError):
         return None
     path = os.path.abspath(error.filename) if isinstance(error.filename, str) else ""

@@ -48,7 +48,10 @@ def trim() -> None:
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Collect no cycles meanwhile: for seconds of work that makes many objects and few cycles."""
+    """Turn the garbage collector off inside the context.
+
+    For seconds of work that makes many objects and few cycles.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -59,7 +62,7 @@ def no_collection() -> Iterator[None]:
 
 
 def skip_last_collection() -> None:
-    """Have this process search no cycles as it exits, as its memory is freed anyway."""
+    """Skip the garbage collection at the exit of this process, which frees all memory."""
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)
 

@@ -84,9 +84,10 @@ def is_hub(path: str) -> bool:
 
 
 def parse(name: str, where: str) -> Repository:
-    """Return the repository and commit of hf:OWNER/NAME@COMMIT.
+    """Return the repository and commit in a name hf:OWNER/NAME@COMMIT.
 
-    ValueError unless the commit has all its digits. where: the flag, for the message.
+    where: start of the error message, such as "--checkpoint". ValueError for another form of
+    name, and unless the commit has all its digits.
     """
     match = _NAME.fullmatch(name)
     if not match:
@@ -114,8 +115,8 @@ class _Unreached(Exception):
 def fetch(name: str, where: str) -> str:
     """Return the path of the weights in the cache; download them if they are missing.
 
-    name: hf:OWNER/NAME@COMMIT. where: the flag, for messages.
-    ValueError, one line, if they cannot be downloaded or a cached file is damaged.
+    name: hf:OWNER/NAME@COMMIT. where: start of the error message, such as "--checkpoint".
+    ValueError of one line if the weights cannot be downloaded or a cached file is damaged.
     """
     repository = parse(name, where)
     _check_endpoint()
@@ -208,10 +209,11 @@ def _limit_bytes() -> int:
 
 
 def _download(repository: Repository, file: str) -> str:
-    """Download a file of the commit into the cache; return its path, "" if it is missing.
+    """Download a file of the commit into the cache; return its path.
 
-    One request is sent, and its headers are checked before any byte is written, so that the
-    file which is checked is the file which is sent.
+    file: name in the repository. "" if the commit has no such file. _Refusal or _Unreached if
+    the download fails. One request is sent, and its headers are checked before any byte is
+    written, so that the checked file is the downloaded file.
     """
     limit = _limit_bytes()
     root = os.path.realpath(_cache_root())
@@ -237,10 +239,10 @@ def _download(repository: Repository, file: str) -> str:
 
 
 def _request(repository: Repository, file: str, stack: contextlib.ExitStack) -> Any:
-    """Send a GET and follow redirects; return the open response and the hub's headers.
+    """Send a GET and follow redirects; return (open response, the hub's headers).
 
-    The headers are those of the hub's own answers, without those of redirect targets. The
-    stack closes all responses.
+    The headers are by lower-case name, from the hub's own answers, not from redirect targets.
+    file: name in the repository. stack: closes all responses.
     """
     endpoint = urllib.parse.urlsplit(_endpoint())
     hub_origin = (endpoint.scheme, endpoint.netloc)
@@ -285,7 +287,7 @@ def _request(repository: Repository, file: str, stack: contextlib.ExitStack) -> 
 
 
 def _headers() -> dict[str, str]:
-    """Return the headers of a request, with the token of a user who is logged in.
+    """Return the headers of a request by name, with the token of a user who is logged in.
 
     huggingface_hub's own build_hf_headers is not used: it first fetches a list of other
     programs from the hub, without limiting the number of bytes.
@@ -307,7 +309,7 @@ def _headers() -> dict[str, str]:
 
 
 def _open(url: str, headers: Mapping[str, str]) -> Any:
-    """Send a GET and return the response with its headers; its body is not read yet."""
+    """Send a GET and return the open response, before its body is read."""
     from huggingface_hub import constants, utils
 
     session = utils.get_session()
@@ -320,9 +322,9 @@ def _open(url: str, headers: Mapping[str, str]) -> Any:
 def _within_limit(act: Callable[[], Any], *, waiting_for: str) -> Any:
     """Call a function that waits for a server, and return its result.
 
-    Prints a line if that takes long; waiting_for: the server, for this line.
-    Raises _Unreached on an error, or after _HEADERS_SECONDS. The function runs in a thread
-    because a server that sends a byte now and then never triggers a connection's timeout.
+    waiting_for: name of the server, for a line that is printed if the call takes long.
+    _Unreached on an error, or after _HEADERS_SECONDS. The function runs in a thread because
+    a server that sends a byte now and then never triggers a connection's timeout.
     """
     answer: futures.Future = futures.Future()
 
@@ -356,7 +358,10 @@ def _within_limit(act: Callable[[], Any], *, waiting_for: str) -> Any:
 
 
 def _wait(response: Any, repository: Repository, *, is_last: bool) -> None:
-    """Wait as long as the answer 429 asks; raise _Refusal if too long or the last try."""
+    """Wait for the time that an answer 429 (too many requests) demands.
+
+    _Refusal if this time is too long, or if `is_last`: no further try follows.
+    """
     text = response.headers.get("retry-after", "")
     seconds = int(text) if re.fullmatch("[0-9]{1,9}", text) else 10
     if is_last or seconds > _MAX_WAIT_SECONDS:
@@ -372,7 +377,10 @@ def _wait(response: Any, repository: Repository, *, is_last: bool) -> None:
 def _error_of(
     status: int, headers: Mapping[str, str], repository: Repository
 ) -> Exception:
-    """Return the exception for an answer whose status is not 200: _Refusal or _Unreached."""
+    """Return the exception, _Refusal or _Unreached, for an answer with an error status.
+
+    status: HTTP status. headers: of the answer.
+    """
     code = headers.get("x-error-code", "")
     login = "log in by `hf auth login`, or set HF_TOKEN"
     is_unknown = code == "RepoNotFound" or status in (401, 404) and not code
@@ -402,7 +410,8 @@ def _checked_body(
 ) -> _Body:
     """Return the digest and size in the headers; raise _Refusal if invalid or too large.
 
-    headers: of the hub, not of a redirect's target. limit: bytes.
+    response: the last answer, which sends the file. headers: the hub's, not a redirect
+    target's. limit: largest size in bytes.
     """
     if headers.get("x-repo-commit") != repository.commit:
         got = messages.one_line(headers.get("x-repo-commit", "none"))[:_MAX_LETTERS]
@@ -454,10 +463,11 @@ def _store(
     repository: Repository,
     limit: int,
 ) -> str:
-    """Write the body to the cache in a file named by its digest; return the path.
+    """Write the body of a response to the cache; return the path of the file.
 
-    folder: the repository's folder in the cache `root`. Raises _Refusal unless the size and
-    the digest are those of the headers.
+    The file is named by its digest. body: expected digest and size; _Refusal if the
+    received bytes differ. folder: the repository's folder in the cache `root`. limit:
+    largest size in bytes.
     """
     blobs = _make_inside(os.path.join(folder, "blobs"), root)
     if body.size is not None and body.size > shutil.disk_usage(blobs).free:
@@ -568,9 +578,10 @@ def _is_inside(path: str, root: str) -> bool:
 
 
 def _link(blob: str, folder: str, repository: Repository, file: str, root: str) -> str:
-    """Link a file of the commit to its blob, as huggingface_hub does; return the link.
+    """Link a file of the commit to its blob, as huggingface_hub does; return the link's path.
 
-    blob: the stored file. folder: the repository's folder in the cache `root`.
+    blob: path of the stored file. folder: the repository's folder in the cache `root`.
+    file: name in the repository.
     """
     snapshot = _make_inside(os.path.join(folder, "snapshots", repository.commit), root)
     path = os.path.join(snapshot, file)
@@ -586,7 +597,10 @@ def _link(blob: str, folder: str, repository: Repository, file: str, root: str) 
 
 
 def _note_absence(folder: str, repository: Repository, file: str, root: str) -> None:
-    """Record in the cache, as huggingface_hub does, that the commit lacks the file."""
+    """Record in the cache, as huggingface_hub does, that the commit has no such file.
+
+    folder: the repository's folder in the cache `root`. file: name in the repository.
+    """
     with contextlib.suppress(OSError, _Refusal):
         missing = _make_inside(
             os.path.join(folder, ".no_exist", repository.commit), root
@@ -595,9 +609,10 @@ def _note_absence(folder: str, repository: Repository, file: str, root: str) -> 
 
 
 def _check(path: str, repository: Repository, where: str) -> str:
-    """Return the path of a cached file; ValueError if it is not the commit's file.
+    """Return `path`, a cached file; ValueError if it is damaged or not the commit's file.
 
-    The cache names a file by its SHA-256, and links to it from the commit's folder.
+    where: start of the error message. The cache names a file by its SHA-256, and links to it
+    from the commit's folder.
     """
     stored, root = os.path.realpath(path), _cache_root()
     if not _is_inside(path, root):

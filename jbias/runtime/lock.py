@@ -1,4 +1,4 @@
-"""Lock of a folder: a file that names its owner, a process, and is rewritten while it lives.
+"""Lock a folder by a file that names its owner, a process, which keeps rewriting the file.
 
 On one machine, the kernel's lock (flock) decides: the kernel releases it when the owner's
 process ends. On a file system that several machines share, flock may be missing or may not
@@ -54,19 +54,25 @@ def this_process() -> Owner:
 
 
 def _host() -> str:
-    """Return the machine's name in ASCII, at most 64 letters."""
+    """Return the machine's name in ASCII, cut to 64 letters."""
     return platform.node().encode("ascii", "replace").decode()[:64]
 
 
 def boot_id() -> str:
-    """Return an id of the running kernel, which changes at each boot; else the host name."""
+    """Return the running kernel's id, which changes at each boot.
+
+    The host name on a system without such an id.
+    """
     with contextlib.suppress(OSError):
         return epath.Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     return _host()
 
 
 def taken_over(folder: epath.Path, owner: Owner | None) -> OSError:
-    """Return the error for the earlier owner of a lock that `owner` has taken over."""
+    """Return the error for a process whose lock on `folder` another process took over.
+
+    owner: the new owner; None if unknown.
+    """
     return OSError(
         f"workdir: {folder} was taken over by {owner or 'another process'}, because this "
         "process showed no sign of life; the run continues there, and all earlier saves "
@@ -75,7 +81,7 @@ def taken_over(folder: epath.Path, owner: Owner | None) -> OSError:
 
 
 def read_owner(content: bytes) -> Owner | None:
-    """Return the owner that a lock file names; None if it is empty or damaged."""
+    """Return the owner in the content of a lock file; None if it is empty or damaged."""
     try:
         fields = json.loads(content)
         return Owner(**{f.name: fields[f.name] for f in dataclasses.fields(Owner)})
@@ -125,10 +131,13 @@ def _wait_for_beat(
     work: str,
     say: messages.Say,
 ) -> LockState:
-    """Return the lock's state if no beat arrives within PATIENCE_SECONDS.
+    """Wait PATIENCE_SECONDS for a beat of the owner; return the lock's state if none comes.
 
-    ValueError if the lock changes, as its owner is alive. Another process that waits for
-    the same lock does not change it.
+    Returns earlier if the lock becomes free. ValueError if the lock changes, because its
+    owner is alive. Another process that waits for the same lock does not change it.
+
+    first: the state before. read_state: reads the current state. path: of the lock. work:
+    see `acquire`. say: logs a line about the wait.
     """
     start_time = time.monotonic()
     owner = first.owner or "an unknown process"
@@ -209,9 +218,10 @@ class Lock:
 def acquire(
     path: epath.Path, work: str, say: messages.Say = messages.print_text
 ) -> Iterator[Lock]:
-    """Hold the lock at `path` within the context; yield it.
+    """Hold the lock at `path` within the context; yield the lock.
 
-    ValueError, which names the owner and its last sign of life, if another process holds it.
+    ValueError, which names the owner and its last sign of life, if another process holds the
+    lock. OSError if the lock file cannot be opened.
 
     work: the activity of an owner, for messages, such as "is at work in runs/x".
     say: logs a line about a wait, and about a lock that is taken over.
@@ -253,7 +263,7 @@ def acquire(
 
 
 def is_held(path: epath.PathLike) -> bool:
-    """Return True if a process holds the lock, for display; a killed process does not.
+    """Return True if a living process holds the lock at `path`; for display only.
 
     For an owner on another machine, this is a guess by the file's age; `acquire` is sure.
     """
@@ -289,7 +299,11 @@ def is_held_elsewhere(path: epath.PathLike) -> bool:
 
 
 def _open_locked(path: epath.Path, work: str) -> tuple[int, bool]:
-    """Open and lock the file; return it, and whether its file system supports flock."""
+    """Open and lock the file at `path`; return (descriptor, has_flock).
+
+    has_flock: True if the file system supports flock. work: see `acquire`. ValueError if
+    another process holds the lock.
+    """
     for tries_left in reversed(range(3)):
         file = _open(path)
         try:
@@ -332,6 +346,7 @@ def _open(path: epath.Path) -> int:
 
 
 def _not_plain_file(path: epath.Path) -> ValueError:
+    """Return the error for a lock file that is a folder, a link or a device."""
     return ValueError(
         f"workdir: {path} must be a plain file, which locks the folder, but is a folder, a "
         "link or a device; remove it, or name another --workdir"
@@ -339,9 +354,10 @@ def _not_plain_file(path: epath.Path) -> ValueError:
 
 
 def _try_flock(file: int, operation: int) -> bool:
-    """Lock the file; return whether its file system supports flock.
+    """Lock an open file; return False if its file system does not support flock.
 
-    operation: fcntl.LOCK_EX or LOCK_SH. BlockingIOError if another process holds the lock.
+    file: descriptor. operation: fcntl.LOCK_EX or LOCK_SH. BlockingIOError if another process
+    holds the lock.
     """
     try:
         fcntl.flock(file, operation | fcntl.LOCK_NB)
@@ -405,7 +421,7 @@ class ObjectLock:
         raise taken_over(folder, state.owner)
 
     def adopt(self, state: LockState) -> bool:
-        """Return True if this process wrote the state; if so, note its generation."""
+        """Return True if this process wrote the state; then store its generation here."""
         is_own = state.owner is not None and state.owner.token == self.owner.token
         if is_own:
             self.generation = state.generation
@@ -430,7 +446,10 @@ class ObjectLock:
 def _acquire_object(
     path: epath.Path, work: str, say: messages.Say
 ) -> Iterator[ObjectLock]:
-    """Hold the lock at a path of an object store within the context; see `acquire`."""
+    """Hold the lock at a path of an object store within the context; yield the lock.
+
+    Arguments and errors: see `acquire`.
+    """
     first = _read_object(path)
     current = first
     if first.generation:
