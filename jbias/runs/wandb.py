@@ -50,7 +50,7 @@ class _WandbLogger:
         self._state["step"] = max(steps, default=self._state["step"])
 
     def scalars(self, step: int, numbers: loggers.Numbers) -> None:
-        """Add the numbers of a step to its row; send the row of the previous step."""
+        """Add the numbers of a step to its row; send the row of an earlier step first."""
         if step > self._step:
             self._send_row()
         if step <= self._state["step"]:

@@ -241,8 +241,8 @@ def _download(repository: Repository, file: str) -> str:
 def _request(repository: Repository, file: str, stack: contextlib.ExitStack) -> Any:
     """Send a GET and follow redirects; return (open response, the hub's headers).
 
-    The headers are by lower-case name, from the hub's own answers, not from redirect targets.
-    file: name in the repository. stack: closes all responses.
+    The headers are those of the hub's own answers, without those of redirect targets. file:
+    name in the repository. stack: closes all responses.
     """
     endpoint = urllib.parse.urlsplit(_endpoint())
     hub_origin = (endpoint.scheme, endpoint.netloc)

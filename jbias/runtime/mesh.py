@@ -90,13 +90,17 @@ def make(
 
 
 def put(tree: PyTree, sharding: NamedSharding) -> PyTree:
-    """Put arrays, of which every process has the full values, on devices by a sharding."""
+    """Return arrays placed on devices by a sharding.
+
+    tree: arrays with the full values, equal in every process.
+    """
     if jax.process_count() == 1:
         return jax.device_put(tree, sharding)
     return jax.tree.map(lambda x: _put(x, sharding), tree)
 
 
 def _put(x: Any, sharding: NamedSharding) -> jax.Array:
+    """Return one array placed on devices by a sharding; see `put`."""
     # jax.device_put would first compare the values of all processes.
     if isinstance(x, jax.Array):
         if not x.is_fully_addressable:
@@ -109,12 +113,15 @@ def _put(x: Any, sharding: NamedSharding) -> jax.Array:
 
 
 def fetch(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """Copy arrays, also sharded ones, to the host; return numpy arrays of full shape."""
+    """Return arrays, also sharded ones, as numpy arrays of full shape on the host."""
     return jax.device_get(everywhere(tree, mesh))
 
 
 def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """Replicate the leaves that this process cannot read in full; leave the other leaves."""
+    """Return the tree with all values readable in this process.
+
+    Leaves that are partly on devices of other processes are replicated; others stay.
+    """
 
     def replicate_leaf(x: Any) -> Any:
         is_local = not isinstance(x, jax.Array) or x.is_fully_addressable
@@ -124,21 +131,24 @@ def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
 
 
 def replicate(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """Put the full tree on every device."""
+    """Return the tree with every array on every device in full."""
     return put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
 def split(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """Divide the leading axis (examples) among the devices along "data"."""
+    """Return arrays whose leading axis (examples) is divided among the devices along "data".
+
+    tree: arrays with the full values, equal in every process.
+    """
     return put(tree, NamedSharding(mesh, PartitionSpec("data")))
 
 
 def assemble(
     tree: PyTree, mesh: jax.sharding.Mesh, axes: str | tuple[str, ...] = "data"
 ) -> PyTree:
-    """Return global arrays, divided along the leading axis, from the processes' parts.
+    """Return global arrays, made of the processes' parts along the leading axis.
 
-    tree: this process's part of the arrays.
+    tree: this process's part of the arrays. axes: mesh axes that divide the leading axis.
     """
     sharding = NamedSharding(mesh, PartitionSpec(axes))
     return jax.tree.map(
@@ -147,7 +157,10 @@ def assemble(
 
 
 def gather(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """Concatenate the processes' parts along the leading axis, replicated on all devices."""
+    """Return the processes' parts concatenated along the leading axis, on all devices.
+
+    tree: this process's part of the arrays.
+    """
     if jax.process_count() == 1:
         return replicate(tree, mesh)
     return _replicator(mesh)(assemble(tree, mesh, mesh.axis_names))
@@ -169,10 +182,10 @@ class LocalPart(NamedTuple):
 
 
 def local_part(mesh: jax.sharding.Mesh, axes: Sequence[str] = ("data",)) -> LocalPart:
-    """Return this process's part of the examples, which are divided along the axes.
+    """Return this process's part of the examples, which are divided along mesh axes.
 
-    ValueError if the devices of a process are not neighbours in the mesh, because its
-    examples would not be contiguous.
+    axes: names of the mesh axes. ValueError if the devices of a process are not neighbours
+    in the mesh, because its examples would not be contiguous.
     """
     owners = [device.process_index for device in mesh.devices.flat]
     processes = list(dict.fromkeys(owners))
@@ -242,7 +255,10 @@ def check_batch(
 
 
 def dtype(precision: str) -> DTypeLike:
-    """Return the dtype of computations; "auto": bfloat16 on accelerators, float32 on CPU."""
+    """Return the dtype of computations.
+
+    precision: "float32", "bfloat16", or "auto": bfloat16 on accelerators, float32 on CPU.
+    """
     if precision == "auto":
         return jnp.float32 if xla.platform() == "cpu" else jnp.bfloat16
     if precision not in ("float32", "bfloat16"):

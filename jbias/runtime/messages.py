@@ -27,8 +27,8 @@ MAX_LETTERS = 2000  # Of `one_line`: names in files may be very long.
 def one_line(text: object) -> str:
     """Return a text, or an error's text, on one printable line of limited length.
 
-    Characters that cannot be shown become escapes such as \\x1b. Of a text longer than
-    MAX_LETTERS, the middle is left out.
+    Characters that cannot be shown become escapes such as \\x1b. A text longer than
+    MAX_LETTERS loses its middle.
     """
     text = files.describe_error(text) if isinstance(text, Exception) else str(text)
     line = printable(" ".join(text.split()))
@@ -39,12 +39,15 @@ def one_line(text: object) -> str:
 
 
 def utc_now(timespec: str = "seconds") -> str:
-    """Return the current time in UTC, in ISO 8601; timespec: see datetime.isoformat."""
+    """Return the current time in UTC as text in ISO 8601.
+
+    timespec: unit of the last digits, as for datetime.isoformat.
+    """
     return datetime.datetime.now(datetime.UTC).isoformat(timespec=timespec)
 
 
 def shorten(text: object) -> str:
-    """Return the text on one line, cut at a word after at most 200 characters."""
+    """Return the text on one line, cut between words to at most 200 characters."""
     return textwrap.shorten(str(text), 200, placeholder=" …")
 
 
@@ -77,12 +80,13 @@ def printable(text: str) -> str:
 
 
 def _printable_letter(letter: str) -> str:
+    """Return a character, or its escape such as \\x1b if it cannot be shown."""
     is_shown = letter.isprintable() or unicodedata.category(letter) == "Zs"
     return letter if is_shown and letter not in _INVISIBLE else ascii(letter)[1:-1]
 
 
 def terminal_text(text: object, stream: Any) -> str:
-    """Return text that is safe to write to the stream: `printable`, line by line.
+    """Return the text with control characters as escapes, safe to write to the stream.
 
     Line breaks and tabs stay. Characters that the stream's encoding lacks become escapes.
     """
@@ -270,7 +274,7 @@ def failing_exit(path: str) -> Iterator[None]:
 
 
 def describe_error(error: Exception) -> str:
-    """Return an error's text with its notes, joined by semicolons."""
+    """Return an error's text and its notes on one line, joined by semicolons."""
     return "; ".join([files.describe_error(error), *notes(error)])
 
 
@@ -292,7 +296,7 @@ def save_traceback(
 
 
 def describe_crash(error: Exception) -> str:
-    """Return a line about an unexpected error: type, text, place in the code, notes."""
+    """Return a line about an unexpected error: its type, text, place in the code and notes."""
     frames = traceback.extract_tb(error.__traceback__)
     place = (
         f" ({frames[-1].filename}:{frames[-1].lineno}, {frames[-1].name})"
@@ -327,7 +331,10 @@ _TRACED_VALUES = {
 
 
 def _type_and_text(error: BaseException) -> str:
-    """Return an error's type and text on one line; for known mistakes, a remedy."""
+    """Return an error's type and text on one line.
+
+    For mistakes that users of jax often make, a remedy replaces the text.
+    """
     if remedy := _TRACED_VALUES.get(type(error).__name__):
         return f"{type(error).__name__}: {remedy}"
     if isinstance(error, SystemExit):
@@ -338,7 +345,10 @@ def _type_and_text(error: BaseException) -> str:
 
 
 def describe_array(array: Any) -> str:
-    """Return the dtype and shape of a numpy array; its Python type if it has no shape."""
+    """Return an array's dtype and shape as text, such as "float32 (2, 3)".
+
+    array: of numpy. Without axes, the result names the Python type of the value.
+    """
     if array.dtype.kind == "O" and array.shape:
         return f"an array of Python objects, not of numbers, of shape {array.shape}"
     if array.shape:
@@ -348,7 +358,7 @@ def describe_array(array: Any) -> str:
 
 
 def join_differences(differences: Sequence[str], most: int = 3) -> str:
-    """Return the first `most` lines of differences on one line, and the number of the others."""
+    """Return the first `most` differences on one line, and the number of further ones."""
     more = len(differences) - most
     rest = [f"and {more} more"] if more > 0 else []
     return "; ".join([*differences[:most], *rest])
@@ -361,9 +371,9 @@ def notes(error: BaseException) -> list[str]:
 
 
 def align_columns(rows: Iterable[Sequence[object]]) -> list[str]:
-    """Return the rows as lines with aligned columns.
+    """Return one line of text per row, with aligned columns.
 
-    Rows may differ in length. A row's last cell does not widen its column.
+    Rows may differ in length. The last cell of a row does not widen its column.
     """
     text_rows = [[printable(str(cell)) for cell in row] for row in rows]
     columns = itertools.zip_longest(*(row[:-1] for row in text_rows), fillvalue="")
@@ -392,9 +402,9 @@ _TRAINING_PACKAGES = {
 
 
 def missing_package(error: ModuleNotFoundError) -> str:
-    """Return a line that says how to install a missing package of training.
+    """Return a line that says how to install the missing package of an import error.
 
-    "" if the package is another one.
+    "" if the package is not one of the extra `train`.
     """
     if (error.name or "").partition(".")[0] not in _TRAINING_PACKAGES:
         return ""

@@ -34,9 +34,9 @@ REPORT_NAMES = (
 
 
 def report_files(folder: PathLike) -> frozenset[str]:
-    """Return the files that the report in a folder lists in its results.json.
+    """Return the files that a report's results.json lists, as paths in the folder.
 
-    Empty if the folder has no report.
+    Empty if the folder has no report of jbias.
     """
     try:
         tree = json.loads((pathlib.Path(folder) / "results.json").read_text("utf-8"))
@@ -63,9 +63,10 @@ def check_report_folder(folder: PathLike, extra_names: Collection[str] = ()) -> 
 
 
 def check_report_files(folder: PathLike, names: Iterable[str]) -> None:
-    """Raise ValueError if a named file exists in the folder and no report of jbias wrote it.
+    """Raise ValueError if a file exists in the folder and no report of jbias wrote it.
 
-    Links, and folders and files of the same name, raise, too.
+    names: paths in the folder of the files to write. A link or a folder with such a name
+    raises, too.
     """
     folder, known_files = pathlib.Path(folder), report_files(folder)
     for name in names:
@@ -89,9 +90,10 @@ def check_report_files(folder: PathLike, names: Iterable[str]) -> None:
 
 
 def removable(folder: PathLike, names: Collection[str]) -> list[pathlib.Path]:
-    """Return the files of the earlier report in a folder that the new report lacks.
+    """Return the tables and figures of the earlier report in a folder that can be removed.
 
-    names: files of the new report. Links, and files below links, are never returned.
+    These are the files that the new report does not have. names: files of the new report, as
+    paths in the folder. Links, and files below links, are never returned.
     """
     folder = pathlib.Path(folder)
     resolved = folder.resolve()
@@ -108,7 +110,7 @@ def removable(folder: PathLike, names: Collection[str]) -> list[pathlib.Path]:
 def check_writable_folder(folder: PathLike, flag: str = "--out") -> None:
     """Raise ValueError if no file can be written into a folder, which need not exist.
 
-    The folder is not created: a folder that the check makes is removed again.
+    flag: start of the error message. A missing folder is created for the check and removed.
     """
     path = pathlib.Path(folder)
     missing = [parent for parent in (path, *path.parents) if not parent.exists()]
@@ -130,7 +132,8 @@ def check_writable_folder(folder: PathLike, flag: str = "--out") -> None:
 def check_file(path: PathLike, flag: str = "--out") -> None:
     """Raise ValueError if a path exists, unless it is a file of the type of its extension.
 
-    A new figure may replace a figure, and new weights may replace weights (see KINDS).
+    So a new figure may replace a figure, and new weights may replace weights (see KINDS).
+    flag: start of the error message.
     """
     path = pathlib.Path(path)
     if not os.path.lexists(path):
@@ -150,7 +153,10 @@ def check_file(path: PathLike, flag: str = "--out") -> None:
 
 
 def check_no_link(path: PathLike, flag: str = "--out") -> None:
-    """Raise ValueError if a path is a link: writing would change files elsewhere."""
+    """Raise ValueError if a path is a link, because writing would change files elsewhere.
+
+    flag: start of the error message.
+    """
     if os.path.islink(path):
         raise ValueError(
             f"{flag}: {path} must be no link, got a link to {os.readlink(path)!r}; "
@@ -161,7 +167,8 @@ def check_no_link(path: PathLike, flag: str = "--out") -> None:
 def check_made_by(path: PathLike, made_by: str, *, flag: str) -> None:
     """Raise ValueError if a path exists, unless it is a JSON file of the same program.
 
-    made_by: the value of the entry "made_by" in the program's files.
+    made_by: the value of the entry "made_by" in the program's files. flag: start of the
+    error message.
     """
     path = pathlib.Path(path).expanduser()
     if not os.path.lexists(path):
@@ -185,7 +192,7 @@ _NOT_A_REPORT = "exists already, and no report of jbias wrote it"
 
 
 def _refuse(folder: pathlib.Path, name: str, reason: str) -> None:
-    """Raise ValueError: the file `name` of the folder cannot be written, for the reason."""
+    """Raise ValueError for the file `name` of a folder; reason: why it cannot be written."""
     raise ValueError(
         f"--out: {folder / name} {reason}; remove it or name another folder"
     )

@@ -54,8 +54,8 @@ class ProcessId(NamedTuple):
 def identify(address: str | None, count: int | None, number: int | None) -> ProcessId:
     """Return this process's id from flags, or without flags from the cluster.
 
-    address, count, number: the flags --coordinator, --processes and --process. A count of
-    1 without the other flags disables the detection of a cluster.
+    address, count, number: the flags --coordinator, --processes and --process; None if not
+    given. A count of 1 without the other flags disables the detection of a cluster.
     ValueError for an invalid combination of flags.
     """
     flags = {
@@ -87,7 +87,10 @@ def identify(address: str | None, count: int | None, number: int | None) -> Proc
 
 
 def _detect() -> ProcessId:
-    """Return this process's id as jax detects it; a single process if it detects none."""
+    """Return this process's id in the cluster that jax detects.
+
+    The id of a single process if jax detects no cluster.
+    """
     remedy = (
         "--processes=1 trains with this process alone; or give --coordinator, --processes "
         "and --process"
@@ -130,7 +133,7 @@ class ProcessGroup:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process reads and writes the workdir."""
+        """True in process 0, which reads and writes the workdir."""
         return self.number == 0
 
     @property
@@ -139,11 +142,14 @@ class ProcessGroup:
         return len(os.sched_getaffinity(0))
 
     def all_gather(self, label: str, value: Any) -> list[Any]:
-        """Return the JSON values of all processes, by number; also a barrier."""
+        """Return the values of all processes, in the order of their numbers.
+
+        value: of this process, a JSON value. The call waits for all processes.
+        """
         return [value]
 
     def broadcast(self, label: str, value: Any) -> Any:
-        """Return the JSON value of process 0."""
+        """Return process 0's `value`, a JSON value; the other processes' is ignored."""
         return self.all_gather(label, value if self.is_main else None)[0]
 
     def all_min(self, number: int | None) -> int | None:
@@ -152,14 +158,17 @@ class ProcessGroup:
         return None if None in numbers else min(numbers)
 
     def gather_results(self, label: str, act: Callable[[], Any]) -> list[Any]:
-        """Call `act` in all processes; return their results, or raise any ValueError in all."""
+        """Call `act` in all processes; return their results, in the order of the numbers.
+
+        Results are JSON values. If `act` raises a ValueError in one process, all raise it.
+        """
         return [act()]
 
     @contextlib.contextmanager
     def raise_together(self, label: str, may_fail: bool = True) -> Iterator[None]:
         """If the context raises a ValueError in one process, raise it in all.
 
-        may_fail: False skips the exchange.
+        may_fail: whether the context can raise; False skips the exchange.
         """
         yield
 
@@ -167,8 +176,8 @@ class ProcessGroup:
         """Return the name of the signal for which all processes stop now, or "".
 
         signal_name: the signal that this process has received, or "".
-        step: increasing between calls; None for a call that is not between two steps.
-        Preemption notices that jax receives are reported between steps, too.
+        step: the current step, larger in each call; None for a call that is not between two
+          steps. With a step, preemption notices that jax receives count as signals.
         """
         return signal_name
 
@@ -229,7 +238,11 @@ class JoinedGroup(ProcessGroup):
     def compare_settings(
         self, settings: Mapping, describe_differences: Callable[..., list[str]]
     ) -> str:
-        """Exchange hosts and settings; return an error line if the settings differ, or ""."""
+        """Exchange hosts and settings; return an error line if settings differ, else "".
+
+        settings: of this process. describe_differences: returns the differences between
+        process 0's settings and another process's.
+        """
         process_info = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -250,6 +263,7 @@ class JoinedGroup(ProcessGroup):
         return ""
 
     def _name(self, number: int) -> str:
+        """Return a process's number, host and pid as text for messages."""
         host = self._hosts[number]
         return f"process {number} of {self.count} ({host['host']}, pid {host['pid']})"
 
@@ -275,7 +289,10 @@ class JoinedGroup(ProcessGroup):
         return [json.loads(text) for _, text in items]
 
     def _barrier_error(self, label: str, error: str) -> ConnectionError:
-        """Return the error of a failed barrier; error: jax's text."""
+        """Return the error for a barrier that failed, for example as a process was lost.
+
+        label: name of the collective. error: text of jax's error.
+        """
         late_processes = re.search(r"timed out task names:\s*([\d\s]+)", error)
         if not late_processes:
             reason = " ".join(error.split())[:200]
@@ -341,14 +358,15 @@ class JoinedGroup(ProcessGroup):
         return ""
 
     def _first_stop(self) -> str:
-        """Return the signal that the process of lowest number has sent, or ""."""
+        """Return the signal that the process with the lowest number has sent; "" if none."""
         items = sorted(self._client.key_value_dir_get(_STOPS))
         return items[0][1] if items else ""
 
     def _stop_of_main(self) -> str:
-        """Return the signal, or "", that process 0 sees at its call of the same count.
+        """Return the signal, or "", that process 0 has seen, equal in all processes.
 
-        Process 0 does not wait for the other processes.
+        The n-th call in each process returns what process 0 saw at its n-th call. Process 0
+        does not wait for the other processes.
         """
         self._num_stop_checks += 1
         key = f"jbias/look/{self._num_stop_checks}"
@@ -513,7 +531,10 @@ def join(
 
 
 def _start(process: ProcessId, wait: float) -> None:
-    """Start jax's service, at process 0, and connect to it."""
+    """Start jax's service in process 0, and connect to it from all processes.
+
+    wait: seconds until all processes must have connected.
+    """
     # Otherwise the loss of a process ends the other processes by abort(), unexplained.
     jax.config.update("jax_enable_recoverability", True)
     # jbias handles the signals; preemption notices of jax are checked at each step.
@@ -552,7 +573,7 @@ def free_port() -> int:
 
 
 def _loopback(host: str) -> str:
-    """Return the address to listen at if `host` is this machine's loopback, else ""."""
+    """Return the IP address of `host` if it is this machine's loopback, else ""."""
     if host in ("localhost", "::1"):
         return "127.0.0.1"
     return host if re.fullmatch(r"127(\.\d+){3}", host) else ""
@@ -564,8 +585,9 @@ def _on_abort(
 ) -> Iterator[None]:
     """Turn an abort() by jax's service in the context into a line and an exit code.
 
-    explain: returns both; None for an abort of another cause, which then aborts. jax's own
-    callback for this case does not work from Python (jaxlib 0.10: std::bad_cast).
+    explain: returns both, or None for an abort of another cause, which is not changed.
+    report: called with the line and the code before the process exits. jax's own callback
+    for this case does not work from Python (jaxlib 0.10: std::bad_cast).
     """
 
     def handle(_: int) -> None:
@@ -590,7 +612,8 @@ def _explain_abort(
 ) -> tuple[str, int] | None:
     """Return a line and the exit code for an abort that another process caused, or None.
 
-    joined: this process's group, or empty if it has not joined.
+    process: the id of this process. wait: seconds in which all processes must join. joined:
+    this process's group, or empty if it has not joined.
     """
     if not joined:
         line = (
@@ -607,8 +630,14 @@ def _explain_abort(
     return None
 
 
-def _fail(team: ProcessGroup, error: BaseException, report: Callable) -> None:
-    """End all processes because of an error in this one."""
+def _fail(
+    team: ProcessGroup, error: BaseException, report: Callable[[str, int], None]
+) -> None:
+    """End all processes because of an error in this one.
+
+    report: called with a line about the error and the exit code, unless the error is
+    unexpected; then its traceback is printed.
+    """
     line, code = f"{type(error).__name__}: {error}", 1
     if isinstance(error, signals.Interrupted):
         line, code = str(error), signals.exit_code(error)
@@ -628,7 +657,8 @@ def _fail(team: ProcessGroup, error: BaseException, report: Callable) -> None:
 def is_of_lost_process(error: BaseException) -> bool:
     """Return True if a lost process may have caused an error.
 
-    If so, wait until the watching thread must have noticed the loss and ended this process.
+    If so, the function first waits so long that the watching thread would have noticed a
+    loss and ended this process.
     """
     may_be_lost = any(word in str(error) for word in _LOST_WORDS)
     if may_be_lost:

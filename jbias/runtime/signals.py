@@ -47,10 +47,10 @@ _TERMINATED = re.compile(r"\bTerminated: (SIG\w+)")
 
 
 def raise_interrupt(error: BaseException) -> None:
-    """Raise the interrupt that stopped a callback of jax; return if there is none.
+    """Raise the interrupt that stopped a callback of jax; return if no interrupt did.
 
-    error: raised by jax, which replaces an interrupt by an error of its own, with the
-    callback's traceback as text.
+    error: raised by jax, which replaces an interrupt in a callback by an error of its own,
+    with the callback's traceback as text.
     """
     terminated = _TERMINATED.search(str(error))
     if terminated:
@@ -76,7 +76,7 @@ class StopSignal:
     def handle(self, number: int, _: Any = None) -> None:
         """Handle a signal (for `signal.signal`).
 
-        A second SIGINT, more than a second after the first, is not handled: a user insists.
+        A second SIGINT, more than a second after the first, ends the process immediately.
         Other repeated signals are ignored, because clusters may send a signal twice.
         """
         now, name = time.monotonic(), signal.Signals(number).name
@@ -100,7 +100,10 @@ class StopSignal:
         self.job.stop = self.name
 
     def attach(self, job: Any) -> None:
-        """Set `job.stop` for the signal that has arrived, if any, and for later signals."""
+        """Attach a run: set `job.stop` to the name of the first signal, once it arrives.
+
+        job: an object with the attribute `stop`, such as a RunContext.
+        """
         self.job = job
         job.stop = self.name
 
@@ -170,13 +173,14 @@ def reinstall() -> None:
 
 
 def is_early(stopped: Interrupted) -> bool:
-    """Return True if a stop came before the processes of a run could agree on it."""
+    """Return True if a stop signal came before the run began, so nothing was saved."""
     return _EARLY in str(stopped)
 
 
 def exit_code(stopped: Interrupted) -> int:
-    """Return 130 for a stop by a user, and 143 by a scheduler, which may requeue the job.
+    """Return the exit code of a stopped run: 130 for a stop by a user, 143 by a scheduler.
 
-    These are the exit codes by which shells report SIGINT and SIGTERM.
+    Shells report SIGINT and SIGTERM by these codes. After 143 a scheduler may requeue the
+    job.
     """
     return 130 if str(stopped).startswith("SIGINT") else 143

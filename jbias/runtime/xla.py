@@ -141,8 +141,8 @@ def set_flags(
 def cache_programs() -> None:
     """Keep compiled programs on disk, so that later starts do not compile again.
 
-    ValueError names the environment variable, such as JAX_ENABLE_X64=maybe, if one keeps
-    jax from being imported.
+    ValueError, which names the environment variable, if jax cannot be imported because of
+    an invalid one such as JAX_ENABLE_X64=maybe.
     """
     with naming_variables():
         import jax  # Late: XLA_FLAGS must be set first.
@@ -174,9 +174,9 @@ def naming_variables() -> Iterator[None]:
 def fixed_settings() -> Iterator[list[str]]:
     """Set jax's settings to `SETTINGS` in the context, and restore them afterwards.
 
-    Yields a list of one line that names the overridden settings of the caller, or an empty
-    list. Settings of the process and of the calling thread are overridden, because the
-    caller may be inside a context such as jax.enable_x64(True).
+    Yields log lines: one line that names the overridden settings of the caller, or none.
+    Settings of the process and of the calling thread are overridden, because the caller may
+    be inside a context such as jax.enable_x64(True).
     """
     import jax  # Late: XLA_FLAGS must be set first.
 
@@ -222,7 +222,10 @@ def _refusing_backends() -> Iterator[None]:
 
 
 def _overridden(caller_settings: Mapping[str, Any]) -> list[str]:
-    """Return a line that names the settings that differ from `SETTINGS`, or no line."""
+    """Return a list of one line that names the settings that differ from `SETTINGS`.
+
+    caller_settings: the caller's values by name. Empty if none differs.
+    """
     differing = [
         f"{name.upper()}={_plain(value)}"
         for name, value in caller_settings.items()
@@ -238,9 +241,9 @@ def _overridden(caller_settings: Mapping[str, Any]) -> list[str]:
 
 @contextlib.contextmanager
 def callers_settings() -> Iterator[None]:
-    """Restore, in this thread, the settings of the caller of `fixed_settings`.
+    """Restore, in this thread and context, the settings from before `fixed_settings`.
 
-    For running the caller's own code.
+    The user's own code runs inside this context.
     """
     from jax._src import config as jax_config  # As in `fixed_settings`.
 
@@ -251,7 +254,7 @@ def callers_settings() -> Iterator[None]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a setting as in `SETTINGS`: the lower-case name of an enum member."""
+    """Return a setting in the form of `SETTINGS`: for an enum member, its lower-case name."""
     return value.name.lower() if isinstance(value, enum.Enum) else value
 
 
@@ -260,7 +263,8 @@ def recorded_settings(
 ) -> dict[str, Any]:
     """Return the flags, variables and settings that may change the last bits of results.
 
-    Variables that are not set are left out.
+    By name: "XLA_FLAGS" (a sorted list), environment variables that are set, and settings of
+    jax (as text).
     """
     import jax  # Late: XLA_FLAGS must be set first.
 
@@ -279,10 +283,10 @@ def recorded_settings(
 
 
 def compiler_options(kind: str) -> dict[str, str] | None:
-    """Return the compiler options for training and evaluation, without those of the user.
+    """Return jbias's compiler options by name, without options that the user has set.
 
     kind: jax's `device_kind`, such as "TPU v6". None if there are no options. A GPU's options
-    for CUDA graphs are `cuda_graphs.OPTIONS`.
+    for CUDA graphs are in `cuda_graphs.OPTIONS`.
     """
     flags = os.environ.get("LIBTPU_INIT_ARGS", "")
     options = _VMEM if kind.startswith(_LARGE_VMEM_TPUS) else {}
@@ -299,7 +303,8 @@ def jit(
 ) -> Callable[..., Any]:
     """Return the function jitted with `compiler_options(kind)` and extra options.
 
-    Other arguments as for `jax.jit`.
+    static_argnums, donate_argnums: see `jax.jit`. kind: jax's `device_kind`. extra_options:
+    further compiler options by name.
     """
     import jax  # Late: XLA_FLAGS must be set first.
 
@@ -326,7 +331,7 @@ def is_compiling_for_target() -> bool:
 
 @contextlib.contextmanager
 def compiling_for(platform: str) -> Iterator[None]:
-    """Let `platform` return the given platform in the context, to compile without devices."""
+    """Make `xla.platform` return `platform` in the context, to compile without devices."""
     token = _target.set(platform)
     try:
         yield

@@ -20,7 +20,7 @@ def check_labels(
 ) -> Int[np.ndarray, "n"]:
     """Return labels as int32; raise ValueError unless all are in [0, MAX_CLASSES).
 
-    where: start of the message.
+    where: start of the error message, such as the path of the file.
     """
     labels = np.asarray(labels)
     low, high = labels.min(initial=0), labels.max(initial=0)
@@ -33,17 +33,19 @@ def check_labels(
 
 
 def max_unpacked(packed: int, times: int = MAX_GROWTH, free: int = _FREE_BYTES) -> int:
-    """Return the largest allowed size, in bytes, of a file that has `packed` bytes packed.
+    """Return the largest allowed unpacked size, in bytes, of a file of `packed` bytes.
 
-    times: largest growth relative to `packed`. free: bytes of growth always allowed.
+    times: largest growth, as a multiple of `packed`. free: growth in bytes that is allowed
+    for any file, however small.
     """
     return packed + min(MAX_GROWTH_BYTES, max(free, times * packed))
 
 
 def check_growth(packed: int, unpacked: int, **options: int) -> None:
-    """Raise ValueError if `unpacked` exceeds `max_unpacked(packed, **options)`, in bytes.
+    """Raise ValueError if a file's unpacked size exceeds `max_unpacked`.
 
-    The message has no name of a file; the caller adds it.
+    packed, unpacked: sizes in bytes. options: `times` and `free` of `max_unpacked`. The
+    message has no name of a file; the caller adds it.
     """
     allowed = max_unpacked(packed, **options)
     if unpacked > allowed:

@@ -40,7 +40,7 @@ _LARGE_IMAGE_LOCK = threading.RLock()
 
 
 def require_regular(path: str | os.PathLike) -> str | os.PathLike:
-    """Return the path; raise ValueError if it is a folder, a device or a pipe.
+    """Return `path` unchanged; raise ValueError if it is a folder, a device or a pipe.
 
     Reading a device or a pipe may block or never end.
     """
@@ -96,7 +96,11 @@ def open_image(source: str | os.PathLike | BinaryIO) -> Iterator[Image.Image]:
 
 
 def large_image_lock(pixels: int) -> contextlib.AbstractContextManager:
-    """Return a lock that only one thread holds if `pixels` is large, else a null context."""
+    """Return a context for decoding an image with this number of pixels.
+
+    Only one thread at a time can be inside the context of a large image; the context of
+    another image does nothing.
+    """
     return _LARGE_IMAGE_LOCK if pixels > _LARGE_PIXELS else contextlib.nullcontext()
 
 
@@ -108,9 +112,11 @@ def explain_errors(
     *,
     max_reason_letters: int = 600,
 ) -> Iterator[None]:
-    """Turn any error but OSError into ValueError("PATH: must be EXPECTED: REASON REMEDY").
+    """Turn an error inside the context into ValueError("PATH: must be EXPECTED: REASON...").
 
-    The message is one line. remedy: text after the reason, with its own separator.
+    The message is one line. An OSError passes. expected: description of a valid file.
+    remedy: text after the reason, with its own separator. max_reason_letters: largest length
+    of the reason.
     """
     try:
         yield
@@ -126,10 +132,11 @@ def explain_errors(
 
 
 def read_npz(path: str | os.PathLike, **growth: int) -> dict[str, np.ndarray]:
-    """Return all arrays of an .npz file by name; growth: arguments of `limits.max_unpacked`.
+    """Return all arrays of an .npz file by name.
 
-    Raise ValueError if the file is damaged, has pickles or is too large unpacked. The message
-    is the reason without the path; the caller adds it.
+    growth: `times` and `free` of `limits.max_unpacked`. ValueError if the file is damaged, has
+    pickles or is too large unpacked. The message is the reason without the path; the caller
+    adds it.
     """
     try:
         # Opened here, because numpy does not close files that it cannot read.

@@ -57,7 +57,10 @@ def encode(text: Any, encoding: Any) -> bytes:
 def _instructions(
     file: BinaryIO,
 ) -> Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]]:
-    """Yield opcode, argument and position of each instruction of a pickle."""
+    """Yield (opcode, argument, position in bytes) of each instruction of a pickle.
+
+    ValueError for a damaged pickle and for too large numbers.
+    """
     too_large = (
         f"its pickle has a whole number of more than {_MAX_BITS} bits; save it again"
     )
@@ -113,7 +116,10 @@ class Machine:
         raise ValueError("its pickle has no end")
 
     def execute(self, opcode: str, argument: Any) -> None:
-        """Execute one instruction; raise ValueError if it is unknown."""
+        """Execute one instruction; raise ValueError if it is unknown.
+
+        opcode: its name, such as "BINPUT". argument: its argument; None without one.
+        """
         if opcode in self.rules:
             self.rules[opcode](argument)
         elif opcode in _PUSHED:
@@ -169,16 +175,16 @@ class Machine:
                 self.count_probes(target)
 
     def count_probes(self, target: dict) -> None:
-        """Count the worst cost of one access by a number; raise ValueError if it is too high.
+        """Add the worst cost of one access by a number to the total; ValueError if too high.
 
-        Numbers can be chosen so that their hashes collide.
+        target: the dict that is accessed. Numbers can be chosen so that their hashes collide.
         """
         self.num_probes += len(target)
         if self.num_probes > _MAX_PROBES:
             raise ValueError(f"its pickle has too many numbers as keys; {self.remedy}")
 
     def memoize(self, index: int) -> None:
-        """Store the item on top of the stack in the memo."""
+        """Store the item on top of the stack in the memo at `index`."""
         if index > self.position:
             raise ValueError("its pickle stores more items than it has")
         value = self.pop()
@@ -188,13 +194,13 @@ class Machine:
         self.memo[index] = value
 
     def recall(self, index: int) -> None:
-        """Push an item of the memo."""
+        """Push the item of the memo at `index`; raise ValueError if there is none."""
         if index not in self.memo:
             raise ValueError("its pickle recalls an item that it never stored")
         self.stack.append(self.memo[index])
 
     def push_name(self, module: Any, name: Any) -> None:
-        """Push the object that a name of a module stands for."""
+        """Push the placeholder or value of a name in a module, from `resolve_name`."""
         if not (isinstance(module, str) and isinstance(name, str)):
             raise ValueError("its pickle has a name that is no text")  # noqa: TRY004
         self.stack.append(self.resolve_name(module, name))
@@ -234,7 +240,7 @@ class Machine:
 
 
 def _check_depth(content: Any) -> Any:
-    """Return the content of a pickle; raise ValueError if it nests too deeply, or in itself."""
+    """Return `content`, from a pickle; ValueError if it nests too deeply or contains itself."""
     level = [[content]]
     for _ in range(_MAX_DEPTH + 1):
         items = (x.values() if isinstance(x, dict) else x for x in level)
@@ -272,17 +278,19 @@ _PUSHED = (
 
 
 def _push_global(machine: Machine, names: Any) -> None:
-    """Push the name of a GLOBAL instruction, whose argument is "module name"."""
+    """Execute GLOBAL: push a name; names: the argument, "module name"."""
     module, _, name = str(names).partition(" ")
     machine.push_name(module, name)
 
 
 def _push_stack_global(machine: Machine, _: Any) -> None:
+    """Execute STACK_GLOBAL: replace module and name on the stack by the named object."""
     name, module = machine.pop(), machine.pop()
     machine.push_name(module, name)
 
 
 def _set_item(machine: Machine, _: Any) -> None:
+    """Execute SETITEM: move a key and a value from the stack into the dict below."""
     value, key = machine.pop(), machine.pop()
     machine.set_items([key, value])
 
