@@ -66,9 +66,10 @@ def read_scores(source, *, verbose: bool = True, **choices):
 
 
 def _explain_missing(kind, error, trace) -> None:
-    """Print one line about a missing package and exit, or else print the traceback.
+    """Print one line and exit if a package is missing; otherwise print the traceback.
 
-    sys.excepthook of `python -m jbias.X`, which then ends like `jbias X`.
+    A function for sys.excepthook, so that `python -m jbias.X` ends like `jbias X`. kind,
+    error, trace: type, value and traceback of the exception.
     """
     from jbias import __main__ as command
     from jbias.runtime import messages

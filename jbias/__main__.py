@@ -58,13 +58,17 @@ _SHELLS = {"bash": "", "zsh": "autoload -U bashcompinit && bashcompinit\n"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command, which may end the process itself; return the exit code."""
+    """Run the command that the arguments name; return the exit code.
+
+    argv: the arguments, such as ["train", "--help"]; None for those of the process. A
+    command may also exit itself, by SystemExit.
+    """
     with messages.stdout_errors_exit():
         return _run(argv)
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    """Run a command and return the exit code; None for the arguments of the process."""
+    """Run a command and return the exit code; argv: None for the process's arguments."""
     words = sys.argv[1:] if argv is None else list(argv)
     command, arguments = (words[0], words[1:]) if words else ("", [])
     if command in ("", "-h", "--help", "help"):
@@ -104,10 +108,10 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _add_working_directory() -> None:
-    """Let a user's config import modules from the working directory, as `python -m` does.
+    """Add the working directory to sys.path, so that a user's config can import from it.
 
-    It is added at the end of the path, so that its files hide no installed package, and
-    not with Python's option -P or PYTHONSAFEPATH.
+    The directory is added at the end, so that its files hide no installed package. Nothing is
+    added under Python's option -P or PYTHONSAFEPATH.
     """
     folder = os.getcwd()
     if not sys.flags.safe_path and not {"", folder} & {*sys.path}:
@@ -125,7 +129,10 @@ def _is_mistyped(words: Sequence[str]) -> bool:
 
 
 def missing_package(module: str, error: BaseException) -> str:
-    """Return one line about a package that a command's module needs, "" for other errors."""
+    """Return one line about a missing package that a command's module needs.
+
+    module: of the command, such as "jbias.main". error: of its import. "" for other errors.
+    """
     if not isinstance(error, ModuleNotFoundError):
         return ""
     missing = messages.missing_package(error)
@@ -156,7 +163,10 @@ def _usage() -> str:
 
 
 def _complete(shells: Sequence[str]) -> int:
-    """Print the completion script of a shell; return the exit code."""
+    """Print the completion script of a shell; return the exit code.
+
+    shells: the arguments of `jbias completion`, one of "bash" and "zsh".
+    """
     if len(shells) != 1 or shells[0] not in _SHELLS:
         messages.print_text("jbias completion: must be bash or zsh", to_stderr=True)
         return 2

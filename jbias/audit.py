@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(arguments: Mapping[str, Any]) -> None:
-    """Raise ValueError for unknown presets and unknown kinds of shift."""
+    """Raise ValueError for unknown presets and kinds of shift; arguments: values by name."""
     jc.check(arguments)
     jc.check_all_known("--kinds", arguments["kinds"], _KINDS)
 
@@ -139,7 +139,11 @@ def parser() -> cli.Parser:
 
 
 class Answers(NamedTuple):
-    """The decisions of one network on the data set."""
+    """The decisions of one network on the data set.
+
+    model: name of the model, which the seeds of a run share. network: name of the network.
+    classes: names of the network's classes.
+    """
 
     model: str
     network: str
@@ -189,9 +193,10 @@ def _open_suite(
     paths: Sequence[str],
     log: Callable[[str], None],
 ) -> "suites.Suite":
-    """Return a suite with the data set and accuracy; ValueError names the flags.
+    """Return a suite that measures the accuracy on the data set of --data.
 
     options: changes such as --data.label=smile. paths: checkpoints, for the image size.
+    log: receives log lines. ValueError, which names the flag, for invalid arguments.
     """
     import ml_collections
 
@@ -223,9 +228,10 @@ def _open_suite(
 
 
 def _common_size(paths: Sequence[str]) -> int:
-    """Return the image side that all networks were trained with; 224 for files.
+    """Return the image side in pixels that all networks were trained with.
 
-    ValueError if the sides differ.
+    paths: workdirs of runs, and files of weights, which count as 224 pixels. ValueError if
+    the sides differ.
     """
     from etils import epath
 
@@ -244,11 +250,15 @@ def _common_size(paths: Sequence[str]) -> int:
 
 def _columns(
     source: "base.Source", requested: Sequence[str]
-) -> tuple[dict, dict, list]:
+) -> tuple[dict[str, "np.ndarray"], dict[str, tuple[str, ...]], list[str]]:
     """Return the columns to audit, the names of their values, and notes for the page.
 
-    requested: names of columns; empty for all columns whose values have names. A column
-    that equals an earlier one is left out.
+    Columns and value names are by name of the column. An entry of a column is the index of
+    its value's name; -1: the image has no value. A column that equals an earlier one is left
+    out.
+
+    requested: names of columns; empty for all columns whose values have names. ValueError for
+    unknown names, and if no column is left.
     """
     import numpy as np
 
@@ -291,7 +301,10 @@ def _columns(
 
 
 class Auditor(NamedTuple):
-    """The data set that networks answer, and the columns that are audited."""
+    """The data set that networks answer, and the columns that are audited.
+
+    args: the parsed arguments. columns, values, notes: as `_columns` returns them.
+    """
 
     args: argparse.Namespace
     suite: "suites.Suite"
@@ -300,7 +313,10 @@ class Auditor(NamedTuple):
     notes: list[str]
 
     def answers(self, call, paths: Sequence[str]) -> Iterator[Answers]:
-        """Yield the answers of each network; leave out, with a reason, those that fail."""
+        """Yield the answers of each network; skip networks that fail, with a reason.
+
+        call: the `command.Command`, which notes the reasons. paths: of the networks.
+        """
         from etils import epath
 
         from jbias.evals import decisions, runner
@@ -335,8 +351,9 @@ class Auditor(NamedTuple):
     ) -> "audit.Audited":
         """Return the tests of every attribute for one model.
 
-        answers: of the model's networks. reference: of the networks of --reference. Only
-        images that all of them answered are used.
+        name: of the model. answers: of the model's networks. reference: of the networks of
+        --reference, empty without them. log: receives log lines. Only images that all
+        networks answered are used.
         """
         import numpy as np
 
@@ -408,7 +425,10 @@ class Auditor(NamedTuple):
     def examples(
         self, audited: "audit.Audited"
     ) -> Iterator[tuple[str, "audit.Examples"]]:
-        """Yield pairs of images whose decisions flip, for each attribute on the page."""
+        """Yield (name of the attribute, examples) for each attribute on the page.
+
+        Examples are pairs of images with different decisions that differ in the attribute.
+        """
         import numpy as np
 
         from jbias.evals import attribute_audit, prepared_sets
@@ -453,7 +473,10 @@ class Auditor(NamedTuple):
 
 
 def _model_name(network: "networks.Network", apart: bool) -> str:
-    """Return the name of a network's model; the seeds of a run share it unless `apart`."""
+    """Return the name of a network's model.
+
+    apart: False: the seeds of a run are one model; True: each network is a model.
+    """
     if apart or "config" not in network.about:
         return network.name
     folder = pathlib.PurePath(network.about["path"]).name
@@ -462,9 +485,10 @@ def _model_name(network: "networks.Network", apart: bool) -> str:
 
 
 def _stack(answers: Sequence[Answers], index: "np.ndarray") -> dict[str, Any]:
-    """Return arrays (networks, images) of the answers to the images of an index.
+    """Return arrays (networks, images) of answers, by name.
 
-    Keys are prediction, correct, likelihood and confidence.
+    index: the images, as numbers in the data set. Names: "prediction" (class), "correct"
+    (bool), "likelihood" (probability of the label) and "confidence" (of the prediction).
     """
     import numpy as np
 

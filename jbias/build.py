@@ -56,10 +56,10 @@ TRANSFORMS = extensions.Registry(
 def lookup(
     where: str, options: Mapping[str, Any], known: Mapping | extensions.Registry
 ) -> tuple[Callable, dict[str, Any]]:
-    """Return the function that `options.name` names, and the other options.
+    """Return the function with the name options["name"], and the other options.
 
-    known: functions by name; a Registry if users may add their own. ValueError, which
-    begins with `where`, for an unknown name.
+    where: start of the error message, such as "config.algo". known: functions by name; a
+    Registry if users may add their own. ValueError for an unknown name.
     """
     name = _name_of(where, options)
     options = {key: value for key, value in options.items() if key != "name"}
@@ -72,7 +72,10 @@ def lookup(
 def check_name(
     where: str, options: Mapping[str, Any], known: Mapping | extensions.Registry
 ) -> None:
-    """Raise ValueError if `lookup` does not know `options.name`; run no user's code."""
+    """Raise ValueError if `lookup` does not know options["name"]; run no user's code.
+
+    where, options, known: see `lookup`.
+    """
     name = _name_of(where, options)
     if isinstance(known, extensions.Registry):
         extensions.check_name(f"{where}.name", name, known)
@@ -81,7 +84,10 @@ def check_name(
 
 
 def _name_of(where: str, options: Mapping[str, Any]) -> str:
-    """Return `options.name`; raise ValueError if it is missing or not text."""
+    """Return options["name"]; raise ValueError if it is missing or not text.
+
+    where: start of the error message.
+    """
     jc.check_type(where, options, dict)
     if "name" not in options:
         raise ValueError(
@@ -92,7 +98,10 @@ def _name_of(where: str, options: Mapping[str, Any]) -> str:
 
 
 def call_checked(where: str, make: Callable, *args: Any, **options: Any) -> Any:
-    """Return make(*args, **options); raise ValueError for unknown or missing options."""
+    """Return make(*args, **options); raise ValueError for unknown or missing options.
+
+    where: start of the error message, such as "config.algo".
+    """
     check_options(where, make, options, num_positional=len(args))
     jc.check_annotations(where, make, options)
     return make(*args, **options)
@@ -103,7 +112,8 @@ def check_options(
 ) -> None:
     """Raise ValueError for options that `make` does not have, and for missing ones.
 
-    num_positional: number of arguments that are passed before the options.
+    where: start of the error message. options: keywords by name. num_positional: number of
+    arguments that are passed before the options.
     """
     parameters = inspect.signature(make).parameters
     positional = list(parameters)[:num_positional]
@@ -129,10 +139,11 @@ def check_options(
 def algorithm(
     options: Mapping, net: nn.Module, columns: Mapping[str, np.ndarray] | None = None
 ) -> base.Algo:
-    """Return the algorithm of config.algo, whose losses refuse a tap that never acts.
+    """Return the algorithm of config.algo.
 
     options: config.algo. net: the backbone. columns: columns of the training data, for
-    algorithms that have the option `columns`; None if they are not known yet.
+    algorithms that have the option `columns`; None if they are not known yet. The losses
+    raise ValueError if the algorithm's tap acts at no site (`refuse_idle_taps`).
     """
     where = "config.algo"
     config = options
@@ -197,10 +208,10 @@ def refuse_idle_taps(
 
 
 def user_file_digests(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return digests of users' files of code and weights, and versions of packages.
+    """Return digests of the user's files of code and weights, and versions of packages.
 
-    Keys are paths, and names that installed packages provide. The commit of jbias does not
-    cover them, so a run records them.
+    Digests are by path, versions by the name in the config that a package provides. A run
+    records them, because the commit of jbias does not include them.
     """
     of_package = {*algos.ALGOS, *models.MODELS, *augment.AUGMENTS, *data.DATASETS}
     names = [*_values(config, "data")]
@@ -220,7 +231,7 @@ def user_file_digests(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _values(config: Any, key: str) -> Iterator[Any]:
-    """Yield the values of all entries `key`, text or lists, at any depth."""
+    """Yield the values of all entries named `key` that are text or lists, at any depth."""
     if isinstance(config, Mapping):
         if isinstance(config.get(key), str | list | tuple):
             yield config[key]
@@ -230,10 +241,10 @@ def _values(config: Any, key: str) -> Iterator[Any]:
 
 
 def network(config: Mapping[str, Any], classes: int, views: int = 1) -> nn.Module:
-    """Return the plain backbone of config.model.
+    """Return the network of config.model, a flax module, without any tap.
 
-    classes: number of logits. views: rows of a batch per image; config.model.norm_group
-    counts images, the network's norm_group rows.
+    classes: number of logits. views: rows of a batch per image: config.model.norm_group is a
+    number of images, the network's `norm_group` a number of rows.
     """
     where = "config.model"
     make, options = lookup(where, config["model"], MODELS)
@@ -251,10 +262,10 @@ def network(config: Mapping[str, Any], classes: int, views: int = 1) -> nn.Modul
 
 
 def resolve_functions(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with `transfer` and `mix` replaced by the functions they name.
+    """Return the options with the entries `transfer` and `mix` replaced by functions.
 
-    `transfer` is a style transfer, `mix` a batch transform; the options' `mix_group` is the
-    default for that of `mix`.
+    transfer: options of a style transfer. mix: options of a batch transform, whose
+    `mix_group` is by default that of `options`. where: start of error messages.
     """
     options = dict(options)
     for key, known in (("transfer", models.TRANSFERS), ("mix", TRANSFORMS)):
@@ -267,7 +278,10 @@ def resolve_functions(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def transforms(where: str, inputs: Iterable[Mapping[str, Any]]) -> list[BatchTransform]:
-    """Return the batch transforms of config.inputs, in order."""
+    """Return the batch transforms of config.inputs, in order.
+
+    where: start of error messages. ValueError for unknown names and options.
+    """
     built = []
     counts: collections.Counter[str] = collections.Counter()
     for i, config in enumerate(inputs):
@@ -287,7 +301,7 @@ def transforms(where: str, inputs: Iterable[Mapping[str, Any]]) -> list[BatchTra
 
 
 def _value_or_default(make: Callable, options: Mapping[str, Any], name: str) -> int:
-    """Return an option's value, else its default in `make`, else 1."""
+    """Return the value of the option `name`, or its default in `make`, or 1."""
     parameters = inspect.signature(make).parameters
     default = parameters[name].default if name in parameters else 1
     return options.get(name, default)
@@ -297,9 +311,10 @@ _LOSS_ARGUMENTS = ("params", "stats", "batch", "key", "static")
 
 
 def _guarded(path: str, make: Callable[..., base.Algo]) -> Callable[..., base.Algo]:
-    """Return `make` with errors that name the user's file, also in the algorithm's parts.
+    """Return the user's `make` with errors that name the user's file.
 
-    path: the file of `make`.
+    Errors in the functions of the algorithm that it returns name the file, too. path: the
+    file of `make`.
     """
 
     @functools.wraps(make)
@@ -324,14 +339,15 @@ def _guarded(path: str, make: Callable[..., base.Algo]) -> Callable[..., base.Al
 
 
 def _fail(must: str, got: Any) -> NoReturn:
+    """Raise TypeError(`must`, got ...); must: the requirement, such as "x must be text"."""
     raise TypeError(f"{must}, got {str(got)[:80]}")
 
 
 def _guarded_losses(path: str, algo: base.Algo) -> Callable:
-    """Return the algorithm's losses with checks of their results.
+    """Return the algorithm's function of losses with checks of its results.
 
-    Errors name the user's file. If the losses are those of the package around a user's tap,
-    errors are the tap's.
+    Errors name the user's file at `path`, also if only the tap inside the network is the
+    user's.
     """
     tap = getattr(algo.net, "tap", None)
     line = extensions.line_of(path, algo.losses, tap)
@@ -378,7 +394,7 @@ def _guarded_losses(path: str, algo: base.Algo) -> Callable:
 
 
 def _check_stats(stats: Any, new_stats: Any) -> None:
-    """Raise TypeError if an algorithm's new stats differ in structure or shapes."""
+    """Raise TypeError if an algorithm's stats change structure or shapes in a step."""
     expected, got = _shapes(stats), _shapes(new_stats)
     if expected != got:
         place = max(key for key in expected | got if expected.get(key) != got.get(key))
@@ -390,7 +406,10 @@ def _check_stats(stats: Any, new_stats: Any) -> None:
 
 
 def _check_losses(names: Collection[str], losses: Mapping[str, Any]) -> None:
-    """Raise TypeError unless every name has a loss, and all losses are scalars."""
+    """Raise TypeError unless every name has a loss, and all losses are scalars.
+
+    names: of the losses that the updates use. losses: by name.
+    """
     for name in sorted(names):
         if name not in losses:
             known = ", ".join(map(repr, losses)) or "none"
@@ -408,7 +427,7 @@ def _check_losses(names: Collection[str], losses: Mapping[str, Any]) -> None:
 
 
 def _shapes(tree: Any) -> dict[str, Any]:
-    """Return the shape of each leaf by its path, and under "" the tree's structure."""
+    """Return the shape of each leaf of a tree by its path, and under "" the structure."""
     shapes = {"": jax.tree.structure(tree)}
     for path, leaf in jax.tree.leaves_with_path(tree):
         shapes[jax.tree_util.keystr(path)] = jax.numpy.shape(leaf)
@@ -416,9 +435,9 @@ def _shapes(tree: Any) -> dict[str, Any]:
 
 
 def describe_tree(value: Any, depth: int = 1) -> str:
-    """Return a tree's keys with dtype and shape of its arrays, such as {'w': float32[3]}.
+    """Return text with a tree's keys, dtypes and shapes, such as {'w': float32[3]}.
 
-    depth: levels of nested mappings that are shown; deeper ones are {...}.
+    depth: number of levels of nested mappings that are shown; deeper ones are {...}.
     """
     if isinstance(value, Mapping):
         if not depth:

@@ -57,8 +57,8 @@ def check(config: Mapping[str, Any] | run_spec.RunSpec) -> list[str]:
 def _replace_by_erm(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config with ERM as the algorithm of each stage.
 
-    A user's algorithm is replaced by ERM from a file, as if ERM were a user's: checks of a
-    user's losses are part of the compiled program.
+    In place of a user's algorithm, ERM is named by its file, like a user's algorithm,
+    because the checks of a user's losses are part of the compiled program.
     """
 
     def erm_like(algo: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _replace_by_erm(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _program_text(stage: stages.Stage) -> str:
-    """Return the text of a stage's lowered step."""
+    """Return the program text of a stage's lowered step, to compare two algorithms."""
     shapes = stage.shapes
     step = jax.jit(stage.program.step, static_argnums=3)
     batch = shapes.seed_argument, shapes.batch
@@ -83,8 +83,11 @@ def _program_text(stage: stages.Stage) -> str:
 def _describe(
     stage: stages.Stage, plan: Mapping[str, input_plan.InputPlan]
 ) -> Iterator[tuple[str, str]]:
-    """Yield names and descriptions: tap, losses, batch, logits, and each part of params."""
-    shapes, algo = stage.shapes, stage.algo
+    """Yield (name, description) of a stage's first step.
+
+    Names are tap, losses, batch, logits, and each part of the parameters. plan: the plan of
+    each data set, "train" and "other".
+    """    shapes, algo = stage.shapes, stage.algo
     transforms = {
         name: build.transforms(f"inputs of {name}", input_set.inputs)
         for name, input_set in plan.items()
@@ -129,12 +132,13 @@ def _describe(
 
 
 def _describe_gradients(
-    algo: base.Algo, losses: Callable, args: tuple
+    algo: base.Algo, losses: Callable[..., dict[str, Any]], args: tuple[Any, ...]
 ) -> Iterator[tuple[str, str]]:
-    """Yield each part of the parameters and how many of its arrays receive a gradient.
+    """Yield (part of the parameters, number of its arrays that receive a gradient).
 
-    losses: function of `args`, whose first item is the parameters. Arrays without a
-    gradient are named with the reason.
+    The number is in a text, which also names the arrays without a gradient, with the reason.
+    losses: function from `args` to losses by name. args: arguments or their shapes; the
+    first is the parameters.
     """
     params, *other_args = args
     losses_used = {update.loss for update in algo.updates}

@@ -43,7 +43,11 @@ _NOT_SAID = object()
 
 
 def refuse(where: str, must: str, got: Any = _NOT_SAID, remedy: str = "") -> NoReturn:
-    """Raise ValueError(`where: must ..., got ...; remedy`)."""
+    """Raise ValueError(`where: must MUST, got GOT; REMEDY`).
+
+    where: start of the message, such as "config.optim.rate". must: the requirement, such as
+    "be positive". got: the wrong value; left out if not given. remedy: advice, may be "".
+    """
     got_text = "" if got is _NOT_SAID else f", got {_abbreviate(got)}"
     remedy_text = f"; {remedy}" if remedy else ""
     raise ValueError(f"{where}: must {must}{got_text}{remedy_text}")
@@ -54,7 +58,10 @@ _LONGEST_NAME = 150
 
 
 def check_folder_name(where: str, name: str) -> None:
-    """Raise ValueError for a name that cannot be the name of a folder or file."""
+    """Raise ValueError for a name that cannot be the name of a folder or file.
+
+    where: start of the error message.
+    """
     is_path = name in ("", ".", "..") or "/" in name or "\\" in name
     is_long = len(name.encode(errors="replace")) > _LONGEST_NAME
     if is_path or is_long or not name.isprintable():
@@ -70,7 +77,8 @@ def check_folder_name(where: str, name: str) -> None:
 def suggest(name: str, known: Iterable[str], listing: str = "") -> str:
     """Return the end of an error about an unknown name: "did you mean 'erm'? Known: ...".
 
-    known: the known names. listing: text shown in place of their list.
+    name: the unknown name. known: the known names. listing: text to show in place of the
+    list of known names.
     """
     known = sorted(known)
     if not known and not listing:
@@ -83,7 +91,8 @@ def suggest(name: str, known: Iterable[str], listing: str = "") -> str:
 def check_known(where: str, name: str, known: Iterable[str], noun: str = "") -> None:
     """Raise ValueError if a name is unknown.
 
-    noun: what is named, such as "data"; for the message "unknown data 'x'".
+    where: start of the error message. known: the known names. noun: kind of the name for the
+    message, such as "data" in "unknown data 'x'".
     """
     if name not in known:
         unknown = f"unknown {noun} {name!r}" if noun else f"unknown {name!r}"
@@ -93,7 +102,7 @@ def check_known(where: str, name: str, known: Iterable[str], noun: str = "") -> 
 def check_all_known(
     where: str, names: Iterable[str], known: Iterable[str], noun: str = ""
 ) -> None:
-    """Raise ValueError for the first unknown name; see `check_known`."""
+    """Raise ValueError for the first unknown name; arguments: see `check_known`."""
     for name in names:
         check_known(where, name, known, noun)
 
@@ -101,10 +110,12 @@ def check_all_known(
 def parse_arg(
     arg: str, where: str = "config argument", /, **defaults: Any
 ) -> types.SimpleNamespace:
-    """Parse `a=1,b=x,flag` into values with the names and types of `defaults`.
+    """Return the values in a text such as `a=1,b=x,flag`, as attributes of a namespace.
 
-    A name without a value sets a boolean to True. ValueError, which begins with `where`,
-    for an unknown name (with the nearest known name) and for a value of another type.
+    where: start of error messages. defaults: value of each name that the text leaves out;
+    given values have the types of the defaults. A name without a value sets a boolean to
+    True. ValueError for an unknown name (with the nearest known name) and for a value of
+    another type.
     """
     values = dict(defaults)
     for item in filter(None, (arg or "").split(",")):
@@ -133,10 +144,11 @@ def check_applicable(
     used: Mapping[str, Collection[str]],
     where: str = "config argument",
 ) -> None:
-    """Raise ValueError for arguments that the chosen data do not use.
+    """Raise ValueError for arguments that the chosen data set does not use.
 
-    arg: the text of the arguments. data: the chosen data. everywhere: names of the
-    arguments of all data. used: for each data, the names of its other arguments.
+    arg: text of the arguments, such as "data=pacs,style=photo". data: name of the chosen data
+    set. everywhere: names of the arguments that all data sets use. used: names of further
+    arguments by data set. where: start of the error message.
     """
     unused = explicit_arguments(arg) - set(everywhere) - set(used[data])
     if unused:
@@ -149,7 +161,11 @@ def check_applicable(
 
 
 def _convert(where: str, text: str | None, default: Any) -> Any:
-    """Return a text as a value of the default's type; None stands for a missing text."""
+    """Return a text converted to the type of the default; ValueError if that is impossible.
+
+    where: start of the error message, ending with the argument's name. text: None if the
+    argument has no value; this is True for a boolean.
+    """
     if isinstance(default, bool):
         words = {None: True, **_WORDS}
         lowered = text.lower() if text else text
@@ -170,9 +186,10 @@ def _convert(where: str, text: str | None, default: Any) -> Any:
 def to_steps(
     duration: str, *, steps_per_epoch: int, total: int, where: str = "duration"
 ) -> int:
-    """Return the steps, at least 1, in "500 steps", "2 epochs" or "10 %" of `total` steps.
+    """Return the number of steps, at least 1, of a duration.
 
-    ValueError, which begins with `where`, for any other text.
+    duration: "500 steps", "2 epochs" or "10 %" (of `total` steps). where: start of the error
+    message. ValueError for other texts.
     """
     match = _DURATION.fullmatch(str(duration))
     if match is None or not numerals.is_real(match[1]):
@@ -185,9 +202,10 @@ def to_steps(
 
 
 def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config as read back from JSON: tuples are lists, references are values.
+    """Return the config as nested dicts, as if written to JSON and read again.
 
-    ValueError for values that JSON cannot write.
+    Tuples become lists, and references their values. ValueError for values that JSON cannot
+    write.
     """
     import ml_collections  # Imported here: it is slow to import, and --help needs no config.
 
@@ -211,7 +229,10 @@ def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_unwritable(where: str, tree: Any) -> None:
-    """Raise ValueError for the first value that JSON cannot write, such as a set."""
+    """Raise ValueError for the first value in a tree that JSON cannot write, such as a set.
+
+    where: name of the tree, such as "config".
+    """
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             _refuse_unwritable(f"{where}.{key}", value)
@@ -237,9 +258,9 @@ def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries that decide a run's scores.
+    """Return the entries of a config on which a run's scores depend.
 
-    Leaves out `config.run`, the label, and the folders of data: a resumed run compares
+    Without config.run, the label, and the folders of data: a resumed run compares
     fingerprints of the data instead.
     """
     entries = without_places(to_dict(config))
@@ -261,9 +282,9 @@ def without_places(tree: Any) -> Any:
 
 
 def is_place(key: str, value: Any) -> bool:
-    """Return True for an entry that names a folder of data.
+    """Return True for an entry `root`, the folder of a data set.
 
-    These are `root` entries, unless `root` is the name of a set and its value a mapping.
+    False if the value is a mapping: then `root` is the name of a data set.
     """
     return key == "root" and not isinstance(value, Mapping | int | float)
 
@@ -305,7 +326,7 @@ def plain_name(name: str) -> str:
 
 
 def _join_distinct(names: Iterable[str]) -> str:
-    """Join names by +, without repetitions of the preceding name."""
+    """Return the names joined by +, without repetitions of the preceding name."""
     return "+".join(name for name, _ in itertools.groupby(names))
 
 
@@ -326,11 +347,15 @@ def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def _show_entry(flat: Mapping[str, Any], key: str) -> str:
+    """Return the repr of an entry of a flattened config, or "absent"."""
     return repr(flat[key]) if key in flat else "absent"
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of nested entries by dotted keys; an empty mapping is a leaf."""
+    """Return the leaves of nested mappings by dotted keys, such as "optim.rate".
+
+    prefix: put before each key. An empty mapping is a leaf.
+    """
     flat = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
@@ -353,13 +378,19 @@ _LISTS = (list, tuple)
 
 
 def check_type(where: str, value: Any, kind: Any) -> None:
-    """Raise ValueError if a value is not of a type: an annotation such as `int | None`."""
+    """Raise ValueError if a value is not of a type.
+
+    where: start of the error message. kind: an annotation such as `int | None`.
+    """
     if not _fits(value, kind):
         refuse(where, f"be {type_name(kind)}", value)
 
 
 def check_annotations(where: str, make: Callable, options: Mapping[str, Any]) -> None:
-    """Raise ValueError for options of another type than a function's annotations say."""
+    """Raise ValueError for options of another type than a function's annotations.
+
+    where: start of the error message. make: the function. options: its keywords by name.
+    """
     for name, parameter in inspect.signature(make).parameters.items():
         if name in options and parameter.annotation is not parameter.empty:
             check_type(f"{where}.{name}", options[name], parameter.annotation)
@@ -394,7 +425,7 @@ def type_name(kind: Any) -> str:
 
 
 def _abbreviate(value: Any) -> str:
-    """Return the repr of a value, cut after 200 characters."""
+    """Return the repr of a value, cut after 200 characters for a message."""
     text = repr(value)
     return text if len(text) < 200 else f"{text[:200]} ..."
 
@@ -406,9 +437,9 @@ def _union_members(kind: Any) -> tuple:
 
 
 def _basic_type(kind: Any) -> Any:
-    """Return the type of config values for an annotation; None if configs have no such.
+    """Return the type that values in configs have for an annotation.
 
-    It is bool, int, float, str, NoneType, dict or list.
+    One of bool, int, float, str, NoneType, dict and list; None for other annotations.
     """
     origin = type(None) if kind is None else typing.get_origin(kind) or kind
     if origin in (bool, int, float, str, type(None)):
@@ -444,7 +475,7 @@ def _fits(value: Any, kind: Any) -> bool:
 def load(
     name: str, changes: Sequence[str] = (), *, flag: str
 ) -> "ml_collections.ConfigDict":
-    """Return a config or suite with some of its entries changed.
+    """Return a config or a suite from its file, with some of its entries changed.
 
     name: `path/to/file.py:arguments`, or `jbias:NAME:arguments` for one of the package.
     changes: texts such as "--suite.measures.pgd.steps=10". flag: "config" or "suite", for
@@ -471,7 +502,10 @@ def load(
 
 
 def no_such_file(flag: str, path: str) -> str:
-    """Return a message that a file does not exist, with the nearest file or preset."""
+    """Return the message that a file does not exist, with the nearest file or preset.
+
+    flag: "config" or "suite".
+    """
     folder = os.path.dirname(path) or "."
     files = os.listdir(folder) if os.path.isdir(folder) else []
     known = [file for file in files if file.endswith(".py") and file[0] != "_"]
@@ -483,10 +517,11 @@ def no_such_file(flag: str, path: str) -> str:
 
 
 def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
-    """Call a function of a Python file with `arg` and return its result.
+    """Call a function of a Python file with the text `arg` and return its result.
 
-    A function without parameters is called without the argument. One-line ValueError if
-    the file has no such function, and for any error in the file's code.
+    flag: name of the flag, for messages. path: of the file. function: its name. A function
+    without parameters is called without the argument. ValueError of one line if the file has
+    no such function, and for any error in the file's code.
     """
     place = f"--{flag}: {path}"
     try:
@@ -524,7 +559,10 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
 
 
 def _line_of(path: str, error: BaseException, place: str) -> str:
-    """Return `place` with the number of the last line in this file's traceback."""
+    """Return `place` followed by the last line of a file in a traceback, as "place:12".
+
+    path: the file. error: with the traceback. place: usually the file's name.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == path]
     return f"{place}:{lines[-1]}" if lines else place
@@ -577,9 +615,9 @@ def _describe_entry_error(error: BaseException, root: str) -> str:
 
 @contextlib.contextmanager
 def _naming_entries(root: str, place: str = "") -> Iterator[None]:
-    """Context: turn an error of ml_collections into a ValueError that names the entry.
+    """Turn an error of ml_collections inside the context into a ValueError with the entry.
 
-    root: name of the whole config, as in `_describe_entry_error`. place: start of the line.
+    root: name of the whole config, such as "config". place: start of the message.
     """
     try:
         yield
@@ -591,11 +629,16 @@ def _naming_entries(root: str, place: str = "") -> Iterator[None]:
 
 
 def _is_of_ml_collections(frame: types.FrameType) -> bool:
+    """Return True if a frame runs code of ml_collections."""
     return str(frame.f_globals.get("__name__", "")).startswith("ml_collections.")
 
 
 def _describe_assignment(place: str, owner: Any, name: Any, value: Any) -> str:
-    """Return why an entry of a config could not be assigned, and what to assign."""
+    """Return the reason why an entry of a config could not be assigned, with advice.
+
+    place: of the part of the config, such as "config.optim". owner: this part, a ConfigDict.
+    name, value: of the entry.
+    """
     import ml_collections
 
     entry = f"{place}.{name}"
@@ -624,7 +667,10 @@ def _describe_assignment(place: str, owner: Any, name: Any, value: Any) -> str:
 
 
 def _describe_missing(place: str, owner: Any, name: str | int) -> str:
-    """Return a message that a config has no such entry, with the entries it has."""
+    """Return the message that a part of a config has no entry, with its entries.
+
+    place: of the part, such as "config.optim". owner: this part. name: of the entry.
+    """
     known = [*owner.keys()]
     hint = suggest(str(name), known) if known else "it has none"
     return f"{place} has no entry {name!r}; {hint}"
@@ -633,8 +679,8 @@ def _describe_missing(place: str, owner: Any, name: str | int) -> str:
 def _place_of(part: Any, frames: Iterable[types.FrameType], root: str) -> str:
     """Return the dotted place of a part of a config, such as config.optim.
 
-    The whole config is searched among the variables of these frames; of several that
-    contain the part, the one where the part is deepest.
+    The local variables of the frames are searched for a config that contains the part; if
+    several do, the longest place is returned. root: name of the whole config.
     """
     import ml_collections
 
@@ -649,7 +695,10 @@ def _place_of(part: Any, frames: Iterable[types.FrameType], root: str) -> str:
 
 
 def _paths_to(part: Any, whole: Any, depth: int = 8) -> Iterator[tuple[str, ...]]:
-    """Yield the keys that lead from a config to a part, to a depth of at most `depth`."""
+    """Yield each path of keys that leads from a config to one of its parts.
+
+    depth: largest length of a path is depth + 1.
+    """
     import ml_collections
 
     if part is whole:
@@ -667,7 +716,7 @@ def _paths_to(part: Any, whole: Any, depth: int = 8) -> Iterator[tuple[str, ...]
 
 
 def _show_value(value: Any) -> str:
-    """Return a value's repr for a message; only the type of values that no config has."""
+    """Return a value as text for a message: its repr, or its type if no config has such."""
     import ml_collections
 
     if isinstance(value, ml_collections.ConfigDict):
@@ -687,11 +736,11 @@ def change(
 ) -> None:
     """Change entries of a config in place, by texts such as --config.optim.rate=0.1.
 
-    The same for the command line and for Python. A text is converted to the type of the
-    entry that it replaces (`read_value`). Without a value, a boolean entry becomes True.
-    New entries are allowed in a suite. In a config only options of a function in a user's
-    file may be new, such as algo.strength where algo.name is mine.py:make; they have the
-    type of the function's default. ValueError names the entry and what it must be.
+    A text is converted to the type of the entry that it replaces (`read_value`). Without a
+    value, a boolean entry becomes True. New entries are allowed in a suite. In a config only
+    options of a function in a user's file may be new, such as algo.strength if algo.name is
+    mine.py:make; they have the type of the function's default. flag: "config" or "suite".
+    ValueError, which names the entry and its type, for a wrong change.
     """
     import ml_collections
 
@@ -715,14 +764,21 @@ def change(
 
 
 def _is_option_of_changed_name(key: str, keys: Collection[str]) -> bool:
-    """Return True if `name` or `data` of the same part of the config changes, too."""
+    """Return True if a key belongs to a part of the config whose function changes, too.
+
+    key: of a change, such as "algo.strength". keys: of all changes; the part's entry `name`
+    or `data` names its function.
+    """
     part, _, entry = key.rpartition(".")
     naming = ("name", "data")
     return entry not in naming and any(f"{part}.{name}" in keys for name in naming)
 
 
 def _check_changes(changes: Iterable[str], flag: str) -> list[str]:
-    """Return the changes as a list; ValueError if they are not a list of texts."""
+    """Return the changes as a list; ValueError unless they are a list of texts.
+
+    flag: "config" or "suite", for the message.
+    """
     is_list = not isinstance(changes, str | Mapping) and isinstance(changes, Iterable)
     texts = list(changes) if is_list else []
     if not is_list or not all(isinstance(text, str) for text in texts):
@@ -732,7 +788,10 @@ def _check_changes(changes: Iterable[str], flag: str) -> list[str]:
 
 
 def _split_key(key: str, where: str) -> list[str | int]:
-    """Return names and indices of a key: train, inputs, 0, p for `train.inputs[0].p`."""
+    """Return the names and indices in a key: train, inputs, 0, p for `train.inputs[0].p`.
+
+    where: start of the error message. ValueError for a malformed key.
+    """
     path: list[str | int] = []
     for name in key.split("."):
         match = _INDEXED.fullmatch(name)
@@ -750,10 +809,11 @@ def _split_key(key: str, where: str) -> list[str | int]:
 def _replace(
     tree: Any, path: Sequence[str | int], text: str | None, *, where: str, may_add: bool
 ) -> Any:
-    """Return the tree with the entry at the path replaced; mappings change in place.
+    """Return the tree with the entry at a path replaced; mappings change in place.
 
-    text: the new value; None for a boolean that becomes True. where: place for messages.
-    may_add: allow new entries.
+    path: keys and indices, from the root. text: the new value; None: a boolean becomes True.
+    where: start of the error message, such as "--config.optim.rate". may_add: allow new
+    entries. ValueError for an unknown entry and a value of another type.
     """
     import ml_collections
 
@@ -792,7 +852,11 @@ def _replace(
 def _refuse_entry(
     children: Mapping[Any, Any], key: str | int, *, where: str, may_add: bool
 ) -> NoReturn:
-    """Raise ValueError for an entry that does not exist, with the entries that do."""
+    """Raise ValueError for an entry that does not exist, with the known entries.
+
+    children: entries of the part of the config. key: of the missing entry. where: start of
+    the error message. may_add: whether new entries are allowed in this config.
+    """
     known = suggest(str(key), map(str, children)) if children else "it has none"
     remedy = "" if may_add else "; flags change only what the config file has"
     name = children.get("name")
@@ -827,11 +891,13 @@ _FILLED_IN = {"algo": "columns", "model": "dtype"}
 def _find_option(
     function: str, name: str, *, where: str, entries: Iterable[str]
 ) -> signatures.Option:
-    """Return an option of a function in a user's file, such as mine.py:make.
+    """Return an option of a function in a user's file: its type and default.
 
-    entries: further names for the list of known ones in a message. ValueError if the
-    function has no such option. If the file's text does not show all options, such as with
-    **options, an unknown option gets no type here, and is checked when the file runs.
+    function: such as mine.py:make. name: of the option. where: start of the error message,
+    such as "--config.algo.strength". entries: further known names, for the message.
+    ValueError if the function has no such option. If the file's text does not show all
+    options (as with **options), an unknown option has no type, and is checked when the file
+    runs.
     """
     part = where.rpartition(".")[0].rpartition(".")[2]
     path, _, defined = function.rpartition(":")
@@ -854,14 +920,16 @@ def _children(tree: Any) -> dict[Any, Any]:
 
 
 def read_value(text: str, old: Any, kind: type, *, where: str, remedy: str = "") -> Any:
-    """Convert a text to the type of the value that it replaces.
+    """Return a text converted to the type of the value that it replaces.
 
-    old: the old value. kind: its type, which may be known even if the value is None.
+    old: the old value. kind: its type, which may be known even if the value is None. where:
+    start of the error message. remedy: end of the message for a text of another type.
+
     Text is used as it is, without quotes around it. Numbers are decimal, without
     underscores. Booleans are true or false in any case, 1 or 0. Lists are Python literals
-    with brackets. "None" is None except for text. A value for an old None without a type
-    is a Python literal, or text if it is none. Numbers inside literals must be decimal and
-    finite. remedy: end of the message for a text of another type.
+    with brackets. "None" is None unless `kind` is text. If the old value is None and `kind`
+    unknown, the value is the Python literal in the text, or else the text. Numbers inside
+    literals must be decimal and finite. ValueError for other texts.
     """
     value = parse_value(text)
     plain = text.strip()
@@ -914,9 +982,10 @@ def _describe_type(kind: type) -> str:
 
 
 def _list_remedy(text: str, old: Sequence[Any], where: str) -> str:
-    """Return how to write a list with this text as its only item.
+    """Return advice to write a list with a text as its only item, such as ('a',).
 
-    "" if the text cannot be an item of such a list. old: the list that it replaces.
+    text: the wrong value, without brackets. old: the list that it replaces. where: name of
+    the flag. "" if the text cannot be an item of such a list.
     """
     value = parse_value(text)
     if not text or text[0] in "([{":
@@ -930,7 +999,7 @@ def _list_remedy(text: str, old: Sequence[Any], where: str) -> str:
 
 
 def _read_number(read: Callable[[str], float], text: str) -> float | None:
-    """Return the number in a text, by a function of `numerals`; None if it has none."""
+    """Return the number in a text; None if `read`, a function of `numerals`, refuses it."""
     try:
         return read(text)
     except ValueError:
@@ -938,7 +1007,10 @@ def _read_number(read: Callable[[str], float], text: str) -> float | None:
 
 
 def check_numbers(where: str, text: str) -> None:
-    """Raise ValueError if a literal contains a number such as 50_63, 0x10 or 1e400."""
+    """Raise ValueError if a literal contains a number such as 50_63, 0x10 or 1e400.
+
+    where: start of the error message. text: the literal.
+    """
     number = numerals.ambiguous(text)
     if number:
         must = "have numbers in plain digits, such as 1000 or 1e-3"
@@ -958,7 +1030,7 @@ def parse_value(text: str) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of a Python literal of a config's types; _NOT_SAID for others."""
+    """Return the value of a Python literal; _NOT_SAID unless configs may have the value."""
     try:
         value = ast.literal_eval(parse_expression(text))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
@@ -996,9 +1068,9 @@ class _SourceLoader(importlib.machinery.SourceFileLoader):
 
 
 def import_file(name: str, path: str) -> Any:
-    """Run a Python file and return its module.
+    """Run a Python file and return its module; name: of the module.
 
-    Errors of its code are not caught, nor is SystemExit: see `refusing_exit`.
+    Errors in the file's code are raised unchanged, also SystemExit: see `refusing_exit`.
     """
     if not path.endswith(".py"):
         refuse(f"--{name}", "be a Python file, *.py", path)
@@ -1012,10 +1084,11 @@ def import_file(name: str, path: str) -> Any:
 
 @contextlib.contextmanager
 def refusing_exit(where: str, path: str) -> Iterator[None]:
-    """Context: raise ValueError if a file's code ends the program, as by sys.exit(0).
+    """Raise ValueError if a file's code inside the context ends the program.
 
-    Otherwise a command could end with exit code 0 and have done nothing. os._exit(0) cannot
-    be caught; it then ends the program with exit code 1 and a message.
+    Without this, a command could end by sys.exit(0) in the file and have done nothing.
+    os._exit(0) cannot be caught; it ends the program with exit code 1 and a message. where:
+    start of the error message. path: of the file.
     """
     try:
         with messages.failing_exit(path):
@@ -1033,7 +1106,7 @@ _PRESETS = pathlib.Path(str(resources.files("jbias.configs")))
 
 
 def preset_names(flag: str) -> list[str]:
-    """Return the names NAME that --<flag>=jbias:NAME accepts."""
+    """Return the names NAME of --<flag>=jbias:NAME, sorted; flag: one of PRESET_FLAGS."""
     folder, function = _PRESET_KINDS[flag]
     names = []
     for path in sorted((_PRESETS / folder).rglob("*.py")):
@@ -1055,9 +1128,10 @@ PRESET_FLAGS = _PRESET_KINDS.keys()  # Flags that accept jbias:NAME.
 
 
 def resolve_preset(value: str, flag: str) -> str:
-    """Return `path/to/NAME.py:ARGUMENTS` for `jbias:NAME:ARGUMENTS`; others unchanged.
+    """Return `path/to/NAME.py:ARGUMENTS` for a value `jbias:NAME:ARGUMENTS`.
 
-    ValueError, with the nearest known name or a list, for an unknown NAME.
+    Other values are returned unchanged. flag: one of PRESET_FLAGS. ValueError, with the
+    nearest known name or a list, for an unknown NAME.
     """
     if not value.startswith(PRESET_PREFIX):
         return value
@@ -1073,7 +1147,10 @@ def resolve_preset(value: str, flag: str) -> str:
 
 
 def check(flags: Mapping[str, Any]) -> None:
-    """Raise ValueError if one of a command's flags names an unknown preset."""
+    """Raise ValueError if one of a command's flags names an unknown preset.
+
+    flags: values by name of the argument, such as {"config": "jbias:sagnet"}.
+    """
     for flag in PRESET_FLAGS & flags.keys():
         values = flags[flag] or ()
         if isinstance(values, str):
@@ -1085,8 +1162,9 @@ def check(flags: Mapping[str, Any]) -> None:
 def split_changes(
     arguments: Iterable[str], *, flag: str
 ) -> tuple[list[str], list[str]]:
-    """Return a command's other arguments, and its changes of the flag's entries.
+    """Return (other arguments, changes): the second are --<flag>.KEY=VALUE.
 
+    flag: "config" or "suite".
     `--config.KEY VALUE` becomes --config.KEY=VALUE; one dash is accepted for two, and
     --noconfig.KEY is --config.KEY=False. Arguments after "--" are not changes.
     """

@@ -133,7 +133,10 @@ def parser() -> cli.Parser:
 
 
 def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    """Measure the networks that the arguments name; return the exit code."""
+    """Measure the networks of the arguments by the suite; return the exit code.
+
+    changes: of the suite, such as --suite.run.batch=8.
+    """
     from etils import epath
 
     from jbias.evals import (
@@ -238,7 +241,11 @@ def _load_predictor(args: argparse.Namespace) -> "predictors.Predictor":
 def _summary(
     num_measured: int, in_part: list[str], failed: list[str], out: "epath.Path"
 ) -> str:
-    """Return the command's last line: how many networks were measured, which were not."""
+    """Return the command's last line, with the numbers of measured and failed networks.
+
+    in_part: names of networks without some measures. failed: names of networks without any.
+    out: folder of the results.
+    """
     plural = "" if num_measured == 1 else "s"
     line = f"measured {num_measured} network{plural} in {out}"
     if in_part:
@@ -249,7 +256,7 @@ def _summary(
 
 
 def _join_some(names: Sequence[str]) -> str:
-    """Join at most _MAX_NAMES names, and say how many more there are."""
+    """Return at most _MAX_NAMES names joined by commas, and the number of further names."""
     num_more = len(names) - _MAX_NAMES
     joined = ", ".join(names[:_MAX_NAMES])
     return f"{joined} and {num_more} more" if num_more > 0 else joined

@@ -52,7 +52,10 @@ def parser() -> cli.Parser:
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    """Write all stimuli, then index.csv; return the exit code."""
+    """Write the stimuli of the suite as PNG files, then index.csv; return the exit code.
+
+    changes: of the suite, such as --suite.run.batch=8.
+    """
     import numpy as np
     from etils import epath
     from PIL import Image
@@ -108,7 +111,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
 
 def _class_name(classes: Sequence[str], number: int) -> str:
-    """Return the name of a class; "" for -1, which is none."""
+    """Return the name of the class with a number; "" for -1, which is no class."""
     return classes[number] if number >= 0 else ""
 
 

@@ -37,10 +37,11 @@ ANYTHING = Registry(group="", known={}, must="anything", fits=lambda result: Tru
 
 
 def find(where: str, name: str, registry: Registry, noun: str = "") -> Any:
-    """Return the function that a name means; ValueError, beginning with `where`, if none.
+    """Return the function with a name: of jbias, of a user's file or of a package.
 
-    A user's function is wrapped to raise UserCodeError for a result that does not fit.
-    noun: what is named, for messages.
+    where: start of error messages, such as "config.algo.name". noun: kind of the name for
+    messages, such as "data". A user's function is wrapped: it raises UserCodeError for a
+    result that does not fit the registry. ValueError if there is no such function.
     """
     if name in registry.known:
         return registry.known[name]
@@ -59,7 +60,7 @@ def find(where: str, name: str, registry: Registry, noun: str = "") -> Any:
 def check_name(where: str, name: str, registry: Registry, noun: str = "") -> None:
     """Raise ValueError if `find` would not find the name; run no user's code.
 
-    A user's file is only checked to exist.
+    A user's file is only checked to exist. Arguments: see `find`.
     """
     if name in registry.known:
         return
@@ -73,7 +74,10 @@ def check_name(where: str, name: str, registry: Registry, noun: str = "") -> Non
 def _entry_points(
     where: str, name: str, registry: Registry, noun: str
 ) -> list["metadata.EntryPoint"]:
-    """Return the entry points of a name; ValueError if no package provides it."""
+    """Return the entry points with a name; ValueError if no package provides the name.
+
+    Arguments: see `find`.
+    """
     entry_points = provided(group=f"jbias.{registry.group}")
     names = [entry_point.name for entry_point in entry_points]
     jc.check_known(where, name, {*registry.known, *names}, noun)
@@ -81,7 +85,10 @@ def _entry_points(
 
 
 def file_of(name: str, function: Any) -> str:
-    """Return the path of a named function's file; "" if Python does not know it."""
+    """Return the path of the file of a function; "" if Python does not know it.
+
+    name: the function's name in a config, such as mine.py:make or a package's name.
+    """
     if ":" in name:
         return os.path.abspath(name.rpartition(":")[0])
     code = getattr(inspect.unwrap(function), "__code__", None)
@@ -89,7 +96,11 @@ def file_of(name: str, function: Any) -> str:
 
 
 def _load(where: str, name: str) -> Any:
-    """Return a function of a file; the file runs once for each version of its content."""
+    """Return a function of a Python file; run the file, once for each version of its content.
+
+    where: start of error messages. name: such as mine.py:make. ValueError if the file has no
+    such function, UserCodeError for an error in its code.
+    """
     path, _, function = name.rpartition(":")
     _check_file(where, name)
     path = os.path.abspath(path)
@@ -103,7 +114,10 @@ def _load(where: str, name: str) -> Any:
 
 
 def _check_file(where: str, name: str) -> None:
-    """Raise ValueError unless a name such as mine.py:make names an existing file."""
+    """Raise ValueError unless the file in a name such as mine.py:make exists.
+
+    where: start of the error message.
+    """
     path, _, function = name.rpartition(":")
     if os.path.isfile(path) and jc.FUNCTION_IN_FILE.fullmatch(name):
         return
@@ -115,8 +129,9 @@ def _check_file(where: str, name: str) -> None:
 
 
 def _check_not_file(where: str, name: str) -> None:
-    """Raise ValueError for a file without a function, such as mine.py, with a remedy.
+    """Raise ValueError for a name such as mine.py, a file without a function.
 
+    where: start of the error message, whose end says what to write.
     The names of functions are read from the file's text: no user's code runs.
     """
     if not name.endswith(".py"):
@@ -133,16 +148,19 @@ def _check_not_file(where: str, name: str) -> None:
 
 @functools.lru_cache(64)
 def _run(path: str, content: bytes) -> dict[str, Any]:
-    """Run a file and return its names; cached by its content."""
+    """Run a Python file and return its global variables by name; cached by the content.
+
+    content: of the file.
+    """
     stem = f"{pathlib.Path(path).stem}_{hashlib.sha256(content).hexdigest()[:8]}"
     return vars(jc.import_file(stem, path))
 
 
 def guard(path: str, function: Any, registry: Registry | None = None) -> Any:
-    """Return the function with errors that name the file, also for functions it returns.
+    """Return a function whose errors name the user's file, as do those of its results.
 
-    registry: the place it is found in, whose checks its result must pass. Without one, a
-    function of another file is returned unchanged.
+    path: the file. registry: the registry in which the function is named; its checks are
+    applied to the result. None: a function of another file is returned unchanged.
     """
     line = line_of(path, function) or int(registry is not None)
     if not line:
@@ -168,9 +186,10 @@ def guard(path: str, function: Any, registry: Registry | None = None) -> Any:
 
 
 def line_of(path: str, *functions: Any) -> int:
-    """Return the first line of the first of these functions that is in a file; 0 if none.
+    """Return the line number at which the first of these functions in a file starts.
 
-    They may be callable objects; functions that they wrap are searched, too.
+    path: the file. functions: may be callable objects, or wrap the function. 0 if none of
+    them is in the file.
     """
     for function in functions:
         for called in (function, type(function).__call__):
@@ -192,7 +211,7 @@ def names_file(text: str) -> bool:
 
 
 def files(tree: Any) -> list[str]:
-    """Return all names of functions in files in a config or suite, each once."""
+    """Return the names such as mine.py:make in a config or suite, without repetitions."""
     if isinstance(tree, Mapping):
         tree = [*tree.values()]
     if isinstance(tree, list | tuple):
@@ -204,7 +223,10 @@ def files(tree: Any) -> list[str]:
 
 @contextlib.contextmanager
 def naming_files(*trees: Any) -> Iterator[None]:
-    """Context: errors in the files that these configs name get the file's line."""
+    """Add file and line to errors in the context that are raised in a user's files.
+
+    trees: configs that name these files.
+    """
     with contextlib.ExitStack() as stack:
         for name in files(trees):
             path = os.path.abspath(name.rpartition(":")[0])
@@ -213,9 +235,9 @@ def naming_files(*trees: Any) -> Iterator[None]:
 
 
 def digests(tree: Any, names: Iterable[str] = ()) -> dict[str, str]:
-    """Return digests of the files that a config names, and versions of packages.
+    """Return digests of the files that a config names by path, and versions of packages.
 
-    names: entry points, whose packages' versions are returned by these names.
+    names: names of entry points; the versions of their packages are returned by these names.
     """
     paths = {name.rpartition(":")[0] for name in files(tree)}
     versions = {
@@ -289,7 +311,10 @@ def file_digest(path: str | os.PathLike) -> str:
 
 
 def provided(**selection: str) -> list["metadata.EntryPoint"]:
-    """Return jbias's entry points of installed packages, selected by group= or name=."""
+    """Return the entry points of installed packages in jbias's groups.
+
+    selection: `group` or `name`, to select some of them.
+    """
     from importlib import metadata  # Imported here: slow, and needed for few names.
 
     entry_points = metadata.entry_points(**selection)

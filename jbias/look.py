@@ -99,7 +99,10 @@ def parser() -> cli.Parser:
 
 
 class Look(NamedTuple):
-    """The suite to draw, the images of each set, and the folder of the figures."""
+    """The suite to draw, the images of each set, and the folder of the figures.
+
+    call: the running command, for messages and the list of drawn figures. out: the folder.
+    """
 
     call: "command.Command"
     suite: "suites.Suite"
@@ -115,7 +118,7 @@ class Look(NamedTuple):
         return [task for task in self.suite.tasks() if not task.measure.looks_inside]
 
     def write(self, name: str, fig: "mpl_figure.Figure") -> None:
-        """Write a figure as PNG, SVG and PDF."""
+        """Write a figure as PNG, SVG and PDF; name: path in `out` without extension."""
         from jbias.report import plots
 
         self.check(name)
@@ -128,9 +131,10 @@ class Look(NamedTuple):
         self.call.done.append(name)
 
     def check(self, name: str) -> None:
-        """Raise ValueError if writing this figure would overwrite another program's file.
+        """Raise ValueError if writing a figure would overwrite another program's file.
 
-        A figure of jbias has three files; a single file is not of jbias.
+        name: see `write`. A figure of jbias has three files; a single file was not written by
+        jbias.
         """
         paths = [self.out / f"{name}.{form}" for form in ("png", "svg", "pdf")]
         existing = [path for path in paths if os.path.lexists(path)]
@@ -154,7 +158,9 @@ class Look(NamedTuple):
     ) -> None:
         """Draw and write a sheet: one row per image, one column per condition.
 
-        bound, prepared: the network that the conditions depend on, and its images.
+        name: see `write`. title: above the sheet. task: the measure and the set. conditions:
+        of the measure. bound, prepared: the network on which the conditions depend, and the
+        drawn images as this network gets them; None if they depend on no network.
         """
         from jbias.report import image_sheets
 
@@ -171,7 +177,10 @@ class Look(NamedTuple):
         bound: "inference.BoundNetwork | None" = None,
         prepared: "prepared_sets.PreparedSet | None" = None,
     ) -> dict[str, "np.ndarray"]:
-        """Return the images of a set under each condition; see `draw_sheet`."""
+        """Return the drawn images of a set under each condition, by condition.
+
+        Arguments: see `draw_sheet`.
+        """
         from jbias.evals import prepared_sets
 
         return prepared_sets.condition_images(
@@ -185,7 +194,10 @@ class Look(NamedTuple):
     def subset(
         self, dataset: str, prepared: "prepared_sets.PreparedSet | None" = None
     ) -> "prepared_sets.PreparedSet":
-        """Return the images of a set that are drawn; `prepared`: the set for a network."""
+        """Return the drawn images of a set.
+
+        prepared: the set as a network gets it; None: as decoded.
+        """
         from jbias.evals import prepared_sets
 
         return prepared_sets.select(self.suite, dataset, self.rows[dataset], prepared)
@@ -212,7 +224,10 @@ class NetworkDrawings(NamedTuple):
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    """Draw the suite and networks that the arguments name; return the exit code."""
+    """Draw the suite and the networks of the arguments; return the exit code.
+
+    changes: of the suite, such as --suite.run.batch=8.
+    """
     from jbias.evals import command, networks, suites
 
     call = command.Command("drawn")
@@ -239,9 +254,10 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
 def _keep_sets(
     measures: Mapping[str, Any], sets: Sequence[str], only: Sequence[str]
 ) -> None:
-    """Reduce the measures of a suite to some sets; ValueError for a set that none has.
+    """Remove all sets except the given ones from a suite's measures, in place.
 
-    sets: empty for all. only: names of the measures that are drawn, empty for all.
+    measures: options by name. sets: names of sets; empty: keep all. only: names of the
+    measures that are drawn; empty: all. ValueError for a set that no drawn measure has.
     """
     known = {
         dataset
@@ -260,7 +276,10 @@ def _keep_sets(
 def _make_look(
     args: argparse.Namespace, opened_suite: "suites.Suite", call: "command.Command"
 ) -> Look:
-    """Return the Look of a suite: choose images of each set and the layer of saliency."""
+    """Return the Look of a suite, with chosen images of each set and layer of saliency.
+
+    call: the running command. ValueError for invalid arguments.
+    """
     import numpy as np
     from etils import epath
 
@@ -351,9 +370,10 @@ def _saliency(
     dataset: str,
     prepared: "prepared_sets.PreparedSet",
 ) -> tuple["image_sheets.NetworkMaps", "image_sheets.MeanMap | None"]:
-    """Return the saliency maps of the drawn images, and the mean map of many or None.
+    """Return the saliency maps of the drawn images of a set, and a mean map or None.
 
-    title: of the progress bar. prepared: the set for this network. Decisions follow the
+    The mean map is over `look.maps` images. bound: the network. title: of the progress bar.
+    dataset: name of the set. prepared: the set as this network gets it. Decisions follow the
     first of the set's rules. ValueError if the layer or the network has no maps.
     """
     import numpy as np
@@ -422,7 +442,10 @@ def _draw_saliency(look: Look, drawings: Sequence[NetworkDrawings]) -> None:
 
 
 def _names(network: "networks.Network") -> tuple[str, str]:
-    """Return "method/model seed N", and the same with the run's folder before it."""
+    """Return a network's short name "method/model seed N", and its name with the folder.
+
+    The second name starts with the run's folder.
+    """
     if "config" not in network.about:
         return network.name, network.name
     fields = network.fields
@@ -432,7 +455,10 @@ def _names(network: "networks.Network") -> tuple[str, str]:
 
 
 def _draw_stimuli(look: Look, has_networks: bool) -> None:
-    """Draw all conditions that depend on no network."""
+    """Draw the sheets of all conditions that do not depend on a network.
+
+    has_networks: whether sheets of networks are drawn, too.
+    """
     unchanged: dict[str, list[suites.Task]] = {}  # By measure.
     log = look.call.say
     for task in look.suite.tasks():
@@ -464,7 +490,8 @@ def _unchanged_sheet(
 ) -> "mpl_figure.Figure":
     """Return a figure with one column of unchanged images per set.
 
-    Rows are named if they have the same names in all sets; otherwise each image is.
+    tasks: one per set. If the rows have the same names in all sets, rows are named;
+    otherwise every image is named.
     """
     from jbias.report import image_sheets
 

@@ -86,8 +86,10 @@ _WAIT = flags.DEFINE_float(
 def main(
     argv: list[str], stop_signal: signals.StopSignal, config_words: Sequence[str] = ()
 ) -> int:
-    """Train or check what the flags describe; return the exit code.
+    """Train or check the run of the parsed flags; return the exit code.
 
+    argv: name of the program, then the arguments that are not flags, of which there must be
+    none. stop_signal: records stop signals.
     config_words: the arguments that name the config and change its entries.
     """
     if len(argv) > 1:
@@ -141,7 +143,7 @@ def main(
 
 
 def _check(spec: run_spec.RunSpec) -> int:
-    """Print what the first step does; return the exit code."""
+    """Print the description of a run's first step; return the exit code."""
     from jbias import checking
 
     try:
@@ -198,10 +200,10 @@ def _train(
 
 
 def _fail(log_dir: files.PathLike | None, error: object, code: int) -> int:
-    """Print in one line what ended the run, append it to the run's log, return `code`.
+    """Print an error on one line, append the line to the run's log, and return `code`.
 
-    log_dir: the workdir of the log, or None. Nothing is appended while another process
-    uses the workdir.
+    error: an exception or a text. code: the exit code. log_dir: the workdir of the log, or
+    None. Nothing is appended while another process uses the workdir.
     """
     from etils import epath
 
@@ -223,11 +225,11 @@ def _fail(log_dir: files.PathLike | None, error: object, code: int) -> int:
 
 
 def _parse(argv: list[str], config_words: list[str] | None = None) -> list[str]:
-    """Parse flags and load the config; exit with code 2 and one line if they are wrong.
+    """Parse the flags and load the config; return the arguments that are not flags.
 
-    Returns the arguments that are not flags. Afterwards `_CONFIG.value` is the config, with
-    the changes of --config.KEY=VALUE, and `config_words` has the arguments that name and
-    change it.
+    Afterwards `_CONFIG.value` is the config, with the changes of --config.KEY=VALUE.
+    config_words: a list to which the arguments are added that name and change the config.
+    Exits with code 2 and one line if the flags or the config are wrong.
     """
     if {"--help", "-help", "-h"} & set(argv[1:]):
         flags.FLAGS(argv[:1])

@@ -51,9 +51,10 @@ def is_count(text: str) -> bool:
 
 
 def ambiguous(text: str) -> str:
-    """Return the first number that Python reads differently from a person; "": none.
+    """Return the first number in a text that Python reads differently from a person.
 
-    text: a Python literal, such as "(0.1, 1_000)". Text in quotes is ignored.
+    text: a Python literal, such as "(0.1, 1_000)", for which "1_000" is returned. Text in
+    quotes is ignored. "" if there is no such number.
     """
     if _is_float(text) and not is_real(text):
         return text.strip()

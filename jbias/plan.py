@@ -159,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    """Print the plans that the arguments ask for; return the exit code.
+    """Print the plans for the targets in the arguments; return the exit code.
 
     changes: the arguments --config.KEY=VALUE.
     """
@@ -192,8 +192,13 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
     return 0 if any(plan.get("fits") for plan in plans) else 1
 
 
-def _plan(args: argparse.Namespace, config: dict, target: Any) -> dict[str, Any]:
-    """Return the plan for one target; with --compare, an error instead of raising it."""
+def _plan(
+    args: argparse.Namespace, config: dict[str, Any], target: "targets.Target"
+) -> dict[str, Any]:
+    """Return the plan for one target by name, as `run_estimates.plan` does.
+
+    With --compare, {"target", "error"} in place of a ValueError.
+    """
     from jbias import run_estimates
 
     def say(line: str) -> None:
@@ -210,12 +215,15 @@ def _plan(args: argparse.Namespace, config: dict, target: Any) -> dict[str, Any]
         return {"target": target.name, "error": " ".join(str(error).split())}
 
 
-def _measured(workdir: str, elsewhere: str | None) -> tuple[dict, str, dict]:
+def _measured(
+    workdir: str, elsewhere: str | None
+) -> tuple[dict[str, Any], str, dict[str, dict[str, Any]]]:
     """Return a run's config, the target of the devices that it used last, and measurements.
 
+    The target is a name such as "h100x8". Measurements are {"measured": values by name}.
     elsewhere: another target to plan for; None: the run's own devices, for which the config
-    gets the strategy that the run chose. Measurements are {"measured": values by name}.
-    ValueError if the workdir has no run, or a run without measured steps.
+    gets the strategy that the run chose. ValueError if the workdir has no run, or a run
+    without measured steps.
     """
     from etils import epath
 
@@ -265,7 +273,7 @@ def _measured(workdir: str, elsewhere: str | None) -> tuple[dict, str, dict]:
 
 
 def _page(plan: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the lines of one plan: a name, numbers, and what they mean."""
+    """Return the rows of one plan: (name, numbers, meaning of the numbers)."""
     details = {
         "seeds at once": _STRATEGIES[plan["strategy"]],
         "step of all seeds": _ESTIMATES[plan["estimate"]],
@@ -277,7 +285,7 @@ def _page(plan: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _lines(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the lines of one plan: a name, indented if part of a previous line, and numbers."""
+    """Return the rows of one plan: (name, numbers); names of parts of a row are indented."""
     values = {**plan, "yes": "yes" if plan["fits"] else "no"}
     rows = [(name, text.format_map(values)) for name, text in _MEMORY_LINES]
     rows += [
@@ -307,13 +315,13 @@ def _lines(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _page_text(plan: Mapping[str, Any]) -> list[str]:
-    """Return one plan as lines, its notes last."""
+    """Return one plan as lines of text, with its notes at the end."""
     notes = [f"note: {note}" for note in plan["notes"]]
     return [*messages.align_columns(_page(plan)), *notes]
 
 
 def _comparison_text(plans: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the lines of a table of plans, explanations of its columns, and notes."""
+    """Return several plans as lines of text: a table, the meaning of its columns, notes."""
     table = _comparison(plans)
     meanings = [(key, _COLUMNS[key]) for key in table[0]]
     lines = [*messages.align_columns(table), "", *messages.align_columns(meanings)]
@@ -322,7 +330,10 @@ def _comparison_text(plans: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _comparison(plans: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Return the rows of a table of plans: a header, then one row per target."""
+    """Return the rows of a table of plans: the header, then the cells of each target.
+
+    The row of a target with an error has only the target and the error.
+    """
     columns = tuple(key for key in _COLUMNS if any(key in plan for plan in plans))
     rows = [columns]
     for plan in plans:
@@ -395,7 +406,7 @@ def parser() -> cli.Parser:
 
 
 def _prices(text: str) -> tuple[float, ...]:
-    """argparse type: positive numbers, separated by commas."""
+    """Return the positive numbers in a text such as "1.2,3" (an argparse type)."""
     return tuple(cli.positive(price) for price in text.split(","))
 
 

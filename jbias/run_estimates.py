@@ -50,7 +50,7 @@ from jbias.training.stages import Stage
 
 
 class UnknownSize(ValueError):
-    """The error for a missing data set whose size is neither published nor given."""
+    """A missing data set has no published size, and the user gave none."""
 
 
 class AssumedSize(NamedTuple):
@@ -74,9 +74,9 @@ def open_source(
 ) -> base.Source:
     """Return the source of a data set, or a source without images if the set is missing.
 
-    where, options, size: as for `splits.open_source`. A missing set has as many images and
-    classes as published, else those of `assumed`. UnknownSize without these numbers;
-    ValueError for other errors.
+    where: start of error messages. options: of the data set, such as config.train. size: side
+    of the images in pixels. assumed: numbers of images and classes of a missing set whose
+    numbers are not published. UnknownSize without these numbers; ValueError for other errors.
     """
     try:
         return splits.open_source(where, options, size)
@@ -129,7 +129,10 @@ class _Shapes(input_pipeline.InputPipeline):
 
 
 def pipeline_shapes(plan: input_plan.InputPlan, **_: Any) -> _Shapes:
-    """Return the shapes of the pipeline that `input_plan.make_pipeline` would return."""
+    """Return an input pipeline of a plan that has only shapes, no images.
+
+    Further arguments, those of `input_plan.make_pipeline`, are ignored.
+    """
     (height, width), stream, order = plan.source.shape, plan.stream, plan.order
     columns = dict(plan.columns)
     if stream is not None:
@@ -158,7 +161,8 @@ def open_or_assume(
 ) -> tuple[list[splits.TrainSet], list[base.Source], list[str]]:
     """Return a run's training sets per stage, its test sets, and notes on missing sets.
 
-    A test set of unknown size is left out, with a note; a training set raises UnknownSize.
+    assumed: sizes of missing data sets. A test set of unknown size is left out, with a note;
+    a training set of unknown size raises UnknownSize.
     """
     setup.check_names(spec)
     size, tests, omitted = spec.config["size"], [], []
@@ -232,7 +236,7 @@ class CompiledStages(NamedTuple):
         return seed_axis.STRATEGIES[self.strategy_name]
 
     def cycles(self) -> float:
-        """Return estimated cycles of a seed's step in the first stage; inf: does not fit."""
+        """Estimated cycles of a seed's step in the first stage; infinite if it does not fit."""
         count = self.seeds_per_program(self.resident_seeds(self.fits[0]))
         program = self.programs[0][count].compiled
         if not self.does_fit or program is None:
@@ -260,20 +264,26 @@ class CompiledStages(NamedTuple):
         return self.seeds // self.devices.shape["seed"]
 
     def resident_seeds(self, fit: memory.Fit) -> int:
-        """Return the seeds of a share on its devices at a time; 1 if none fits."""
+        """Return the number of seeds on the devices of a share at a time; at least 1.
+
+        fit: of the stage.
+        """
         return max(1, fit.count // self.devices.shape["seed"])
 
     def seeds_per_program(self, count: int) -> int:
-        """Return how many of `count` resident seeds one compiled program computes."""
+        """Return the number of seeds that one compiled program computes.
+
+        count: number of seeds on the devices of a share.
+        """
         is_unrolled = self.strategy.dispatch == "unrolled"
         return count if self.strategy.stacked or is_unrolled else 1
 
 
 def compile_stages(request: PlanRequest) -> CompiledStages:
-    """Compile the step of each stage, on as many shares of the devices as fit.
+    """Return the compiled stages of a run, on as many shares of the devices as fit.
 
-    The choice of shares is that of `memory.fit_stages`. On TPUs the strategies that a run
-    would compare are compared here, too.
+    Shares are chosen as by `memory.fit_stages`. On TPUs the strategies that a run would
+    compare are compared here, too, by their estimated cycles.
     """
     run, target, compiled = request.run, request.target, None
     plans = input_plan.plan_stages(request.spec.stages, request.train)
@@ -334,7 +344,11 @@ def _compile_with(
     built_stages: list[Stage],
     free: int,
 ) -> CompiledStages:
-    """Compile the steps of all stages with one strategy; find how many seeds fit."""
+    """Return all stages compiled with one strategy, and the number of seeds that fit.
+
+    strategy_name: key of `seed_axis.STRATEGIES`. devices: mesh for which the stages were
+    built. free: usable bytes per device.
+    """
     programs, fits = [], []
     run = {**request.run, "strategy": strategy_name}
     for stage in built_stages:
@@ -377,9 +391,10 @@ def _compile_program(
     devices: jax.sharding.Mesh,
     count: int,
 ) -> Program:
-    """Compile a program for the target.
+    """Return a program that is compiled for the target, with its memory and operations.
 
-    activity: name of the program in the log. Other arguments: as for `memory.lower_step`.
+    activity: name of the program in the log. step, strategy, shapes, devices, count: see
+    `memory.lower_step`.
     """
     on_gpu, flops, launches = request.target.platform == "gpu", 0.0, {}
     of_seeds = f" of {count} seeds" if count > 1 else ""
@@ -412,7 +427,11 @@ def _compile_program(
 
 
 def _gpu_share() -> float:
-    """Return the share of a GPU's memory that jax takes; ValueError for a wrong variable."""
+    """Return the fraction of a GPU's memory that jax takes.
+
+    Read from the environment variables _GPU_SHARE_VARIABLES; ValueError if the value is
+    invalid.
+    """
     for name in _GPU_SHARE_VARIABLES:
         text = os.environ.get(name)
         if text:
@@ -451,8 +470,9 @@ def program_cost(
 ) -> ProgramCost:
     """Return the estimated cost of one run of a program.
 
-    shards: number of devices that divide a batch. loops: iterations of the loop that has
-    the products. branch_probability, seeds: as for `hlo.operations`.
+    kind: the target's devices. shards: number of devices that divide a batch. loops:
+    iterations of the loop with the convolutions and matrix products. branch_probability,
+    seeds: see `hlo.operations`.
     """
     text, notes = program.compiled.as_text(), []
     operations = hlo.operations(text, branch_probability, seeds)
@@ -494,7 +514,10 @@ def program_cost(
 
 
 def _collective_bytes(operation: hlo.Operation, shards: int) -> float:
-    """Return the bytes that a collective brings to each device, around a ring."""
+    """Return the bytes that each device receives in a collective operation, around a ring.
+
+    shards: number of devices that take part. 0 for other operations.
+    """
     code = operation.code.removesuffix("-start")
     if code not in hlo.COLLECTIVES or shards == 1:
         return 0.0
@@ -532,12 +555,14 @@ def plan(
     *,
     remedies: bool = True,
 ) -> dict[str, Any]:
-    """Return the estimated memory, time and cost of a run on a target, as `--json` prints.
+    """Return the estimated memory, time and cost of a run on a target, by name.
 
-    say: receives lines about the progress. assumed: sizes of missing data sets. remedies: if
-    not one seed fits, search for a change of the config with which one does. Bytes are per
-    device; a step is one step of all seeds. ValueError if the run could not start, or the
-    target's compiler is missing.
+    The names are the keys that `jbias plan --json` prints. Bytes are per device; a step is
+    one step of all seeds.
+
+    say: receives lines about the progress. assumed: sizes of missing data sets. remedies:
+    whether to search for a change of the config with which a seed fits, if none does.
+    ValueError if the run could not start, or the target's compiler is missing.
     """
     spec = run_spec.RunSpec.from_config(config)
     train, tests, notes = open_or_assume(spec, assumed)
@@ -565,7 +590,7 @@ def plan(
 
 
 def _memory(request: PlanRequest, compiled: CompiledStages) -> dict[str, Any]:
-    """Return the devices, the seeds that fit, and the memory of the largest stage."""
+    """Return the devices, the seeds that fit, and the memory of the largest stage, by name."""
     gib, kind = 2**30, request.target.kind
     spread, strategy = compiled.devices.shape["seed"], compiled.strategy
     stage_bytes = []
@@ -625,9 +650,9 @@ _TIMES = (
 def _times(
     request: PlanRequest, compiled: CompiledStages, notes: list[str]
 ) -> dict[str, Any]:
-    """Return the estimated times, over all stages; None if a program does not fit.
+    """Return the estimated times by name, over all stages.
 
-    notes: receives the notes on the programs.
+    Times are None if a program does not fit. notes: a list to which notes are added.
     """
     spec, kind = request.spec, request.target.kind or this_machine()
     times = {"estimate": _ESTIMATES[kind.platform], **dict.fromkeys(_TIMES)}
@@ -699,7 +724,10 @@ class _HostRates(NamedTuple):
 
 
 def _host_rates(stage: Stage, num_seeds: int, step_seconds: float) -> _HostRates:
-    """Return the rates that hosts must deliver while a stage is trained."""
+    """Return the rates at which hosts must deliver data while a stage is trained.
+
+    num_seeds: seeds that train together. step_seconds: duration of a step of all of them.
+    """
     num_bytes, num_images = 0.0, 0.0
     for pipeline in stage.pipelines.values():
         batch, rows = pipeline.shapes()
@@ -715,7 +743,10 @@ def _host_rates(stage: Stage, num_seeds: int, step_seconds: float) -> _HostRates
 def _evaluation_seconds(
     request: PlanRequest, compiled: CompiledStages, kind: targets.DeviceKind
 ) -> float:
-    """Return the seconds in which one seed per share of the devices is evaluated."""
+    """Return the seconds of an evaluation of one seed on each share of the devices.
+
+    kind: the target's devices.
+    """
     shards, stage = compiled.devices.shape["data"], compiled.stages[-1]
     batch = -(-request.run["eval_batch"] // shards) * shards
     images_by_shape = collections.Counter()
@@ -759,7 +790,10 @@ def _evaluation_seconds(
 
 
 def _remedy(request: PlanRequest, compiled: CompiledStages) -> str | None:
-    """Return the first change with which one seed fits on each device; None: none found."""
+    """Return a description of the mildest change with which one seed fits on each device.
+
+    None if no change suffices.
+    """
     config = request.spec.config
     for change in _changes(config):
         if not _may_fit(compiled, change.work_share):
@@ -817,7 +851,10 @@ def _changes(config: Mapping[str, Any]) -> Iterator[_Change]:
 
 
 def _may_fit(compiled: CompiledStages, work_share: float) -> bool:
-    """Return False if a stage cannot fit even with this share of its working memory."""
+    """Return False if a stage cannot fit even with less working memory.
+
+    work_share: fraction of the step's working memory that would remain.
+    """
     for _, fit, programs in compiled.per_stage:
         work = max(program.need.work for program in programs.values())
         if fit.least - (1 - work_share) * work > compiled.free:

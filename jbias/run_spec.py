@@ -95,7 +95,8 @@ def check_entries(config: Mapping[str, Any]) -> None:
 def _check_types(where: str, config: Mapping[str, Any]) -> None:
     """Raise ValueError for values of a wrong type.
 
-    Unknown and missing entries are allowed, as the config may be of another version.
+    where: start of the error message. Unknown and missing entries are allowed, because the
+    config may be of another version of jbias.
     """
     _check_part(where, config)
     for number, stage in enumerate(config.get("stages", ())):
@@ -105,14 +106,17 @@ def _check_types(where: str, config: Mapping[str, Any]) -> None:
 
 
 def _check_keys(where: str, part: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raise ValueError unless `part` has all of the known keys, and no others."""
+    """Raise ValueError unless `part` has all known keys, and no other keys.
+
+    where: name of the part, such as "config.run".
+    """
     jc.check_type(where, part, dict)
     jc.check_all_known(where, part, known)
     _require(where, part, (key for key in known if key not in OPTIONAL_KEYS))
 
 
 def _require(where: str, part: Mapping[str, Any], keys: Iterable[str]) -> None:
-    """Raise ValueError if a key is missing."""
+    """Raise ValueError if a part of a config lacks a key; where: name of the part."""
     for key in keys:
         if key not in part:
             raise ValueError(f"{where}: {key!r} is missing")
@@ -128,9 +132,9 @@ def _entries(part: Mapping[str, Any], keys: Iterable[str]) -> Iterator[tuple[str
 
 
 def _check_part(where: str, part: Mapping[str, Any]) -> None:
-    """Raise ValueError for entries of a wrong type, or without their required keys.
+    """Raise ValueError for entries of a wrong type, and for missing keys of entries.
 
-    part: the config, or one of its stages.
+    where: name of the part. part: the config, or one of its stages.
     """
     for key, value in _entries(part, ENTRIES):
         jc.check_type(f"{where}.{key}", value, ENTRIES[key])
@@ -139,7 +143,7 @@ def _check_part(where: str, part: Mapping[str, Any]) -> None:
 
 
 def _check_rollback(rollback: Mapping[str, Any]) -> None:
-    """Raise ValueError for wrong options of config.rollback; empty: no rollback."""
+    """Raise ValueError for wrong options of config.rollback; {} is valid: no rollback."""
     where, known = "config.rollback", ("times", "factor", "every")
     if not rollback:
         return
@@ -167,12 +171,15 @@ def _check_fix(fix: Mapping[str, int], seeds: Sequence[int]) -> None:
 
 
 def _check_duration(where: str, duration: str) -> None:
-    """Raise ValueError unless the text is a duration, such as "2 epochs"."""
+    """Raise ValueError unless a text is a duration, such as "2 epochs".
+
+    where: start of the error message.
+    """
     jc.to_steps(duration, steps_per_epoch=1, total=1, where=where)
 
 
 def check_trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[str, Any]:
-    """Return the config of a workdir, which may come from an untrusted source.
+    """Return `config`, read from a workdir of a possibly untrusted source, unchanged.
 
     ValueError if it is no config, or if it names a Python file that would be run and the
     environment variable JBIAS_OWN_CODE=1 does not allow that.
@@ -257,9 +264,9 @@ def branches(config: Mapping[str, Any]) -> list[Branch]:
 
 
 def with_values(config: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
-    """Return the config with these values of the keys of config.vary.
+    """Return the config with other values of the keys of config.vary.
 
-    values: one per key; they may be traced by JAX.
+    values: one per key, in order; they may be traced by JAX.
     """
     for key, value in zip(varied_keys(config), values, strict=True):
         config = _replace(config, key.split("."), value)
@@ -283,7 +290,10 @@ def check_vary(config: Mapping[str, Any]) -> None:
 
 
 def _check_key(config: Mapping[str, Any], where: str, key: str) -> None:
-    """Raise ValueError unless a dotted key is a number that may vary in one program."""
+    """Raise ValueError unless the entry of a key is a number that may vary in one program.
+
+    where: start of the error message. key: dotted, such as "optim.rate".
+    """
     path = key.split(".")
     # The path within a stage's config: stages.1.optim.rate is optim.rate.
     stage_path = path[2:] or [""] if path[0] == "stages" else path
@@ -323,7 +333,7 @@ def _check_key(config: Mapping[str, Any], where: str, key: str) -> None:
 def member_name(seed: int, folder: str) -> str:
     """Return the name of a seed of a branch: `3`, or `3, optim.rate=0.1`.
 
-    folder: name of the branch, without "vary/".
+    folder: name of the branch, without "vary/"; "" in a run without branches.
     """
     return ", ".join(filter(None, (str(seed), *folder.split(","))))
 
@@ -415,7 +425,7 @@ def _check_ranges(stage: StageSpec) -> None:
 
 
 def _is_seed(value: Any) -> bool:
-    """Return True for whole numbers of 32 bits, as keys of random streams have."""
+    """Return True for whole numbers of 32 bits, from which random keys can be made."""
     return type(value) is int and 0 <= value < 2**32
 
 
@@ -437,7 +447,10 @@ def _are_distinct(values: Any) -> bool:
 
 
 def _replace(tree: Any, path: Sequence[str], value: Any) -> Any:
-    """Return a copy of nested dicts and lists with another value at the path."""
+    """Return a copy of nested dicts and lists with another value at a path.
+
+    path: keys, and indices as text, from the root.
+    """
     if not path:
         return value
     name, *inner_path = path

@@ -21,11 +21,14 @@ _REMEDY = (
 
 
 class ForeignError(ValueError):
-    """The error for an undamaged checkpoint of another run."""
+    """An undamaged checkpoint belongs to another run."""
 
 
 def foreign_error(checkpoint: Any, differing: Sequence[str]) -> ForeignError:
-    """Return the error for a checkpoint of another run, with the differing entries."""
+    """Return the error for a checkpoint of another run, with the differing entries.
+
+    checkpoint: its path or step. differing: lines "key: theirs != ours".
+    """
     return ForeignError(
         f"checkpoint: {checkpoint} is of another run (checkpoint != this run): "
         f"{messages.join_differences(differing)}; {_REMEDY}"
@@ -33,9 +36,9 @@ def foreign_error(checkpoint: Any, differing: Sequence[str]) -> ForeignError:
 
 
 def check_number(info: Mapping[str, Any], number: int) -> None:
-    """Raise ValueError if a checkpoint's folder is not named after its step.
+    """Raise ValueError if a checkpoint is of another step than the name of its folder.
 
-    info: the checkpoint's info. number: the name of the folder.
+    info: the checkpoint's info. number: the name of the folder, a step.
     """
     step = info.get("step", number)
     if step != number:
@@ -45,9 +48,10 @@ def check_number(info: Mapping[str, Any], number: int) -> None:
 
 
 def differences(info: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
-    """Return the keys in which a checkpoint's config and a run's differ, with values.
+    """Return the differences of a checkpoint's config from a run's, as lines.
 
-    info: the checkpoint's info. A checkpoint without a seal has no differences.
+    A line is `key: theirs != ours`. info: the checkpoint's info; without a seal there are no
+    differences.
     """
     seal = info.get(KEY)
     return [] if seal is None else jc.diff(seal["config"], config)
@@ -81,7 +85,7 @@ class Seal:
         return config + jc.diff(seal.get("data") or {}, self.data)
 
     def _differences_without_seal(self, info: Mapping[str, Any]) -> list[str]:
-        """Return differences of seeds and position, which all checkpoints store."""
+        """Return differences in seeds and position as lines; all checkpoints store these."""
         stage, step = info.get("stage", 0), info.get("step", 0)
         if stage >= len(self.last_steps):
             return [f"stage: {stage} != {len(self.last_steps) - 1} at most"]

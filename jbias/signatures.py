@@ -48,7 +48,7 @@ _UNKNOWN = Signature(options={}, is_complete=False)
 
 
 def functions(path: str) -> list[str]:
-    """Return the names of the functions and classes at the top level of a file."""
+    """Return the names of the functions and classes at the top level of a Python file."""
     return [node.name for node in _definitions(path) if node.name[0] != "_"]
 
 
@@ -99,7 +99,10 @@ def _definitions(path: str) -> Iterator[ast.FunctionDef | ast.ClassDef]:
 
 
 def _option(annotation: ast.expr | None, default: ast.expr | None) -> Option:
-    """Return an option; its type is from the annotation, or else from the default."""
+    """Return the Option of a parameter.
+
+    Its type is read from the annotation, or without one from the default.
+    """
     value = None
     if default is not None:
         with contextlib.suppress(ValueError, TypeError, SyntaxError):
@@ -111,7 +114,7 @@ def _option(annotation: ast.expr | None, default: ast.expr | None) -> Option:
 
 
 def _name_of_type(annotation: ast.expr | None) -> str:
-    """Return the X of an annotation X, "X", X[...] or X | None; "" for other annotations."""
+    """Return the name X in an annotation X, "X", X[...] or X | None; "" for others."""
     match annotation:
         case ast.Name(id=name):
             return name

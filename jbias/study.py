@@ -89,7 +89,10 @@ class ShiftRun(NamedTuple):
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    """Train the networks that are not trained yet; return the exit code."""
+    """Train the networks that are not trained yet; return the exit code.
+
+    changes: of all configs, such as --config.epochs=5.
+    """
     log = console.logger(None)
     if files.is_remote(args.workdir):
         jc.refuse(
@@ -122,7 +125,10 @@ def _train_all(
     stop_signal: signals.StopSignal,
     log: Callable[[str], None],
 ) -> int:
-    """Train unfinished runs; return the number of trained ones that did not diverge."""
+    """Train unfinished runs; return the number of runs that are trained without divergence.
+
+    stop_signal: records stop signals. log: receives log lines.
+    """
     import jax
 
     from jbias import train
@@ -203,7 +209,11 @@ def _recipe_name(config: "ml_collections.ConfigDict") -> str:
 def _load(
     recipe: str, changes: Sequence[str], *, level: str, attribute: str
 ) -> "ml_collections.ConfigDict":
-    """Return the config of a recipe under a level of shift of an attribute."""
+    """Return the config of a recipe under a level of shift of an attribute.
+
+    recipe: FILE:ARGUMENTS of --config. changes: such as --config.epochs=5. level: such as
+    "M4". attribute: name of the column.
+    """
     if "shift" in jc.explicit_arguments(recipe.partition(":")[2]):
         raise ValueError(
             f"--config: must not have shift, which --levels sets, got {recipe!r}"
@@ -213,16 +223,17 @@ def _load(
 
 
 def _add_argument(recipe: str, argument: str) -> str:
-    """Return `FILE:ARGUMENTS` with a further argument."""
+    """Return a recipe FILE:ARGUMENTS with a further argument, such as "seeds=2"."""
     return f"{recipe}{',' if ':' in recipe else ':'}{argument}"
 
 
 def _levels(
     source: "base.Source", requested: Sequence[str], attribute: str
 ) -> tuple[str, ...]:
-    """Return the requested levels without repetitions; a letter stands for all its levels.
+    """Return the requested levels of shift without repetitions.
 
-    ValueError for an unknown level.
+    requested: such as "M4" or "C", which stands for C0 to C6. attribute: name of the column
+    of `source`. ValueError for an unknown level.
     """
     from jbias.data import shifts
 

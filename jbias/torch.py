@@ -108,11 +108,16 @@ def _check_weights(module: nn.Module) -> None:
 
 
 def _preprocessing(
-    module: nn.Module, preprocess: Any, *, mean, std, size: int
+    module: nn.Module,
+    preprocess: Any,
+    *,
+    mean: float | Sequence[float] | None,
+    std: float | Sequence[float] | None,
+    size: int,
 ) -> preprocessing.Preprocessing:
     """Return the preprocessing of a module's images, from the arguments or the module.
 
-    Arguments as for `wrap`.
+    Arguments: see `wrap`.
     """
     if preprocess is None:
         described = preprocessing.read(module)
@@ -166,14 +171,19 @@ class ZeroShot(nn.Module):
         return self.scale * encoded @ self.texts.T.to(encoded)
 
 
-def _normalise(image: Images, mean, std) -> Images:
-    """Return (image - mean) / std, in float32."""
+def _normalise(
+    image: Images, mean: float | Sequence[float], std: float | Sequence[float]
+) -> Images:
+    """Return (image - mean) / std in float32; mean and std: per channel, or one number."""
     mean, std = (jnp.broadcast_to(jnp.float32(x), image.shape) for x in (mean, std))
     return (image - mean) / std
 
 
 class _Network:
-    """A PyTorch module as functions of JAX; images are normalised, with channels last."""
+    """A PyTorch module as functions of JAX arrays.
+
+    Arguments `image` are normalised images (b, h, w, 3). sites: see `wrap`.
+    """
 
     def __init__(self, module: nn.Module, sites: Sequence[str] | Mapping[str, str]):
         self.module, self._lock = module, threading.Lock()
@@ -191,11 +201,11 @@ class _Network:
         self._logits_and_sites = _differentiable(self, ())
 
     def logits(self, image: Images) -> Array:
-        """Return the logits; JAX can differentiate this function."""
+        """Return the logits (b, k) of images; JAX can differentiate this function."""
         return self._logits_and_sites(image)[0]
 
     def predict(self, images: Float[np.ndarray, "b h w 3"]) -> np.ndarray:
-        """Return the module's logits, without a JAX program."""
+        """Return the logits (b, k) of numpy images, computed outside of JAX."""
         with self._lock, torch.no_grad():
             return _to_numpy(self._forward(self._tensor(images)))
 
@@ -207,16 +217,17 @@ class _Network:
         return image.to(weight.device, weight.dtype)
 
     def _forward(self, image: torch.Tensor) -> torch.Tensor:
-        """Return the module's logits."""
+        """Return the module's logits (b, k) of images (b, 3, h, w)."""
         output = self.module(image)
         return output.logits if hasattr(output, "logits") else output
 
     def run(
         self, image: torch.Tensor, sites: Sequence[str]
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return the logits, and the features of each site in PyTorch's layout.
+        """Return the logits of images (b, 3, h, w), and each site's features by name.
 
-        The features of a module that runs several times are those of the first time.
+        Features have PyTorch's layout. If a module runs several times, its first features are
+        returned.
         """
         features: dict[str, torch.Tensor] = {}
 
@@ -237,7 +248,7 @@ class _Network:
             return self._forward(image), features
 
     def _run_shapes(self, side: int) -> tuple[int, dict[str, tuple[int, ...]]]:
-        """Return the number of classes, and the shape of each site's features.
+        """Return the number of classes, and the shape of each site's features by name.
 
         side: of the images, in pixels. Sites without feature maps or tokens are left out.
         """
@@ -250,7 +261,7 @@ class _Network:
     def shapes(
         self, image: Any, sites: Sequence[str]
     ) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Return the shapes of the images' logits and of the features of each site."""
+        """Return the shapes of the images' logits and of each site's features, in order."""
         count, shapes = self._shapes(image.shape[1])
         for site in sites:
             if site not in shapes:
@@ -268,14 +279,20 @@ class _Network:
 
     @contextlib.contextmanager
     def graph(self, image: Any, sites: Sequence[str]) -> Iterator[tuple]:
-        """Yield (images, logits, list of the sites' features), connected for autograd."""
+        """Yield (images, logits, list of the sites' features), tensors joined by autograd.
+
+        image: normalised images; the yielded images require a gradient.
+        """
         with self._lock, torch.enable_grad():
             x = self._tensor(image).requires_grad_()
             logits, features = self.run(x, sites)
             yield x, logits, [features[site] for site in sites]
 
     def at(self, image: Images, site: str) -> tuple[Array, Array]:
-        """Return a site's features, and the gradient of each image's largest logit there."""
+        """Return a site's features (b, h, w, c), and gradients of the same shape.
+
+        The gradient is that of each image's largest logit with respect to the features.
+        """
         shape = self.shapes(image, (site,))[1]
 
         def compute(image):
@@ -298,7 +315,7 @@ class _ReadableSites:
         return self._network.sites(side)
 
     def read(self, image: Images) -> tuple[Array, dict[str, Array]]:
-        """Return the logits of images in [0, 1], and the features of each site."""
+        """Return the logits of images in [0, 1], and each site's features by name."""
         names = self.sites(image.shape[1])
         logits, *features = self._read(names)(self._normalise(image))
         return logits, dict(zip(names, features, strict=True))
@@ -307,7 +324,7 @@ class _ReadableSites:
 def _differentiable(
     network: _Network, sites: tuple[str, ...]
 ) -> Callable[[Images], tuple[Array, ...]]:
-    """Return a function from images to logits and the sites' features.
+    """Return a function from images to (logits, features of each site, in order).
 
     JAX can differentiate the function; PyTorch's autograd computes the gradients.
     """
@@ -344,9 +361,10 @@ def _differentiable(
 
 
 def _default_sites(module: nn.Module, path: str = "") -> Iterator[str]:
-    """Yield paths of the children of the outermost sequences, else of the module.
+    """Yield the paths of the children of the outermost nn.Sequential modules.
 
-    path: of the module in the network.
+    Without such a module, the paths of the children of `module`. path: of `module` in the
+    network.
     """
     children = {f"{path}.{k}".strip("."): x for k, x in module.named_children()}
     is_sequence = isinstance(module, nn.Sequential | nn.ModuleList)

@@ -106,7 +106,7 @@ def run(
 
 
 def _end(job: RunContext) -> None:
-    """Write and log how the run ended."""
+    """Write the file `done` and the cost of the run, and log how the run ended."""
     outcome = "diverged" if job.monitor.all_diverged else "finished"
     job.check_lock()
     branch_folders = [branch.folder for branch in job.branches if branch.folder]
@@ -204,9 +204,10 @@ def _restore_decisions(job: RunContext) -> None:
 def _start(
     job: RunContext, stage: Stage, previous: PackedStates | None
 ) -> PackedStates:
-    """Return the first states of a stage.
+    """Return the initial states of all members in a stage.
 
-    Networks come from the previous stage, from another run (config.init), or are drawn.
+    previous: last states of the previous stage; None for the first stage, whose networks
+    come from another run (config.init) or are drawn.
     """
     nets = None
     if previous is not None:
@@ -225,7 +226,11 @@ def _start(
 def train_stage(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> PackedStates:
-    """Train, evaluate and save from `step` to the stage's end; return the states."""
+    """Train, evaluate and save from `step` to the stage's end; return the last states.
+
+    states: of all members after `step`. Ends earlier if every seed diverged.
+    signals.Interrupted, after a save, if a stop is requested.
+    """
     assert step <= stage.last, f"step {step} is after its stage's last, {stage.last}"
 
     def interval(duration: str) -> int:
@@ -313,10 +318,10 @@ def train_stage(
 def _is_save_due(
     job: RunContext, step: int, must_save: bool, *, is_unevaluated: bool
 ) -> bool:
-    """Return True if a checkpoint of this step must be saved.
+    """Return True if a checkpoint of a step must be saved.
 
-    must_save: a save is scheduled, or the run stops or ends here. is_unevaluated: the
-    evaluation that is due at this step has not been made.
+    must_save: True if a save is scheduled, or the run stops or ends at this step.
+    is_unevaluated: True if an evaluation is due at this step and has not been made.
     """
     valid = job.evaluation.valid.items() if step == job.evaluation.step else ()
     is_best = any(value > job.best.get(name, -1.0) for name, value in valid)
@@ -329,7 +334,7 @@ def _is_save_due(
 
 
 def _wait_for_data(job: RunContext, stage: Stage, step: int) -> bool:
-    """Wait for the data of a step; return False if a stop signal arrived first.
+    """Wait for the data of a step; return False if a stop signal arrived before them.
 
     If each process reads a share of the data, all wait for the slowest.
     """
@@ -358,8 +363,8 @@ def _steps_to_dispatch(
 ) -> tuple[int, Hashable]:
     """Return the number of steps to run next, and the static arguments of their program.
 
-    They end at the next evaluation or save (`next_event`), at the stage's end, at the next
-    change of shared data, and where the program changes.
+    The steps from `step` on end at the next evaluation or save (`next_event`), the stage's
+    end, the next change of shared data, or the next change of the program.
     """
     static = stage.static(step)
     stop = min(
