@@ -150,8 +150,13 @@ def experiment(
     return c
 
 
-def _named_transforms(c: ml_collections.ConfigDict, arg) -> list[dict]:
-    """Return the batch transforms of `inputs=a+b`; add the training options they need."""
+def _named_transforms(
+    c: ml_collections.ConfigDict, arg: types.SimpleNamespace
+) -> list[dict[str, Any]]:
+    """Return the options of the batch transforms of `inputs=a+b`.
+
+    arg: values of all arguments. Training options that a transform needs are added to `c`.
+    """
     transforms = [dict(name=name) for name in filter(None, arg.inputs.split("+"))]
     for transform in transforms:
         if transform["name"] == "stylize":
@@ -164,8 +169,11 @@ def _named_transforms(c: ml_collections.ConfigDict, arg) -> list[dict]:
     return transforms
 
 
-def _parse_vary(text: str) -> tuple[dict, ...]:
-    """Parse `optim.rate=0.03+0.1;algo.p=0.1+0.5` to entries of config.vary."""
+def _parse_vary(text: str) -> tuple[dict[str, Any], ...]:
+    """Return the entries of config.vary in a text, as {"key", "values"}.
+
+    text: such as optim.rate=0.03+0.1;algo.p=0.1+0.5. ValueError for other texts.
+    """
     axes = []
     for item in filter(None, text.split(";")):
         key, _, values = item.partition("=")
@@ -180,7 +188,10 @@ def _parse_vary(text: str) -> tuple[dict, ...]:
 
 
 def _drop_unknown_options(model: ml_collections.ConfigDict) -> None:
-    """Drop the presets' options for ResNets that the chosen network does not have."""
+    """Remove options, in place, that the chosen network does not have.
+
+    model: config.model, whose options are preset for ResNets.
+    """
     make = models.MODELS.get(model.name)
     known = inspect.signature(make).parameters if make else model
     for option in set(model) - set(known) - {"name"}:
@@ -188,7 +199,10 @@ def _drop_unknown_options(model: ml_collections.ConfigDict) -> None:
 
 
 def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
-    """Return the config entries that depend neither on the data nor on the algorithm."""
+    """Return the config entries that depend neither on the data nor on the algorithm.
+
+    arg: values of all arguments.
+    """
     c = ml_collections.ConfigDict()
     c.variant = arg.variant  # Distinguishes runs of one algorithm in a report.
     c.label = ""  # Name of the run in a report; "": the algorithm's and the variant.
@@ -260,11 +274,11 @@ def add_label(c: ml_collections.ConfigDict, *names: str) -> None:
 
 
 def style_transfer(text: str) -> tuple[dict, str, str]:
-    """Return the style transfer of `transfer=` and `weights=`, other arguments, a label.
+    """Return the options of a style transfer, the other arguments as text, and a label.
 
-    text: the arguments after the colon. The default is the exact transfer ("render") on
-    the embedded set and the published network ("vgg") on other data. The label is the
-    transfer's name, or "" for the default.
+    text: the arguments after the colon, of which `transfer` and `weights` are used. The
+    default is the exact transfer ("render") on the embedded set and the published network
+    ("vgg") on other data. The label is the transfer's name, or "" for the default.
     """
     arg, other_arguments = take_arguments(text, transfer="", weights="")
     default = "render" if data_name(other_arguments) == "shapes" else "vgg"
@@ -281,7 +295,10 @@ def style_transfer(text: str) -> tuple[dict, str, str]:
 
 
 def use_adam(c: ml_collections.ConfigDict, rate: float) -> None:
-    """Replace the optimiser by Adam without weight decay, with the same schedule."""
+    """Replace the config's optimiser by Adam without weight decay, with the same schedule.
+
+    rate: the learning rate.
+    """
     c.optim = dict(
         name="adam",
         rate=rate,
@@ -328,7 +345,10 @@ SHARED_ARGUMENTS: Mapping[str, Any] = types.MappingProxyType(
 
 
 def parse_arguments(text: str) -> types.SimpleNamespace:
-    """Return the value of every argument; raise a one-line ValueError for a wrong one."""
+    """Return the values of all arguments, as attributes.
+
+    text: the arguments after the colon. ValueError of one line for a wrong argument.
+    """
     arg = jc.parse_arg(text, **SHARED_ARGUMENTS, **datasets.DEFAULTS)
     if arg.data in data.DATASETS and arg.data not in datasets.PRESETS:
         raise ValueError(
@@ -367,7 +387,10 @@ def parse_arguments(text: str) -> types.SimpleNamespace:
 
 
 def take_arguments(text: str, **defaults) -> tuple[types.SimpleNamespace, str]:
-    """Return the values of the named arguments, and the other arguments as text."""
+    """Return the values of some arguments as attributes, and the other arguments as text.
+
+    text: the arguments after the colon. defaults: names and defaults of the arguments.
+    """
     items = [item for item in (text or "").split(",") if item]
     taken = [item for item in items if item.partition("=")[0] in defaults]
     other_arguments = ",".join(item for item in items if item not in taken)
@@ -375,23 +398,24 @@ def take_arguments(text: str, **defaults) -> tuple[types.SimpleNamespace, str]:
 
 
 def data_name(text: str) -> str:
-    """Return the value of `data`, for recipes that depend on it."""
+    """Return the value of the argument `data`, for recipes that depend on the data set."""
     return parse_arguments(text).data
 
 
 def is_biasbed(text: str) -> bool:
-    """Return True for variant=biasbed."""
+    """Return True if the arguments have variant=biasbed."""
     return parse_arguments(text).variant == "biasbed"
 
 
 _POOL = 8192  # Scenes of the embedded set from which the parts of a shift are drawn.
 
 
-def _choose_form(arg, explicit: Collection[str]) -> None:
-    """Set `form` so that every class of Colored MNIST has every colour equally often.
+def _choose_form(arg: types.SimpleNamespace, explicit: Collection[str]) -> None:
+    """Set `arg.form` so that every class of Colored MNIST has every colour equally often.
 
-    explicit: names of the arguments that the user wrote. Raise ValueError for another
-    form, and for an attribute that the embedded set does not have.
+    arg: values of all arguments, with a shift. explicit: names of the arguments that the
+    user wrote. ValueError for another form, and for an attribute that the embedded set does
+    not have.
     """
     known = ("attribute", *shapes.FACTOR_NAMES)
     is_known = set(arg.attribute.split("+")) <= set(known) or arg.columns
@@ -409,10 +433,14 @@ def _choose_form(arg, explicit: Collection[str]) -> None:
         arg.form = "uniform"
 
 
-def _apply_shift(c: ml_collections.ConfigDict, arg, explicit: Collection[str]) -> None:
+def _apply_shift(
+    c: ml_collections.ConfigDict,
+    arg: types.SimpleNamespace,
+    explicit: Collection[str],
+) -> None:
     """Replace train, valid and tests of a config by the parts of a shifted set.
 
-    explicit: names of the arguments that the user wrote.
+    arg: values of all arguments. explicit: names of the arguments that the user wrote.
     """
     options = dict(c.train.items())
     batch = options.pop("batch")
@@ -435,14 +463,18 @@ def _apply_shift(c: ml_collections.ConfigDict, arg, explicit: Collection[str]) -
 
 
 def _base_split(options: Mapping[str, Any]) -> str:
-    """Return the name of a set's split without its range: train for train[:98%]."""
+    """Return the name of a set's split without the range: "train" for "train[:98%]".
+
+    options: of the data set.
+    """
     return options["split"].partition("[")[0]
 
 
-def _ood_parts(arg) -> tuple[str, ...]:
-    """Return the names of the parts out of distribution.
+def _ood_parts(arg: types.SimpleNamespace) -> tuple[str, ...]:
+    """Return the names of a shifted set's parts out of distribution.
 
-    With a single training value such as only-red: a part for each other value.
+    ("ood",); with a single training value such as only-red, one part per other value, such
+    as "ood-green". arg: values of all arguments.
     """
     if not arg.shift.startswith("only-"):
         return ("ood",)
@@ -458,10 +490,13 @@ def _ood_parts(arg) -> tuple[str, ...]:
     return tuple(f"ood-{value}" for value in unseen) or ("ood",)
 
 
-def _shift_options(arg, explicit: Collection[str]) -> dict:
+def _shift_options(
+    arg: types.SimpleNamespace, explicit: Collection[str]
+) -> dict[str, Any]:
     """Return options of the embedded set that make class and attribute independent.
 
-    Empty for other data.
+    arg: values of all arguments. explicit: names of the arguments that the user wrote. Empty
+    for other data.
     """
     if arg.data != "shapes":
         return {}

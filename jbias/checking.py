@@ -87,7 +87,8 @@ def _describe(
 
     Names are tap, losses, batch, logits, and each part of the parameters. plan: the plan of
     each data set, "train" and "other".
-    """    shapes, algo = stage.shapes, stage.algo
+    """
+    shapes, algo = stage.shapes, stage.algo
     transforms = {
         name: build.transforms(f"inputs of {name}", input_set.inputs)
         for name, input_set in plan.items()

@@ -38,7 +38,7 @@ def slots(jobs: int = 0, devices: str = "") -> list[Slot]:
     """Return a slot per GPU; without GPUs, `jobs` slots with equal shares of the cores.
 
     jobs: number of slots; 0: one per GPU, or one. devices: GPUs to use, such as "0+2"; ""
-    for all GPUs. With more slots than cores, the slots share all cores.
+    for all GPUs. ValueError for more jobs than GPUs, or without GPUs than cores.
     """
     gpus = devices.split("+") if devices else _gpus()
     cores = sorted(os.sched_getaffinity(0))
@@ -56,14 +56,14 @@ def slots(jobs: int = 0, devices: str = "") -> list[Slot]:
 
 
 def _gpus() -> list[str]:
-    """Return the GPUs that this process may use."""
+    """Return the ids of the GPUs that this process may use, such as ["0", "1"]."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         return [gpu for gpu in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if gpu]
     return [str(i) for i, _ in enumerate(glob.glob("/dev/nvidia[0-9]*"))]
 
 
 def log_path(trial: trials.Trial) -> pathlib.Path:
-    """Return the file for the output of a trial's process."""
+    """Return the path of the file for the output of a trial's process."""
     return trial.workdir.parent / ".sweep" / "logs" / f"{trial.name}.log"
 
 
@@ -77,9 +77,10 @@ class _LocalJob(NamedTuple):
 
 
 class Executor:
-    """Jobs on this machine.
+    """Jobs on this machine, one per slot at a time.
 
-    stop: name of the signal that stopped the search, or ""; all jobs then save and exit.
+    say: logs a line. stop: name of the signal that stopped the search, or ""; with a signal
+    all jobs save and exit.
     """
 
     poll_seconds = 0.5
@@ -93,7 +94,7 @@ class Executor:
         self._asked_to_stop: set[str] = set()
 
     def active_trials(self) -> dict[str, str]:
-        """Return the names of the running trials, each with ""; restart killed trials."""
+        """Return {name: ""} of the running trials; restart trials that were killed."""
         for name, job in [*self._jobs.items()]:
             code = job.process.poll()
             if code is not None:
@@ -115,7 +116,7 @@ class Executor:
         return 0 if self.stop else len(self._free_slots)
 
     def start(self, todo: Sequence[trials.Trial]) -> None:
-        """Start trials in free slots; there must be enough."""
+        """Start trials in free slots; at most `num_free` trials."""
         for trial in todo:
             trials.clear_stopped(trial.workdir)
             slot, log = self._free_slots.popleft(), log_path(trial)
@@ -128,7 +129,7 @@ class Executor:
             )
 
     def end(self, trial: trials.Trial) -> None:
-        """Ask a running trial, once, to save and exit."""
+        """Send a running trial the signal to save and exit; do nothing in later calls."""
         if trial.name not in self._asked_to_stop:
             self._asked_to_stop.add(trial.name)
             self._jobs[trial.name].process.terminate()
@@ -148,10 +149,10 @@ def start_process(
     *,
     new_session: bool = True,
 ) -> subprocess.Popen:
-    """Start a command whose output is appended to the file `log`.
+    """Start a command whose output is appended to the file `log`; return the process.
 
-    environment: variables in addition to this process's.
-    new_session: whether Ctrl-C in the terminal does not reach the process.
+    environment: variables in addition to those of this process. new_session: True: Ctrl-C in
+    the terminal does not reach the command.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -174,10 +175,10 @@ def log_size(workdir: pathlib.Path) -> int:
 def log_exit(
     workdir: pathlib.Path, code: int, log: pathlib.Path, old_size: int
 ) -> None:
-    """Append the reason why a process ended to its run's log, unless the run gave one.
+    """Append the reason why a process ended to its run's log, unless the run logged one.
 
     code: the exit code. log: the file with the process's output.
-    old_size: of the run's log, in bytes, when the process started.
+    old_size: size of the run's log in bytes when the process started.
     """
     if status.is_running(workdir):
         return  # Another process trains the run.
@@ -193,7 +194,7 @@ def log_exit(
 
 
 def exit_reason(code: int, log: pathlib.Path) -> str:
-    """Return why a process ended: the last line of its output, or the signal.
+    """Return the reason why a process ended: the last line of its output, or the signal.
 
     code: the exit code, negative for a signal. log: the file with the process's output.
     """

@@ -93,8 +93,10 @@ def _run_trials(
 ) -> None:
     """Start all trials of the given phases, and wait until they have ended.
 
-    Reports evaluations to the study, and stops the trials that its pruner rejects. A trial
-    is started at most once. Without `args.wait`, returns once all trials are started.
+    phases_to_start: such as "not started" and "interrupted". args: the parsed arguments.
+    say: logs a line. Evaluations are reported to the study, and trials that its pruner
+    rejects are stopped. A trial is started at most once. Without `args.wait`, returns once
+    all trials are started.
     """
     ledger.prepare(phases_to_start)
     open_trials, started = dict[str, trials.Trial](), set[str]()
@@ -151,7 +153,11 @@ def _run_trials(
 
 
 def parse_executor(text: str) -> tuple[str, dict[str, Any]]:
-    """Return the executor's name and options from --on=NAME:OPTION=VALUE,..."""
+    """Return the executor's name and options in a text NAME:OPTION=VALUE,...
+
+    text: the value of --on. Options that are left out have the executor's defaults.
+    ValueError for unknown names and wrong values.
+    """
     name, _, arg = text.partition(":")
     jc.check_known("--on", name, EXECUTORS)
     executor = EXECUTORS[name]
@@ -172,7 +178,11 @@ def _hand_over(
     options: Mapping[str, Any],
     is_dry_run: bool,
 ) -> int:
-    """Start trials in a cloud, or print the commands in a dry run; return the exit code."""
+    """Start trials in a cloud, or print the commands in a dry run; return the exit code.
+
+    phases_to_start: the phases of the trials to start. executor_name, options: as
+    `parse_executor` returns them.
+    """
     say, todo = console.logger(None), []
     for trial_status in ledger.statuses():
         if trial_status.state.phase in phases_to_start:
@@ -207,7 +217,8 @@ def _conclude(
 ) -> int:
     """Write trials.csv, and log the counts, the best trial and problems.
 
-    Returns the exit code: 0 if all trials have ended, else 1. `status` logs all trials.
+    Returns the exit code: 0 if all trials have ended, else 1. args: the parsed arguments; for
+    the command `status` all trials are logged. say: logs a line.
     """
     statuses, is_status = ledger.statuses(), args.what == "status"
     phases = [trial_status.state.phase for trial_status in statuses]

@@ -74,7 +74,7 @@ class Search:
 
     @property
     def space(self) -> dict[str, distributions.BaseDistribution]:
-        """The axes by key; if there are several configs, they are the first axis."""
+            """The distribution of each axis by key; several configs are the first axis."""
         configs = distributions.CategoricalDistribution(self.config)
         return {CONFIG: configs} | self.axes if len(self.config) > 1 else self.axes
 
@@ -83,7 +83,11 @@ _KINDS = {field.name: field.type for field in dataclasses.fields(Search)}
 
 
 def resolve(args: argparse.Namespace, workdir: pathlib.Path) -> Search:
-    """Return the settings in the arguments, or without a config those in the folder."""
+    """Return the settings in the arguments, or without a config those in the workdir.
+
+    args: the parsed arguments of `jbias sweep`. workdir: of the search. ValueError for
+    invalid settings.
+    """
     if args.config and args.sweep:
         raise ValueError("--sweep: the file names the configs; leave --config out")
     if args.sweep:
@@ -103,10 +107,10 @@ def resolve(args: argparse.Namespace, workdir: pathlib.Path) -> Search:
 
 
 def _load(path: pathlib.Path) -> Search:
-    """Return the settings in a search's folder.
+    """Return the settings in a search's file.
 
-    ValueError if they are damaged, or if they name code and another user or machine wrote
-    them: such code must not run.
+    ValueError if they are damaged, or if they name code and were written by another user or
+    on another machine: such code must not run.
     """
     if not path.exists():
         raise ValueError(
@@ -153,7 +157,7 @@ def _code_names(search: Search) -> list[str]:
 def _has_file(value: Any) -> bool:
     """Return True if a value of a change contains a name such as mine.py:make.
 
-    Texts are parsed as literals repeatedly, as axes and flags parse them.
+    A text is also parsed as a literal, repeatedly, because axes and flags parse it so.
     """
     if isinstance(value, dict):
         return any(_has_file(item) for item in (*value.keys(), *value.values()))
@@ -179,9 +183,9 @@ def _mark(path: pathlib.Path, text: str) -> pathlib.Path:
 
 
 def _read_sweep_file(name: str) -> dict[str, Any]:
-    """Return the settings from a file's get_sweep, with its axes added to the changes.
+    """Return the fields of `Search` from a file's get_sweep, with its axes in the changes.
 
-    name: FILE:ARGUMENTS.
+    name: FILE:ARGUMENTS of --sweep. ValueError for a wrong file or wrong settings.
     """
     path, _, arg = jc.resolve_preset(name, "sweep").partition(":")
     if not pathlib.Path(path).is_file():

@@ -16,25 +16,29 @@ _MAX_BOUND = 1e300  # Of the bounds of a range.
 
 
 def choice(*values: Any) -> str:
-    """Return the axis of these values, for sweep files; a list means the same."""
+    """Return the axis of these values as text, for sweep files; a list is the same axis."""
     return repr([*values])
 
 
 def uniform(low: float, high: float) -> str:
-    """Return the axis of numbers from low to high, drawn uniformly, for sweep files."""
+    """Return the axis of numbers drawn uniformly from low to high, as text for sweep files."""
     return f"uniform({low!r}, {high!r})"
 
 
 def log_uniform(low: float, high: float) -> str:
-    """Return the axis of numbers from low to high, drawn log-uniformly, for sweep files."""
+    """Return the axis of numbers drawn log-uniformly from low to high, as text.
+
+    For sweep files. low: above 0.
+    """
     return f"log_uniform({low!r}, {high!r})"
 
 
 def parse(key: str, text: str) -> distributions.BaseDistribution | None:
     """Return the distribution of an axis such as `[0.1, 0.2]` or `uniform(0, 1)`.
 
-    None for a text that is a value. The choices of a list are texts, as in flags. The text
-    is parsed as a Python expression, but not evaluated. ValueError for an invalid axis.
+    key: of the config, such as "optim.rate", for messages. None if the text is a single
+    value. The choices of a list are texts, as in flags. The text is parsed as a Python
+    expression, but not evaluated. ValueError for an invalid axis.
     """
     kind, text = "choice", text.strip()
     try:
@@ -70,7 +74,10 @@ def parse(key: str, text: str) -> distributions.BaseDistribution | None:
 
 
 def as_text(value: Any, *, is_drawn: bool = False) -> str:
-    """Return a value as text for a flag; round a drawn float."""
+    """Return a value as text for a flag; is_drawn: whether to round a float.
+
+    The value of a distribution has more digits than useful in a name.
+    """
     if is_drawn and isinstance(value, float):
         value = float(f"{value:.{_DIGITS}g}")
     return value if isinstance(value, str) else repr(value)

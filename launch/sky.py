@@ -27,7 +27,10 @@ _RUNS = "/runs"
 
 
 def task(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a SkyPilot task that runs the trial of the job's rank."""
+    """Return a SkyPilot task, as nested dicts, that runs the trial with the job's rank.
+
+    options: of --on=sky. ValueError for trials that cannot run on the machines.
+    """
     kind = options["accelerators"]
     trials.check_devices(
         todo, f"sky:accelerators={kind}", hosts=trials.host_count(kind)
@@ -50,7 +53,7 @@ def task(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> dict[str, 
 
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
-    """Return the task as YAML for `sky jobs launch --num-jobs`."""
+    """Return the task of `task` as YAML for `sky jobs launch --num-jobs`."""
     pool = f" --pool={shlex.quote(options['pool'])}" if options["pool"] else ""
     head = f"# sky jobs launch --num-jobs={len(todo)}{pool} task.yaml\n"
     return head + yaml.safe_dump(task(todo, options), sort_keys=False, width=10**6)
@@ -59,7 +62,10 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
 def start(
     todo: Sequence[trials.Trial], options: Mapping[str, Any], say: Callable[[str], None]
 ) -> None:
-    """Queue a managed job for each trial, and log the numbers of the jobs."""
+    """Queue a managed job for each trial, and log the numbers of the jobs.
+
+    options: of --on=sky. say: logs a line.
+    """
     if not importlib.util.find_spec("sky"):
         raise ValueError("--on=sky: needs SkyPilot; pip install 'jbias[sky]'")
     import sky

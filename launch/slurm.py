@@ -58,7 +58,7 @@ _ENDED_STATES = (
 
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
-    """Return the script for sbatch of an array of these trials."""
+    """Return the script for sbatch of an array of these trials; options: of --on=slurm."""
     _check(todo, options)
     from submitit.slurm import slurm
 
@@ -78,7 +78,10 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
 
 
 def active(study: optuna.Study) -> dict[str, tuple[str, str]]:
-    """Return "queued" or "running", and the job's number, by trial that has a job."""
+    """Return (state, job number) by name of each trial of a study that has a job.
+
+    The state is "queued" or "running". ValueError if squeue fails.
+    """
     arrays, jobs = study.user_attrs, {}
     if not arrays:
         return jobs
@@ -113,7 +116,7 @@ class Executor:
     poll_seconds = 5.0
 
     def active_trials(self) -> dict[str, str]:
-        """Return "queued" or "running" by the name of each trial that has a job."""
+        """Return "queued" or "running" by name of each trial that has a job."""
         self.jobs = active(self.study)
         return {name: word for name, (word, _) in self.jobs.items()}
 
@@ -122,7 +125,7 @@ class Executor:
         return max(0, self.max_jobs - len(self.jobs))
 
     def start(self, todo: Sequence[trials.Trial]) -> None:
-        """Submit trials as arrays, of at most the cluster's maximum size."""
+        """Submit trials as arrays of jobs, of at most the cluster's maximum size."""
         if not todo:
             return
         _check(todo, self.options)
@@ -134,7 +137,7 @@ class Executor:
             self._submit(array, {**self.options, "parallel": parallel})
 
     def _submit(self, todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> None:
-        """Submit one array."""
+        """Submit trials as one array of jobs; options: of --on=slurm."""
         import submitit
 
         array, max_requeues = f"jbias-{secrets.token_hex(4)}", options["requeues"]
@@ -172,7 +175,10 @@ class Executor:
 
 
 def _check(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> None:
-    """Raise ValueError for trials that cannot run on several nodes, or without submitit."""
+    """Raise ValueError for trials that cannot run on several nodes, or without submitit.
+
+    options: of --on=slurm.
+    """
     where = f"slurm:nodes={options['nodes']}"
     trials.check_devices(todo, where, hosts=options["nodes"])
     if not importlib.util.find_spec("submitit"):
@@ -180,7 +186,10 @@ def _check(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> None:
 
 
 def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters for submitit; options that are 0 or "" are left out."""
+    """Return submitit's parameters by name, from the options of --on=slurm.
+
+    Options that are 0 or "" are left out.
+    """
     optional = {
         "partition": options["partition"],
         "account": options["account"],
@@ -219,7 +228,7 @@ def _folder(todo: Sequence[trials.Trial]) -> pathlib.Path:
 
 
 def _call(*command: str) -> str:
-    """Return the output of a command of SLURM; ValueError if it fails."""
+    """Return the standard output of a command of SLURM; ValueError if the command fails."""
     try:
         result = subprocess.run(
             command, check=False, capture_output=True, text=True, errors="replace"
@@ -272,7 +281,7 @@ class Job:
         return code
 
     def checkpoint(self) -> Any:
-        """Wait until the run has saved; return the submission that resumes it."""
+        """Wait until the run has saved; return submitit's submission that resumes the run."""
         import submitit
 
         self._wait_for_end()

@@ -37,12 +37,11 @@ _PHASES = {
 
 
 def open_study(search: Search, workdir: pathlib.Path, *, keep: bool) -> optuna.Study:
-    """Load or create the study of a search.
+    """Return the Optuna study of a search; create the study if it is missing.
 
-    keep: whether to create the study in its storage; otherwise a missing study is created
-    in memory.
-    The study's name depends on configs, axes and seed, not on the number of trials and the
-    pruner. ValueError if the storage cannot be read.
+    keep: True: create a missing study in the search's storage; False: in memory. The study's
+    name depends on configs, axes and seed, not on the number of trials and the pruner.
+    ValueError if the storage cannot be read.
     """
     axes = {k: distributions.distribution_to_json(v) for k, v in search.space.items()}
     fixed = tuple(search.fixed)
@@ -80,7 +79,8 @@ def open_study(search: Search, workdir: pathlib.Path, *, keep: bool) -> optuna.S
 class Ledger:
     """The trials of a search, synchronised with its study.
 
-    trials: the known trials by name. study: the Optuna study.
+    trials: the known trials by name. study: the Optuna study. planned: the trials of a grid
+    or random search by name, as `plan` returns them.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Ledger:
 
     @property
     def num_undrawn(self) -> int:
-        """Number of trials that tpe is still to draw; 0 for other samplers."""
+        """Number of trials that the sampler tpe has yet to draw; 0 for other samplers."""
         if self._search.search != "tpe":
             return 0
         return max(0, self._num_trials - len(self.trials))
@@ -122,10 +122,10 @@ class Ledger:
         return [*map(trials.read_status, self.trials.values())]
 
     def prepare(self, phases_to_start: Collection[str]) -> None:
-        """Queue, for `next_trial`, the open trials of the study.
+        """Queue the unfinished trials of the study for `next_trial`.
 
         Trials that are finished in the study are queued again if their phase is one of
-        `phases_to_start`, or has changed since it was reported.
+        `phases_to_start`, or differs from the reported one.
         """
         latest = {old.user_attrs.get(_RUN): old for old in self.study.get_trials()}
         for name, trial in self.trials.items():
@@ -171,7 +171,7 @@ class Ledger:
         return None
 
     def _enqueue_draw(self) -> None:
-        """Enqueue the next draw in the study: of the grid, or of the next config."""
+        """Enqueue the next trial in the study: of the grid, or a draw of the next config."""
         draw, configs, fixed_params = self._next_draw, self._search.config, {}
         self._next_draw += 1
         if self._grid:
@@ -181,10 +181,10 @@ class Ledger:
         self.study.enqueue_trial(fixed_params, {_DRAW: draw})
 
     def _sample(self, optuna_trial: optuna.Trial) -> trials.Trial:
-        """Sample the parameters of a study's trial, and return our trial.
+        """Sample the parameters of a trial of the Optuna study; return the Trial.
 
-        The random seed depends on the search's seed, the draw and the key only. So a longer
-        search starts with the same trials, whichever process draws them.
+        The random seed depends only on the search's seed, the number of the draw and the key.
+        So a longer search starts with the same trials, whichever process draws them.
         """
         params = {}
         draw = optuna_trial.user_attrs.get(_DRAW, 0) // len(self._search.config)
@@ -203,7 +203,10 @@ class Ledger:
         return trials.make(self._search, self.workdir, params=params)
 
     def report(self, trial_status: trials.TrialStatus) -> str:
-        """Report new evaluations to the study; return why its pruner stops the trial, or ""."""
+        """Report new evaluations to the study.
+
+        Returns the reason if the study's pruner stops the trial, else "".
+        """
         optuna_trial = self._open[trial_status.trial.name]
         curve = trial_status.curve
         old_trials = self.study.get_trials(deepcopy=False)
@@ -219,7 +222,7 @@ class Ledger:
         return ""
 
     def finish(self, trial_status: trials.TrialStatus) -> None:
-        """Report to the study that a trial has ended; an interrupted trial stays open."""
+        """Report to the study that a trial has ended; not for an interrupted trial."""
         self.report(trial_status)
         optuna_trial = self._open.pop(trial_status.trial.name)
         phase, best = trial_status.state.phase, trial_status.best
@@ -231,7 +234,7 @@ class Ledger:
 
 
 def _pruner(search: Search, first_step: int) -> pruners.BasePruner:
-    """Return Optuna's pruner; first_step: the first evaluated step."""
+    """Return Optuna's pruner for `search.stop`; first_step: the first evaluated step."""
     match search.stop:
         case "median":
             return pruners.MedianPruner(search.fewest, search.grace + 1)
@@ -243,9 +246,10 @@ def _pruner(search: Search, first_step: int) -> pruners.BasePruner:
 
 
 def plan(search: Search, workdir: pathlib.Path) -> dict[str, trials.Trial]:
-    """Return all trials of a grid or random search by name; none for tpe.
+    """Return all trials of a grid or random search by name; empty for the sampler tpe.
 
-    ValueError for an invalid config, so that no trial starts if any config is invalid.
+    workdir: of the search. ValueError for an invalid config, so that no trial starts if any
+    config is invalid.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     for name in search.config:
@@ -264,10 +268,11 @@ def plan(search: Search, workdir: pathlib.Path) -> dict[str, trials.Trial]:
 
 
 def write_importance(ledger: Ledger, say: Callable[[str], None]) -> None:
-    """Write the importance of each axis for the accuracy, as CSV and PNG.
+    """Write the importance of each axis for the accuracy, as CSV and PNG, to the workdir.
 
     Uses PED-ANOVA on the finished trials (Watanabe et al., IJCAI 2023,
-    https://arxiv.org/abs/2304.10255). ValueError for fewer than two.
+    https://arxiv.org/abs/2304.10255). say: logs a line. ValueError for fewer than two
+    finished trials.
     """
     import matplotlib
     from optuna.visualization import matplotlib as plots

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _work(args: argparse.Namespace) -> int:
-    """Run the sweep; ValueError without Optuna."""
+    """Carry out the parsed arguments; return the exit code. ValueError without Optuna."""
     if not importlib.util.find_spec("optuna"):
         raise ValueError("sweep: needs Optuna; pip install 'jbias[search]'")
     from jbias.launch import runner

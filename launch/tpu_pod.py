@@ -28,7 +28,10 @@ _SCRIPT = pathlib.Path(__file__).with_suffix(".sh")
 
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
-    """Return a bash script that requests the slice, trains on all hosts, and deletes it."""
+    """Return a bash script that requests a TPU slice, trains a trial and deletes the slice.
+
+    todo: one trial. options: of --on=tpu_pod. ValueError for several trials.
+    """
     if len(todo) > 1:
         raise ValueError(
             f"--on=tpu_pod: trains one run, got {len(todo)} trials; take --on=sky or xpk"

@@ -50,19 +50,20 @@ class TrialStatus(NamedTuple):
 def command(
     trial: Trial, python: str = sys.executable, runs: str = ""
 ) -> tuple[str, ...]:
-    """Return the command that trains a trial.
+    """Return the command, as a tuple of words, that trains a trial.
 
-    python: the interpreter. runs: folder of the workdirs on another machine; "" for the
-    trial's own workdir.
+    python: path of the interpreter. runs: folder of the workdirs on another machine; "" for
+    the trial's own workdir.
     """
     workdir = f"{runs.rstrip('/')}/{trial.name}" if runs else trial.workdir
     return (python, "-m", "jbias.main", *trial.arguments, f"--workdir={workdir}")
 
 
 def check_devices(todo: Sequence[Trial], where: str, hosts: int) -> None:
-    """Raise ValueError for trials with `run.devices` that are to run on several hosts.
+    """Raise ValueError if a trial sets config.run.devices and needs several hosts.
 
-    where: the executor, for the message. hosts: number of hosts per trial.
+    where: the executor, such as "xpk:type=v6e-16", for the message. hosts: number of hosts per
+    trial.
     """
     for trial in todo:
         devices = trial.config["run"]["devices"]
@@ -100,10 +101,10 @@ def label(trial: Trial, length: int = 40) -> str:
 
 
 def make(search: Search, workdir: pathlib.Path, params: Mapping[str, Any]) -> Trial:
-    """Return the trial of sampled parameters.
+    """Return the trial with sampled parameters.
 
-    workdir: of the search. params: by key of `search.space`.
-    ValueError for an invalid config, or a config with branches (`vary`).
+    workdir: of the search. params: values by key of `search.space`. ValueError for an
+    invalid config, or a config with branches (`vary`).
     """
     config_name = params.get(CONFIG, search.config[0])
     values = {
@@ -161,7 +162,7 @@ def read_status(trial: Trial) -> TrialStatus:
 
 
 def best(statuses: Sequence[TrialStatus]) -> TrialStatus | None:
-    """Return the finished trial of the best validation accuracy, the first if several.
+    """Return the finished trial with the highest validation accuracy, the first if several.
 
     None if no trial is done.
     """
@@ -170,7 +171,10 @@ def best(statuses: Sequence[TrialStatus]) -> TrialStatus | None:
 
 
 def status_line(trial_status: TrialStatus, job_state: str = "") -> str:
-    """Return a line about a trial; job_state: of its job, such as "queued", or ""."""
+    """Return a log line about a trial's status.
+
+    job_state: state of the trial's job on a cluster, such as "queued"; "" without a job.
+    """
     trial, state, _ = trial_status
     word = job_state if job_state and state.phase != "running" else state.phase
     phrases = [trial.name]
@@ -187,7 +191,7 @@ def status_line(trial_status: TrialStatus, job_state: str = "") -> str:
 
 
 def count_line(statuses: Sequence[TrialStatus]) -> str:
-    """Return a line with the number of trials in each phase."""
+    """Return a log line with the number of trials in each phase."""
     phases = [x.state.phase for x in statuses]
     counts = [
         f"{phases.count(phase)} {phase}" for phase in status.PHASES if phase in phases
@@ -196,11 +200,12 @@ def count_line(statuses: Sequence[TrialStatus]) -> str:
 
 
 def fraction_done(statuses: Sequence[TrialStatus]) -> float:
-    """Return the mean fraction of steps done; a trial that has ended counts as 1."""
+    """Return the mean over trials of the fraction of steps done; 1 for an ended trial."""
     return sum(map(_fraction_done, statuses)) / max(1, len(statuses))
 
 
 def _fraction_done(trial_status: TrialStatus) -> float:
+    """Return a trial's fraction of steps done; 1 if it has ended, failed or is damaged."""
     state = trial_status.state
     if state.phase in (*ENDED, "failed", "damaged"):
         return 1
@@ -210,9 +215,9 @@ def _fraction_done(trial_status: TrialStatus) -> float:
 def progress(
     statuses: Sequence[TrialStatus], start_fraction: float, seconds: float
 ) -> str:
-    """Return a line with the trials per phase, the ETA, and the best trial.
+    """Return a log line with the trials per phase, the ETA, and the best trial.
 
-    start_fraction: the `fraction_done` that was reached `seconds` seconds ago.
+    start_fraction: value of `fraction_done` from `seconds` seconds ago.
     """
     fraction, line = fraction_done(statuses), count_line(statuses)
     if fraction > start_fraction:
@@ -226,7 +231,7 @@ def progress(
 
 
 def to_csv(statuses: Sequence[TrialStatus]) -> str:
-    """Return a table of all trials as CSV."""
+    """Return a table as CSV text, one row per trial: status, values and command."""
     rows = []
     for trial_status in statuses:
         trial, state, _ = trial_status
@@ -249,7 +254,7 @@ def to_csv(statuses: Sequence[TrialStatus]) -> str:
 
 
 def mark_stopped(workdir: pathlib.Path, reason: str) -> None:
-    """Write a file to a trial's workdir that marks the trial as stopped."""
+    """Write a file to a trial's workdir that marks the trial as stopped; reason: why."""
     text = json.dumps({"reason": reason}) + "\n"
     files.write(epath.Path(workdir) / status.STOPPED_FILE, text)
 

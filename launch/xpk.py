@@ -36,7 +36,11 @@ _FLAGS = {  # Flags of xpk by option.
 
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
-    """Return a bash script that creates a workload for each trial."""
+    """Return a bash script that creates an xpk workload for each trial.
+
+    options: of --on=xpk. ValueError for values that xpk cannot write into YAML, and for
+    trials that cannot run on several hosts.
+    """
     kind = options["type"]
     hosts = trials.host_count(kind, chips=4) * options["slices"]
     trials.check_devices(todo, f"xpk:type={kind}", hosts=hosts)
