@@ -74,7 +74,7 @@ class Search:
 
     @property
     def space(self) -> dict[str, distributions.BaseDistribution]:
-            """The distribution of each axis by key; several configs are the first axis."""
+        """The distribution of each axis by key; several configs are the first axis."""
         configs = distributions.CategoricalDistribution(self.config)
         return {CONFIG: configs} | self.axes if len(self.config) > 1 else self.axes
 
