@@ -86,11 +86,11 @@ from jbias.data.sets import colored_mnist
 
 def experiment(
     text: str,
-    algo: Mapping,
+    algo: Mapping[str, Any],
     *,
-    inputs: Sequence[Mapping] = (),
-    train: Mapping = types.MappingProxyType({}),
-    imagenet: Mapping = types.MappingProxyType({}),
+    inputs: Sequence[Mapping[str, Any]] = (),
+    train: Mapping[str, Any] = types.MappingProxyType({}),
+    imagenet: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> ml_collections.ConfigDict:
     """Return the config of one algorithm on the data that the arguments name.
 
@@ -276,9 +276,9 @@ def add_label(c: ml_collections.ConfigDict, *names: str) -> None:
 def style_transfer(text: str) -> tuple[dict, str, str]:
     """Return the options of a style transfer, the other arguments as text, and a label.
 
-    text: the arguments after the colon, of which `transfer` and `weights` are used. The
-    default is the exact transfer ("render") on the embedded set and the published network
-    ("vgg") on other data. The label is the transfer's name, or "" for the default.
+    text: the arguments after the colon; `transfer` and `weights` choose the style transfer.
+    The default is the exact transfer ("render") on the embedded set and the published
+    network ("vgg") on other data. The label is the transfer's name, or "" for the default.
     """
     arg, other_arguments = take_arguments(text, transfer="", weights="")
     default = "render" if data_name(other_arguments) == "shapes" else "vgg"
@@ -309,7 +309,7 @@ def use_adam(c: ml_collections.ConfigDict, rate: float) -> None:
     )
 
 
-def update(c: ml_collections.ConfigDict, entries: Mapping) -> None:
+def update(c: ml_collections.ConfigDict, entries: Mapping[str, Any]) -> None:
     """Merge entries into a config in place; a schedule is replaced as a whole."""
     with c.unlocked():
         for key, value in entries.items():
@@ -447,7 +447,8 @@ def _apply_shift(
     options["split"] = _base_split(options)
     options.update(_shift_options(arg, explicit))
 
-    def part(name: str) -> dict:
+    def part(name: str) -> dict[str, Any]:
+        """Return the options of one part of the shifted set, such as "train" or "ood"."""
         shift = dict(
             level=arg.shift,
             part=name,

@@ -60,8 +60,8 @@ _SHELLS = {"bash": "", "zsh": "autoload -U bashcompinit && bashcompinit\n"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; return the exit code.
 
-    argv: the arguments, such as ["train", "--help"]; None for those of the process. A
-    command may also exit itself, by SystemExit.
+    argv: the arguments, such as ["train", "--help"]; None: the process's arguments. A command
+    may also exit itself, by SystemExit.
     """
     with messages.stdout_errors_exit():
         return _run(argv)

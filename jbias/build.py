@@ -97,7 +97,9 @@ def _name_of(where: str, options: Mapping[str, Any]) -> str:
     return options["name"]
 
 
-def call_checked(where: str, make: Callable, *args: Any, **options: Any) -> Any:
+def call_checked(
+    where: str, make: Callable[..., Any], *args: Any, **options: Any
+) -> Any:
     """Return make(*args, **options); raise ValueError for unknown or missing options.
 
     where: start of the error message, such as "config.algo".
@@ -108,7 +110,11 @@ def call_checked(where: str, make: Callable, *args: Any, **options: Any) -> Any:
 
 
 def check_options(
-    where: str, make: Callable, options: Mapping, *, num_positional: int
+    where: str,
+    make: Callable[..., Any],
+    options: Mapping[str, Any],
+    *,
+    num_positional: int,
 ) -> None:
     """Raise ValueError for options that `make` does not have, and for missing ones.
 
@@ -137,7 +143,9 @@ def check_options(
 
 
 def algorithm(
-    options: Mapping, net: nn.Module, columns: Mapping[str, np.ndarray] | None = None
+    options: Mapping[str, Any],
+    net: nn.Module,
+    columns: Mapping[str, np.ndarray] | None = None,
 ) -> base.Algo:
     """Return the algorithm of config.algo.
 
@@ -167,7 +175,7 @@ def algorithm(
 
 
 def refuse_idle_taps(
-    options: Mapping, algo: base.Algo, defaults: Sequence[Any] = ()
+    options: Mapping[str, Any], algo: base.Algo, defaults: Sequence[Any] = ()
 ) -> base.Algo:
     """Return the algorithm with losses that raise ValueError if its tap acts at no site.
 
@@ -178,6 +186,7 @@ def refuse_idle_taps(
     """
 
     def refuse(sites: Sequence[str]) -> None:
+        """Raise ValueError unless the tap may be off; sites: names of the sites of the network."""
         set_options = {key: value for key, value in options.items() if key != "name"}
         unknown_sites = []
         for key, value in set_options.items():
@@ -264,8 +273,8 @@ def network(config: Mapping[str, Any], classes: int, views: int = 1) -> nn.Modul
 def resolve_functions(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options with the entries `transfer` and `mix` replaced by functions.
 
-    transfer: options of a style transfer. mix: options of a batch transform, whose
-    `mix_group` is by default that of `options`. where: start of error messages.
+    transfer: options of a style transfer. mix: options of a batch transform; its `mix_group`
+    is by default the `mix_group` of `options`. where: start of error messages.
     """
     options = dict(options)
     for key, known in (("transfer", models.TRANSFERS), ("mix", TRANSFORMS)):
@@ -300,7 +309,9 @@ def transforms(where: str, inputs: Iterable[Mapping[str, Any]]) -> list[BatchTra
     return built
 
 
-def _value_or_default(make: Callable, options: Mapping[str, Any], name: str) -> int:
+def _value_or_default(
+    make: Callable[..., Any], options: Mapping[str, Any], name: str
+) -> int:
     """Return the value of the option `name`, or its default in `make`, or 1."""
     parameters = inspect.signature(make).parameters
     default = parameters[name].default if name in parameters else 1
@@ -319,6 +330,7 @@ def _guarded(path: str, make: Callable[..., base.Algo]) -> Callable[..., base.Al
 
     @functools.wraps(make)
     def guarded_make(net: Any, **options: Any) -> base.Algo:
+        """Return the algorithm of `make` with checked parts; arguments: see `make`."""
         algo = make(net, **options)
         with messages.user_code(path, extensions.line_of(path, make)):
             if not isinstance(algo.net, nn.Module):
@@ -343,7 +355,9 @@ def _fail(must: str, got: Any) -> NoReturn:
     raise TypeError(f"{must}, got {str(got)[:80]}")
 
 
-def _guarded_losses(path: str, algo: base.Algo) -> Callable:
+def _guarded_losses(
+    path: str, algo: base.Algo
+) -> Callable[..., tuple[dict[str, Any], base.Aux]]:
     """Return the algorithm's function of losses with checks of its results.
 
     Errors name the user's file at `path`, also if only the tap inside the network is the
@@ -357,7 +371,10 @@ def _guarded_losses(path: str, algo: base.Algo) -> Callable:
 
     @functools.wraps(algo.losses)
     def losses(*args: Any) -> tuple[dict, base.Aux]:
+        """Return (losses by name, aux) of the algorithm, after checks of both."""
+
         def describe_call() -> str:
+            """Return the arguments' names and shapes as text for an error message."""
             arguments = [
                 f"{name} {describe_tree(value)}"
                 for name, value in zip(_LOSS_ARGUMENTS, args)

@@ -96,6 +96,7 @@ def _describe(
     traced: dict[str, Any] = {}  # Filled when the losses are traced.
 
     def losses(params, stats, batch_rows, shared, key):
+        """Return the losses by name; store the traced shapes in `traced`."""
         assemble = input_pipeline.assemble_batch
         num_classes = len(plan["train"].source.classes)
         batch = assemble(shared["train"], batch_rows["train"], num_classes)
@@ -147,6 +148,8 @@ def _describe_gradients(
     names = sorted(filter(None, losses_used))
 
     def gradients(params, *other_args):
+        """Return the gradient of each loss in `names` with respect to the parameters."""
+
         def gradient(name):
             return jax.grad(lambda params: losses(params, *other_args)[name])(params)
 

@@ -386,7 +386,9 @@ def check_type(where: str, value: Any, kind: Any) -> None:
         refuse(where, f"be {type_name(kind)}", value)
 
 
-def check_annotations(where: str, make: Callable, options: Mapping[str, Any]) -> None:
+def check_annotations(
+    where: str, make: Callable[..., Any], options: Mapping[str, Any]
+) -> None:
     """Raise ValueError for options of another type than a function's annotations.
 
     where: start of the error message. make: the function. options: its keywords by name.
@@ -430,7 +432,7 @@ def _abbreviate(value: Any) -> str:
     return text if len(text) < 200 else f"{text[:200]} ..."
 
 
-def _union_members(kind: Any) -> tuple:
+def _union_members(kind: Any) -> tuple[Any, ...]:
     """Return the members of a union; another annotation is its only member."""
     is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
     return typing.get_args(kind) if is_union else (kind,)
@@ -764,10 +766,10 @@ def change(
 
 
 def _is_option_of_changed_name(key: str, keys: Collection[str]) -> bool:
-    """Return True if a key belongs to a part of the config whose function changes, too.
+    """Return True if a change sets an option of a function that is changed, too.
 
-    key: of a change, such as "algo.strength". keys: of all changes; the part's entry `name`
-    or `data` names its function.
+    key: key of the change, such as "algo.strength". keys: keys of all changes; True if
+    "algo.name" or "algo.data", which name the function, is among them.
     """
     part, _, entry = key.rpartition(".")
     naming = ("name", "data")

@@ -131,7 +131,7 @@ def _check_file(where: str, name: str) -> None:
 def _check_not_file(where: str, name: str) -> None:
     """Raise ValueError for a name such as mine.py, a file without a function.
 
-    where: start of the error message, whose end says what to write.
+    where: start of the error message, which ends with a suggestion such as mine.py:make.
     The names of functions are read from the file's text: no user's code runs.
     """
     if not name.endswith(".py"):
@@ -157,7 +157,9 @@ def _run(path: str, content: bytes) -> dict[str, Any]:
 
 
 def guard(path: str, function: Any, registry: Registry | None = None) -> Any:
-    """Return a function whose errors name the user's file, as do those of its results.
+    """Return the function with errors that name the user's file and line.
+
+    If the function returns a function, that is wrapped, too.
 
     path: the file. registry: the registry in which the function is named; its checks are
     applied to the result. None: a function of another file is returned unchanged.
@@ -169,6 +171,7 @@ def guard(path: str, function: Any, registry: Registry | None = None) -> Any:
 
     @functools.wraps(function)
     def guarded(*args: Any, **options: Any) -> Any:
+        """Call the function; return its result, checked and guarded, too."""
         with messages.user_code(path, line, passing=checks.allowed_errors):
             result = function(*args, **options)
             if not checks.fits(result):

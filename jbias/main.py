@@ -88,8 +88,8 @@ def main(
 ) -> int:
     """Train or check the run of the parsed flags; return the exit code.
 
-    argv: name of the program, then the arguments that are not flags, of which there must be
-    none. stop_signal: records stop signals.
+    argv: name of the program; further arguments, which are not flags, are an error.
+    stop_signal: records stop signals.
     config_words: the arguments that name the config and change its entries.
     """
     if len(argv) > 1:

@@ -70,7 +70,10 @@ class _AbsentStore(NamedTuple):
 
 
 def open_source(
-    where: str, options: Mapping, size: int, assumed: AssumedSize = NOTHING_ASSUMED
+    where: str,
+    options: Mapping[str, Any],
+    size: int,
+    assumed: AssumedSize = NOTHING_ASSUMED,
 ) -> base.Source:
     """Return the source of a data set, or a source without images if the set is missing.
 
@@ -357,6 +360,7 @@ def _compile_with(
         def compile_step(
             step, strategy, shapes, devices, count, stage_programs=stage_programs
         ) -> memory.Need:
+            """Compile the step, store the program by `count`, and return the bytes it needs."""
             program = _compile_program(
                 request,
                 "the step",
@@ -536,7 +540,7 @@ def this_machine() -> targets.DeviceKind:
     """Return the peak rates of this machine's CPU, measured by two short computations."""
 
     def seconds(function: Callable, *args: Any) -> float:
-        """Return the shortest of several runs."""
+        """Return the shortest duration of several calls of `function` with `args`."""
         return min(timeit.repeat(lambda: function(*args).block_until_ready(), number=1))
 
     cpu = jax.devices("cpu")[0]

@@ -232,6 +232,7 @@ class _Network:
         features: dict[str, torch.Tensor] = {}
 
         def save_output(site, module, inputs, output):
+            """Store a module's first feature map; return a copy for the network to use."""
             x = output[0] if isinstance(output, tuple) else output
             is_map = isinstance(x, torch.Tensor) and x.ndim in (3, 4)
             if not is_map or site in features:
@@ -331,7 +332,10 @@ def _differentiable(
 
     @jax.custom_vjp
     def call(image):
+        """Return the logits and the features of each site as JAX arrays."""
+
         def forward(image):
+            """Compute the outputs by PyTorch; return numpy arrays."""
             with network._lock, torch.no_grad():
                 logits, features = network.run(network._tensor(image), sites)
             site_features = [_channels_last(features[site]) for site in sites]
@@ -343,7 +347,10 @@ def _differentiable(
         return call(image), image
 
     def pull(image, gradients):
+        """Return the gradient of the images from gradients of the outputs."""
+
         def backward(image, gradients):
+            """Compute the gradient of the images by autograd; return a numpy array."""
             with network.graph(image, sites) as (x, logits, features):
                 outputs = [logits, *map(_channels_last, features)]
                 output_gradients = [

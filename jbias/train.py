@@ -46,7 +46,7 @@ def run(
     team: the processes that train together; only process 0 uses the workdir. stop_signal:
     notes the stop signals that arrive; give one to train several runs, one after another.
     ValueError if the config cannot be carried out, OSError for errors of disk or memory,
-    signals.Interrupted after one of signals.STOP_SIGNALS; what was saved is never lost.
+    signals.Interrupted after one of signals.STOP_SIGNALS; saved files are never lost.
     During the run, jax's settings that affect numbers have fixed values.
     """
     stopwatch = costs.Stopwatch()
@@ -106,7 +106,7 @@ def run(
 
 
 def _end(job: RunContext) -> None:
-    """Write the file `done` and the cost of the run, and log how the run ended."""
+    """Write the file `done` and the cost of the run, and log the end of the run."""
     outcome = "diverged" if job.monitor.all_diverged else "finished"
     job.check_lock()
     branch_folders = [branch.folder for branch in job.branches if branch.folder]
@@ -234,6 +234,7 @@ def train_stage(
     assert step <= stage.last, f"step {step} is after its stage's last, {stage.last}"
 
     def interval(duration: str) -> int:
+        """Return the steps of a duration such as "1 epochs"."""
         return jc.to_steps(
             duration,
             steps_per_epoch=stage.order.steps_per_epoch,

@@ -151,8 +151,8 @@ def start_process(
 ) -> subprocess.Popen:
     """Start a command whose output is appended to the file `log`; return the process.
 
-    environment: variables in addition to those of this process. new_session: True: Ctrl-C in
-    the terminal does not reach the command.
+    environment: variables in addition to this process's environment. new_session: True:
+    Ctrl-C in the terminal does not reach the command.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:

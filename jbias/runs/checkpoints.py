@@ -207,9 +207,10 @@ class CheckpointStore:
     def save(
         self, step: int, states: tuple, info: dict[str, Any], valid: dict | None = None
     ) -> None:
-        """Save states and info in the background.
+        """Save states and info of a step in the background.
 
-        valid: the validation accuracies of the step by "stage/seed"; None if the step was
+        states: of all members. info: a JSON object, see the module. valid: the validation
+        accuracies of the step by "stage/seed"; None if the step was
         not evaluated, {} if another process evaluates it.
         The latest step may be saved again; the old checkpoint is then deleted once the new
         one is complete. OSError if the disk fails; earlier checkpoints stay. ValueError if
@@ -553,7 +554,7 @@ def _manager(directory: epath.PathLike, **options: Any) -> ocp.CheckpointManager
 
 
 class _Mismatch(ValueError):
-    """A complete checkpoint whose states have other shapes than the template's."""
+    """A complete checkpoint has states of other shapes than the template."""
 
 
 def _info(
@@ -621,7 +622,7 @@ def _in_one_line(directory: epath.Path, step: int | None) -> Iterator[None]:
 
 
 def with_checksums(
-    states: tuple, info: Mapping[str, Any], *, checksum: int | None = None
+    states: PyTree, info: Mapping[str, Any], *, checksum: int | None = None
 ) -> dict[str, Any]:
     """Return the JSON object to store with the states: the info as text, and checksums.
 
@@ -645,8 +646,11 @@ def verified_info(stored: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(body)
 
 
-def verify_states(stored: Mapping[str, Any], states: tuple) -> None:
-    """Raise ValueError unless the states have the checksum in the stored object."""
+def verify_states(stored: Mapping[str, Any], states: PyTree) -> None:
+    """Raise ValueError unless the states have the checksum in an object of `with_checksums`.
+
+    stored: that object.
+    """
     # Old checkpoints have one checksum of the info and the states.
     body = "" if "states" in stored else stored["body"]
     expected = stored["sum"] if body else stored["states"]
@@ -654,8 +658,8 @@ def verify_states(stored: Mapping[str, Any], states: tuple) -> None:
         raise ValueError("its content does not match its sum")
 
 
-def structure_checksum(states: tuple) -> int:
-    """Return a checksum of the names, shapes and dtypes of a model's states."""
+def structure_checksum(states: PyTree) -> int:
+    """Return a CRC-32 of the names, shapes and dtypes of all arrays in a model's states."""
     leaves = jax.tree.leaves_with_path(states)
     structure = [(jax.tree_util.keystr(k), x.shape, str(x.dtype)) for k, x in leaves]
     return zlib.crc32(repr(structure).encode())

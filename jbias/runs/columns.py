@@ -20,7 +20,7 @@ class Words(NamedTuple):
 
 
 class Integers(NamedTuple):
-    """A column of integers, some of which may be missing."""
+    """A column of integers with a mask of missing values."""
 
     values: np.ndarray
     is_missing: np.ndarray

@@ -185,6 +185,7 @@ def total(starts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         sums[key] = None if None in values else sum(values)
 
     def device_hours(phase: str) -> float:
+        """Return the device hours of a phase over all starts."""
         seconds = (
             start["devices"] * start["seconds"].get(phase, 0.0) for start in starts
         )

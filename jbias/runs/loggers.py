@@ -165,6 +165,7 @@ def _failure(work: Callable[[], object], patience: float) -> BaseException | Non
     errors: list[BaseException] = []
 
     def attempt() -> None:
+        """Call `work`; add an exception to `errors`."""
         try:
             work()
         except BaseException as error:  # noqa: BLE001

@@ -173,7 +173,7 @@ def _holds_workdirs(path: pathlib.Path) -> bool:
 
 
 def branch_folders(workdir: _Path) -> list[_Path]:
-    """Return the folders with a run's records: those of its branches, or the workdir."""
+    """Return the folders with a run's records: its branches' folders, or else the workdir."""
     return sorted((workdir / "vary").glob("*/")) or [workdir]
 
 
@@ -186,7 +186,7 @@ def read(
     alphabetical order. ValueError, with file and line, for an invalid line or a repeated
     `Record.key`.
 
-    workdirs: paths or globs, as for `find_workdirs`.
+    workdirs: paths or globs, see `find_workdirs`.
     compacts: whether to write many records of a finished run to one Parquet file, so that
       the next call is faster.
     """
@@ -453,7 +453,7 @@ _MANY_BYTES = 2**18
 
 
 def _are_many(paths: Iterable[pathlib.Path]) -> bool:
-    """Return True if files have so many records that a Parquet file is worthwhile."""
+    """Return True if files are so large that a Parquet file of their records saves time."""
     return sum(path.stat().st_size for path in paths) >= _MANY_BYTES
 
 

@@ -251,6 +251,7 @@ def read_heartbeat(workdir: str | os.PathLike) -> dict[str, Any]:
     """Return the valid fields of a run's progress.json by name; empty if unreadable."""
 
     def is_valid(key: str, value: Any) -> bool:
+        """Return True if a field has the type and range of its name in _FIELD_TYPES."""
         if isinstance(value, (int, float)) and not abs(value) < _MAX_NUMBER:
             return False
         expected_type = _FIELD_TYPES.get(key, object)

@@ -95,7 +95,7 @@ def _load_state(path: epath.Path, name: str) -> dict[str, Any]:
 
 
 def _start_run(
-    run: loggers.RunInfo, run_id: str, *, options: Mapping, is_offline: bool
+    run: loggers.RunInfo, run_id: str, *, options: Mapping[str, Any], is_offline: bool
 ) -> Any:
     """Start or resume the run `run_id` of wandb, and return wandb's object for it.
 

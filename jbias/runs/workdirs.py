@@ -135,7 +135,9 @@ def record_run(
     return differing
 
 
-def record_config(workdir: epath.Path, config: Mapping, anew: bool = False) -> None:
+def record_config(
+    workdir: epath.Path, config: Mapping[str, Any], anew: bool = False
+) -> None:
     """Write config.json to a workdir unless it exists.
 
     anew: whether to delete the files of an earlier run that has computed nothing
@@ -307,6 +309,7 @@ def _commit() -> str | None:
     checkout = pathlib.Path(__file__).parents[2]
 
     def git(*arguments: str) -> str:
+        """Return the output of a git command in the checkout."""
         output = subprocess.check_output(
             ["git", "-C", checkout, *arguments], text=True, stderr=subprocess.DEVNULL
         )

@@ -106,6 +106,7 @@ def number(
     parse_text = {int: numerals.whole, float: numerals.real}[kind]
 
     def read(text: str) -> Any:
+        """Return the number in a text; argparse.ArgumentTypeError if it is invalid."""
         try:
             value = parse_text(text)
         except ValueError:
@@ -181,11 +182,14 @@ def add_names(parser: Parser, flag: str, default: Any, help: str) -> None:
 
 
 def parse(
-    parser: Parser, argv: Sequence[str] | None, overrides: str, check: Callable
+    parser: Parser,
+    argv: Sequence[str] | None,
+    overrides: str,
+    check: Callable[[Mapping[str, Any]], object],
 ) -> tuple[argparse.Namespace, list[str]]:
     """Return the parsed arguments, and the arguments --<overrides>.KEY=VALUE as texts.
 
-    argv: the arguments; None for those of the process. overrides: "config" or "suite".
+    argv: the arguments; None: the process's arguments. overrides: "config" or "suite".
     check: called with the mapping from argument names to values.
     Exits with code 2 if an argument is invalid or `check` raises a ValueError.
     """
@@ -407,7 +411,7 @@ def _constants(text: str, least: float) -> tuple[float, ...]:
 def split_values(argv: Sequence[str] | None, flag: str) -> list[str]:
     """Return the arguments with each `flag=value` replaced by two arguments, flag and value.
 
-    argv: the arguments; None for those of the process. flag: such as "--runs".
+    argv: the arguments; None: the process's arguments. flag: such as "--runs".
     A shell expands the glob in `--runs=runs/*` to `--runs=runs/a runs/b`; argparse then
     reads both values only if the flag and the first value are separate.
     """

@@ -99,6 +99,7 @@ def logger(workdir: "epath.Path | None", form: str = LOG_FORMATS[0]) -> messages
     has_lost_lines = False
 
     def append(name: str, text: str) -> None:
+        """Append a line to a log file of the workdir; report the first failure."""
         nonlocal has_lost_lines
         try:
             files.append(workdir / name, text)
@@ -108,6 +109,7 @@ def logger(workdir: "epath.Path | None", form: str = LOG_FORMATS[0]) -> messages
             has_lost_lines = True
 
     def log(line: str) -> None:
+        """Print a line or a LogEvent, and append it to the log files."""
         event = line if isinstance(line, LogEvent) else LogEvent(line, "note")
         text = event.json() if form == "json" else event
         if form == "json" or not event.quiet:
@@ -211,6 +213,7 @@ def count_images(
     start_time = last_line_time = time.monotonic()
 
     def advance(count: int, *, counted: bool = True) -> None:
+        """Add `count` images; counted: whether they count for the rate."""
         nonlocal num_done, num_timed, last_line_time
         num_done += count
         num_timed += count * counted
@@ -223,6 +226,7 @@ def count_images(
             say(f"{title}: {num_done}/{total} images, {rate:.0f} images/s, ETA {eta}")
 
     def show_activity(activity: str) -> None:
+        """Show the current activity in the bar or as a line."""
         if bar.disable:
             say(f"{title}: {num_done}/{total} images, {activity} ...")
         else:
@@ -230,6 +234,7 @@ def count_images(
 
     @contextlib.contextmanager
     def untimed(activity: str = "compiling") -> Iterator[None]:
+        """Leave the duration of the context out of the rate; show the activity if it is long."""
         nonlocal start_time
         entry_time = time.monotonic()
         timer = threading.Timer(patience, show_activity, [activity])
@@ -368,6 +373,7 @@ def announce_slow(
     )
 
     def report_duration() -> None:
+        """Show the duration at intervals until the context ends."""
         pause = every if bar.disable else 1.0
         while not is_over.wait(pause):
             if not bar.disable:

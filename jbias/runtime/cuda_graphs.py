@@ -122,6 +122,7 @@ def jit(
     """
 
     def compile_lazily(extra_options: Mapping[str, str]) -> Callable[..., PyTree]:
+        """Return the jitted function with extra compiler options by name."""
         return xla.jit(
             function,
             static_argnums=static_argnums,
@@ -206,7 +207,7 @@ class CapturedFunction:
             ) from error
 
     def lower(self, *args: Any) -> jax.stages.Lowered:
-        """Return the lowered program of the graph; arguments as for a call."""
+        """Return the lowered program of the graph; args: the arguments of a call."""
         return self._whole.lower(*args)
 
 

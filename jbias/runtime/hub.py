@@ -105,11 +105,11 @@ def parse(name: str, where: str) -> Repository:
 
 
 class _Refusal(Exception):
-    """A file cannot be downloaded; the text says why and what to do."""
+    """A file cannot be downloaded; the text has the reason and a remedy."""
 
 
 class _Unreached(Exception):
-    """No server answered; the text says why."""
+    """No server answered; the text has the reason."""
 
 
 def fetch(name: str, where: str) -> str:
@@ -241,8 +241,8 @@ def _download(repository: Repository, file: str) -> str:
 def _request(repository: Repository, file: str, stack: contextlib.ExitStack) -> Any:
     """Send a GET and follow redirects; return (open response, the hub's headers).
 
-    The headers are those of the hub's own answers, without those of redirect targets. file:
-    name in the repository. stack: closes all responses.
+    The headers come from the hub's own answers, not from redirect targets. file: name in the
+    repository. stack: closes all responses.
     """
     endpoint = urllib.parse.urlsplit(_endpoint())
     hub_origin = (endpoint.scheme, endpoint.netloc)
@@ -329,6 +329,7 @@ def _within_limit(act: Callable[[], Any], *, waiting_for: str) -> Any:
     answer: futures.Future = futures.Future()
 
     def work() -> None:
+        """Call `act`; store its result or its error."""
         result = error = None
         try:
             result = act()

@@ -377,6 +377,7 @@ def keep_alive(lock: "Lock | ObjectLock") -> Iterator[None]:
     is_over = threading.Event()
 
     def beat_repeatedly() -> None:
+        """Beat every BEAT_SECONDS until the context ends; then close the lock."""
         while not is_over.wait(BEAT_SECONDS):
             # If the disk fails, the next save of the run reports it.
             with contextlib.suppress(OSError):

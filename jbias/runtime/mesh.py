@@ -53,6 +53,7 @@ def make(
     process_devices = len(devices) // processes
 
     def fits(shares: int) -> bool:
+        """Return True if this number of shares suits the seeds, devices and processes."""
         if common_divisor % shares != 0:
             return False
         share_devices = len(devices) // shares

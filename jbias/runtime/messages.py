@@ -259,6 +259,7 @@ def failing_exit(path: str) -> Iterator[None]:
     exit_now, process, is_inside = os._exit, os.getpid(), True
 
     def exit_failing(status: int) -> None:
+        """End the process; exit with code 1 and a message in place of code 0."""
         if status == 0 and is_inside and os.getpid() == process:
             line = f"jbias: error in {path}: os._exit(0) ended the program; remove the call"
             print(line, file=sys.stderr, flush=True)
@@ -402,7 +403,7 @@ _TRAINING_PACKAGES = {
 
 
 def missing_package(error: ModuleNotFoundError) -> str:
-    """Return a line that says how to install the missing package of an import error.
+    """Return a line with the command that installs the missing package of an import error.
 
     "" if the package is not one of the extra `train`.
     """

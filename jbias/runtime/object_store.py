@@ -315,7 +315,7 @@ def _is_wanted(name: str, pattern_parts: Sequence[str], *, checkpoints: bool) ->
 
 
 def _is_complete(name: str, objects: Mapping[str, Any]) -> bool:
-    """Return False if an object belongs to a checkpoint whose save has not finished.
+    """Return False if an object belongs to a checkpoint that is not complete.
 
     objects: all objects by name, among them the markers of complete checkpoints.
     """
@@ -379,6 +379,7 @@ class Log:
             self._schedule()
 
     def _schedule(self) -> None:
+        """Start a timer that writes the pending lines, unless one is running."""
         if self._timer is None:
             seconds = max(LOG_SECONDS, len(self._last.content) / _BYTES_PER_SECOND)
             self._timer = threading.Timer(seconds, self._try_flush)

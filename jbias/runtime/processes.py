@@ -215,8 +215,8 @@ _LOST_WORDS = ("Gloo", "NCCL", "coordination", "UNAVAILABLE", "DEADLINE_EXCEEDED
 class JoinedGroup(ProcessGroup):
     """A group of several joined processes; a thread watches the other processes.
 
-    If another process is lost or fails, the thread ends this process, whatever its main
-    thread does: it calls `report` with a line and an exit code, then exits.
+    If another process is lost or fails, the thread calls `report` with a line and an exit
+    code, and ends this process, even if the main thread is blocked.
     """
 
     def __init__(self, number: int, count: int, report: Callable[[str, int], None]):
@@ -236,7 +236,9 @@ class JoinedGroup(ProcessGroup):
         self._thread.start()
 
     def compare_settings(
-        self, settings: Mapping, describe_differences: Callable[..., list[str]]
+        self,
+        settings: Mapping[str, Any],
+        describe_differences: Callable[[Mapping, Mapping], list[str]],
     ) -> str:
         """Exchange hosts and settings; return an error line if settings differ, else "".
 
@@ -269,12 +271,14 @@ class JoinedGroup(ProcessGroup):
 
     @property
     def cores(self) -> int:
+        """Number of CPU cores that the processes may use, on all machines."""
         # Processes of one machine may share cores, which count once.
         return len(
             {(host["host"], core) for host in self._hosts for core in host["cores"]}
         )
 
     def all_gather(self, label: str, value: Any) -> list[Any]:
+        """Return the values of all processes, by number; ConnectionError if one is lost."""
         self._num_gathers += 1
         key = f"jbias/gather/{self._num_gathers}"
         self._client.key_value_set(f"{key}/{self.number:06}", json.dumps(value))
@@ -307,6 +311,7 @@ class JoinedGroup(ProcessGroup):
         )
 
     def gather_results(self, label: str, act: Callable[[], Any]) -> list[Any]:
+        """Call `act` in all processes; return the results, or raise any ValueError in all."""
         error, result = None, None
         try:
             result = act()
@@ -323,6 +328,7 @@ class JoinedGroup(ProcessGroup):
 
     @contextlib.contextmanager
     def raise_together(self, label: str, may_fail: bool = True) -> Iterator[None]:
+        """If the context raises a ValueError in one process, raise it in all."""
         if not may_fail:
             yield
             return
@@ -339,6 +345,7 @@ class JoinedGroup(ProcessGroup):
         self.gather_results(label, raise_error)
 
     def agree_to_stop(self, signal_name: str, step: int | None) -> str:
+        """Return the signal for which all processes stop now, or ""."""
         if signal_name and not self._has_sent_stop:
             self._has_sent_stop = True
             self._client.key_value_set(f"{_STOPS}/{self.number:06}", signal_name)
@@ -384,11 +391,13 @@ class JoinedGroup(ProcessGroup):
 
     @contextlib.contextmanager
     def reporting(self) -> Iterator[None]:
+        """Keep the watching thread from reporting an error inside the context."""
         with self._report_lock:
             self._report = lambda *_: None
             yield
 
     def fail(self, line: str, code: int) -> None:
+        """End all processes with an exit code; the other processes report the line."""
         line = f"processes: process {self.number} of {self.count}: {line}"
         timer = self._exit_soon(code)
         with contextlib.suppress(jax.errors.JaxRuntimeError):
@@ -410,6 +419,7 @@ class JoinedGroup(ProcessGroup):
         self._thread.join()
 
     def broadcast_tree(self, tree: PyTree) -> PyTree:
+        """Return process 0's values of a tree of arrays, as numpy arrays."""
         leaves, structure = jax.tree.flatten(jax.device_get(tree))
         # As bytes: jax broadcasts by a sum, which would turn -0 into 0.
         local_bytes = b"".join(leaf.tobytes() for leaf in leaves)
@@ -591,6 +601,7 @@ def _on_abort(
     """
 
     def handle(_: int) -> None:
+        """Report the abort and exit, if `explain` explains it."""
         explanation = explain()
         if explanation:
             line, code = explanation

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 from etils import epath
+from jaxtyping import PyTree
 
 from jbias import run_spec, seals
 from jbias.data import splits
@@ -68,7 +69,7 @@ class RunContext:
         # True if another process evaluates.
         self.elsewhere = self.config["run"]["evaluate"] == "elsewhere"
 
-    def state_shapes(self, stage: int) -> tuple:
+    def state_shapes(self, stage: int) -> tuple[PyTree, ...]:
         """Return the shapes of the states of all members in a stage, to read a checkpoint.
 
         stage: index of the stage.

@@ -37,6 +37,7 @@ def replace_convolutions(function: Callable, replace: Replace) -> Callable:
     """
 
     def rewritten(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
+        """Trace `function`, replace its convolutions, and run the result."""
         trace = jax.make_jaxpr(function, static_argnums=3, return_shape=True)
         closed_jaxpr, outs = trace(state, arg, shared, static)
         run = core.jaxpr_as_fun(_rewrite(closed_jaxpr, replace))
@@ -95,6 +96,7 @@ def over_seeds(function: Callable) -> Callable:
     function_of_seed = replace_convolutions(function, _with_batching_rule)
 
     def function_of_seeds(states: Any, args: Any, shared: Any, static: Hashable) -> Any:
+        """Map `function_of_seed` over the leading axes of states and args."""
         mapped = jax.vmap(
             lambda state, arg: function_of_seed(state, arg, shared, static)
         )
@@ -116,6 +118,7 @@ def _with_batching_rule(eqn: core.JaxprEqn) -> Callable:
 
     @convolution.def_vmap
     def rule(num_seeds, batched, lhs, rhs):
+        """Return (outputs, True), stacked along a leading axis of seeds; for custom_vmap."""
         if not all(batched):
             axes = tuple(0 if is_batched else None for is_batched in batched)
             return jax.vmap(convolve, axes)(lhs, rhs), True
@@ -175,7 +178,10 @@ def _in_chunks(eqn: core.JaxprEqn) -> Callable | None:
 
     @jax.jit
     def convolution(images, gradients):
+        """Return the gradient of the kernel, summed over chunks of the batch."""
+
         def chunk(i: int):
+            """Return the part of the gradient of the i-th chunk."""
             start, stop = i * chunk_size, (i + 1) * chunk_size
             x = jax.lax.slice_in_dim(images, start, stop, axis=lhs[1])
             g = jax.lax.slice_in_dim(gradients, start, stop, axis=rhs[1])

@@ -144,6 +144,7 @@ def with_fallback(draw: Callable[..., train_step.State]) -> Callable:
     """
 
     def draw_with_fallback(*args: Any) -> train_step.State:
+        """Return the drawn state, whose fallback is the state itself."""
         state = draw(*args)
         # A copy, as the step donates its buffers and none may be donated twice.
         saved = jax.tree.map(jnp.copy, _saved_parts(state))

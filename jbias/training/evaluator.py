@@ -9,7 +9,7 @@ import contextlib
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -275,7 +275,7 @@ def _batch_size(job: RunContext) -> int:
     return -(-job.config["run"]["eval_batch"] // shards) * shards
 
 
-def _batches(job: RunContext, images: list) -> Iterator[jax.Array]:
+def _batches(job: RunContext, images: Sequence[Any]) -> Iterator[jax.Array]:
     """Yield the batches of several arrays of images, concatenated, on the devices.
 
     images: one array or reader per data set. If one process cannot read its share of a
@@ -402,6 +402,7 @@ def _records(
     epoch = round(sum(epochs[: stage.number]) + stage_epoch, 4)
 
     def record(**fields: Any) -> results.Record:
+        """Return a record of this seed and step; fields: the other fields of Record."""
         return results.Record(
             **member.branch.fields,
             stage=stage.number,
@@ -460,6 +461,7 @@ def follow(
 
         @functools.cache
         def open_job() -> RunContext:
+            """Return the context of the run; open the run in the first call only."""
             job = _open_followed(workdir, config, log=log, devices=devices, claim=claim)
             stack.callback(job.writers.close)
             telemetry.open_loggers(job, 0, alone=False)

@@ -254,7 +254,7 @@ def _product(
 def loop_turns(text: str) -> list[float]:
     """Return the number of iterations of each loop in a program, outer loops before inner.
 
-    text: HLO text. A loop whose length depends on the data counts as one iteration.
+    text: HLO text. One iteration for a loop with a length that depends on the data.
     """
     calls, computation, entry = collections.defaultdict(list), "", ""
     for line in text.splitlines():
@@ -276,6 +276,7 @@ def loop_turns(text: str) -> list[float]:
         calls[computation].append((iterations, names))
 
     def walk(name: str) -> Iterator[float]:
+        """Yield the iterations of the loops in a computation, and in the ones it calls."""
         for iterations, names in calls[name]:
             if iterations is not None:
                 yield iterations

@@ -77,6 +77,7 @@ class ResidentInput(InputPipeline):
         return self.rows
 
     def shapes(self) -> tuple[PyTree, PyTree]:
+        """Return the shapes and dtypes of a batch of indices and of all rows."""
         return index_shape(self.order), jax.eval_shape(lambda: self.rows)
 
 
@@ -188,6 +189,7 @@ class BatchReader:
     fix: Mapping[str, int]  # config.fix: seeds of "order" and "augment" for all seeds.
 
     def __call__(self, step: int, seed: int, rows: slice) -> Rows:
+        """Return the rows of a seed's batch at a step; rows: a slice of the batch."""
         index = self.order.index(self.fix.get("order", seed), step)[rows]
         if self.window is None:
             return self.files.rows(index)
@@ -220,6 +222,7 @@ class WindowReader:
     canvas: int | None  # Side in pixels; None: preprocessed as for evaluation.
 
     def __call__(self, members: Int[np.ndarray, "m"]) -> Rows:
+        """Return the rows of the examples `members` + `first`."""
         index = members + self.first
         if self.canvas is None:
             return self.files.rows(index)
@@ -266,6 +269,7 @@ class StreamedInput(InputPipeline):
         self._iterator, self._next = None, None
 
     def batch(self, seed: int, step: int) -> Rows:
+        """Return the rows of a seed's batch; ask for batches in the order of reading."""
         pieces = self._pieces
         number = pieces.number(step, seed)
         if number != self._next:
@@ -277,10 +281,12 @@ class StreamedInput(InputPipeline):
         return self._place(rows) if self._place else rows
 
     def shapes(self) -> tuple[PyTree, PyTree]:
+        """Return the shapes and dtypes of a batch, and {}: there are no shared rows."""
         first = self.read(0, self._pieces.seeds[0], slice(0, 1))
         return rows_shape(first, self.order.batch), {}
 
     def close(self) -> None:
+        """Stop reading ahead."""
         if self._iterator is not None:
             self._iterator.close()
         self._next = self._iterator = None
@@ -312,6 +318,7 @@ class BatchPieces(NamedTuple):
         return num_batches_before * self.pieces_per_batch
 
     def __call__(self, number: int) -> Rows:
+        """Read and return the rows of the piece with a number."""
         batch, piece = divmod(number, self.pieces_per_batch)
         step, seed = divmod(batch, len(self.seeds))
         share, first = self.batch // self.parts, piece * loader.PIECE_SIZE
@@ -363,6 +370,7 @@ class WindowedInput(InputPipeline):
         self._rows, self._numbers = None, None
 
     def wait(self, step: int, stop_requested: Callable[[], bool]) -> bool:
+        """Wait for the windows of a step; return False if a stop was requested first."""
         numbers = self.order.windows(step)
         return numbers == self._numbers or all(
             stream.wait(number, stop_requested)
@@ -370,6 +378,7 @@ class WindowedInput(InputPipeline):
         )
 
     def shared(self, step: int) -> Rows:
+        """Return the rows of the windows of a step, on the devices."""
         numbers = self.order.windows(step)
         if numbers != self._numbers:
             # The memory of the old window is free once the dispatched steps are done.
@@ -396,12 +405,14 @@ class WindowedInput(InputPipeline):
         return self.order.next_change(step)
 
     def shapes(self) -> tuple[PyTree, PyTree]:
+        """Return the shapes and dtypes of a batch of indices and of the shared rows."""
         pieces = self._streams[0].pieces
         first = pieces.read(pieces.order.members(0)[:1])
         window_shape = rows_shape(first, self.order.span)
         return index_shape(self.order), jax.eval_shape(flatten_images, window_shape)
 
     def close(self) -> None:
+        """Stop reading ahead and drop the windows."""
         self._numbers = self._rows = None
         for stream in self._streams:
             stream.close()
@@ -435,6 +446,7 @@ class WindowPieces(NamedTuple):
         return -(-self.share // loader.PIECE_SIZE)
 
     def __call__(self, number: int) -> Rows:
+        """Read and return the rows of the piece with a number."""
         window, piece = divmod(number, self.pieces_per_window)
         start, first = self.part * self.share, piece * loader.PIECE_SIZE
         members = self.order.members(window)[start : start + self.share]

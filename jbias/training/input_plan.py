@@ -320,6 +320,7 @@ def _read_stream(
         return StreamOptions("host", size, window=window), device_inputs
 
     def option_at_least(key: str, low: int, *, default: int) -> int:
+        """Return a whole number of the options; ValueError if it is less than `low`."""
         value = options.get(key, default)
         if type(value) is not int or value < low:
             jc.refuse(f"{where}.{key}", f"be a whole number of at least {low}", value)

@@ -388,6 +388,7 @@ def lower_step(
     seed_shape, seed_axes = ((width,), ("seed",)) if width else ((), ())
 
     def with_sharding(tree: Any, leading: tuple[int, ...], *axes: str) -> PyTree:
+        """Return shapes with leading axes, sharded over the mesh axes."""
         sharding = NamedSharding(devices, PartitionSpec(*axes))
         return jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(

@@ -56,9 +56,11 @@ def _shrink_kernels(rate: Schedule, l1: float) -> Optimiser:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
 
     def update(updates: PyTree, state, params: PyTree) -> tuple[PyTree, Any]:
+        """Return (changed updates, new state), as optax requires."""
         threshold = rate(state.count) * l1
 
         def shrink(delta, w):
+            """Return the update of one array; scales and biases stay unchanged."""
             if jnp.ndim(w) < 2:
                 return delta
             new = w + delta

@@ -81,6 +81,7 @@ class EpochSampler(Sampler):
         return np.arange(self.examples)
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
+        """Return the numbers of a batch's examples."""
         epoch, position = divmod(step, self.steps_per_epoch)
         start = position * self.batch
         order = permutation(seed, self.stream, epoch, self.examples)
@@ -121,10 +122,12 @@ class WindowSampler(Sampler):
         return self.steps * self.batch
 
     def windows(self, step: int) -> tuple[int, ...]:
+        """Return the number of the window that is in memory at a step."""
         epoch, position = divmod(step, self.steps_per_epoch)
         return (epoch * self.per_epoch + position // self.steps,)
 
     def next_change(self, step: int) -> int:
+        """Return the first step after `step` with another window in memory."""
         epoch, position = divmod(step, self.steps_per_epoch)
         end = (position // self.steps + 1) * self.steps
         return epoch * self.steps_per_epoch + min(end, self.steps_per_epoch)
@@ -214,6 +217,7 @@ class MixtureSampler(Sampler):
         return min(order.next_change(step) for order in self.orders)
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
+        """Return the indices of a batch's examples, spread evenly over the sets."""
         first, set_indices, positions = 0, [], []
         for order in self.orders:
             set_indices.append(order.index(seed, step) + first)
@@ -446,6 +450,7 @@ class PairedSampler(Sampler):
 
         @functools.lru_cache(maxsize=32)
         def partners(seed, epoch):
+            """Return the partner of each example of the first set."""
             order = permutation(
                 seed, self.stream, epoch=epoch, n=len(self.other_labels)
             )

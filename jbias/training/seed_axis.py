@@ -130,7 +130,7 @@ class SeedLayout(NamedTuple):
         return mesh.put(batches, self._batch_sharding(scanned=scanned))
 
     def _batch_sharding(self, *, scanned: bool = False) -> NamedSharding:
-        """Return the sharding of batches; `scanned` as for `place`."""
+        """Return the sharding of batches on the devices; scanned: see `place`."""
         axes = ("seed", "data") if self.width(0) else ("data",)
         if scanned:
             axes = (None, *axes)
@@ -199,7 +199,10 @@ def _unstack(wave: Wave) -> list[PyTree]:
 
 @functools.cache
 def _stack_on_devices(sharding: NamedSharding, width: int) -> Callable[[tuple], Wave]:
-    """Return a compiled `_stack_groups` whose outputs have the given sharding."""
+    """Return `_stack_groups` as a compiled function; its outputs have the given sharding.
+
+    width: number of trees per group.
+    """
     return jax.jit(
         lambda trees: _stack_groups(trees, width, jnp.stack), out_shardings=sharding
     )
@@ -207,7 +210,7 @@ def _stack_on_devices(sharding: NamedSharding, width: int) -> Callable[[tuple], 
 
 @functools.cache
 def _unstack_on_devices(devices: jax.sharding.Mesh) -> Callable[[Wave], tuple]:
-    """Return a compiled `_unstack` whose outputs are replicated on the devices."""
+    """Return `_unstack` as a compiled function; its outputs are on all devices in full."""
     sharding = NamedSharding(devices, PartitionSpec())
     return jax.jit(lambda wave: tuple(_unstack(wave)), out_shardings=sharding)
 
@@ -319,6 +322,7 @@ def map_seeds(
     jit = cuda_graphs.jit if in_graphs else xla.jit
 
     def compile_lazily(function: Callable) -> Callable:
+        """Return the jitted function; it is compiled in its first call."""
         return jit(
             function,
             static_argnums=3,
@@ -329,6 +333,7 @@ def map_seeds(
     if strategy.dispatch == "unrolled":
 
         def unrolled(states, args, shared, static):
+            """Return the outputs of all trees, computed in one program."""
             return tuple(
                 tree_function(state, arg, shared, static)
                 for state, arg in zip(states, args, strict=True)
@@ -340,6 +345,7 @@ def map_seeds(
     map_trees = _thread_map(max(layout.waves)) if is_threaded else map
 
     def looped(states, args, shared, static):
+        """Return the outputs of all trees, from one dispatch per tree."""
         return tuple(
             map_trees(
                 lambda state, arg: compiled(state, arg, shared, static), states, args
@@ -370,6 +376,7 @@ def multi_step(
         step_wave = _dispatched_steps(step, strategy, layout, scanned=scanned)
 
     def advance(states, steps, shared, static):
+        """Take steps of all waves, one wave after the other; return (states, outputs per step)."""
         new_states, outputs = [], []
         for number, wave in enumerate(states):
             wave, wave_outputs = _step_active_trees(
@@ -436,6 +443,7 @@ def _dispatched_steps(
     )
 
     def take_steps(states, steps, shared, static):
+        """Take several steps of a wave, in a loop or dispatched one by one."""
         batches = [tuple(batch for _, batch in args) for args in steps]
         if scan_wave and len(steps) == scanned and _are_on_host(batches):
             own_args = tuple(own_arg for own_arg, _ in steps[0])
@@ -466,9 +474,11 @@ def scan_steps(
     step_tree = map_tree(step, layout, strategy)
 
     def loop(states, args, shared, static):
+        """Take all steps of a wave in one jax.lax.scan; return (states, outputs per step)."""
         own_args, batches = args
 
         def step(states, batches):
+            """Take one step of all trees; return (states, outputs)."""
             trees = zip(states, own_args, batches, strict=True)
             pairs = [
                 step_tree(state, (own_arg, batch), shared, static)
@@ -486,6 +496,7 @@ def scan_steps(
         return scan_wave
 
     def by_tree(states, args, shared, static):
+        """Take all steps of each tree in turn; return (states, outputs per step)."""
         own_args, batches = args
         pairs = [
             scan_wave((state,), ((own_arg,), (batch,)), shared, static)
@@ -498,7 +509,9 @@ def scan_steps(
     return by_tree
 
 
-def _place_batches(args: tuple, layout: SeedLayout) -> tuple:
+def _place_batches(
+    args: Sequence[tuple[Any, PyTree]], layout: SeedLayout
+) -> tuple[tuple[Any, PyTree], ...]:
     """Return the arguments of one step of a wave with their batches on the devices.
 
     args: pairs (seed argument, batch), one per tree.
@@ -527,7 +540,10 @@ def _threaded_steps(step_tree: SeedFunction, layout: SeedLayout) -> _WaveSteps:
     map_trees = _thread_map(max(layout.waves))
 
     def take_steps(states, steps, shared, static):
+        """Take several steps of a wave, each tree in its own thread."""
+
         def take_steps_of_tree(state, args):
+            """Take all steps of one tree; return (state, outputs per step)."""
             outputs = []
             for arg in args:
                 state, output = compiled(state, arg, shared, static)
@@ -566,7 +582,7 @@ def map_tree(
     if strategy.convolutions != "grouped":
         over_seeds = convolutions.over_seeds(function)
 
-    def map_local_seeds(state, arg, shared, static):
+    def map_local_seeds(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
         """Compute the seeds of one device of the mesh axis "seed"."""
         if len(jax.tree.leaves(state)[0]) == 1:  # Computed like a run of one seed.
             state, arg = jax.tree.map(lambda x: x[0], (state, arg))
@@ -578,6 +594,7 @@ def map_tree(
         )
 
     def tree_function(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
+        """Compute the seeds of a tree on the devices that hold them."""
         if devices.shape["seed"] == 1:
             return map_local_seeds(state, arg, shared, static)
         by_seed = PartitionSpec("seed")

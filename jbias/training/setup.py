@@ -292,8 +292,8 @@ def _with_norms_as_begun(
 ) -> run_spec.RunSpec:
     """Return the spec with eval_norm "exact" if a started run evaluated exact batch norms.
 
-    Under eval_norm "auto" all evaluations of a run, also those of a follower, use the same
-    kind of batch norm, whatever the device and version of a later start.
+    So all evaluations of a run with eval_norm "auto" use the same kind of batch norm, even if
+    a later start or a process that follows the run has other devices.
     """
     run, layout = spec.config["run"], workdirs.provenance(workdir).get("layout")
     eval_norm = run.get("eval_norm", run_spec.EVAL_NORMS[0])

@@ -108,7 +108,7 @@ class Stage:
         return jax.eval_shape(self.program.draw, prng.key(0), None)
 
     @property
-    def state_shapes(self) -> tuple:
+    def state_shapes(self) -> tuple[PyTree, ...]:
         """Shapes of the states of all members, to read a checkpoint into."""
         return (self.state_shape,) * len(self.members)
 
@@ -265,7 +265,7 @@ class Stage:
         }
 
     def next_change(self, step: int) -> int:
-        """Return the first step after `step` whose shared rows differ, in steps of the run."""
+        """Return the first step of the run after `step` with other shared rows."""
         stage_step = step - self.first
         changes = (
             pipeline.next_change(stage_step) for pipeline in self.pipelines.values()
@@ -351,9 +351,10 @@ def _build_stage(
     devices: jax.sharding.Mesh,
     make_pipeline: Callable[..., input_pipeline.InputPipeline],
 ) -> Stage:
-    """Return one stage of a run, whose first step in the run is `first`.
+    """Return one stage of a run.
 
-    stage_spec: the spec of this stage, a part of `spec`. Other arguments: see `build_stages`.
+    stage_spec: the spec of this stage, a part of `spec`. first: number of the stage's first
+    step in the run. Other arguments: see `build_stages`.
     """
     number, where, options = stage_spec
     config, plan, source = spec.config, plans["train"], plans["train"].source
@@ -381,6 +382,7 @@ def _build_stage(
     fix = config.get("fix", {})
 
     def build_program(algo: base.Algo, optim_options: Mapping[str, Any]) -> SeedProgram:
+        """Return the functions of one seed for an algorithm and config.optim."""
         return make_program(
             algo,
             optim_options,
@@ -478,6 +480,7 @@ def make_program(
     average = optim_options.get("average", 0.0)
 
     def make_optimisers(rate_scale: Any) -> tuple:
+        """Return one optimiser per update, with its learning rate times `rate_scale`."""
         scaled = {**optim_options, "rate": rate_scale * optim_options["rate"]}
         return tuple(
             optim.from_options(
@@ -668,6 +671,7 @@ def make_seed_step(
         )
 
     def step(state, argument, shared, static):
+        """Assemble and transform the batch, and take a training step of the seed."""
         key, indices = argument
         augment_key, algorithm_key = (
             prng.key(fix[source]) if source in fix else key
@@ -704,7 +708,7 @@ def transform_batch(
 
 def make_initialiser(
     algo: base.Algo,
-    txs: tuple,
+    txs: train_step.Optimisers,
     *,
     shape: tuple[int, int],
     first: int,
@@ -737,7 +741,9 @@ def seed_argument(member: run_spec.Member) -> Any:
     return (key, values) if values else key
 
 
-def affecting_keys(config: Mapping[str, Any], make: Callable, *args: Any) -> set[str]:
+def affecting_keys(
+    config: Mapping[str, Any], make: Callable[[Any], Callable[..., Any]], *args: Any
+) -> set[str]:
     """Return the keys of config.vary that the result of `make(values)(*args)` depends on.
 
     make: maps the values of config.vary, in order, to a function. args: arrays or their

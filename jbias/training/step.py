@@ -94,6 +94,7 @@ def make_step(
     )
 
     def step(state, batch, key, static=None):
+        """Take a training step of one seed; return (state, metrics by name)."""
         key = jax.random.fold_in(prng.stream(key, "algorithm"), state.step)
         losses, gradient_of, aux = compute_gradients(
             algo, state.params, state.stats, batch, key, static
@@ -194,6 +195,7 @@ def _accumulated(count: int, block: int) -> Callable[..., _Gradients]:
     loop = _unrolled_scan if xla.platform() == "cpu" else jax.lax.scan
 
     def accumulated(algo, params, stats, batch, key, static):
+        """Return the mean losses and gradients over all micro-batches."""
         names = {
             name
             for update in algo.updates
@@ -205,6 +207,7 @@ def _accumulated(count: int, block: int) -> Callable[..., _Gradients]:
             batch = {**batch, "weight_sum": jnp.sum(batch["weight"]) / count}
 
         def add_micro_batch(carry, number):
+            """Add the gradients of a micro-batch to `carry`, for jax.lax.scan."""
             stats, sums = carry
             losses, gradient_of, aux = _full_batch(
                 algo,
@@ -230,7 +233,11 @@ def _accumulated(count: int, block: int) -> Callable[..., _Gradients]:
     return accumulated
 
 
-def _unrolled_scan(body: Callable, carry: tuple, numbers: Int[Array, "k"]) -> tuple:
+def _unrolled_scan(
+    body: Callable[[PyTree, Any], tuple[PyTree, PyTree]],
+    carry: PyTree,
+    numbers: Int[Array, "k"],
+) -> tuple[PyTree, PyTree]:
     """Return the result of jax.lax.scan(body, carry, numbers), computed without a loop.
 
     XLA would start with the forward passes of all iterations, and keep their activations in
@@ -264,6 +271,7 @@ def micro_batch(
         )
 
     def select(x):
+        """Return the rows of one array that belong to the micro-batch."""
         if not jnp.ndim(x):
             return x  # A number, or a key.
         blocks = x.reshape(-1, count, block_rows, *x.shape[1:])

@@ -178,11 +178,10 @@ def _write_heartbeat(job: RunContext, phase: str, step: int, **fields: Any) -> N
             job.life.update(phase, step=step, diverged=diverged, **fields)
 
 
-def log_evaluation(job: RunContext, step: int, records: Iterable) -> None:
-    """Send an evaluation's numbers to the loggers: per seed, and means over seeds.
-
-    records: `results.Record` of the evaluation.
-    """
+def log_evaluation(
+    job: RunContext, step: int, records: Iterable[results.Record]
+) -> None:
+    """Send an evaluation's numbers to the loggers: per seed, and means over seeds."""
     branches = {branch.fields["run"]: branch for branch in job.branches}
     numbers = collections.defaultdict(dict)
     for record in records:

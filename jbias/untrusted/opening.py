@@ -68,8 +68,8 @@ def open_text(path: str | os.PathLike, newline: str | None = None) -> TextIO:
 def open_image(source: str | os.PathLike | BinaryIO) -> Iterator[Image.Image]:
     """Open an image by its content, without decoding its pixels; yield the Pillow image.
 
-    Of several frames or pages, such as those of an animated GIF, the first is opened. Decode
-    inside the context. Raise ValueError for formats not in FORMATS and for more than
+    Of an image with several frames or pages, such as an animated GIF, the first is opened.
+    Decode inside the context. Raise ValueError for formats not in FORMATS and for more than
     limits.MAX_PIXELS, OSError if the file cannot be read.
     """
     with contextlib.ExitStack() as stack:
