@@ -152,7 +152,10 @@ class Answers(NamedTuple):
 
 
 def run(args: argparse.Namespace, options: Sequence[str]) -> int:
-    """Audit the networks that the arguments name; return the exit code."""
+    """Audit the networks of the arguments; return the exit code.
+
+    options: options of the data set, such as --data.label=smile.
+    """
     from jbias.evals import command, networks
     from jbias.report import audit
 

@@ -336,7 +336,10 @@ def run_name(config: Mapping[str, Any]) -> str:
 
 
 def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Return the differences of two configs' identities as lines `key: old != new`."""
+    """Return the differences of two configs' identities as lines `key: old != new`.
+
+    a, b: the old and the new config.
+    """
     a, b = flatten(identity(a)), flatten(identity(b))
     absent = object()
     return [
@@ -347,7 +350,7 @@ def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def _show_entry(flat: Mapping[str, Any], key: str) -> str:
-    """Return the repr of an entry of a flattened config, or "absent"."""
+    """Return the repr of an entry of a flattened config; "absent" without the entry."""
     return repr(flat[key]) if key in flat else "absent"
 
 
@@ -401,6 +404,7 @@ def check_annotations(
 def check_finite(where: str, tree: Any) -> None:
     """Raise ValueError for values that no config may contain, at any depth.
 
+    where: name of the tree for the message, such as "config".
     These are numbers that are not finite or need more than 64 bits, text with line breaks
     or control characters, and keys that are not printable text.
     """
@@ -453,7 +457,7 @@ def _basic_type(kind: Any) -> Any:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Return True if a value has an annotation's type.
+    """Return True if a value has the type of an annotation `kind`.
 
     Also True if either the annotation or the value has a type that configs do not have.
     """
@@ -697,9 +701,9 @@ def _place_of(part: Any, frames: Iterable[types.FrameType], root: str) -> str:
 
 
 def _paths_to(part: Any, whole: Any, depth: int = 8) -> Iterator[tuple[str, ...]]:
-    """Yield each path of keys that leads from a config to one of its parts.
+    """Yield each path of keys that leads from a config `whole` to its part `part`.
 
-    depth: largest length of a path is depth + 1.
+    A path has at most depth + 1 keys.
     """
     import ml_collections
 

@@ -594,7 +594,10 @@ def plan(
 
 
 def _memory(request: PlanRequest, compiled: CompiledStages) -> dict[str, Any]:
-    """Return the devices, the seeds that fit, and the memory of the largest stage, by name."""
+    """Return entries of the plan by name: devices, seeds that fit, memory of the largest stage.
+
+    compiled: the compiled stages of the request's run.
+    """
     gib, kind = 2**30, request.target.kind
     spread, strategy = compiled.devices.shape["seed"], compiled.strategy
     stage_bytes = []
@@ -656,7 +659,8 @@ def _times(
 ) -> dict[str, Any]:
     """Return the estimated times by name, over all stages.
 
-    Times are None if a program does not fit. notes: a list to which notes are added.
+    compiled: the compiled stages of the request's run. notes: a list to which notes are
+    added. Times are None if a program does not fit.
     """
     spec, kind = request.spec, request.target.kind or this_machine()
     times = {"estimate": _ESTIMATES[kind.platform], **dict.fromkeys(_TIMES)}

@@ -262,7 +262,10 @@ class _Network:
     def shapes(
         self, image: Any, sites: Sequence[str]
     ) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Return the shapes of the images' logits and of each site's features, in order."""
+        """Return the shapes of the logits and of each site's features, in order.
+
+        image: normalised images, or their shape.
+        """
         count, shapes = self._shapes(image.shape[1])
         for site in sites:
             if site not in shapes:

@@ -76,7 +76,7 @@ class LatestAndBest(checkpoint_managers.PreservationPolicy):
     valid_at: ValidAt
 
     def should_preserve(self, checkpoints: Sequence, *, context: Any) -> list[bool]:
-        """Return, for each checkpoint, True to keep it; orbax deletes the others."""
+        """Return True for each checkpoint to keep, in their order; orbax deletes the others."""
         kept_indices = set(range(len(checkpoints))[-self.keep :])
         best = {}
         for i, checkpoint in enumerate(checkpoints):
@@ -152,9 +152,10 @@ class CheckpointStore:
         seal: Mapping[str, Any] | None = None,
         differences: Differences = lambda info: [],
     ):
-        """Open the checkpoints of a run.
+        """Open the checkpoints of a run in a folder, which is created if needed.
 
-        keep: number of latest checkpoints to keep, at least 2, as one may be damaged.
+        team: the processes of the run. keep: number of latest checkpoints to keep, at least
+        2, because one may be damaged.
         valid_at: returns the accuracies of steps that another process evaluates.
         seal: identity of the run, stored in each checkpoint.
         differences: returns the differences between a checkpoint's run and this run.
@@ -325,7 +326,10 @@ class CheckpointStore:
         return checkpoint
 
     def restore_step(self, step: int, template: Template) -> Checkpoint | None:
-        """Return the checkpoint of one step; None if it is damaged. See `restore`."""
+        """Return the checkpoint of one step, as `restore` does; None if it is damaged.
+
+        template: returns the shapes of the states of a stage.
+        """
 
         def read_step() -> Checkpoint:
             stored, info = _info(self.manager, step)
@@ -360,7 +364,7 @@ class CheckpointStore:
     def _latest(
         self, template: Template, say: Callable[[str], None]
     ) -> Checkpoint | None:
-        """Return the latest complete checkpoint; see `restore`.
+        """Return the latest complete checkpoint, in process 0. Arguments: see `restore`.
 
         Damaged checkpoints, and folders whose number is not their step, are moved aside,
         but only if there is a complete checkpoint.
@@ -435,7 +439,10 @@ class CheckpointStore:
         return {number: step for number, step in stored_steps.items() if step != number}
 
     def _move_misnamed(self, number: int, stored_step: int) -> str:
-        """Move the folder `number` of another step's checkpoint aside; return a log line."""
+        """Move the folder `number` with a checkpoint of `stored_step` aside.
+
+        Returns a log line.
+        """
         target = self._move_aside(number)
         proper = self.directory / str(stored_step)
         remedy = f"to use it, stop, rename it back to {proper}, and start again"
@@ -512,7 +519,10 @@ def steps(directory: epath.PathLike) -> list[int]:
 
 
 def awaits_evaluation(directory: epath.PathLike, step: int) -> bool:
-    """Return True if a step was saved, with valid={}, for another process to evaluate."""
+    """Return True if a step was saved for another process to evaluate (valid={} in `save`).
+
+    directory: folder of the checkpoints.
+    """
     metrics = epath.Path(directory) / str(step) / "metrics" / "metrics"
     try:
         return metrics.exists() and json.loads(metrics.read_text("utf-8")) == {}
@@ -528,7 +538,8 @@ def read(
 ) -> Checkpoint:
     """Return the checkpoint of one step without changing anything; raise any error.
 
-    template: returns the shapes of the states of a stage.
+    directory: folder of the checkpoints. template: returns the shapes of the states of a
+    stage.
     ValueError if `differences` finds that the checkpoint belongs to another run.
     """
     manager = _manager(directory, read_only=True, create=False, save_interval_steps=0)

@@ -166,7 +166,8 @@ def of_start(
 ) -> dict[str, Any]:
     """Return the cost of one start of a run, as in costs.json.
 
-    at: time of the start. spent: seconds by phase. step: the last step so far.
+    at: time of the start, in UTC. spent: seconds by phase. energy: assumptions of the estimate.
+    step: the last step so far.
     """
     seconds = {phase: round(value, 3) for phase, value in spent.items()}
     cost = estimate(sum(seconds.values()), devices, energy=energy)

@@ -275,7 +275,7 @@ def _place(row: int, paths: Sequence[pathlib.Path], sizes: np.ndarray) -> str:
 
 
 def number_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    """Return an integer per row, equal for rows that are equal in the columns `names`.
+    """Return an integer per row of a table, equal for rows equal in the columns `names`.
 
     The integers are 0, 1, ... without gaps.
     """

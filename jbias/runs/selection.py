@@ -1,7 +1,7 @@
-"""Model selection: rules that select the evaluation of each seed that is reported.
+"""Model selection: rules that select the reported evaluation of each seed.
 
-A rule is a function of the table of records (`results.read`) and returns a table with the
-columns SELECTED.
+A rule is a function of `frame`, a table of records as `results.read` returns it, and
+returns a table with the columns SELECTED.
 """
 
 import numpy as np

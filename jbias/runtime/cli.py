@@ -61,7 +61,10 @@ class Parser(argparse.ArgumentParser):
         self.color = False  # Since Python 3.14, help has colour codes by default.
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace=None):
-        """Parse like argparse, but report an unknown flag before a missing argument."""
+        """Return (namespace, unknown arguments), as argparse does.
+
+        An unknown flag is reported before a missing argument.
+        """
         words = sys.argv[1:] if args is None else list(args)
         known = [name[2:] for name in self._option_string_actions if name[:2] == "--"]
         for word in words:
@@ -348,7 +351,7 @@ def add_network_flags(parser: Parser) -> None:
 
 
 def add_constants(parser: Parser, subject: str) -> None:
-    """Add --mean and --std; their help ends with `subject`, such as "for a file"."""
+    """Add --mean and --std to a parser; their help ends with `subject`, such as "for a file"."""
     descriptions = {
         "mean": "per-channel mean, subtracted from images in [0, 1]",
         "std": "per-channel standard deviation for normalisation (images in [0, 1])",

@@ -509,8 +509,9 @@ def _store(
 
 
 def _chunks(response: Any, repository: Repository, size: int | None) -> Iterator[bytes]:
-    """Yield the body in chunks, with progress lines; raise _Refusal if it is too slow.
+    """Yield the body of a response in chunks, with progress lines.
 
+    _Refusal if the download is too slow.
     size: total bytes, for the lines; None if unknown.
     """
     start_time = line_time = window_start = time.monotonic()
@@ -562,7 +563,10 @@ def _announcing(line: str) -> Iterator[None]:
 
 
 def _make_inside(folder: str, root: str) -> str:
-    """Make a folder in the cache and return it; _Refusal if a link leads out of the cache."""
+    """Make a folder in the cache `root`; return its path.
+
+    _Refusal if a link leads out of the cache.
+    """
     if not _is_inside(folder, root):
         raise _Refusal(
             f"could not be saved: {folder} is a link that leads out of the cache {root}; "

@@ -117,7 +117,10 @@ def _read_object(path: epath.PathLike) -> LockState:
 
 
 def _refusal(work: str, state: LockState) -> ValueError:
-    """Return the error for a lock that another process holds; work: see `acquire`."""
+    """Return the error for a lock that another process holds.
+
+    work: see `acquire`. state: of the lock, which names its owner.
+    """
     return ValueError(
         f"workdir: another process {work}: {state.owner or 'an unnamed process'}, last "
         f"sign of life {state.age:.0f} s ago; wait for it or stop it"

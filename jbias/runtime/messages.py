@@ -112,7 +112,7 @@ def stdout_errors_exit() -> Iterator[None]:
 
 
 def print_text(text: object = "", *, to_stderr: bool = False, end: str = "\n") -> bool:
-    """Print text to stdout or stderr; return False if the stream has no reader any more.
+    """Print text and `end` to stdout or stderr; return False if the stream has no reader.
 
     Everything that jbias prints goes through here, or through the log and the bars of
     `console`. Control characters other than line breaks and tabs become escapes. Text for a

@@ -22,7 +22,7 @@ class Evaluation(NamedTuple):
 
     step: int
     records: Sequence  # results.Record
-    valid: Mapping[str, float]  # Validation accuracies, by member.
+    valid: Mapping[str, float]  # Validation accuracies, fractions, by member's name.
 
 
 NOT_EVALUATED = Evaluation(-1, (), {})

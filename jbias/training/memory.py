@@ -437,9 +437,9 @@ def free_bytes(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:
 class _ControlGroup(NamedTuple):
     """The files of a version of Linux's control groups, which limit containers."""
 
-    folder: str
-    limit: str
-    usage: str
+    folder: str  # Of the memory controller, in the folder of all control groups.
+    limit: str  # Name of the file with the limit in bytes.
+    usage: str  # Name of the file with the used bytes.
     file_cache: str  # Entry of memory.stat: used, but released on demand.
 
 

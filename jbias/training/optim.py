@@ -30,6 +30,7 @@ def sgd(
     """Return SGD with momentum and coupled weight decay, as in torch.
 
     g <- grad + decay * w;  m <- momentum * m + g;  w <- w - rate * m.
+    rate: schedule of the learning rate. nesterov: whether to use Nesterov's momentum.
     decay_all: all weights decay, including scales and biases of batch norm; False: only
       kernels decay.
     l1: strength of an L1 penalty on kernels, by proximal steps: after each step kernels
@@ -94,8 +95,8 @@ def lamb(
 ) -> Optimiser:
     """Return LAMB: Adam with a trust ratio for each kernel; only kernels decay.
 
-    w <- w - rate * |w| / |u| * u, u = Adam's step + decay * w; w <- w - rate * u if one of
-    the norms is zero. Gradients are first clipped to a global norm of `clip`.
+    w <- w - rate * |w| / |u| * u, u = Adam's step (b1, b2, eps) + decay * w; if a norm is
+    zero, w <- w - rate * u. Gradients are first clipped to a global norm of `clip`.
     Source: You et al., ICLR 2020, https://arxiv.org/abs/1904.00962.
     Reference code: timm/optim/lamb.py of https://github.com/huggingface/pytorch-image-models.
     """

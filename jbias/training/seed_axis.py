@@ -434,7 +434,8 @@ def _dispatched_steps(
 ) -> _WaveSteps:
     """Return a function for several steps of a wave, dispatched from this thread.
 
-    `scanned` steps are one compiled loop, see `multi_step`.
+    step: the step of one seed. scanned: the number of steps in one compiled loop, see
+    `multi_step`.
     """
     scan_wave = scan_steps(step, strategy, layout) if scanned > 1 else None
     # Where most steps are in a loop, graphs of the few others are not worth compiling.

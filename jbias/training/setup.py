@@ -114,7 +114,7 @@ def test_options(config: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping]
 
 
 def _open_sets(spec: run_spec.RunSpec) -> OpenedSets:
-    """Open all data sets of a run; images are not read."""
+    """Return all data sets of a run, opened without reading images."""
     config, train_sets, tests, class_maps = spec.config, open_train_sets(spec), {}, {}
     for name, where, options in test_options(config):
         tests[name] = splits.open_test_source(where, options, config["size"])

@@ -42,7 +42,9 @@ from jbias.training import step as train_step
 class SeedProgram(NamedTuple):
     """The functions of one seed in a stage, not yet compiled."""
 
-    draw: Callable  # (key, net of the previous stage or None) -> initial state.
+    draw: Callable[
+        ..., train_step.State
+    ]  # (key, previous stage's net or None) -> state.
     step: seed_axis.SeedFunction  # The argument is (seed argument, batch).
     logits: seed_axis.SeedFunction  # The network's logits in evaluation.
     decide: folding.Apply  # (variables, images in [0, 1]) -> the same logits.
@@ -77,7 +79,7 @@ class Stage:
     pipelines: dict[str, input_pipeline.InputPipeline | input_plan.InputPlan]
     program: SeedProgram
     # Maps the values of config.vary of a branch to the functions of that branch.
-    program_for: Callable[[tuple], SeedProgram]
+    program_for: Callable[[tuple], SeedProgram]  # From the values of config.vary.
     rollback: divergence.Rollback | None = None
     # The fields below are set by `fit_to_devices`.
     layout: seed_axis.SeedLayout | None = None  # Of all members on the devices.
@@ -172,7 +174,10 @@ class Stage:
         )
 
     def init_state(self, seed: int, net: Mapping | None = None) -> train_step.State:
-        """Return a seed's initial state. net: weights and statistics to start from."""
+        """Return a seed's initial state.
+
+        net: {"params", "stats"} to start from; None: weights are drawn.
+        """
         key = prng.stream(prng.key(self.fix.get("init", seed)), "init")
         if self.number:
             key = prng.stream(key, f"stage/{self.number}")
@@ -230,7 +235,7 @@ class Stage:
 
     @functools.cached_property
     def _seed_arguments(self) -> seed_axis.PackedStates:
-        """`seed_argument` of all members, packed on the devices."""
+        """The argument of each member (`seed_argument`), packed on the devices."""
         return self.layout.pack_on_devices(map(seed_argument, self.members))
 
     def skip_members(
@@ -287,11 +292,11 @@ def build_stages(
         ..., input_pipeline.InputPipeline
     ] = input_plan.make_pipeline,
 ) -> list[Stage]:
-    """Build the stages of a run; raise ValueError if the config cannot be trained.
+    """Return the stages of a run; raise ValueError if the config cannot be trained.
 
-    plans: per stage, the input plan of each data set ("train", "other"). images: by name,
-      the sets that are in memory; None: stages for evaluation only, without pipelines.
-      make_pipeline: makes an input pipeline from a plan; keywords as `input_plan.make_pipeline`.
+    plans: per stage, the input plan of each data set ("train", "other"). images: images of
+    the sets that are in memory, by name; None: stages for evaluation only, without
+    pipelines. make_pipeline: a function with the arguments of `input_plan.make_pipeline`.
     """
     config, built = spec.config, []
     first_source = plans[0]["train"].source
@@ -471,11 +476,10 @@ def make_program(
     """Return the functions of one seed for an algorithm and an optimiser.
 
     optim_options: config.optim of the stage. shape: height and width of the images, in
-      pixels. first: the stage's first step in the run. total: number of steps of the stage.
-      rollback: None: a failed seed is frozen.
-      in_chunks: compute gradients of convolution kernels in chunks of the batch
-      (`convolutions.chunk_kernel_gradients`; for one CPU). step_options: further arguments
-      of `make_seed_step`.
+    pixels. first: the stage's first step in the run. total: number of steps of the stage.
+    rollback: None: a failed seed is frozen. in_chunks: compute gradients of convolution
+    kernels in chunks of the batch (`convolutions.chunk_kernel_gradients`; for one CPU).
+    step_options: further arguments of `make_seed_step`.
     """
     average = optim_options.get("average", 0.0)
 
@@ -652,9 +656,9 @@ def make_seed_step(
     """Return the whole step of one seed: assemble and transform a batch, update the weights.
 
     make_optimisers: (factor on the learning rate) -> one optimiser per update of the
-      algorithm. inputs: transforms of the training batch. classes: number of classes.
-      other: transforms of the batch of a second data set. fix: config.fix. step_options:
-      options of `step.make_step`.
+    algorithm. inputs: transforms of the training batch. classes: number of classes. other:
+    transforms of the batch of a second data set. rollback: None: a failed seed is frozen.
+    fix: config.fix. step_options: options of `step.make_step`.
     """
 
     def make_step(rate_scale: Any) -> train_step.TrainStep:

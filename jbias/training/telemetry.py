@@ -169,7 +169,10 @@ def _report_progress(job: RunContext, speed: console.Speed) -> None:
 
 
 def _write_heartbeat(job: RunContext, phase: str, step: int, **fields: Any) -> None:
-    """Update the heartbeat file in process 0; further `fields` are written as they are."""
+    """Update the heartbeat file in process 0.
+
+    phase: current activity. fields: further fields of `status.Heartbeat.update`.
+    """
     if job.team.is_main:
         diverged = {str(k): v for k, v in job.monitor.diverged.items()}
         # If another process owns the workdir now, the next save reports that.

@@ -48,7 +48,10 @@ def check_key(key: Any) -> Any:
 
 
 def encode(text: Any, encoding: Any) -> bytes:
-    """Return text as bytes in Latin-1: `_codecs.encode`, by which older protocols store bytes."""
+    """Return text as bytes in Latin-1; raise TypeError for another encoding.
+
+    In place of `_codecs.encode`, with which pickles of old protocols store bytes.
+    """
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1", b"latin1"):
         raise TypeError
     return text.encode("latin-1")
