@@ -139,7 +139,7 @@ def parser() -> cli.Parser:
 
 
 class Answers(NamedTuple):
-    """The decisions of one network on the data set.
+    """The decisions of one network about all images of the data set.
 
     model: name of the model, which the seeds of a run share. network: name of the network.
     classes: names of the network's classes.

@@ -186,7 +186,7 @@ def refuse_idle_taps(
     """
 
     def refuse(sites: Sequence[str]) -> None:
-        """Raise ValueError unless the tap may be off; sites: names of the sites of the network."""
+        """Raise ValueError unless the tap may be off; sites: the network's site names."""
         set_options = {key: value for key, value in options.items() if key != "name"}
         unknown_sites = []
         for key, value in set_options.items():

@@ -351,7 +351,7 @@ class Member(NamedTuple):
 
 
 def members(seeds: Sequence[int], branches: Sequence[Branch]) -> tuple[Member, ...]:
-    """Return all seeds of the first branch, then all seeds of the next branch, and so on."""
+    """Return the members of a run: all seeds of the first branch, then of the next one."""
     return tuple(Member(seed, branch) for branch in branches for seed in seeds)
 
 

@@ -30,7 +30,7 @@ class Records(NamedTuple):
 def read(folder: pathlib.Path, paths: Sequence[pathlib.Path]) -> Records | None:
     """Return the records of a workdir's Parquet file; None if it is not up to date.
 
-    paths: the files of JSON lines, in the order of the records.
+    folder: the workdir. paths: its files of JSON lines, in the order of the records.
     """
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         index = json.loads((folder / INDEX).read_text("utf-8"))

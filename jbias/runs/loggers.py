@@ -33,7 +33,7 @@ class Logger(Protocol):
 
 
 class RunInfo(NamedTuple):
-    """The run that a logger is opened for."""
+    """The run that a logger writes about; branches: configs by name of the branch."""
 
     workdir: epath.Path
     name: str

@@ -1,4 +1,4 @@
-"""Saving and resuming of a run: states, records and costs; networks of another run.
+"""Save and resume a run: states, records and costs; load networks of another run.
 
 Records are written before the checkpoint that relies on them. Checkpoints have checksums
 of all record files; records that were changed or lost are restored from the checkpoint of

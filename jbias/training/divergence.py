@@ -49,8 +49,7 @@ def rollback_in_steps(
 ) -> Rollback | None:
     """Return config.rollback in steps, for a stage that begins at step `first`.
 
-    options: config.rollback. steps_per_epoch, total: to convert durations; total: number of
-    steps of the stage. None if rollback is off.
+    options: config.rollback. total: number of steps of the stage. None if rollback is off.
     ValueError if config.rollback.every is no duration.
     """
     if not options or not options["times"]:

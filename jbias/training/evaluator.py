@@ -245,9 +245,9 @@ def _fold_differences(
 def _measure_folding(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> list[float]:
-    """Return `_fold_differences`, or an empty list if memory is full.
+    """Return the members' largest changes of a logit by folding (`_fold_differences`).
 
-    Logs the largest difference at the first evaluation after a start.
+    Empty if memory is full. Logs the largest at the first evaluation after a start.
     """
     try:
         differences = _fold_differences(job, stage, states)
@@ -361,7 +361,7 @@ def _values_by_metric(
 ) -> dict[tuple[str, str], list[float]]:
     """Return the values of each metric in the log's line, by (data set, metric).
 
-    There is one value per seed that has a finite one. Metrics of training are left out.
+    Seeds whose value is not finite are left out, and so are metrics of training.
     """
     values = {}
     for record in records:

@@ -147,7 +147,7 @@ def assemble_batch(
 
 @dataclasses.dataclass(frozen=True)
 class JoinedSources:
-    """Several data sets, concatenated, with the columns of all their examples."""
+    """Several data sets, concatenated; `columns` are those of all examples."""
 
     opened: tuple[base.Source, ...]
     columns: Mapping[str, np.ndarray]
@@ -212,9 +212,9 @@ class BatchReader:
 
 @dataclasses.dataclass(frozen=True)
 class WindowReader:
-    """A reader of members of a window: images resized to a canvas, or preprocessed.
+    """A reader of the examples of a window: images resized to a canvas, or preprocessed.
 
-    Calling with the numbers of members returns their rows.
+    Calling with numbers of examples, counted from `first`, returns their rows.
     """
 
     files: JoinedSources
@@ -222,7 +222,7 @@ class WindowReader:
     canvas: int | None  # Side in pixels; None: preprocessed as for evaluation.
 
     def __call__(self, members: Int[np.ndarray, "m"]) -> Rows:
-        """Return the rows of the examples `members` + `first`."""
+        """Return the rows of the examples `first` + `members`."""
         index = members + self.first
         if self.canvas is None:
             return self.files.rows(index)
@@ -478,7 +478,10 @@ class _WindowStream:
         return self._rows
 
     def wait(self, number: int, stop_requested: Callable[[], bool]) -> bool:
-        """Wait for a window; False if `stop_requested` returned True before it was ready."""
+        """Wait for the window `number`; return True once it is ready.
+
+        False if `stop_requested` returned True before that.
+        """
         if number == self._number:
             return True
         if number != self._next:

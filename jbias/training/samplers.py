@@ -255,9 +255,10 @@ def permutation(seed: int, stream: str, epoch: int, n: int) -> Int[np.ndarray, "
 def _permutations(
     seed: int, stream: str, n: int
 ) -> Callable[[int], Int[np.ndarray, "n"]]:
-    """Return a function from an epoch to its permutation of n examples.
+    """Return a function from an epoch to a seed's permutation of n examples.
 
-    The function caches two permutations, of four bytes per example.
+    stream: name of the random stream. The function caches two permutations, of four bytes
+    per example.
     """
     root, lock = prng.stream(prng.key(seed), stream), threading.Lock()
 
@@ -396,7 +397,7 @@ def _generator(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairedSampler(Sampler):
-    """An order of a second set's examples, which have the classes of the first set's batch.
+    """An order of a second set's examples: each has the class of the first set's example.
 
     In each epoch the second set's examples of a class are put into a random order and
     assigned to the first set's examples of that class. An example of the second set repeats
@@ -429,7 +430,7 @@ class PairedSampler(Sampler):
         return self.first.steps_per_epoch
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """Return the second set's examples of one batch."""
+        """Return the examples of a batch, as numbers in the second set."""
         first = self.first.index(seed, step)
         return self._partners(seed, step // self.steps_per_epoch)[first]
 

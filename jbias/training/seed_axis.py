@@ -165,9 +165,9 @@ def choose_layout(
 ) -> SeedLayout:
     """Return a layout of `count` seeds with at most `together` on the devices at a time.
 
-    stacked: whether the seeds of a wave form one tree. together: 0: all. The number of
-    seeds in a wave is a multiple of the mesh axis "seed"; apart from that, waves are as even
-    as possible.
+    stacked: whether the seeds of a wave form one tree. together: at least one seed per
+    device of the mesh axis "seed" is always in a wave. The number of seeds in a wave is a
+    multiple of that axis; apart from that, waves are as even as possible.
     """
     spread = devices.shape["seed"]
     rows = count // spread  # A row has one seed per device of the axis.
@@ -376,7 +376,7 @@ def multi_step(
         step_wave = _dispatched_steps(step, strategy, layout, scanned=scanned)
 
     def advance(states, steps, shared, static):
-        """Take steps of all waves, one wave after the other; return (states, outputs per step)."""
+        """Take steps of all waves in turn; return (states, outputs per step)."""
         new_states, outputs = [], []
         for number, wave in enumerate(states):
             wave, wave_outputs = _step_active_trees(

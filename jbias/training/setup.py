@@ -360,7 +360,8 @@ def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
 def _check_equal_data(team: teams.ProcessGroup, facts: dict[str, Any]) -> None:
     """Raise ValueError if a process has other images or code than process 0.
 
-    facts: digests of this process's data and code, by name.
+    team: the processes that train together. facts: digests of this process's data and code,
+    by name.
     """
     first, *others = team.all_gather("the data", workdirs.data_identity(facts))
     for number, other in enumerate(others, 1):
