@@ -24,7 +24,7 @@ Image = Float[Array, "*b h w c"]  # One image or a batch.
 class Ball(NamedTuple):
     """The functions that define an attack in one norm.
 
-    steepest: gradient -> the direction of norm 1 that increases the loss most.
+    steepest: gradient -> the direction of norm 1 with the steepest increase of the loss.
     project: (difference, eps) -> the nearest difference of norm eps or less.
     draw: (key, shape) -> a random difference of norm 1 or less, the start of an attack.
     """
@@ -49,20 +49,21 @@ def pgd(
 ) -> Images:
     """Return images with increased loss, by projected gradient ascent.
 
-    x <- clip(image + project(x + step_size * steepest(gradient) - image)), clip to
-    [0, 1]. The result has no gradient. Apply stop_gradient to the other inputs of `loss`,
-    or JAX also differentiates the attack by them.
+    Each step is x <- clip(image + project(x + step_size * steepest(gradient) - image)); clip
+    is to [0, 1], project and steepest are of `Ball`. The result has no gradient. Apply
+    stop_gradient to the other inputs of `loss`, or JAX also differentiates the attack by
+    them.
 
     loss: images in [0, 1] -> one loss per image.
     norm: "linf" or "l2".
     eps, step_size: in that norm, for values in [0, 1].
     steps: an int unrolls the steps; an array, traced or not, makes a loop, which compiles
       faster and needs the same memory for any number of steps.
-    start: first iterate, such as the result of an earlier call; None is the image.
-    random_start: starts at the result of `starts`, with keys by the place in the batch;
-      needs `key`.
-    keep_best: returns the iterate of highest loss, the start included, which costs one more
-      evaluation of the loss; otherwise the last iterate is returned.
+    start: first iterate, for example the result of an earlier call; None is the image.
+    random_start: True: the first iterate is the result of `starts`, with keys by the place
+      in the batch; needs `key`, else ValueError.
+    keep_best: True: returns the iterate of highest loss, the start included, which costs
+      one more evaluation of the loss. False: returns the last iterate.
     """
     ball = _ball(norm)
     x = image if start is None else start
@@ -109,8 +110,13 @@ def _total(losses: Float[Array, "b"]) -> tuple[Array, Array]:
     return jnp.sum(losses), losses
 
 
-def _better(x, losses, best, highest) -> tuple[Array, Array]:
-    """Return the iterate of higher loss for each image, and its loss; ties keep `best`."""
+def _better(
+    x: Images, losses: Float[Array, "b"], best: Images, highest: Float[Array, "b"]
+) -> tuple[Images, Float[Array, "b"]]:
+    """Return for each image x or `best`, whichever has the higher loss, and this loss.
+
+    losses, highest: losses of x and of `best`; of equal losses `best` is returned.
+    """
     is_better = losses > highest
     return (
         jnp.where(is_better.reshape(-1, 1, 1, 1), x, best),
@@ -139,6 +145,7 @@ _draw_in_box = functools.partial(jax.random.uniform, minval=-1, maxval=1)
 
 
 def _draw_direction(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+    """Return a random difference of l2 norm 1, of the shape of one image."""
     return _direction(jax.random.normal(key, shape))
 
 
@@ -153,5 +160,6 @@ BALLS: Mapping[str, Ball] = {
 
 
 def _ball(norm: str) -> Ball:
+    """Return the functions of a norm, "linf" or "l2"; ValueError for another name."""
     options.check_choice("augment.adversarial", "norm", norm, BALLS)
     return BALLS[norm]

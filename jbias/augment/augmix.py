@@ -35,7 +35,12 @@ Image = Float[Array, "h w 3"]
 
 
 class Chains(NamedTuple):
-    """Chains of operations: the first `depth` of each are applied; `share` is its weight."""
+    """`width` chains of operations for each augmented copy of an image.
+
+    kind: operations, as indices in a list of names. amount: their amounts, in the units of
+    pillow.py. depth: number of operations of a chain that are applied, from the first on.
+    share: weight of a chain in the mixture; the weights of a copy sum to 1.
+    """
 
     kind: Int[Array, "*copies width slots"]
     amount: Float[Array, "*copies width slots"]
@@ -61,8 +66,10 @@ def make(
     rows have weight 0 in the class loss; `js` times the Jensen-Shannon divergence of each
     image's views is added to the loss (base.objective).
 
+    severity: largest level, 0.1 to 10. alpha: parameter of both distributions, positive.
     all_ops: uses ALL_OPERATIONS instead of OPERATIONS.
-    views: with 1, which needs js=0, the augmented image replaces the image.
+    js: weight of the divergence, at least 0.
+    views: rows per image; with 1, which needs js=0, the augmented image replaces the image.
 
     With depth=0 images are not changed. ValueError for a batch that already has views.
     """
@@ -110,7 +117,10 @@ def make(
 
 
 def mixture(image: Image, names: Sequence[str], chains: Chains) -> Image:
-    """Return sum_i share_i chain_i(image), by the first depth_i operations of chain i."""
+    """Return sum_i share_i chain_i(image), the mixture of the chains of one copy.
+
+    names: operations, of which chains.kind has the indices.
+    """
     start = pillow.pack(image)
 
     def add(total, chain):
@@ -125,9 +135,21 @@ def mixture(image: Image, names: Sequence[str], chains: Chains) -> Image:
 
 
 def draw(
-    key: PRNGKeyArray, *, copies, names, severity, width, depth, alpha, size
+    key: PRNGKeyArray,
+    *,
+    copies: int,
+    names: Sequence[str],
+    severity: float,
+    width: int,
+    depth: int,
+    alpha: float,
+    size: tuple[int, int],
 ) -> tuple[Chains, Float[Array, "copies"]]:
-    """Return random chains and weights m for the copies of an image; see `make`."""
+    """Return random chains, and the weight m of the mixture, for each copy of an image.
+
+    copies: number of copies. names: operations to draw from. severity, width, depth, alpha:
+    see `make`. size: height and width of the image, in pixels.
+    """
     slots, chain_shape = depth if depth > 0 else _MAX_DEPTH, (copies, width)
     u_op, u_depth, u_share, m = sampling.uniforms(
         key, (3, *chain_shape, slots), chain_shape, chain_shape, (copies,)
@@ -146,11 +168,17 @@ def draw(
 
 
 def operations(
-    u: Float[Array, "3 *shape"], names: Sequence[str], *, severity: float, size: tuple
+    u: Float[Array, "3 *shape"],
+    names: Sequence[str],
+    *,
+    severity: float,
+    size: tuple[int, int],
 ) -> tuple[Int[Array, "*shape"], Float[Array, "*shape"]]:
-    """Return operations, as indices in `names`, and their amounts, from uniform numbers.
+    """Return random operations, as indices in `names`, and their amounts.
 
-    A level is from U(0.1, severity); AMOUNTS converts it for images of `size`.
+    u: U(0, 1) numbers for the operation, its level and its sign. The level is uniform from
+    0.1 to `severity`; AMOUNTS converts it to an amount in the units of pillow.py.
+    size: height and width of the image, in pixels.
     """
     u_kind, u_level, u_sign = u
     kind = sampling.integers(u_kind, len(names))

@@ -32,11 +32,11 @@ from jbias.augment import cutmix, fmix, mixing, mixup, options
 
 
 def views(*, views: int = 2) -> Callable:
-    """Return a transform that repeats each image in `views` consecutive rows.
+    """Return a transform that repeats each image in `views` consecutive rows, 1 or more.
 
-    It sets batch["views"]. All entries with a row per example are repeated, also in
-    batch["other"]. Later crops, flips and noise are drawn for each row; mixing keeps the
-    rows of an image together.
+    It multiplies batch["views"] by `views`. All entries with a row per example are
+    repeated, also in batch["other"]. Later crops, flips and noise are drawn for each row;
+    mixing keeps the rows of an image together.
     """
     options.check_plain("views", "1 or more", views=views)
 
@@ -46,7 +46,7 @@ def views(*, views: int = 2) -> Callable:
     return apply
 
 
-def repeat_views(batch, views: int):
+def repeat_views(batch: options.Batch, views: int) -> options.Batch:
     """Return a batch with every row repeated; batch["views"] is multiplied by `views`."""
     if views == 1:
         return batch
@@ -58,10 +58,10 @@ def repeat_views(batch, views: int):
     return {**repeated, "views": views * batch.get("views", 1)}
 
 
-def repeat_unweighted(batch, views: int):
-    """Return a batch with every row repeated, where repeated rows have weight 0.
+def repeat_unweighted(batch: options.Batch, views: int) -> options.Batch:
+    """Return a batch with every row repeated `views` times; the copies have weight 0.
 
-    The first row of each image keeps its weight.
+    The first row of each image keeps its weight, 1 if the batch has no "weight".
     """
     rows = len(batch["image"])
     weight = batch.get("weight", jnp.ones(rows))
@@ -104,7 +104,10 @@ def half(*, mix: Callable, which: str, mix_group: int = 32) -> Callable:
 
 
 def replace() -> Callable:
-    """Return a transform that replaces images by those of batch["other"], not labels."""
+    """Return a transform that replaces images by those of batch["other"]; labels stay.
+
+    Applied to a batch, it raises ValueError if "other" is missing or has another shape.
+    """
 
     def apply(batch, key):
         return {**batch, "image": mixing.other_images("replace", batch)}
@@ -131,12 +134,13 @@ def one_of(
 ) -> Callable:
     """Return a transform that mixes a batch by one of several methods.
 
-    It uses kinds[i] with alphas[i] with probability shares[i].
+    Each batch is mixed by kinds[i], with the parameter alphas[i], with probability
+    shares[i]. ValueError unless kinds, alphas and shares have the same length, at least 1.
 
     kinds: some of "mixup", "cutmix" and "fmix", with their default options.
-    shares: divided by their sum.
-    reformulated, partner: options of these methods.
-    p: probability that a batch is mixed.
+    alphas: parameters of Beta(alpha, alpha), from which lam is drawn; positive.
+    shares: positive; they are divided by their sum.
+    reformulated, p, partner, mix_group: see mixing.make.
     """
     for kind in kinds:
         options.check_choice("one_of", "kinds", kind, MIX_SAMPLERS)
@@ -173,7 +177,10 @@ def one_of(
 
 
 def smooth_labels(*, smoothing: float = 0.1) -> Callable:
-    """Return label smoothing: target' = (1 - e) target + e / k, k classes, e `smoothing`."""
+    """Return a transform that smooths labels: target' = (1 - e) target + e / k.
+
+    e is `smoothing`, in [0, 1]; k is the number of classes.
+    """
     options.check_range("smooth_labels", 0, 1, smoothing=smoothing)
 
     def apply(batch, key):
@@ -189,8 +196,9 @@ def smooth_labels(*, smoothing: float = 0.1) -> Callable:
 def binary_targets(*, threshold: float | None = None) -> Callable:
     """Return a transform that selects the binary cross-entropy of each class as the loss.
 
-    threshold: targets above it become 1 and the others 0, so that after mixing both classes
-      have the target 1. None keeps the targets.
+    It sets batch["binary"].
+    threshold: in [0, 1]; targets above it become 1 and the others 0, so that after mixing
+      both classes have the target 1. None keeps the targets.
     """
     options.check_range("binary_targets", 0, 1, threshold=threshold)
 

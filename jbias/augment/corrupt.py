@@ -31,9 +31,10 @@ from jbias.data.corruptions import kernels as host
 class DeviceCorruption(NamedTuple):
     """A corruption of one image on the device.
 
-    draw: (key, side) -> random numbers, whose shapes depend only on the side.
-    apply: (image, drawn, settings) -> image, on the scale of bytes; the input has whole
-      numbers, the result is not rounded or clipped.
+    draw: (key, side) -> tuple of random numbers, whose shapes depend only on the image's
+      side in pixels.
+    apply: (image, drawn, settings) -> image, with values from 0 to 255; drawn: of `draw`.
+      The input has whole numbers; the result is not rounded or clipped.
     """
 
     draw: Callable[[PRNGKeyArray, int], tuple]
@@ -75,15 +76,17 @@ def corrupt_batch(
     quantise: bool = True,
     stored: Int[Array, "2 8 8"] | None = None,
 ) -> Float[Array, "b h w 3"]:
-    """Return corrupted images, from images in [0, 1] and one key per image.
+    """Return corrupted images in [0, 1].
 
-    Images are first rounded to bytes, because the published sets were made from bytes.
-
-    name: key of CORRUPTIONS.
-    settings: from data.corruptions, for this name, a severity and the images' side.
-    quantise: clips and truncates the result to bytes, as in the published sets.
-    stored: JPEG tables; the result is then encoded and decoded as JPEG. ImageNet-C was
-      stored with corruptions.quantisation_tables(85). None stores nothing.
+    images: square, in [0, 1]; rounded to bytes first, because the published sets were made
+      from bytes.
+    keys: one for each image.
+    name: of the corruption, a key of CORRUPTIONS.
+    settings: data.corruptions.settings(name, severity, side) for the images' side in pixels.
+    quantise: True clips and truncates the result to bytes, as in the published sets.
+    stored: JPEG tables; the result is then encoded and decoded as JPEG, which needs
+      quantise=True, else ValueError. ImageNet-C was stored with
+      corruptions.quantisation_tables(85). None: no JPEG.
     """
     if stored is not None and not quantise:
         raise ValueError("augment.corrupt: stored images are bytes; set quantise=True")

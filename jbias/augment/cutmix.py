@@ -39,8 +39,8 @@ def make(
       label's weight is the actual share of pixels outside. "torchbearer": sides are
       rounded, one centre per image, and the label's weight is lam, which is too small if
       the box is cut at the border.
-    reformulated, partner, p: see mixing.make. The authors use p = 1 on ImageNet and 0.5 on
-      CIFAR.
+    reformulated, p, partner, mix_group: see mixing.make. The authors use p = 1 on ImageNet
+      and 0.5 on CIFAR.
     """
     options.check_choice("cutmix", "variant", variant, VARIANTS)
     return mixing.make(
@@ -55,7 +55,10 @@ def make(
 
 
 def mix_sampler(alpha: float, variant: str = "area") -> Callable:
-    """Return draw(key, batch, keep_label) -> Mix, with one box per batch or per image."""
+    """Return draw(key, batch, keep_label) -> mixing.Mix, with one box per batch or image.
+
+    alpha, variant: see `make`.
+    """
 
     def draw(key, batch, keep_label):
         rows, height, width, _ = batch["image"].shape
@@ -84,7 +87,8 @@ def box_mask(
 ) -> Bool[Array, "h w"]:
     """Return True for pixels from centre - side // 2 to below centre + side // 2.
 
-    An odd side loses a pixel, as in the references.
+    centre, sides: (row, column) and (height, width) of the box, in pixels. An odd side
+    loses a pixel, as in the references. height, width: of the image.
     """
     half = sides // 2
     return geometric.inside_box(centre - half, centre + half, height, width)

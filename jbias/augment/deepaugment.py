@@ -31,24 +31,26 @@ Option = Callable[[Weights, np.random.Generator], None]  # Changes the mapping.
 class ImageOrder(NamedTuple):
     """The order in which images pass the network, and where its weights change.
 
-    index: numbers of the images, in order.
-    renewed: whether the weights are damaged again before the image.
+    index: indices of the images, in order.
+    renewed: for each entry of `index`, True if the weights are damaged again before this
+      image; True for the first.
     """
 
     index: Int[np.ndarray, "n"]
     renewed: Bool[np.ndarray, "n"]
 
     @property
-    def runs(self) -> list[Int[np.ndarray, "m"]]:
-        """The images of each damaged network, which its first image identifies."""
+    def index_by_network(self) -> list[Int[np.ndarray, "m"]]:
+        """`index`, split into one array per damaged network: a new one at each renewal."""
         return np.split(self.index, np.flatnonzero(self.renewed)[1:])
 
 
 def draw_order(key: PRNGKeyArray, n: int, *, renewal: float = RENEWAL) -> ImageOrder:
-    """Return a random order of n images and where the weights are damaged again.
+    """Return a random order of n images, with the images that renew the weights marked.
 
-    Image i has a uniform number, which determines the order, and a coin, which renews the
-    weights; neither depends on n. The first image in order always renews them.
+    renewal: probability that the weights are damaged again before an image. Image i has a
+    uniform number, which determines the order, and a coin, which renews the weights;
+    neither depends on n. The first image in order always renews them.
     """
     index = np.argsort(generator(key, 0).random(n), kind="stable")
     renewed = (generator(key, 1).random(n) < renewal)[index]
@@ -57,23 +59,26 @@ def draw_order(key: PRNGKeyArray, n: int, *, renewal: float = RENEWAL) -> ImageO
 
 
 def generator(key: PRNGKeyArray, number: int) -> np.random.Generator:
-    """Return NumPy's generator of a key; each `number` is a different stream."""
+    """Return a NumPy generator seeded by a JAX key; each `number` is a different stream."""
     words = np.asarray(jax.random.key_data(key)).tolist()
     return np.random.default_rng([*words, number])
 
 
 def make(known: Sequence[Option], num_draws: int) -> tuple[Callable, Callable]:
-    """Return draw(key) -> options, and damage(weights, key, options=None) -> weights.
+    """Return two functions: draw(key) -> options, damage(weights, key, options) -> weights.
 
-    known: functions that change weights in place.
-    options: indices in `known`; the functions are applied one after the other, each with
-      its own random numbers. By default `num_draws` indices are drawn with replacement.
+    known: functions (weights, generator) that change a mapping of weights in place.
+    options: indices in `known`; `damage` applies these functions one after the other, each
+      with its own random numbers, and returns a new mapping. None, the default: `draw`'s.
+    num_draws: number of options that `draw` draws, with replacement.
     """
 
     def draw(key: PRNGKeyArray) -> tuple[int, ...]:
         return tuple(generator(key, 0).integers(len(known), size=num_draws).tolist())
 
-    def damage(weights: Mapping, key: PRNGKeyArray, options=None) -> Weights:
+    def damage(
+        weights: Mapping, key: PRNGKeyArray, options: Sequence[int] | None = None
+    ) -> Weights:
         damaged = {name: np.asarray(value) for name, value in weights.items()}
         options = draw(key) if options is None else options
         for number, option in enumerate(options, 1):
@@ -83,9 +88,13 @@ def make(known: Sequence[Option], num_draws: int) -> tuple[Callable, Callable]:
     return draw, damage
 
 
-def scale_count(count: int, have: int, published: int) -> int:
-    """Return the share count / published of `have` items, rounded, at least 1."""
-    return max(1, round(count * have / published))
+def scale_count(count: int, num_rows: int, num_published: int) -> int:
+    """Return count * num_rows / num_published, rounded, at least 1.
+
+    count: number of damaged rows in the published network. num_rows, num_published: numbers
+    of rows of this and of the published network.
+    """
+    return max(1, round(count * num_rows / num_published))
 
 
 def gelu(x: Weight) -> Weight:
@@ -99,17 +108,22 @@ def amplified(x: Weight, rng: np.random.Generator, most: float) -> Weight:
 
 
 def masked(x: Weight, rng: np.random.Generator, low: float) -> Weight:
-    """Return x with each element multiplied by 1 or `low`, with equal probability."""
+    """Return x with each element multiplied by 1 or by `low`, with equal probabilities."""
     return x * np.where(rng.random(x.shape) < 0.5, 1, low).astype(x.dtype)
 
 
-def rotated(x: Weight, rng: np.random.Generator, axes: tuple = (2, 3)) -> Weight:
-    """Return x rotated by 90, 180 or 270 degrees."""
+def rotated(
+    x: Weight, rng: np.random.Generator, axes: tuple[int, int] = (2, 3)
+) -> Weight:
+    """Return x rotated in the plane of two axes by 90, 180 or 270 degrees, at random."""
     return np.rot90(x, rng.integers(1, 4), axes).copy()
 
 
 def with_rows(x: Weight, rows: Int[np.ndarray, "m"], change: Callable) -> Weight:
-    """Return x with change(row) in these rows; a row that occurs twice changes twice."""
+    """Return a copy of x with change(x[row]) at each index in `rows`.
+
+    A row that occurs twice is changed twice.
+    """
     x = x.copy()
     for row in rows:
         x[row] = change(x[row])

@@ -8,7 +8,7 @@ Source, reference code and deviations: jbias.augment.deepaugment.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -17,7 +17,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jbias.augment import deepaugment
+from jbias.augment.deepaugment import Weight, Weights
 
+Rng = np.random.Generator
 Code = Float[Array, "h w c"]  # Of one image.
 
 _BLOCKS = ("d_block_1.1", "d_block_1.4", "d_block_2.1", "d_block_2.4", "d_block_3.1")
@@ -38,24 +40,29 @@ _NUM_PERMUTED = 10  # Permuted channels of the code.
 _NUM_FLIPPED = 5  # Drawn channels of the code, which are flipped.
 
 
-def _draw_layer(
-    rng: np.random.Generator, names: Sequence[str] = _FIRST_SIX
-) -> tuple[str, str]:
-    """Return the names of the weight and the bias of a random layer."""
+def _draw_layer(rng: Rng, names: Sequence[str] = _FIRST_SIX) -> tuple[str, str]:
+    """Return the names of the weight and the bias of a layer drawn from `names`."""
     name = names[rng.integers(len(names))]
     return f"{name}.weight", f"{name}.bias"
 
 
-def _reverse(weights, rng):
-    """Reverse the rows of a layer."""
+def _reverse(weights: Weights, rng: Rng) -> None:
+    """Reverse the order of the rows of a random layer's weight and bias, in place."""
     for name in _draw_layer(rng, _BLOCKS):
         weights[name] = weights[name][::-1].copy()
 
 
-def _change_rows(weights, rng, *, count, change, names=_FIRST_SIX):
-    """Apply change(row) to random rows of a layer's weight and bias.
+def _change_rows(
+    weights: Weights,
+    rng: Rng,
+    *,
+    count: int,
+    change: Callable,
+    names: Sequence[str] = _FIRST_SIX,
+) -> None:
+    """Replace random rows of a layer's weight and bias by change(row), in place.
 
-    count: number of rows in the published network.
+    count: number of rows in the published network. names: layers to draw from.
     """
     weight, bias = _draw_layer(rng, names)
     num_rows, published = len(weights[weight]), _LAYERS[weight.removesuffix(".weight")]
@@ -65,28 +72,31 @@ def _change_rows(weights, rng, *, count, change, names=_FIRST_SIX):
         weights[name] = deepaugment.with_rows(weights[name], rows, change)
 
 
-def _amplify(weights, rng):
-    """Amplify the weights of two random layers, which may be the same."""
+def _amplify(weights: Weights, rng: Rng) -> None:
+    """Amplify the weights of two random layers, which may be the same, in place."""
     for name, _ in (_draw_layer(rng), _draw_layer(rng)):
         weights[name] = deepaugment.amplified(weights[name], rng, 8)
 
 
-def _change(weights, rng, *, change):
-    """Apply change(weight, rng) to the weight of a random layer."""
+def _change(weights: Weights, rng: Rng, *, change: Callable) -> None:
+    """Replace the weight of a random layer by change(weight, rng), in place."""
     name, _ = _draw_layer(rng)
     weights[name] = change(weights[name], rng)
 
 
-def _masked(x, rng):
+def _masked(x: Weight, rng: Rng) -> Weight:
+    """Return x with half of its elements, at random, all set to 0 or all negated."""
     return deepaugment.masked(x, rng, 0 if rng.random() < 0.5 else -1)
 
 
-def _fifth_negated(x, rng):
+def _fifth_negated(x: Weight, rng: Rng) -> Weight:
+    """Return x with up to a fifth of its rows negated, drawn with replacement."""
     rows = np.unique(rng.integers(len(x), size=max(1, len(x) // 5)))
     return deepaugment.with_rows(x, rows, np.negative)
 
 
-def _negative_gelu(x):
+def _negative_gelu(x: Weight) -> Weight:
+    """Return -gelu(x)."""
     return -deepaugment.gelu(x)
 
 
@@ -105,7 +115,10 @@ draw, damage = deepaugment.make(_OPTIONS, 1)
 
 
 class _Numbers(NamedTuple):
-    """Random numbers U(0, 1) of an image; all options share them, since only one acts."""
+    """U(0, 1) numbers of an image: one per kernel tap and one per element of its code.
+
+    All options use the same numbers, since only one option acts on an image.
+    """
 
     taps: Float[Array, "c c 3 3"]
     element: Code
@@ -119,14 +132,14 @@ class _Numbers(NamedTuple):
 def latent(
     x: Float[Array, "b h w c"], keys: PRNGKeyArray, option: int | None = None
 ) -> tuple[Float[Array, "b h w c"], Float[Array, "b h w c"]]:
-    """Damage the code of each image, before its bits are drawn.
+    """Return the damaged code of each image, and the gain by which to multiply its bits.
 
+    x: codes of images, before their bits, 0 or 1, are drawn.
     keys: (b), one for each image.
-    option: 0 to 8; by default drawn for each image.
+    option: 0 to 8, for all images; None: drawn for each image.
 
-    Returns the code, and the gain by which its bits, 0 or 1, are to be multiplied. Every
-    option is computed for every image; since the code is small, this costs a few per cent
-    of the network.
+    Every option is computed for every image; since the code is small, this costs a few per
+    cent of the network.
     """
 
     def damage_code(x, key):
@@ -147,7 +160,7 @@ def draw_latent(key: PRNGKeyArray) -> Int[Array, ""]:
 
 
 def _apply_option(x: Code, option: Int[Array, ""], numbers: _Numbers) -> Code:
-    """Return the code after an option; option 0 only has a gain."""
+    """Return an image's code after option 0 to 8; option 0 only has a gain: x unchanged."""
     position = numbers.element[..., :1]
     all_flipped = _flip(x, numbers)
     first_six = (
@@ -168,20 +181,23 @@ def _apply_option(x: Code, option: Int[Array, ""], numbers: _Numbers) -> Code:
     return jnp.where(option >= 6, _correlate(x, kernel), elementwise)
 
 
-def _permute_channels(x: Array, numbers: _Numbers) -> Array:
-    """Return the code with its first ten channels permuted."""
+def _permute_channels(x: Code, numbers: _Numbers) -> Code:
+    """Return the code with its first ten channels randomly permuted."""
     first = jnp.argsort(numbers.taps.reshape(-1)[:_NUM_PERMUTED])
     return x[..., jnp.concatenate([first, jnp.arange(_NUM_PERMUTED, x.shape[-1])])]
 
 
-def _flip(x: Array, numbers: _Numbers) -> Array:
-    """Return the code flipped along two of (batch, height, width); the batch is one."""
+def _flip(x: Code, numbers: _Numbers) -> Code:
+    """Return the code flipped along two random axes of (batch, height, width).
+
+    Here the batch is a single image, so that a flip along it does nothing.
+    """
     (axes,) = numbers.integers(0, limit=3, count=1)
     return jax.lax.select_n(axes, x[::-1], x[:, ::-1], x[::-1, ::-1])
 
 
 def _is_flipped(channels: int, numbers: _Numbers) -> Bool[Array, "1 1 c"]:
-    """Return True for channels that are drawn an odd number of times."""
+    """Return a mask of the channels that five random draws hit an odd number of times."""
     times = jnp.zeros(channels, int)
     drawn = numbers.integers(1, limit=channels, count=_NUM_FLIPPED)
     times = times.at[drawn].add(1)
@@ -189,12 +205,12 @@ def _is_flipped(channels: int, numbers: _Numbers) -> Bool[Array, "1 1 c"]:
 
 
 def _identity(channels: int) -> Float[Array, "c c 3 3"]:
-    """Return the identity kernel, [to, from, row, column]."""
+    """Return the 3 x 3 kernel that changes nothing, [to, from, row, column]."""
     return jnp.zeros((channels, channels, 3, 3)).at[:, :, 1, 1].set(jnp.eye(channels))
 
 
 def _noisy_kernel(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
-    """Return the identity kernel plus U(-0.1, 0.1)."""
+    """Return the identity kernel plus U(-0.1, 0.1) noise."""
     return _identity(len(numbers.taps)) + 0.2 * (numbers.taps - 0.5)
 
 
@@ -227,7 +243,7 @@ def _shifting_kernel(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
     return empty.at[channel, channel, row, column].set(1)
 
 
-def _correlate(x: Code, kernel: Float[Array, "c c 3 3"]) -> Array:
+def _correlate(x: Code, kernel: Float[Array, "c c 3 3"]) -> Code:
     """Return the code correlated with a kernel, by a product of matrices."""
     h, w, c = x.shape
     padded = jnp.pad(x, ((1, 1), (1, 1), (0, 0)))

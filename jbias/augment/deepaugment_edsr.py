@@ -14,47 +14,69 @@ Deviation: networks of fewer than 16 blocks offer fewer places; otherwise as rel
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jbias.augment import deepaugment
-from jbias.augment.deepaugment import Weight
+from jbias.augment.deepaugment import Weight, Weights
 
+Rng = np.random.Generator
 partial = functools.partial
 _PLUS = np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]], np.float32)
 _SQUARE = np.array([[-1, -1, -1], [-1, 8, -1], [-1, -1, -1]], np.float32)
 _THIRDS, _SECONDS, _FOURTHS = (0, 3, 6, 9), (1, 4, 7), (1, 5, 9)  # Blocks.
 
 
-def _num_blocks(weights) -> int:
+def _num_blocks(weights: Weights) -> int:
+    """Return the number of residual blocks of the network."""
     return sum(name.endswith(".body.0.bias") for name in weights)
 
 
-def _draw_block(weights, places: Sequence[int], rng) -> int:
-    """Return a random block of `places` that the network has."""
+def _draw_block(weights: Weights, places: Sequence[int], rng: Rng) -> int:
+    """Return a random number among `places`, the blocks, of a block that the network has."""
     places = [place for place in places if place < _num_blocks(weights)]
     return places[rng.integers(len(places))]
 
 
 def _name(block: int, conv: int, kind: str = "weight") -> str:
+    """Return the name of the "weight" or the "bias" of convolution 0 or 2 of a block."""
     return f"body.{block}.body.{conv}.{kind}"
 
 
-def _change(weights, rng, *, change, places=_THIRDS, convs=(0,), kinds=("weight",)):
-    """Apply change(weight, rng) to weights of one random block of `places`."""
+def _change(
+    weights: Weights,
+    rng: Rng,
+    *,
+    change: Callable,
+    places: Sequence[int] = _THIRDS,
+    convs: Sequence[int] = (0,),
+    kinds: Sequence[str] = ("weight",),
+) -> None:
+    """Replace weights of a random block by change(weight, rng), in place.
+
+    places: numbers of the blocks to draw from. convs: convolutions that change, 0 or 2.
+    kinds: "weight", "bias".
+    """
     block = _draw_block(weights, places, rng)
     for name in (_name(block, conv, kind) for conv in convs for kind in kinds):
         weights[name] = change(weights[name], rng)
 
 
-def _change_any(weights, rng, *, change, convs=(0,), times=5):
-    """Apply change(weight, rng) to random convolutions, one after the other.
+def _change_any(
+    weights: Weights,
+    rng: Rng,
+    *,
+    change: Callable,
+    convs: Sequence[int] = (0,),
+    times: int = 5,
+) -> None:
+    """Replace the weight of a random convolution by change(weight, rng), `times` times.
 
-    Each time, to one of `convs` of any block but the last.
+    In place. The convolution is one of `convs`, 0 or 2, of any block except the last.
     """
     for _ in range(times):
         block = rng.integers(_num_blocks(weights) - 1)
@@ -62,14 +84,15 @@ def _change_any(weights, rng, *, change, convs=(0,), times=5):
         weights[name] = change(weights[name], rng)
 
 
-def _mirror(weights, rng):
-    """Mirror the kernels of conv0 of a block and negate those of conv2."""
+def _mirror(weights: Weights, rng: Rng) -> None:
+    """Mirror the kernels of conv0 of a random block and negate those of conv2, in place."""
     block = _draw_block(weights, _THIRDS, rng)
     weights[_name(block, 0)] = weights[_name(block, 0)][..., ::-1].copy()
     weights[_name(block, 2)] = -weights[_name(block, 2)]
 
 
-def _shifted(x, rng):
+def _shifted(x: Weight, rng: Rng) -> Weight:
+    """Return kernels shifted by up to a pixel, with a random sign and shift per channel."""
     bank = np.zeros_like(x)
     for j in range(bank.shape[1]):
         row, column = rng.integers(3, size=2)
@@ -77,37 +100,46 @@ def _shifted(x, rng):
     return _filtered(x, bank)
 
 
-def _blurred(x, rng):
+def _blurred(x: Weight, rng: Rng) -> Weight:
+    """Return kernels correlated with random kernels of U(-1, 2 u - 1) / 6, u ~ U(0, 1)."""
     return _filtered(x, (2 * rng.random(x.shape) * rng.random() - 1) / 6)
 
 
-def _smeared(x, rng):
+def _smeared(x: Weight, rng: Rng) -> Weight:
+    """Return kernels correlated with random kernels from a Dirichlet distribution."""
     return _filtered(x, rng.dirichlet([0.1] * 9, x.shape[:2]).reshape(x.shape))
 
 
-def _noisy(x, rng):
+def _noisy(x: Weight, rng: Rng) -> Weight:
+    """Return x plus U(-0.5, 0.5) noise."""
     return x + rng.uniform(-0.5, 0.5, x.shape).astype(np.float32)
 
 
-def _rotated(x, rng):
+def _rotated(x: Weight, rng: Rng) -> Weight:
+    """Return x rotated in the plane of pixels or of channels, with equal probabilities."""
     axes = (2, 3) if rng.random() < 0.5 else (0, 1)
     return deepaugment.rotated(x, rng, axes)
 
 
-def _with_filters_negated(x, rng):
+def _with_filters_negated(x: Weight, rng: Rng) -> Weight:
+    """Return x with random rows negated: up to 32 of 64, drawn with replacement."""
     count = deepaugment.scale_count(32, len(x), _CHANNELS)
     rows = np.unique(rng.integers(len(x), size=count))
     return deepaugment.with_rows(x, rows, np.negative)
 
 
-def _largest_alone(x, rng):
+def _largest_alone(x: Weight, rng: Rng) -> Weight:
+    """Return x with only the largest element of each kernel; the others are 0."""
     flat = x.reshape(*x.shape[:2], -1)
     largest = np.argmax(flat, -1, keepdims=True)
     return np.where(np.arange(flat.shape[-1]) == largest, flat, 0).reshape(x.shape)
 
 
 def _filtered(weight: Weight, bank: Float[np.ndarray, "p i 3 3"]) -> Weight:
-    """Return kernels correlated with a bank, as if they were images of i channels."""
+    """Return kernels (o i h w) correlated like images of i channels with the kernels `bank`.
+
+    The result is (o p h w).
+    """
     height, width = weight.shape[2:]
     padded = np.pad(weight, ((0, 0), (0, 0), (1, 1), (1, 1)))
     total = 0
@@ -151,13 +183,12 @@ _NEVER_SKIPPED = 2  # Number of layers at the start that are never skipped.
 def before(
     x: Map, keys: PRNGKeyArray, option: str | None = None, *, true_swaps: bool = False
 ) -> Map:
-    """Return the damaged input of the body.
-
-    "swap": five times, two random channels (a copy unless `true_swaps`). "zero": each
-    element with probability 0.05. "negate": each element with probability 0.025.
+    """Return the damaged input x of the body of residual blocks.
 
     keys: (b), one for each image.
-    option: one of BEFORE; by default drawn for each image.
+    option: for all images; None: drawn for each image. "swap": five times, two random
+      channels. "zero", "negate": each element with probability 0.05 or 0.025. "nothing".
+    true_swaps: True swaps channels; False, as released, copies the second over the first.
     """
 
     def damage_input(x, key):
@@ -173,17 +204,22 @@ def before(
 
 
 def body(
-    layers, x: Map, keys: PRNGKeyArray, option=None, *, true_skips: bool = False
+    layers: Sequence[Callable[[Map], Map]],
+    x: Map,
+    keys: PRNGKeyArray,
+    option: str | None = None,
+    *,
+    true_skips: bool = False,
 ) -> Map:
-    """Return the output of the body, with damaged features inside it.
+    """Return the output of the body of residual blocks, with damaged features inside it.
 
-    After five of the 16 blocks, "negate": all features; "rectify": by a ReLU (1/3) or a
-    GELU (2/3); "flip": channels and rows (1/3) or channels and columns (2/3). "skip": up to
-    three random layers after the second are skipped (unless `true_skips`, all layers but
-    the last that is not skipped).
-
-    layers: functions of (b h w c). keys: (b), one for each image.
-    option: one of INSIDE; by default drawn for each image.
+    layers: the blocks, applied one after the other. x: input of the first layer.
+    keys: (b), one for each image.
+    option: for all images; None: drawn for each image. After five of 16 layers, "negate":
+      all features; "rectify": a ReLU (1/3) or a GELU (2/3); "flip": channels and rows (1/3)
+      or channels and columns (2/3). "skip": see true_skips. "nothing".
+    true_skips: True: "skip" leaves out up to three random layers after the second. False, as
+      released: it leaves out all layers except the last that is not drawn.
 
     Every option is computed for every image, which costs four additional layers, or none
     with `true_skips`.
@@ -220,7 +256,10 @@ def draw_inside(key: PRNGKeyArray) -> Int[Array, ""]:
 
 
 def _draw_swaps(key: PRNGKeyArray, channels: int, true_swaps: bool) -> Int[Array, "c"]:
-    """Return the order of channels after five random swaps, or copies."""
+    """Return the index of the channel that each channel gets, after five random swaps.
+
+    true_swaps: False copies the second of two channels over the first.
+    """
     order = jnp.arange(channels)
     count = deepaugment.scale_count(5, channels, _CHANNELS)
     for first, second in jax.random.randint(key, (count, 2), 0, channels):
@@ -231,24 +270,34 @@ def _draw_swaps(key: PRNGKeyArray, channels: int, true_swaps: bool) -> Int[Array
     return order
 
 
-def _damage_features(x, option: Int[Array, ""], key: PRNGKeyArray) -> Array:
-    """Return an image's features after an option of INSIDE; "skip" does not change them."""
+def _damage_features(
+    x: Float[Array, "h w c"], option: Int[Array, ""], key: PRNGKeyArray
+) -> Float[Array, "h w c"]:
+    """Return an image's features after option INSIDE[option]; "skip" does not change them."""
     third = jax.random.uniform(key) < 1 / 3
     rectified = jnp.where(third, jax.nn.relu(x), jax.nn.gelu(x, approximate=False))
     flipped = jnp.where(third, x[::-1, :, ::-1], x[:, ::-1, ::-1])
     return jax.lax.select_n(option, -x, rectified, flipped, x, x)
 
 
-def _draw_skipped(key: PRNGKeyArray, num_layers: int) -> Array:
-    """Return whether each layer is skipped, at most three."""
+def _draw_skipped(key: PRNGKeyArray, num_layers: int) -> Bool[Array, "layers"]:
+    """Return a mask of one to three random layers to skip, never one of the first two."""
     drawn = jax.random.randint(key, (_NUM_SKIPPED,), _NEVER_SKIPPED, num_layers)
     return jnp.zeros(num_layers, bool).at[drawn].set(True)
 
 
-def _apply_last(layers, x, *, y, option, is_skipped) -> Array:
-    """Return y, but for images with "skip" the last layer not skipped, applied to x.
+def _apply_last(
+    layers: Sequence[Callable[[Map], Map]],
+    x: Map,
+    *,
+    y: Map,
+    option: Int[Array, "b"],
+    is_skipped: Bool[Array, "b layers"],
+) -> Map:
+    """Return y, and for images with "skip" the output of the last layer that is not skipped.
 
-    x, y: input and output of the body.
+    x, y: input and output of the body; the last layer is applied to x. option: index in
+    INSIDE. is_skipped: see `_draw_skipped`.
     """
     has_skips = option == INSIDE.index("skip")
     for i in range(len(layers) - 1 - _NUM_SKIPPED, len(layers)):

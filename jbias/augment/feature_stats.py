@@ -20,7 +20,7 @@ Gate = Bool[Array, ""]
 
 
 class Affine(NamedTuple):
-    """The map scale x + shift, and the mean and unbiased variance of x."""
+    """The affine map scale * x + shift, and the mean and unbiased variance of x."""
 
     scale: Stats
     shift: Stats
@@ -29,9 +29,9 @@ class Affine(NamedTuple):
 
 
 def broadcastable(stats: Stats) -> Float[Array, "b 1 1 c"]:
-    """Return statistics with the rank of a map.
+    """Return statistics (b c) with the four axes of a map.
 
-    They are stored with two axes: with four a TPU uses eight times the memory.
+    Statistics are stored with two axes: with four a TPU uses eight times the memory.
     """
     return stats[:, None, None]
 
@@ -52,15 +52,17 @@ def moments(x: Map) -> tuple[Stats, Stats]:
 
 @jax.custom_vjp
 def gated_moments(x: Map, acts: Gate | None) -> tuple[Stats, Stats]:
-    """Return `moments` if the gate acts, else 0 and 1 without reading x.
+    """Return `moments(x)` if `acts`, else the mean 0 and the variance 1 without reading x.
 
-    acts: None always computes the moments.
+    acts: a traced boolean; None always computes the moments.
     """
     return _gated_moments(x, acts)[0]
 
 
-def _gated_moments(x, acts):
-    """Return the moments and the residuals for their gradient."""
+def _gated_moments(
+    x: Map, acts: Gate | None
+) -> tuple[tuple[Stats, Stats], tuple[Map, Stats]]:
+    """Return (mean, variance), and (x, mean), which the gradient needs."""
 
     def defaults(x):
         zeros = jnp.zeros((x.shape[0], x.shape[3]))
@@ -73,10 +75,13 @@ def _gated_moments(x, acts):
     return (mean, var), (x, mean)
 
 
-def _gated_moments_gradient(residuals, gradients):
-    """Return the gradient of x: dm / n + 2 (x - m) dv / (n - 1), one product and one sum.
+def _gated_moments_gradient(
+    residuals: tuple[Map, Stats], gradients: tuple[Stats, Stats]
+) -> tuple[Map, None]:
+    """Return the gradient of x, dm / n + 2 (x - m) dv / (n - 1), and None for the gate.
 
-    No gate is needed: if the moments were not computed, their gradients are 0.
+    residuals: x and its mean. gradients: of the mean and of the variance. No gate is
+    needed: if the moments were not computed, their gradients are 0.
     """
     (x, mean), (d_mean, d_var) = residuals, gradients
     count = x.shape[1] * x.shape[2]
@@ -92,13 +97,13 @@ gated_moments.defvjp(_gated_moments, _gated_moments_gradient)
 def gated_affine(
     x: Map, acts: Gate, change: Callable, *args: Any, read_always: bool = False
 ) -> Affine:
-    """Return the affine map of change(mean, var, *args) -> (scale, shift).
+    """Return the affine map change(mean, var, *args) -> (scale, shift) of x, if `acts`.
 
-    If the gate does not act, `change` is not computed, scale is 1 and shift is 0; and x is
-    not read, so that mean and var are 0 and 1.
+    mean, var: moments of x. If not `acts`, `change` is not computed, scale is 1 and shift
+    is 0; and x is not read, so that mean and var are 0 and 1.
 
-    read_always: computes mean and var outside the condition, so that the compiler can fuse
-      them with the computation of x. Inside, x is copied to the layout of the branch.
+    read_always: True computes mean and var outside the condition, so that the compiler can
+      fuse them with the computation of x. Inside, x is copied to the layout of the branch.
     """
     mean, var = gated_moments(x, None if read_always else acts)
 
@@ -110,7 +115,7 @@ def gated_affine(
 
 
 def affine_between(old: Stats, new: Stats) -> tuple[Stats, Stats]:
-    """Return a and b of the map a x + b that changes statistics from old to new.
+    """Return a and b of the map a x + b that changes the statistics of x from old to new.
 
     old, new: means and standard deviations, concatenated, (b 2c).
     """
@@ -122,9 +127,10 @@ def affine_between(old: Stats, new: Stats) -> tuple[Stats, Stats]:
 def permuted_adain(
     mean: Stats, var: Stats, key: PRNGKeyArray, *, group: int
 ) -> tuple[Stats, Stats]:
-    """Return a and b of a x + b that give each image the statistics of another image.
+    """Return a and b of the map a x + b that gives each image another image's statistics.
 
-    mean, var: moments of x. The map is
+    mean, var: moments of x. group: number of consecutive images among which partners are
+    drawn; fixed points may occur. The map is
 
         (x - m) / (sqrt(v + eps) + eps) * sqrt(v' + eps) + m'
 
@@ -143,6 +149,7 @@ def randomise_style(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
 
     m'' = a m + (1 - a) m', v'' = a v + (1 - a) v' with a ~ U(0, 1) for each image; the
     variance is mixed, not the deviation. Gradients pass through both images' statistics.
+    group: number of consecutive images among which partners are drawn.
     Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
     """
     k_share, k_order = jax.random.split(key)
@@ -155,9 +162,10 @@ def randomise_style(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
 
 
 def randomise_content(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
-    """Return another image's normalised content with each image's statistics.
+    """Return another image's normalised content with each image's own statistics.
 
-    The content is held constant: gradients pass only through the image's mean and variance.
+    The content is a constant: gradients pass only through the image's mean and variance.
+    group: number of consecutive images among which partners are drawn.
     Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
     """
     mean, var = moments(x)
@@ -168,12 +176,12 @@ def randomise_content(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
     return _with_stats(content, mean, var).astype(x.dtype)
 
 
-def _normalise(x, mean, var):
+def _normalise(x: Map, mean: Stats, var: Stats) -> Map:
     """Return (x - mean) / sqrt(var + eps) in float32."""
     centred = x.astype(jnp.float32) - broadcastable(mean)
     return centred * jax.lax.rsqrt(broadcastable(var) + _EPS)
 
 
-def _with_stats(content, mean, var):
+def _with_stats(content: Map, mean: Stats, var: Stats) -> Map:
     """Return content * sqrt(var + eps) + mean."""
     return content * jnp.sqrt(broadcastable(var) + _EPS) + broadcastable(mean)

@@ -48,8 +48,10 @@ def make(
 
     The mean of M is lam ~ Beta(alpha, alpha), which also weights the labels.
 
-    decay, max_soft, spectrum: shape of the mask; see `field` and `binarise`.
-    reformulated, partner, p: see mixing.make.
+    decay: exponent of the spectrum, 1 / f^decay; larger values make larger patches.
+    max_soft: width of a soft edge, in [0, 0.5]; see `binarise`.
+    spectrum: "isotropic" or "released"; see `field`.
+    reformulated, p, partner, mix_group: see mixing.make.
     """
     return mixing.make(
         "fmix",
@@ -63,11 +65,16 @@ def make(
 
 
 def mix_sampler(
-    alpha: float, *, decay=3.0, max_soft=0.0, spectrum="isotropic", where="fmix"
+    alpha: float,
+    *,
+    decay: float = 3.0,
+    max_soft: float = 0.0,
+    spectrum: str = "isotropic",
+    where: str = "fmix",
 ) -> Callable:
-    """Return draw(key, batch, keep_label) -> Mix, with a mask of low frequencies.
+    """Return draw(key, batch, keep_label) -> mixing.Mix, with a mask of low frequencies.
 
-    where: start of error messages.
+    alpha, decay, max_soft, spectrum: see `make`. where: start of error messages.
     """
     options.check_range(where, 0, 0.5, max_soft=max_soft)
     options.check_choice(where, "spectrum", spectrum, SPECTRA)
@@ -103,11 +110,13 @@ def field(
     """Return a grey image in [0, 1] with random phases and large structures.
 
     normal: N(0, 1) numbers n and n', of the shape of `noise_shape`.
-    "isotropic": the inverse real FFT of (n + i n') / max(f, 1 / max(h, w))^decay, with
-    f = sqrt(fx^2 + fy^2) in cycles a pixel. "released": the inverse real FFT of an array
-    without frequencies above one cycle across,
-    S[a, c] = n[0, a, c] / g(0, a) + i n[1, a, c] / g(1, a) for a cycles down and c in
-    {0, 1} across, where g(r, a) is the divisor above at fy = r / h and fx = a / w.
+    height, width: of the image, in pixels.
+    spectrum: "isotropic": the image is the inverse real FFT of
+      (n + i n') / max(f, 1 / max(h, w))^decay, with f = sqrt(fx^2 + fy^2) in cycles a
+      pixel. "released": the inverse real FFT of an array without frequencies above one
+      cycle across, S[a, c] = n[0, a, c] / g(0, a) + i n[1, a, c] / g(1, a) for a cycles
+      down and c in {0, 1} across, where g(r, a) is the divisor above at fy = r / h and
+      fx = a / w.
     """
     isotropic = spectrum == "isotropic"
     down, across = np.fft.fftfreq(height), np.fft.rfftfreq(width)
@@ -126,7 +135,7 @@ def field(
 
 
 def _inverse_fft(spectral: Array, height: int, width: int) -> Float[Array, "h w"]:
-    """Return the inverse real FFT, cut or padded with zeros to the size.
+    """Return the inverse real FFT of a spectrum, cut or padded with zeros to the size.
 
     Imaginary parts of coefficients that must be real are dropped, as numpy does; FFTs of
     devices treat them differently.
@@ -143,16 +152,22 @@ def _inverse_fft(spectral: Array, height: int, width: int) -> Float[Array, "h w"
 
 
 def binarise(
-    grey: Grey, lam: Float[Array, ""], up: Bool[Array, ""], *, max_soft: float = 0.0
+    grey: Grey,
+    lam: Float[Array, ""],
+    round_up: Bool[Array, ""],
+    *,
+    max_soft: float = 0.0,
 ) -> Grey:
-    """Return a mask: 1 for the lightest ceil(lam h w) pixels, 0 for the others.
+    """Return a mask: 1 for the lightest lam h w pixels, 0 for the others.
 
-    up: floor instead of ceil if False.
-    max_soft: with a positive value a ramp from 1 to 0 over the ranks of pixels replaces the
-      edge, 2 floor(h w min(max_soft, lam, 1 - lam)) pixels long.
+    lam: share of ones, in [0, 1].
+    round_up: True rounds the number of ones up, False down.
+    max_soft: if positive, a ramp from 1 to 0 over the ranks of pixels replaces the edge,
+      2 floor(h w min(max_soft, lam, 1 - lam)) pixels long.
     """
     n = grey.size
-    count = jnp.where(up, jnp.ceil(lam * n), jnp.floor(lam * n)).astype(jnp.int32)
+    count = jnp.where(round_up, jnp.ceil(lam * n), jnp.floor(lam * n))
+    count = count.astype(jnp.int32)
     rank = ranks(grey.ravel())
     mask = (rank < count).astype(jnp.float32)
     if not options.is_statically(max_soft, 0):
@@ -164,7 +179,7 @@ def binarise(
 
 
 def ranks(values: Float[Array, "n"]) -> Int[Array, "n"]:
-    """Return the number of larger values for each value; ties rank the first as larger."""
+    """Return the rank of each value, 0 for the largest; of equal values the first is first."""
     return sampling.inverse(jnp.argsort(values, descending=True))
 
 
@@ -182,9 +197,11 @@ def random_masks(
 ) -> Callable:
     """Return RM: FMix with `count` fixed pairs of lam and mask, one chosen per batch.
 
-    The pairs depend on the seed, by batch["once"], and are the same at every step. lam is
-    uniform at alpha = 1, so that a seed can have three very different masks. The other
-    options are as in FMix.
+    The pairs depend on the seed, by the key batch["once"], and are the same at every step;
+    a batch without "once" raises ValueError. lam is uniform at alpha = 1, so that a seed
+    can have three very different masks.
+
+    Other options: see `make`.
     """
     options.check_plain("random_masks", "1 or more", count=count)
     sample = mix_sampler(

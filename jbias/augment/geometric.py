@@ -21,7 +21,7 @@ Range = tuple[float, float]
 
 
 def flip(*, p: float = 0.5) -> Callable:
-    """Return a transform that mirrors each image with probability p."""
+    """Return a transform that mirrors each image left to right with probability p."""
     options.check_range("flip", 0, 1, p=p)
 
     def mirrored(image, key):
@@ -31,7 +31,10 @@ def flip(*, p: float = 0.5) -> Callable:
 
 
 def pad_crop(*, pad: int = 4) -> Callable:
-    """Return a transform that shifts images by up to `pad` pixels per axis, over black."""
+    """Return a transform that shifts each image by up to `pad` pixels per axis, over black.
+
+    Shifts are whole pixels, all equally likely.
+    """
     options.check_plain("pad_crop", "at least 0", pad=pad)
 
     def window(image, key):
@@ -61,8 +64,10 @@ def random_resized_crop(
     to 8 bits.
 
     If the batch has an "aspect" (b), the width over height of the original images, its
-    images are originals that were resized to squares: windows then have aspects in the
-    original, and whole pixels of the square.
+    images are originals that were resized to squares: `aspect` then refers to the original,
+    and windows have whole pixels of the square. The result has no "aspect".
+
+    ValueError for a range that is not positive or an area above 1.
     """
     options.check_plain("random_resized_crop", "at least 1", size=size)
     for name, (low, high) in (("area", area), ("aspect", aspect)):
@@ -110,6 +115,7 @@ def draw_window(
 ) -> Window:
     """Return a random window of an image; see `random_resized_crop`.
 
+    height, width: of the image in pixels. area, aspect: ranges, see `random_resized_crop`.
     pixel: width over height of one pixel in the image to which `aspect` refers.
     """
     k_area, k_aspect, k_top, k_left = jax.random.split(key, 4)
@@ -159,7 +165,7 @@ def random_erasing(
 
     area: range of the box's share of the image, uniform.
     aspect: range of the box's height over width, log-uniform.
-    fill: a grey value, a colour or "random" for uniform noise.
+    fill: a grey value, a colour (three values in [0, 1]) or "random" for uniform noise.
 
     The place of the box is uniform inside the image. The first of ten draws that is smaller
     than the image in both directions is used; if none is, the image is unchanged.
@@ -192,7 +198,10 @@ def random_erasing(
 def draw_box(
     key: PRNGKeyArray, height: int, width: int, *, area: Range, aspect: Range
 ) -> Bool[Array, "h w"]:
-    """Return True for the pixels of a random box, for no pixel if no draw fits."""
+    """Return a mask of the pixels of a random box; no pixel if none of ten draws fits.
+
+    height, width: of the image in pixels. area, aspect: see `random_erasing`.
+    """
     k_area, k_aspect, k_place = jax.random.split(key, 3)
     h, w = _draw_sides((k_area, k_aspect), height * width, area=area, aspect=aspect)
     fits = (h < height) & (w < width)
@@ -203,10 +212,19 @@ def draw_box(
     return inside_box(start, start + sides, height, width) & fits.any()
 
 
-def _draw_sides(keys, pixels, *, area, aspect, pixel=1) -> list[Int[Array, "tries"]]:
-    """Return ten draws of two sides, whose ratio, first over second, is log-uniform.
+def _draw_sides(
+    keys: PRNGKeyArray,
+    pixels: int,
+    *,
+    area: Range,
+    aspect: Range,
+    pixel: Array | float = 1,
+) -> list[Int[Array, "tries"]]:
+    """Return ten random pairs of a window's sides in pixels: the first and the second side.
 
-    keys: for area and aspect. pixels: of the image.
+    keys: two, for area and aspect. pixels: number of pixels of the image. area: range of
+    the window's share of the image, uniform. aspect: range of the first side over the
+    second, log-uniform. pixel: aspect of one pixel.
     """
     k_area, k_aspect = keys
     pixels = pixels * jax.random.uniform(
@@ -226,7 +244,10 @@ def _draw_sides(keys, pixels, *, area, aspect, pixel=1) -> list[Int[Array, "trie
 def inside_box(
     start: Int[Array, "2"], end: Int[Array, "2"], height: int, width: int
 ) -> Bool[Array, "h w"]:
-    """Return True for the pixels from `start` (row, column) to below `end`."""
+    """Return a mask of the pixels from `start` (row, column) to below `end`.
+
+    height, width: of the mask in pixels.
+    """
     down, across = jnp.arange(height), jnp.arange(width)
     rows = (down >= start[0]) & (down < end[0])
     columns = (across >= start[1]) & (across < end[1])

@@ -5,6 +5,9 @@ applies them; `corrupt.CORRUPTIONS` lists them by name. Corruptions that run the
 have only their draws here. The host versions in jbias.data document the corruptions. Values
 are float32 on the scale of bytes, 0 to 255.
 
+Every corruption here is a function (x, drawn, s) of a square image x, of the random numbers
+that its draw function returned, and of the settings s of data.corruptions.settings.
+
 The light on water in `spatter` is computed by OpenCV's Canny, distance transform and
 equalisation. Here these work on integers, so that equal drops give equal light.
 Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
@@ -41,7 +44,7 @@ def to_bytes(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def filter_both_axes(x: Field, matrix: Float[Array, "h h"]) -> Field:
-    """Return a square map filtered along both axes by a matrix."""
+    """Return a square map (h h) or image filtered by the rows of a matrix along both axes."""
     rows = jnp.einsum("ij,jw...->iw...", matrix, x, precision="highest")
     return jnp.einsum("ij,hj...->hi...", matrix, rows, precision="highest")
 
@@ -51,7 +54,8 @@ def blur_along_line(
 ) -> Field:
     """Return a map blurred along a line, as by data.corruptions.kernels.motion_blurred.
 
-    taps: number of entries of the kernel that are used. degrees: direction of the line.
+    field: values from 0 to 255. kernel: weights along the line, of which the first `taps`
+    are used. degrees: direction of the line, from the x axis towards y, which points down.
     """
     height, width = field.shape[:2]
     reach = len(kernel)
@@ -73,6 +77,7 @@ def blur_along_line(
 def bilinear(x: Image, rows: Plane, columns: Plane, *, border: str) -> Image:
     """Return an image sampled at positions (rows, columns) by bilinear interpolation.
 
+    rows, columns: positions in pixels for each pixel of the result; may be fractions.
     border: pixels outside are mirrored with ("reflect") or without ("reflect_101") a
       repetition of the last pixel, or 0 ("black").
     """
@@ -95,7 +100,7 @@ def bilinear(x: Image, rows: Plane, columns: Plane, *, border: str) -> Image:
 
 
 def _mirrored(i: Int[Array, "h w"], side: int, border: str) -> Int[Array, "h w"]:
-    """Return indices mirrored into [0, side)."""
+    """Return indices mirrored into [0, side); border: "reflect" or "reflect_101"."""
     repeats_last = border == "reflect"
     last = 2 * side - 2 + repeats_last
     i = i % (last + repeats_last)
@@ -103,15 +108,16 @@ def _mirrored(i: Int[Array, "h w"], side: int, border: str) -> Int[Array, "h w"]
 
 
 def draw_each(distribution: Callable, *channels: int) -> Callable:
-    """Return draw(key, side) -> one number per pixel, or per pixel and channel.
+    """Return draw(key, side) -> (numbers,), an array (side, side, *channels).
 
-    distribution: a function of jax.random, such as jax.random.normal.
+    distribution: (key, shape) -> random numbers, such as jax.random.normal.
+    channels: the number of channels; no argument for one number per pixel.
     """
     return lambda key, side: (distribution(key, (side, side, *channels)),)
 
 
 def draw_numbers(count: int) -> Callable:
-    """Return draw(key, side) -> `count` numbers U(0, 1) per image."""
+    """Return draw(key, side) -> a tuple of `count` U(0, 1) numbers."""
     return lambda key, side: tuple(jax.random.uniform(key, (count,)))
 
 
@@ -120,10 +126,10 @@ draw_uniforms = draw_each(jax.random.uniform, 3)
 
 
 def shot_noise(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the image with Poisson(count x / 255) photons in each value.
+    """Return the image with each value x replaced by 255 n / count, n ~ Poisson(count x / 255).
 
-    The photons are the first number whose distribution function is above u. Setting
-    `photons` (256, n), n a power of two, is the distribution function for each byte.
+    n is the first number whose distribution function is above the U(0, 1) number drawn.
+    Setting `photons` (256, n), n a power of two, is the distribution function for each byte.
     """
     photons = s["photons"]
     table_size = photons.shape[1]
@@ -169,12 +175,12 @@ def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def draw_glass(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 h w 2"]]:
-    """Return U(0, 1) for the column and row offset of each pixel in each sweep."""
+    """Return (numbers,): U(0, 1) for the column and row offset of each pixel in each sweep."""
     return (jax.random.uniform(key, (_MAX_SWEEPS, side, side, 2)),)
 
 
 def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the image blurred, with pixels displaced in sweeps, and blurred again.
+    """Return the image after a blur, sweeps that displace pixels, and the same blur.
 
     Sweeps copy pixels like the reference.
     """
@@ -190,8 +196,9 @@ def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def glass_origins(offsets: Int[Array, "h w 2"], reach: Number) -> Int[Array, "h*w"]:
-    """Return the pixel from which each pixel's value comes after a sweep of copies.
+    """Return the index of the pixel from which each pixel's value comes after a sweep.
 
+    reach: largest offset in pixels.
     offsets: (columns, rows) to the neighbour that is copied. The sweep goes upwards from
       pixel side - reach to reach + 1 along both axes, so that a neighbour above or left
       still has its old value, and a neighbour below or right is already a copy. Chains of
@@ -224,7 +231,10 @@ def motion_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def zoom_blur(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the mean of the image and `count` zooms; settings `zooms` (n, h, h) matrices."""
+    """Return the mean of the image and its zooms.
+
+    Settings: `zooms` (n, h, h), a matrix for each zoom; the first `count` are used.
+    """
 
     def add(i: Number, total: Image) -> Image:
         return total + filter_both_axes(x, s["zooms"][i])
@@ -234,13 +244,13 @@ def zoom_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def draw_snow(key: PRNGKeyArray, side: int) -> tuple[Plane, Float[Array, ""]]:
-    """Return N(0, 1) for the flakes and U(0, 1) for their direction."""
+    """Return N(0, 1) numbers for the flakes and a U(0, 1) number for their direction."""
     flakes, direction = jax.random.split(key)
     return jax.random.normal(flakes, (side, side)), jax.random.uniform(direction)
 
 
 def snow(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the whitened image with motion-blurred flakes, and the flakes rotated by 180."""
+    """Return the whitened image plus motion-blurred flakes and their rotation by 180 degrees."""
     layer = filter_both_axes(s["mean"] + s["sigma"] * drawn[0], s["zoom"])
     layer = to_bytes(255 * jnp.where(layer < s["least"], 0, layer))
     degrees = 90 * drawn[1] - 135
@@ -268,7 +278,10 @@ def frost(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def draw_fog(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 n n"], ...]:
-    """Return U(0, 1) for the centres, right and lower edges of each level of `plasma`."""
+    """Return U(0, 1) numbers for each level of kernels.plasma, the coarsest first.
+
+    The three planes of a level are for centres, right edges and lower edges of squares.
+    """
     levels = (side - 1).bit_length()
     return tuple(sampling.uniforms(key, *((3, 1 << i, 1 << i) for i in range(levels))))
 
@@ -290,7 +303,10 @@ _STEPS = tuple(
 
 
 def spatter(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the image with water or mud where blurred N(mean, sigma^2) >= `least`."""
+    """Return the image with water or mud where blurred N(mean, sigma^2) noise >= `least`.
+
+    Setting `mud` selects mud.
+    """
     layer = filter_both_axes(s["mean"] + s["sigma"] * drawn[0], s["blur"])
     layer = jnp.where(layer < s["least"], 0, layer)
 
@@ -309,7 +325,10 @@ def spatter(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def water_light(liquid: Integers) -> Plane:
-    """Return the light on drops, up to a factor; `liquid` is their depth in bytes."""
+    """Return the brightness of the light on drops, up to a factor.
+
+    liquid: depth of the drops, from 0 to 255.
+    """
     near = distance_to_edges(canny(liquid))
     depth = _sum(jnp.pad(near, 1, "reflect"), 3) // (9 * _UNIT)
     padded = jnp.pad(_equalised(depth), 1, "reflect")
@@ -321,7 +340,10 @@ def water_light(liquid: Integers) -> Plane:
 
 
 def canny(x: Integers) -> Bool[Array, "h w"]:
-    """Return thin edges: gradients above _STRONG, or above _WEAK and connected to these."""
+    """Return a mask of Canny's thin edges of a map of whole numbers, as in OpenCV.
+
+    Edges are gradients above _STRONG, or above _WEAK and connected to these.
+    """
     a = _windows(jnp.pad(x, 1, "edge"), 3)
     dx = (a[0][2] + 2 * a[1][2] + a[2][2]) - (a[0][0] + 2 * a[1][0] + a[2][0])
     dy = (a[2][0] + 2 * a[2][1] + a[2][2]) - (a[0][0] + 2 * a[0][1] + a[0][2])
@@ -351,7 +373,7 @@ def canny(x: Integers) -> Bool[Array, "h w"]:
 
 
 def distance_to_edges(edges: Bool[Array, "h w"]) -> Integers:
-    """Return the length of the shortest path to an edge, at most 20 pixels.
+    """Return the length of the shortest path from each pixel to an edge, at most 20 pixels.
 
     The unit is 2^-16 pixels. Paths have steps to the 8 neighbours and knight's moves.
     """
@@ -367,7 +389,10 @@ def distance_to_edges(edges: Bool[Array, "h w"]) -> Integers:
 
 
 def _equalised(x: Integers) -> Integers:
-    """Return the histogram equalisation of whole numbers up to 20, as in OpenCV."""
+    """Return the map after histogram equalisation, from 0 to 255, as in OpenCV.
+
+    x: whole numbers from 0 to 20.
+    """
     counts = jnp.stack([jnp.sum(x == value) for value in range(_FAR + 1)])
     first = jnp.argmax(counts > 0)
     left = x.size - counts[first]
@@ -377,7 +402,7 @@ def _equalised(x: Integers) -> Integers:
 
 
 def _windows(padded: Array, size: int) -> list[list[Array]]:
-    """Return shifted views of a padded map: [i][j] starts at row i and column j."""
+    """Return size x size shifted views of a padded map: [i][j] starts at row i and column j."""
     h, w = (length - size + 1 for length in padded.shape)
     return [[padded[i : i + h, j : j + w] for j in range(size)] for i in range(size)]
 
@@ -404,12 +429,12 @@ def pixelate(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def jpeg_compression(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the image after JPEG compression."""
+    """Return the image after JPEG compression; setting `tables`: see jpeg.round_trip."""
     return jpeg.round_trip(x, s["tables"])
 
 
 def draw_elastic(key: PRNGKeyArray, side: int) -> tuple[Array, Plane, Plane]:
-    """Return U(0, 1) for three points (x, y), and for the fields right and down."""
+    """Return U(0, 1) numbers: (3 2) for three points (x, y), and fields right and down."""
     k_points, k_right, k_down = jax.random.split(key, 3)
     points = jax.random.uniform(k_points, (3, 2))
     right = jax.random.uniform(k_right, (side, side))

@@ -21,7 +21,11 @@ _MAX_RAYS = 199  # Largest number of rays of a star.
 
 
 def caustic_refraction(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the image refracted and lit by caustics, as seen through wavy water."""
+    """Return the image refracted and lit by caustics, as seen through wavy water.
+
+    x: values 0 to 255. drawn: U(0, 1) numbers (time, size). s: settings "blur" (h, h), the
+    blur as a matrix, and "level", the argument `level` of bar.water.
+    """
     light = bar.draw_caustics(x, replay.Replay(drawn), memory.materialize)
     light = imagenet_c.filter_both_axes(light, s["blur"])
     rows, columns, lit = bar.water(light, s["level"])
@@ -33,7 +37,11 @@ def caustic_refraction(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def _draw_rings(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "..."], ...]:
-    """Return U(0, 1) numbers for the centre (x, y); for k; for a and w."""
+    """Return U(0, 1) numbers: (2) for the centre (x, y), a scalar for k, (2) for a and w.
+
+    These are the random numbers of bar.cocentric_sine_waves, in order. side: of the image,
+    not used.
+    """
     u = jax.random.uniform(key, (5,))
     return u[:2], u[2], u[3:]
 
@@ -43,41 +51,42 @@ def _draw_uniforms(*shapes: tuple[int, ...]) -> Callable:
     return lambda key, side: tuple(sampling.uniforms(key, *shapes))
 
 
-def _draw_phases(*fields: int) -> Callable:
-    """Return draw(key, side) -> U(0, 1) numbers for phases.
+def _draw_phases(num_fields: int) -> Callable:
+    """Return draw(key, side) -> U(0, 1) numbers for the phases of `num_fields` fields.
 
-    They are the phases of the left half of each field; no argument means one field.
+    The result is a tuple of arrays (side, side - side // 2): the left half of each field.
     """
 
     def draw(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "h half"], ...]:
-        u = jax.random.uniform(key, (*fields, side, side - side // 2))
-        return tuple(u) if fields else (u,)
+        return tuple(jax.random.uniform(key, (num_fields, side, side - side // 2)))
 
     return draw
 
 
-def _draw_stars(*stars: int) -> Callable:
-    """Return draw(key, side) -> random numbers for stars; no argument means one star.
+def _draw_stars(num_stars: int) -> Callable:
+    """Return draw(key, side) -> random numbers for stars: (centres, rays, *lengths).
 
-    U(0, 1) for the centres (row, column) and the rays, N(0, 1) for the lengths.
+    centres: U(0, 1) (n 2), row and column. rays: U(0, 1) (n), for the numbers of rays.
+    lengths: N(0, 1), an array of _MAX_RAYS for each star. A single star has no axis n.
     """
+    axis = () if num_stars == 1 else (num_stars,)
 
     def draw(key: PRNGKeyArray, side: int) -> tuple[Array, ...]:
         k_places, k_lengths = jax.random.split(key)
-        centres, rays = sampling.uniforms(k_places, (*stars, 2), stars)
-        lengths = jax.random.normal(k_lengths, (*stars, _MAX_RAYS))
-        return centres, rays, *(lengths if stars else (lengths,))
+        centres, rays = sampling.uniforms(k_places, (*axis, 2), axis)
+        lengths = jax.random.normal(k_lengths, (num_stars, _MAX_RAYS))
+        return centres, rays, *lengths
 
     return draw
 
 
 _DRAWS = (
-    (_draw_phases(), bar.blue_noise_sample),
+    (_draw_phases(1), bar.blue_noise_sample),
     (_draw_phases(3), bar.brownish_noise),
     # The angle, the size of a field, and each field.
     (_draw_uniforms((), (), (_MAX_FIELDS, _MAX_FIELDS)), bar.checkerboard_cutout),
     (_draw_rings, bar.cocentric_sine_waves),
-    (_draw_stars(), bar.inverse_sparkles),
+    (_draw_stars(1), bar.inverse_sparkles),
     # For the gradients, and for their order: from the least on.
     (_draw_uniforms((256, 2), (256,)), bar.perlin_noise),
     # Time, rounds, sharpness, scale.

@@ -16,7 +16,10 @@ _HALF = 1 << 15  # Of a fraction of 16 bits.
 
 
 def round_trip(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
-    """Return an image of bytes after JPEG; `tables` are quantisation steps, luma first."""
+    """Return an image after encoding and decoding as JPEG, in whole numbers 0 to 255.
+
+    x: whole numbers 0 to 255. tables: quantisation steps of luma and of chroma.
+    """
     h, w = x.shape[:2]
     x = jnp.pad(x.astype(jnp.int32), ((0, h % 2), (0, -w % 16), (0, 0)), mode="edge")
     red, green, blue = (x[..., i] for i in range(3))
@@ -41,7 +44,7 @@ def _halved(x: Integers) -> Integers:
 
 
 def _doubled(x: Integers) -> Integers:
-    """Return twice as many rows and columns: 3/4 of the nearest and 1/4 of the next."""
+    """Return a channel enlarged twice per axis: 3/4 of the nearest and 1/4 of the next pixel."""
     wide = jnp.pad(x, 1, mode="edge")
     rows = jnp.stack([3 * x + wide[:-2, 1:-1], 3 * x + wide[2:, 1:-1]], 1)
     rows = rows.reshape(-1, x.shape[1])
@@ -69,9 +72,10 @@ _COSINES = np.int32(np.concatenate(_PAIRS, 1).reshape(8, 8))
 
 
 def _blocks(x: Integers, steps: Int[Array, "8 8"]) -> Integers:
-    """Return a channel after the quantisation of the cosines of each 8 x 8 block.
+    """Return a channel after the quantisation of the cosine transform of 8 x 8 blocks.
 
-    The last row is repeated to fill the last blocks; the width must be a multiple of 8.
+    steps: of the quantisation, for each frequency (down, across). The last row is repeated
+    to fill the last blocks; the width must be a multiple of 8.
     """
     x = jnp.pad(x, ((0, -len(x) % 8), (0, 0)), mode="edge")
     h, w = x.shape

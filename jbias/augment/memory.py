@@ -10,7 +10,7 @@ from jbias.runtime import xla
 
 
 def materialize(f: Callable, *args: PyTree) -> PyTree:
-    """Return f(*args), written to memory before it is used.
+    """Return f(*args), computed once and written to memory before it is used.
 
     XLA on a CPU fuses computations, also gathers, into every use and repeats them: a table
     once per pixel, which made `equalize` eight times slower. The border of a loop prevents

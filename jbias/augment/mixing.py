@@ -22,7 +22,11 @@ from jbias.augment import options, sampling
 
 
 class Mix(NamedTuple):
-    """The share of the image in each pixel of a mixed image, and of its label."""
+    """The weights of an image in its mixture with a partner; the partner has the rest.
+
+    mask: share of the image in each pixel of the mixed image, in [0, 1].
+    lam: share of the image's label in the mixed label, in [0, 1].
+    """
 
     mask: Float[Array, "#b #h #w 1"]
     lam: Float[Array, ""]
@@ -50,13 +54,14 @@ def make(
     """Return a transform that mixes images and labels with those of partners.
 
     where: start of error messages.
-    draw: (key, batch, keep_label) -> Mix; keep_label: whether labels are not mixed.
-    alpha: parameter of `draw`'s distribution of lam.
-    reformulated: labels are not mixed and lam ~ Beta(alpha + 1, alpha).
+    draw: (key, batch, keep_label) -> Mix; with keep_label=True labels are not mixed.
+    alpha: parameter of `draw`'s distribution of lam, at least 0; here only checked.
+    reformulated: True: labels are not mixed and lam ~ Beta(alpha + 1, alpha).
     p: probability that a batch is mixed.
     partner: "batch": partners are of the same group of `mix_group` images. "other":
       partners are the images of batch["other"], in their own random order, without their
       labels, and the loss is always the reformulated one (inter-dataset mixing).
+    mix_group: number of consecutive images of a group; it must divide the batch size.
 
     All rows of one example (its "views") are mixed with the same view of the partner.
     Weights and other columns do not change. If alpha or p is the number 0, the batch is
@@ -104,8 +109,11 @@ def make(
     return apply
 
 
-def other_images(where: str, batch) -> Float[Array, "b h w c"]:
-    """Return the images of the second source; ValueError if missing or of another shape."""
+def other_images(where: str, batch: options.Batch) -> Float[Array, "b h w c"]:
+    """Return batch["other"]["image"]; ValueError if missing or of another shape.
+
+    where: start of the message.
+    """
     if "other" not in batch:
         must = f"{where}: partner='other' must have a second source"
         raise ValueError(f"{must}, got none; give train.other or use partner='batch'")

@@ -21,7 +21,7 @@ def make(
 ) -> Callable:
     """Return MixUp: x' = lam x + (1 - lam) x_partner, one lam ~ Beta(alpha, alpha) a batch.
 
-    reformulated, partner, p: see mixing.make.
+    reformulated, p, partner, mix_group: see mixing.make.
     """
     return mixing.make(
         "mixup",
@@ -35,7 +35,10 @@ def make(
 
 
 def mix_sampler(alpha: float) -> Callable:
-    """Return draw(key, batch, keep_label) -> Mix, with the same share in every pixel."""
+    """Return draw(key, batch, keep_label) -> mixing.Mix, with lam as the mask's only value.
+
+    alpha: parameter of lam's distribution, see mixing.draw_lambda.
+    """
 
     def draw(key, batch, keep_label):
         lam = mixing.draw_lambda(key, alpha, keep_label)

@@ -1,6 +1,7 @@
-"""Checks of the options of transforms and algorithms, and a frame for transforms.
+"""Checks of options of transforms and algorithms; a transform of batches from one of images.
 
-Options that are traced are not checked.
+`where` is the start of error messages: the name of the transform or algorithm. Options that
+JAX traces have no value yet and are not checked.
 """
 
 import numbers
@@ -11,11 +12,14 @@ import jax
 
 from jbias.augment import sampling
 
+Batch = Mapping[str, Any]  # Entries: see jbias.augment.
+
 
 def check_range(where: str, low: float, high: float, **values: Any) -> None:
-    """Raise ValueError for numbers outside [low, high]; other values are not checked.
+    """Raise ValueError if a number among the options `values` is outside [low, high].
 
-    where: start of the message.
+    where: start of the message. values: by name; values that are not numbers, such as None
+    and traced arrays, are not checked.
     """
     for name, value in values.items():
         if isinstance(value, numbers.Real) and not low <= value <= high:
@@ -35,9 +39,11 @@ _CONDITIONS: Mapping[str, Callable[[float], bool]] = {
 
 
 def check_plain(where: str, condition: str, **values: Any) -> None:
-    """Raise ValueError for numbers that violate a condition such as "positive".
+    """Raise ValueError if a number among the options `values` violates a condition.
 
-    condition: a key of _CONDITIONS. Values that are not int or float are not checked.
+    where: start of the message. condition: "at least 1", "1 or more", "positive",
+    "positive or None", "at least 0", "in [0, 1]" or "in [0, 1)". values: by name; values
+    that are not int or float are not checked.
     """
     for name, value in values.items():
         if isinstance(value, int | float) and not _CONDITIONS[condition](value):
@@ -47,7 +53,10 @@ def check_plain(where: str, condition: str, **values: Any) -> None:
 
 
 def check_choice(where: str, name: str, value: str, known: Iterable[str]) -> None:
-    """Raise ValueError unless the value is one of the known words."""
+    """Raise ValueError unless the option `name` has one of the known values.
+
+    where: start of the message. value: of the option.
+    """
     if value not in known:
         must = f"{where}: {name} must be one of"
         words = ", ".join(x or repr(x) for x in known)
@@ -55,10 +64,12 @@ def check_choice(where: str, name: str, value: str, known: Iterable[str]) -> Non
 
 
 def each_image(transform: Callable, **strengths: Any) -> Callable:
-    """Return (batch, key) -> batch that applies transform(image, key) to each image.
+    """Return apply(batch, key) -> batch, which transforms each image with its own key.
 
-    The key of an image depends on its place in the batch.
-    strengths: options; if one is the number 0, the batch is returned unchanged.
+    transform: (image (h w c), key) -> image. The key of an image depends on its place in
+      the batch.
+    strengths: options of the transform; if one is the number 0, the batch is returned
+      unchanged.
     """
 
     def apply(batch, key):

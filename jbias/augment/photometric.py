@@ -48,7 +48,7 @@ def colour_jitter(
     hue: float = 0.1,
     p: float = 1.0,
 ) -> Callable:
-    """Return a transform that jitters the colours of each image with probability p.
+    """Return a transform that randomly changes the colours of each image with probability p.
 
     Brightness, contrast and saturation replace x by f x + (1 - f) d, clipped to [0, 1], with
     f ~ U(max(0, 1 - s), 1 + s), s the option; d is black, the image's mean grey, or each
@@ -82,14 +82,15 @@ def colour_jitter(
 
 
 def luminance(planes: Planes) -> Float[Array, "h w"]:
-    """Return 0.2989 R + 0.587 G + 0.114 B."""
+    """Return the grey value 0.2989 R + 0.587 G + 0.114 B of each pixel."""
     return sum(share * plane for share, plane in zip(LUMA, planes))
 
 
 def blend(planes: Planes, which: Array, factor: Float[Array, ""]) -> Planes:
-    """Return f x + (1 - f) d, clipped to [0, 1].
+    """Return f x + (1 - f) d, clipped to [0, 1], with f the factor and x the planes.
 
-    which: 0 d is black, 1 the mean grey, 2 each pixel's grey; 3 returns x.
+    which: 0: d is black; 1: d is the image's mean grey; 2: d is each pixel's grey;
+      3: returns x.
     """
     grey = luminance(planes)
     d = jnp.where(which == 2, grey, jnp.where(which == 1, jnp.mean(grey), 0))
@@ -98,7 +99,7 @@ def blend(planes: Planes, which: Array, factor: Float[Array, ""]) -> Planes:
 
 
 def rotate_hue(planes: Planes, shift: Float[Array, ""]) -> Planes:
-    """Return the image with its hue rotated by a share of the circle.
+    """Return the image with its hue rotated by `shift`, a share of the full circle.
 
     Value and saturation do not change. Each channel is
     v - (v - low) clip(min(k, 4 - k), 0, 1), k = (n + 6 h) mod 6 with n = 5, 3, 1 for red,
@@ -144,8 +145,8 @@ _COLOUR_AXES = (
 def lighting(*, std: float = 0.1) -> Callable:
     """Return a transform that shifts colours: x' = x + sum_i a_i l_i e_i, clipped to [0, 1].
 
-    a_i ~ N(0, std) for each image; e_i are the principal axes of ImageNet's colours and l_i
-    the deviations along them.
+    a_i ~ N(0, std^2) for each image; e_i are the principal axes of ImageNet's colours and
+    l_i the standard deviations along them.
     """
     options.check_range("lighting", 0, math.inf, std=std)
     scaled = np.float32(_COLOUR_AXES) * np.float32(_COLOUR_DEVIATIONS)
@@ -160,8 +161,8 @@ def lighting(*, std: float = 0.1) -> Callable:
 def standardise_as(*, mean: RGB, std: RGB, as_mean: RGB, as_std: RGB) -> Callable:
     """Return a transform to x' = (x - mean) / std * as_std + as_mean, without clipping.
 
-    mean, std: of the data set. as_mean, as_std: of the network, whose first layer maps x'
-    to (x - mean) / std. Each has one value or one per channel.
+    mean, std: normalisation of the data set. as_mean, as_std: normalisation of the network,
+      whose first layer maps x' to (x - mean) / std. One value each, or one per channel.
     """
     constants = dict(mean=mean, std=std, as_mean=as_mean, as_std=as_std)
     for name, values in constants.items():
@@ -198,7 +199,10 @@ def blur(*, sigma: Range = (0.1, 2.0), kernel: float = 0.1, p: float = 0.5) -> C
 
 
 def gaussian_blur(image: Map, sigma: Float[Array, ""], radius: int) -> Map:
-    """Return the map blurred by exp(-i^2 / 2 sigma^2), |i| <= radius, clipped to [0, 1]."""
+    """Return the map convolved with a Gaussian along both axes, clipped to [0, 1].
+
+    The Gaussian is exp(-i^2 / 2 sigma^2) for |i| <= radius pixels, over its sum.
+    """
     i = jnp.arange(-radius, radius + 1)
     weights = jnp.exp(-(i**2) / (2 * sigma**2))
     weights /= jnp.sum(weights)

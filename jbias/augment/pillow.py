@@ -28,7 +28,7 @@ likewise, in integers.
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -66,7 +66,7 @@ class Interpolation(NamedTuple):
 
 
 class Ramps(NamedTuple):
-    """The positions that pixels read, in limbs.
+    """The position (X, Y) that each pixel (x, y) of the result reads, in limbs.
 
     X = xx[:, x] + xy[:, y], Y = yx[:, x] + yy[:, y].
     """
@@ -78,9 +78,9 @@ class Ramps(NamedTuple):
 
 
 def bilinear(image: Pixels, where: Ramps) -> Pixels:
-    """Return the image at these positions, interpolated between the four nearest pixels.
+    """Return the image at the positions `where`, interpolated between four pixels.
 
-    Pixels beyond the border are clamped.
+    Positions outside the image give 0. Neighbours beyond the border are border pixels.
     p00 + (p01 - p00) u + (p10 - p00) v + (p11 - p10 - p01 + p00) u v, rounded down.
     """
     corners = memory.materialize(_corners, image, where)
@@ -103,13 +103,13 @@ def take(table: Int[Array, "n"], index: Int[Array, "*shape"]) -> Int[Array, "*sh
 
 
 def cosine_and_sine(degrees: int) -> tuple[float, float]:
-    """Return cosine and sine of minus an angle, to 15 decimals as in Pillow."""
+    """Return the cosine and the sine of -degrees, to 15 decimals as in Pillow."""
     angle = -math.radians(degrees % 360)
     return round(math.cos(angle), 15), round(math.sin(angle), 15)
 
 
 def _corners(image: Pixels, where: Ramps) -> list[Pixels]:
-    """Return the four pixels around every position."""
+    """Return the four pixels around every position: upper left and right, lower two."""
     h, w = image.shape
     _, left, _ = _split_position(where.xx, where.xy, w)
     _, top, _ = _split_position(where.yx, where.yy, h)
@@ -121,9 +121,10 @@ def _corners(image: Pixels, where: Ramps) -> list[Pixels]:
 def _split_position(
     across: Int[Array, "3 w"], down: Int[Array, "3 h"], length: int
 ) -> tuple[Array, Array, Fraction]:
-    """Return whether a position is inside, the pixel before it, and the distance to that.
+    """Return a mask of positions inside the image, the pixel before each, and the remainder.
 
-    across, down: summands of the position along one axis, in limbs.
+    across, down: summands of the position along one axis, by column and by row, in limbs.
+    length: number of pixels along the axis. The remainder is the distance to that pixel.
     """
     low = across[2][None, :] + down[2][:, None]
     middle = across[1][None, :] + down[1][:, None] + (low >> _LIMB)
@@ -158,7 +159,7 @@ def _check_side(h: int, w: int) -> None:
 
 
 def _rotate(h: int, w: int, degrees: Amount) -> Ramps:
-    """Return the positions of a rotation."""
+    """Return the positions of an anticlockwise rotation of an h x w image."""
     _check_side(h, w)
     index = degrees.astype(jnp.int32) + MAX_ANGLE
     return Ramps(*(jnp.asarray(ramp)[index] for ramp in _rotation_ramps(h, w)))
@@ -166,7 +167,7 @@ def _rotate(h: int, w: int, degrees: Amount) -> Ramps:
 
 @functools.cache
 def _rotation_ramps(h: int, w: int) -> tuple[Int[np.ndarray, "n 3 m"], ...]:
-    """Return the four ramps for all angles."""
+    """Return the fields of Ramps for all angles, from -MAX_ANGLE to MAX_ANGLE degrees."""
     angles = range(-MAX_ANGLE, MAX_ANGLE + 1)
     cos, sin = np.array([cosine_and_sine(degrees) for degrees in angles]).T
     x, y = np.arange(w) + 0.5 - w / 2, np.arange(h) + 0.5 - h / 2
@@ -176,7 +177,7 @@ def _rotation_ramps(h: int, w: int) -> tuple[Int[np.ndarray, "n 3 m"], ...]:
 
 
 def _limbs(x: Float[np.ndarray, "n m"]) -> Int[np.ndarray, "n 3 m"]:
-    """Return numbers in limbs of 14 bits, rounded to 2^-42."""
+    """Return numbers rounded to multiples of 2^-42, as three limbs of 14 bits each."""
     fixed = np.rint(x * 2.0 ** (3 * _LIMB)).astype(np.int64)
     limbs = fixed >> 2 * _LIMB, (fixed >> _LIMB) & _MASK, fixed & _MASK
     return np.stack(limbs, 1).astype(np.int32)
@@ -209,7 +210,11 @@ def _linear(h: int, w: int, *, shear: Pair = _NONE, shift: Pair = _NONE) -> Ramp
 def _make_interpolation(
     read: Callable, *, rotate: Callable, linear: Callable
 ) -> Interpolation:
-    """Return the interpolation of these functions; `linear` is for shears and shifts."""
+    """Return the interpolation with `read` and the maps of five operations.
+
+    read: (image, positions) -> image. rotate: (h, w, degrees) -> positions.
+    linear: (h, w, shear=..., shift=...) -> positions of a shear or a translation.
+    """
     maps = {
         "rotate": rotate,
         "shear_x": lambda h, w, amount: linear(h, w, shear=(amount, 0.0)),
@@ -226,7 +231,10 @@ _UNIT, _HALF = 1 << 16, 1 << 15
 
 
 def nearest(image: Pixels, matrix: Int[Array, "6"]) -> Pixels:
-    """Return the image at the positions of a matrix, without interpolation."""
+    """Return the nearest pixel at each position (X, Y); 0 outside the image.
+
+    matrix: (a, b, c, d, e, f) times 2^16: X = a x + b y + c, Y = d x + e y + f.
+    """
     h, w = image.shape
     x, y = jnp.arange(w)[None, :], jnp.arange(h)[:, None]
     column = (matrix[0] * x + matrix[1] * y + matrix[2]) >> 16
@@ -239,7 +247,7 @@ def nearest(image: Pixels, matrix: Int[Array, "6"]) -> Pixels:
 def _linear_nearest(
     h: int, w: int, *, shear: Pair = _NONE, shift: Pair = _NONE
 ) -> Int[Array, "6"]:
-    """Return the matrix of the positions of `_linear`.
+    """Return the matrix, see `nearest`, of the positions of `_linear`.
 
     A shear is rounded to 16 bits, and so is its product with half a pixel.
     """
@@ -255,14 +263,17 @@ def _linear_nearest(
 
 
 def _rotate_nearest(h: int, w: int, degrees: Amount) -> Int[Array, "6"]:
-    """Return the matrix of the positions of a rotation."""
+    """Return the matrix, see `nearest`, of a rotation of an h x w image anticlockwise."""
     matrices = jnp.asarray(_rotation_matrices(h, w))
     return matrices[degrees.astype(jnp.int32) + MAX_ANGLE]
 
 
 @functools.cache
 def _rotation_matrices(h: int, w: int) -> Int[np.ndarray, "n 6"]:
-    """Return the matrices of all angles, by Pillow's order of additions in float64."""
+    """Return the matrix of each angle, from -MAX_ANGLE to MAX_ANGLE degrees.
+
+    Computed in Pillow's order of additions in float64.
+    """
     rows = []
     for degrees in range(-MAX_ANGLE, MAX_ANGLE + 1):
         cos, sin = cosine_and_sine(degrees)
@@ -291,18 +302,18 @@ def unpack(pixels: Pixels) -> Float[Array, "h w 3"]:
 
 
 def split_channels(pixels: Pixels) -> tuple[Pixels, Pixels, Pixels]:
-    """Return the three channels, from 0 to 255."""
+    """Return red, green and blue of packed pixels, from 0 to 255."""
     return pixels & 255, (pixels >> 8) & 255, pixels >> 16
 
 
-def join_channels(channels) -> Pixels:
-    """Return three channels as one number per pixel."""
+def join_channels(channels: Iterable[Pixels]) -> Pixels:
+    """Return three channels, red first, from 0 to 255, as one packed number per pixel."""
     red, green, blue = channels
     return red | (green << 8) | (blue << 16)
 
 
 def look_up(pixels: Pixels, table: Table) -> Pixels:
-    """Return the image with each value replaced by the table's entry."""
+    """Return the image with each value v of channel c replaced by table[c, v]."""
     channels = enumerate(split_channels(pixels))
     return join_channels(take(table[i], x) for i, x in channels)
 
@@ -313,12 +324,12 @@ def identity_table() -> Table:
 
 
 def posterize(bits: Float[Array, ""]) -> Table:
-    """Return the table that keeps the highest bits."""
+    """Return the table that keeps the highest `bits` of 8 bits and clears the others."""
     return identity_table() & (255 << (8 - bits.astype(jnp.int32)))
 
 
 def solarize(threshold: Float[Array, ""]) -> Table:
-    """Return the table that inverts values from the threshold on."""
+    """Return the table that inverts values at or above the threshold: 255 - v."""
     values = identity_table()
     return jnp.where(values < threshold, values, 255 - values)
 
@@ -339,14 +350,15 @@ def equalize(pixels: Pixels) -> Table:
 
 
 def histogram(channel: Pixels) -> Int[Array, "256"]:
-    """Return the number of pixels with each value."""
+    """Return the number of pixels with each value from 0 to 255."""
     empty = jnp.zeros(256, jnp.int32)
     return empty.at[channel.reshape(-1)].add(1, mode="promise_in_bounds")
 
 
 def autocontrast(pixels: Pixels) -> Table:
-    """Return the table that stretches each channel to 0 ... 255; one value is kept.
+    """Return the table that stretches each channel to 0 ... 255.
 
+    A channel with a single value does not change. For values i from lo to hi the table has
     floor(255 (i - lo) / (hi - lo)), minus one where the exact result is a whole number and
     Pillow's float64 is below it.
     """
@@ -373,10 +385,12 @@ def _quotient(n: Int[Array, "3 256"], d: Int[Array, "3 1"]) -> Int[Array, "3 256
 
 @functools.cache
 def _shortfalls() -> tuple[UInt32[np.ndarray, "256 256 2"], Int[np.ndarray, "256"]]:
-    """Return bits (words) where int(i s - lo s) is below the exact floor, and periods.
+    """Return two tables of the errors of Pillow's float64 in `autocontrast`.
 
-    s = 255 / (hi - lo) in float64. Bit t of entry (lo, hi) belongs to the t-th value with a
-    whole result; from lo on, every period-th value has one, by hi - lo.
+    s = 255 / (hi - lo) in float64. From lo on, every period-th value i has a whole exact
+    result; the second table has the period for each hi - lo. Bit t of entry (lo, hi) of the
+    first, in two words, is 1 if int(i s - lo s) is below the exact result for the t-th such
+    value.
     """
     periods = np.array([d // math.gcd(d, 255) for d in range(256)], np.int32)
     words = np.zeros((256, 256), np.uint64)
@@ -399,12 +413,12 @@ def luma(pixels: Pixels) -> Pixels:
 
 
 def grey(pixels: Pixels) -> Pixels:
-    """Return the image without colour."""
+    """Return the image with all channels equal to its luma."""
     return luma(pixels) * 0x010101
 
 
 def mean_grey(pixels: Pixels) -> Pixels:
-    """Return a uniform image of the mean luma, rounded."""
+    """Return an image of one grey: the mean luma, rounded."""
     mean = (2 * jnp.sum(luma(pixels)) + pixels.size) // (2 * pixels.size)
     return jnp.broadcast_to(mean * 0x010101, pixels.shape)
 
@@ -475,9 +489,11 @@ def apply(
     names: Sequence[str],
     interpolation: Interpolation = BILINEAR,
 ) -> Pixels:
-    """Return the image after operation names[kind] with this amount.
+    """Return the image after operation names[kind].
 
-    A warp, a table and a blend are applied; two of them do nothing.
+    kind: index in `names`, traced. amount: of the operation, in the units of the module's
+    docstring. names: names of warps, of TABLES and of BLENDS, or "identity".
+    A warp, a table and a blend are applied; those that are not names[kind] do nothing.
     """
 
     def select(default: PyTree, known: Sequence[str], make: Callable) -> PyTree:

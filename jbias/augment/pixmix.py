@@ -38,7 +38,10 @@ def make(
     depend on `beta`, and clipped to [0, 1]. Targets do not change. With k=0 and start=0
     images do not change.
 
+    k: largest number of rounds. beta: positive; larger values mix less.
     severity, all_ops: see augmix.make.
+
+    Applied to a batch, it raises ValueError if "other" is missing or has another shape.
     """
     options.check_range("pixmix", 0, 100, k=k)
     options.check_range("pixmix", 0.1, 10, severity=severity)
@@ -89,7 +92,7 @@ def make(
 
 
 def coefficients(u: Float[Array, "3 count"], beta: float) -> tuple[Share, Share]:
-    """Return coefficients a and b of the image and its partner, from uniform numbers.
+    """Return random coefficients a of the image and b of its partner; u: U(0, 1) numbers.
 
     With equal probabilities a ~ Beta(beta, 1) and b ~ Beta(1, beta), towards the partner,
     or a ~ 1 + Beta(1, beta) and b ~ -Beta(1, beta), away from it. Numbers are mapped by the
@@ -106,7 +109,7 @@ def coefficients(u: Float[Array, "3 count"], beta: float) -> tuple[Share, Share]
 def mix_two(
     u: Image, v: Image, *, a: Share, b: Share, is_sum: Bool[Array, ""]
 ) -> Image:
-    """Return the sum or the product of two images, clipped to [0, 1]."""
+    """Return add(u, v) or, if not `is_sum`, multiply(u, v), clipped to [0, 1]."""
     mixed = jnp.where(is_sum, add(u, v, a=a, b=b), multiply(u, v, a=a, b=b))
     return jnp.clip(mixed, 0, 1)
 

@@ -41,8 +41,10 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> Callable:
     Operations are drawn with replacement, and directions with equal probabilities. Images
     are rounded to 8 bits.
 
-    magnitude: 0 to 30. At 30, shears are 0.3, translations 150/331 of the side, rotations
-      30 degrees, factors 0.1 or 1.9; posterize keeps 4 bits and solarize inverts all values.
+    num_ops: operations per image, applied one after the other.
+    magnitude: whole number from 0 to 30. At 30, shears are 0.3, translations 150/331 of the
+      side, rotations 30 degrees, factors 0.1 or 1.9; posterize keeps 4 bits and solarize
+      inverts all values.
     """
     options.check_range("rand_augment", 0, 100, num_ops=num_ops)
     if magnitude not in range(BINS):
@@ -65,9 +67,10 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> Callable:
 
 
 def signed(magnitude: int, h: int, w: int) -> Float[np.ndarray, "2 14"]:
-    """Return the amounts of all operations at a magnitude, in both directions.
+    """Return the amounts of all operations at a magnitude: a row for each direction.
 
-    Units are those of pillow.py.
+    Columns are in the order of OPERATIONS, units those of pillow.py. h, w: height and width
+    of the image in pixels.
     """
 
     def bin_of(first: float, last: float) -> float:

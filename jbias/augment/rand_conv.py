@@ -36,11 +36,14 @@ def make(
 ) -> Callable:
     """Return RandConv, which convolves normalised images with random filters.
 
+    ValueError if `sizes` is empty or has an even number. Applied with views > 1 to a batch
+    that already has views, it raises ValueError.
+
     x' = a F(x) + (1 - a) x with a ~ U(0, 1), one filter F and one a per batch and view.
     F(x) has as many channels as x; the kernel size k of F is one of `sizes`, all equally
     likely, and its weights are N(0, 1 / (k^2 c)) for c channels.
 
-    mix: a = 1 if False.
+    mix: False: a = 1.
     p: probability that a view is filtered; in the authors' runs 1 with `mix`, 0.5 without.
     views: views of each image; only the first has weight in the class loss. With views=1
       this is augmentation only.
@@ -97,7 +100,7 @@ def make(
 
 
 def draw_filter(key: PRNGKeyArray, sizes: Sequence[int], channels: int) -> Filter:
-    """Return a filter of a random size, padded with zeros to the largest size."""
+    """Return a random filter, padded with zeros to the largest of `sizes`; see `make`."""
     k_size, k_weights = jax.random.split(key)
     largest = max(sizes)
     size = jax.random.choice(k_size, jnp.asarray(sizes))

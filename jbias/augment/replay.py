@@ -1,4 +1,7 @@
-"""Runs corruptions of the host on the device, with random numbers drawn in advance."""
+"""Runs corruptions of the host, written for NumPy, on the device in JAX.
+
+Their random numbers are drawn in advance.
+"""
 
 import functools
 import inspect
@@ -11,9 +14,10 @@ from jbias.augment import memory, sampling
 
 
 class Replay:
-    """A stand-in for NumPy's generator that returns given arrays, one per call.
+    """A stand-in for numpy.random.Generator that uses given arrays, one per call.
 
-    numbers: arrays of U(0, 1) or N(0, 1) numbers, in the order of the calls.
+    numbers: arrays of U(0, 1) numbers, N(0, 1) for `normal` and `standard_normal`, in the
+      order of the calls. Their shapes are used; arguments `size` are ignored.
     """
 
     def __init__(self, numbers: Sequence[Float[Array, "..."]]):
@@ -42,11 +46,14 @@ class Replay:
 
 
 def from_host(corruption: Callable) -> Callable:
-    """Return apply(image, drawn, settings) -> image from a corruption of the host.
+    """Return apply(image, drawn, settings) -> image, a corruption of the host for JAX.
 
-    corruption: (image, generator, **settings). A decorated corruption takes images in
-      [0, 1], others bytes; `apply` always takes bytes. If it has a parameter `run`, it
-      gets memory.materialize, to store values that many pixels use.
+    corruption: (image, generator, **settings) -> image. A decorated corruption takes images
+      in [0, 1], others values from 0 to 255; `apply` always takes and returns values from 0
+      to 255. A parameter `run` gets memory.materialize, which stores values that many
+      pixels use.
+    drawn: the corruption's random numbers, see Replay. settings: a value for each other
+      parameter of the corruption, by name.
     """
     inner = inspect.unwrap(corruption)
     white = 1 if inner is corruption else 255

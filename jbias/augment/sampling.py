@@ -21,17 +21,17 @@ Orders = Int[Array, "groups group"]  # A permutation of the members of each grou
 
 
 def keys(key: PRNGKeyArray, count: int) -> PRNGKeyArray:
-    """Return `count` keys that depend only on `key` and the place in the global batch."""
+    """Return `count` keys; key i depends only on `key` and i, the place in the global batch."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(count))
 
 
 def permute(x: Rows, key: PRNGKeyArray, *, group: int, views: int = 1) -> Rows:
-    """Return x with examples permuted uniformly inside each `group` of consecutive ones.
+    """Return x with examples permuted uniformly inside groups of consecutive examples.
 
     Fixed points may occur. Arrays permuted with the same key get the same permutation.
-    views: consecutive rows of one example, which stay together.
-
-    ValueError if the number of examples is not a multiple of `group`.
+    group: number of examples of a group; ValueError if the number of examples is not a
+      multiple of it.
+    views: number of consecutive rows of one example, which stay together.
     """
     return reorder(x, orders(key, x.shape[0] // views, group=group), views=views)
 
@@ -39,16 +39,18 @@ def permute(x: Rows, key: PRNGKeyArray, *, group: int, views: int = 1) -> Rows:
 def orders(key: PRNGKeyArray, count: int, *, group: int) -> Orders:
     """Return a uniform random permutation of each group's members, for `reorder`.
 
-    ValueError if `count`, the number of examples, is not a multiple of `group`.
+    count: number of examples. group: number of examples of a group; ValueError if `count`
+    is not a multiple of it.
     """
     _check_group(count, group)
     return draw_each(lambda k: jax.random.permutation(k, group), key, count // group)
 
 
 def orders_across(domain: Int[Array, "b"], key: PRNGKeyArray, *, group: int) -> Orders:
-    """Return permutations of each group in which partners are of another domain.
+    """Return a permutation of each group's members in which partners differ in domain.
 
-    domain: the domain of each example.
+    domain: number of the domain of each example. group: number of examples of a group;
+    ValueError if the number of examples is not a multiple of it.
 
     Each group's members are sorted twice by domain, with domains and members of a domain in
     random order. The second sorted list is rotated by the size of the largest domain, and
@@ -72,15 +74,19 @@ def orders_across(domain: Int[Array, "b"], key: PRNGKeyArray, *, group: int) -> 
 
 
 def split_groups(x: Rows, *, group: int) -> Float[Array, "groups group *shape"]:
-    """Return x with an axis of groups; ValueError if they do not divide the batch."""
+    """Return x reshaped to groups of `group` consecutive examples.
+
+    ValueError if the number of examples is not a multiple of `group`.
+    """
     _check_group(x.shape[0], group)
     return x.reshape(-1, group, *x.shape[1:])
 
 
 def reorder(x: Rows, order: Array, *, views: int = 1) -> Float[Array, "b2 *shape"]:
-    """Return the members of each group that `order` (groups, any number) selects.
+    """Return the members of each group that `order` selects, all groups in one axis.
 
-    views: consecutive rows of one member, which stay together.
+    order: whole numbers (groups, m): positions of m members inside their group.
+    views: number of consecutive rows of one member, which stay together.
     """
     view_axis = (views,) if views > 1 else ()
     grouped = x.reshape(len(order), -1, *view_axis, *x.shape[1:])
@@ -95,7 +101,7 @@ def inverse(order: Int[Array, "n"]) -> Int[Array, "n"]:
 
 
 def draw_each(draw: Callable, key: PRNGKeyArray, count: int) -> Array:
-    """Return draw(key) for each of `count` examples, by the key of its place."""
+    """Return the results of draw(key) for `count` examples, stacked; keys as in `keys`."""
     return jax.vmap(draw)(keys(key, count))
 
 
@@ -116,5 +122,8 @@ def uniforms(key: PRNGKeyArray, *shapes: tuple[int, ...]) -> list[Float[Array, "
 
 
 def integers(u: Float[Array, "*shape"], n: int) -> Int[Array, "*shape"]:
-    """Return whole numbers from 0 to n - 1 from uniform ones; equally likely up to 2^-23."""
+    """Return floor(u n): whole numbers from 0 to n - 1, equally likely up to 2^-23.
+
+    u: U[0, 1) numbers.
+    """
     return jnp.floor(u * n).astype(jnp.int32)

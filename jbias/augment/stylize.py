@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.augment import options, sampling
 
@@ -27,10 +27,10 @@ def make(
 ) -> Callable:
     """Return a transform that stylises a share `p` of every group of examples.
 
-    transfer: (batch, permute, alpha, style=None) -> image, from models.TRANSFERS.
-    p: the number of stylised examples is the same in all groups, so that the transfer is
-      computed only for them; they are drawn for each batch.
-    alpha: strength of the style transfer.
+    transfer: (batch, permute, alpha, style=None) -> images, from models.TRANSFERS.
+    p: p * mix_group must be a whole number: all groups have the same number of stylised
+      examples, drawn for each batch, so that the transfer is computed only for them.
+    alpha: strength of the style transfer, from 0 (none) to 1.
     styles: "batch": the stylised images of a group exchange styles, fixed points included;
       "other": row i gets the style of row i of batch["other"].
     mix_group: size of a group.
@@ -73,8 +73,21 @@ def make(
     return apply
 
 
-def _stylise(batch, key, *, transfer, styles, alpha, group) -> Float[Array, "b h w c"]:
-    """Return the stylised images of a batch, with styles inside groups or from "other"."""
+def _stylise(
+    batch: options.Batch,
+    key: PRNGKeyArray,
+    *,
+    transfer: Callable,
+    styles: str,
+    alpha: float,
+    group: int,
+) -> Float[Array, "b h w c"]:
+    """Return the stylised images of a batch, clipped to [0, 1].
+
+    ValueError if styles="other" and the batch has no "other".
+    key: determines the order of styles. transfer, styles, alpha: see `make`. group: number
+    of consecutive examples that exchange styles.
+    """
     if styles == "batch":
         views = batch.get("views", 1)
         swap = functools.partial(sampling.permute, key=key, group=group, views=views)
@@ -89,9 +102,10 @@ def _stylise(batch, key, *, transfer, styles, alpha, group) -> Float[Array, "b h
 
 
 def _count_stylised(p: float, mix_group: int, *, allow_one: bool) -> int:
-    """Return the number of stylised examples per group; ValueError if not whole.
+    """Return p * mix_group, the number of stylised examples per group.
 
-    allow_one: whether one example may be stylised; in a batch it has no other style.
+    ValueError if the number is not whole, or 1 without `allow_one`: inside a batch a single
+    stylised example has no partner for its style.
     """
     count = round(p * mix_group)
     too_few = count == 1 < mix_group and not allow_one

@@ -51,11 +51,14 @@ COMMANDS: Mapping[str, str] = types.MappingProxyType(
 
 
 class DamagedImages(Exception):
-    """Raised by `check` for damaged images; the argument is the lines to print."""
+    """Raised by `check` for damaged images; args[0] is the list of lines to print."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand and return the exit code."""
+    """Run one subcommand and return the exit code: 0, 1 or 2, see the module's docstring.
+
+    argv: the subcommand and its flags; None: those of the command line.
+    """
     arguments = sys.argv[1:] if argv is None else argv
     args = parser(COMMANDS.keys() & set(arguments[:1])).parse_args(arguments)
     try:
@@ -80,13 +83,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_lines(lines: str | Sequence[str]) -> None:
-    """Print a line or several, escaped, because names in them are from files."""
+    """Print a line or several lines, escaped, because names in them are from files."""
     for line in [lines] if isinstance(lines, str) else lines:
         messages.print_text(messages.printable(line))
 
 
 def parser(names: Collection[str]) -> cli.Parser:
-    """Return the parser of all subcommands, with arguments for those in `names`."""
+    """Return the parser of all subcommands; only those in `names` get their flags.
+
+    names: keys of COMMANDS. The modules of the other subcommands are not imported.
+    """
     top = cli.Parser("prepare", __doc__.splitlines()[0])
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     for name, help_text in COMMANDS.items():

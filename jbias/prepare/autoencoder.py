@@ -33,8 +33,9 @@ Images = UInt8[np.ndarray, "n h w 3"]
 class Net(NamedTuple):
     """A network from images to images, and its training for small images.
 
-    apply(weights, image, keys, *, damaged): images in [0, 1], (b h w 3), to images `scale`
-    times larger; `keys` (b).
+    apply(weights, image, keys, *, damaged) -> images `scale` times larger, for images in
+    [0, 1], (b h w 3). keys (b): a random key per image. damaged: True damages the code or
+    the features of each image.
     """
 
     model: types.ModuleType  # Has PUBLISHED (weights), `init` and `sizes_of`.
@@ -56,11 +57,13 @@ def same_size(
     keys: PRNGKeyArray,
     *,
     enlarge: int = 1,
-    **options,
+    **options: bool,
 ) -> Float[Array, "b h w 3"]:
-    """Return the network's output for images enlarged `enlarge` times, in the input size.
+    """Return the network's output, resized to the size of the input images.
 
-    The output is clipped to [0, 1] before it is resized. options: of net.apply.
+    image: in [0, 1]. keys: (b), one for each image. enlarge: factor by which images are
+    enlarged before the network. options: further arguments of net.apply, such as `damaged`.
+    The output is clipped to [0, 1] before it is resized.
     """
     scale = net.model.sizes_of(weights).get("scale", 1)
     enlarged = _resized(image, image.shape[1] * enlarge // scale)
@@ -71,9 +74,10 @@ def same_size(
 
 
 def check_size(net: Net, size: int, sizes: Mapping[str, int], enlarge: int) -> None:
-    """Raise ValueError for images of a size that the network's output would not have.
+    """Raise ValueError for images that are too small, or that the network cannot return.
 
-    size: side in pixels. sizes: of the network, such as {"scale": 2}.
+    size: side of the images in pixels. sizes: of the network, such as {"scale": 2}.
+    enlarge: factor by which images are enlarged; size * enlarge must be a multiple.
     """
     multiple = net.unit * sizes.get("scale", 1)
     if enlarge < 1 or size * enlarge % multiple:
@@ -87,8 +91,14 @@ def _resized(image: Float[Array, "b h w 3"], size: int) -> Array:
     return jax.image.resize(image, (len(image), size, size, 3), "linear")
 
 
-def _cae(weights, image, keys, *, damaged: bool) -> Array:
-    """Return the output of cae; `apply` of Net."""
+def _cae(
+    weights: Mapping[str, Array],
+    image: Float[Array, "b h w 3"],
+    keys: PRNGKeyArray,
+    *,
+    damaged: bool,
+) -> Float[Array, "b h w 3"]:
+    """Return the output of cae: Net.apply of "cae"."""
     bit_keys, damage_keys = _split_keys(keys)
     if not damaged:
         return cae.apply(weights, image, bit_keys, damage=None)
@@ -100,8 +110,19 @@ def _cae(weights, image, keys, *, damaged: bool) -> Array:
     )
 
 
-def _edsr(weights, image, keys, *, damaged, true_swaps=False, true_skips=False):
-    """Return the output of edsr; `apply` of Net."""
+def _edsr(
+    weights: Mapping[str, Array],
+    image: Float[Array, "b h w 3"],
+    keys: PRNGKeyArray,
+    *,
+    damaged: bool,
+    true_swaps: bool = False,
+    true_skips: bool = False,
+) -> Float[Array, "b scale*h scale*w 3"]:
+    """Return the output of edsr: Net.apply of "edsr".
+
+    true_swaps, true_skips: see deepaugment_edsr.before and deepaugment_edsr.body.
+    """
     if not damaged:
         return edsr.apply(weights, image)
     before_keys, body_keys = _split_keys(keys)
@@ -115,7 +136,7 @@ def _edsr(weights, image, keys, *, damaged, true_swaps=False, true_skips=False):
 
 
 def _split_keys(keys: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """Return two new keys for each key."""
+    """Return two arrays (b) of keys: the first and the second half of each key's split."""
     split = jax.vmap(jax.random.split)(keys)
     return split[:, 0], split[:, 1]
 
@@ -158,8 +179,8 @@ _WHERE, BATCH, IMAGES = "prepare autoencoder", 8, 10_000
 _TEST_IMAGES = 256
 
 
-def add(parser) -> None:
-    """Add the arguments of the subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `jbias prepare autoencoder` to its parser."""
     add = parser.add_argument
     absent = argparse.SUPPRESS  # No entry in the arguments: the network's default.
     add("--net", required=True, help=f"one of {', '.join(NETS)}")
@@ -181,9 +202,9 @@ def add(parser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Train a network and write its weights; return a line with its error.
+    """Train a network and write its weights to --out; return a line with its error.
 
-    Raises ValueError, one line, for an unknown network, data set or option.
+    args: the flags of `add`. ValueError for an unknown network, data set or option.
     """
     jc.check_known(f"{_WHERE}: --net", args.net, NETS)
     net, source = NETS[args.net], dataset.open_source(args)
@@ -214,9 +235,12 @@ def train_on_source(
 ) -> tuple[dict[str, np.ndarray], float]:
     """Return the trained weights and the root mean square error of the reconstruction.
 
-    sizes: of the network. images: the largest number of training images, drawn at random.
-    options: of `train`; defaults are the network's. Raises ValueError if the error is not
-    below that of a single colour per image.
+    The error is for values in [0, 1]. ValueError if it is not below the error of a single
+    colour per image, or if an option is below 1.
+
+    source: the training images. sizes: of the network, such as {"scale": 2}.
+    images: largest number of training images; of more, a random sample is used.
+    options: steps, batch, rate and enlarge of `train`; default: those of `net`.
     """
     options = {
         "steps": net.steps,
@@ -259,11 +283,11 @@ def train(
     rate: float,
     enlarge: int = 1,
 ) -> dict[str, np.ndarray]:
-    """Return the weights of a network trained by Adam to reconstruct images.
+    """Return {name: array}, the weights of a network trained by Adam to reconstruct images.
 
-    The network is trained on random windows, of the images' size, of enlarged images.
-
-    sizes: of the network. batch: images per step. rate: peak learning rate.
+    sizes: of the network, such as {"scale": 2}. steps: number of training steps.
+    batch: images per step. rate: peak learning rate. enlarge: factor by which images are
+    enlarged; training uses random windows of the enlarged images, of the original size.
     """
     init_key, order_key, step_key = (
         prng.stream(key, name) for name in ("init", "order", "steps")
@@ -282,7 +306,10 @@ def train(
 
 
 def _make_step(net: Net, tx: optax.GradientTransformation, enlarge: int) -> Callable:
-    """Return step(weights, state, images, key) -> (weights, state)."""
+    """Return step(weights, state, images, key) -> (weights, state), compiled.
+
+    state: of the optimiser `tx`. images: bytes (b h w 3). enlarge: see `train`.
+    """
 
     @jax.jit
     def step(weights, state, images, key):
@@ -302,8 +329,10 @@ def _make_step(net: Net, tx: optax.GradientTransformation, enlarge: int) -> Call
     return step
 
 
-def _windows(images, enlarge, key) -> Float[Array, "b h w 3"]:
-    """Return a random window of the original size of each image, after enlargement."""
+def _windows(
+    images: Float[Array, "b h w 3"], enlarge: int, key: PRNGKeyArray
+) -> Float[Array, "b h w 3"]:
+    """Return a random h x w window of each image, after an enlargement by `enlarge`."""
     b, h, w, c = images.shape
     if enlarge == 1:
         return images
@@ -316,7 +345,10 @@ def _windows(images, enlarge, key) -> Float[Array, "b h w 3"]:
 
 
 def rms_error(net: Net, weights: Mapping, images: Images, enlarge: int = 1) -> float:
-    """Return the root mean square error of the undamaged network, for values in [0, 1]."""
+    """Return the root mean square error of the undamaged network, for values in [0, 1].
+
+    images: bytes. enlarge: factor by which images are enlarged before the network.
+    """
     keys = jax.random.split(prng.key(0), len(images))
     images = images.astype(np.float32) / 255
 

@@ -12,7 +12,7 @@ set's option skip=damaged.json in a config leaves out the images of such a list.
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,8 @@ _MAX_NAMED = 20  # Damaged images that are printed.
 _COLUMNS = 12
 
 
-def add(parser) -> None:
-    """Add the arguments of the subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `jbias prepare check` to its parser."""
     add = parser.add_argument
     add("--src", required=True, help="folder of the data set, its `root`")
     add("--data", default="folder", help=f"one of {', '.join(data.DATASETS)}")
@@ -49,10 +49,10 @@ def add(parser) -> None:
 
 
 def run(args: argparse.Namespace) -> list[str]:
-    """Decode all images of all splits; return the lines of a table.
+    """Decode all images of all splits; return the lines of a table, a line per split.
 
-    Raises ValueError if there is no data set, and prepare.DamagedImages, with the table,
-    if an image does not decode.
+    args: the flags of `add`. ValueError if there is no data set. prepare.DamagedImages, with
+    the table and the damaged images, if an image does not decode.
     """
     console.silence_warnings()
     options = dataset.select(args, "size", "space", "classes")
@@ -88,10 +88,14 @@ def run(args: argparse.Namespace) -> list[str]:
     return table
 
 
-def _open_splits(name, src, *, splits, options) -> Iterator[tuple[str, base.Source]]:
-    """Yield the name and the source of each split in `splits`, or of all existing ones.
+def _open_splits(
+    name: str, src: str, *, splits: str, options: Mapping[str, Any]
+) -> Iterator[tuple[str, base.Source]]:
+    """Yield the name and the source of each split.
 
-    Raises base.Missing if a named split, or every known split, does not exist.
+    name: of the data set. src: its folder. splits: "train+val"; "": all existing splits.
+    options: of the data set. base.Missing if a split in `splits`, or every known split, does
+    not exist.
     """
     errors, any_exists = [], False
     for split in splits.split("+") if splits else _splits(name, src):
@@ -107,7 +111,10 @@ def _open_splits(name, src, *, splits, options) -> Iterator[tuple[str, base.Sour
 
 
 def _splits(name: str, src: str) -> list[str]:
-    """Return the known splits of a data set; for a user's own, the names of all folders."""
+    """Return the names of a data set's splits: the known ones, else all folders in `src`.
+
+    name: of the data set. ValueError if it is unknown, or `src` is no folder or has none.
+    """
     root = listing.require_folder("prepare check", os.path.expanduser(src), "--src")
     jc.check_known("prepare check: --data", name, data.DATASETS)
     folders = sorted(
@@ -123,7 +130,7 @@ def _splits(name: str, src: str) -> list[str]:
 
 
 def _find_damaged(source: base.Source) -> list[tuple[int, str]]:
-    """Decode all images; return the number and the error of each damaged image."""
+    """Return (index, error message) of each image that does not decode, by index."""
     store = getattr(source, "store", None)
     order = range(len(source)) if store is None else store.order()
 
@@ -146,7 +153,10 @@ _HEAD = ("split", "images", "classes", "a class", "damaged", "fingerprint", "not
 
 
 def _line(split: str, source: base.Source, num_damaged: int) -> tuple[Any, ...]:
-    """Return the cells of a split's line, for the columns of _HEAD."""
+    """Return the cells of a split's line in the table, in the order of _HEAD.
+
+    num_damaged: number of damaged images.
+    """
     counts = np.bincount(source.columns["label"], minlength=len(source.classes))
     class_sizes = " to ".join(f"{n:,}" for n in sorted({counts.min(), counts.max()}))
     return (
@@ -161,7 +171,10 @@ def _line(split: str, source: base.Source, num_damaged: int) -> tuple[Any, ...]:
 
 
 def _sample_images(source: base.Source, intact: list[int]) -> list[np.ndarray]:
-    """Return the first image of each of up to _COLUMNS classes, evenly spaced."""
+    """Return the first intact image of each of up to _COLUMNS classes, evenly spaced.
+
+    intact: ascending indices of the images that decode.
+    """
     labels = source.columns["label"]
     first = {int(labels[i]): i for i in reversed(intact)}
     count = min(_COLUMNS, len(first))

@@ -27,7 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 import threadpoolctl
 from flax import errors
-from jaxtyping import Float, Int
+from flax import linen as nn
+from jaxtyping import Float, Int, UInt8
 from scipy import optimize
 from sklearn import cluster, exceptions
 
@@ -46,25 +47,26 @@ _MAX_EXACT_ROWS = 2000  # With more rows, balanced clusters are assigned greedil
 
 Rows = Float[np.ndarray, "n d"]
 Centres = Float[np.ndarray, "k d"]
+Blocks = Sequence[Float[np.ndarray, "b d"]]  # Features of consecutive images.
 
 
 class Clusters(NamedTuple):
     """The cluster of each row, and the centres of the clusters."""
 
-    number: Int[np.ndarray, "n"]
+    number: Int[np.ndarray, "n"]  # Cluster of each row, an index in `centres`.
     centres: Centres
     inertia: float  # Sum of squared distances to the centres.
 
     @property
     def sizes(self) -> Int[np.ndarray, "k"]:
-        """The number of rows in each cluster."""
+        """Number of rows in each cluster, in the order of `centres`."""
         return np.bincount(self.number, minlength=len(self.centres))
 
 
 def kmeans(
     rows: Rows, k: int, *, restarts: int = 10, seed: Sequence[int] = (0,)
 ) -> Clusters:
-    """Return the k-means clusters of least inertia of several starts, the largest first.
+    """Return the k-means clusters with the least inertia of all starts, the largest first.
 
     Source: Lloyd 1982, started as Arthur and Vassilvitskii, k-means++, SODA 2007: the
     first centre is a random row, each further centre a row drawn with probability
@@ -72,7 +74,8 @@ def kmeans(
     In float64. Of clusters of equal size, the one with the first row comes first. A start
     depends on the seed and the start's number alone, so that more starts are never worse.
 
-    rows: to cluster. k: number of clusters. restarts: number of starts.
+    rows: points to cluster. k: number of clusters. restarts: number of starts. seed: of the
+    random starts, one or more integers. ValueError for k or restarts below 1.
     """
     rows = np.asarray(rows, np.float64)
     if not 1 <= k <= len(rows) or restarts < 1:
@@ -88,7 +91,7 @@ def kmeans(
 
 
 def plus_plus(rows: Rows, k: int, rng: np.random.Generator) -> Centres:
-    """Return k rows drawn by k-means++ as initial centres."""
+    """Return k of the rows as initial centres, drawn by k-means++; see `kmeans`."""
     index = [int(rng.integers(len(rows)))]
     nearest = squared_distances(rows, rows[index])[:, 0]
     while len(index) < k:
@@ -103,10 +106,10 @@ def plus_plus(rows: Rows, k: int, rng: np.random.Generator) -> Centres:
 
 
 def lloyd(rows: Rows, centres: Centres) -> Clusters:
-    """Return the clusters after Lloyd's algorithm from these centres, by scikit-learn.
+    """Return the clusters after at most 300 steps of Lloyd's algorithm, by scikit-learn.
 
-    At most 300 steps. A cluster without rows, as may be if many rows are equal, takes the
-    row that is farthest from its centre.
+    centres: at the start. A cluster without rows, which is possible if many rows are equal,
+    takes the row that is farthest from its centre.
     """
     model = cluster.KMeans(
         len(centres), init=centres, n_init=1, max_iter=_MAX_STEPS, tol=0
@@ -125,7 +128,7 @@ def lloyd(rows: Rows, centres: Centres) -> Clusters:
 
 
 def balance(rows: Rows, clusters: Clusters) -> Clusters:
-    """Return clusters with the same centres, whose sizes differ by one at most.
+    """Return clusters with the same centres and with sizes that differ by one at most.
 
     For up to 2,000 rows, the assignment with the least sum of squared distances; for more,
     rows take the nearest centre that has room, beginning with the rows for which the
@@ -155,8 +158,8 @@ def squared_distances(rows: Rows, centres: Centres) -> Float[np.ndarray, "n k"]:
     return np.maximum(lengths - 2 * rows @ centres.T, 0)
 
 
-def _inertia(rows, number, centres) -> float:
-    """Return the sum of squared distances of rows to their centres."""
+def _inertia(rows: Rows, number: Int[np.ndarray, "n"], centres: Centres) -> float:
+    """Return the sum of squared distances of rows to their centres, centres[number]."""
     return float(((rows - centres[number]) ** 2).sum())
 
 
@@ -165,9 +168,10 @@ _MAX_COLUMNS = 8192  # Wider features are projected to this number of columns.
 
 
 def provenance(subject: networks.FlaxNetwork, source: base.Source, site: str) -> dict:
-    """Return the network, site and images of features, for JSON.
+    """Return the provenance of features, for JSON: the network, the site and the images.
 
-    site: "" is the last site. Raises ValueError for an unknown site.
+    Keys are "site", "identity" and more of the network and the source.
+    site: of the network; "" is the last site. ValueError for an unknown site.
     """
     known = taps.sites(subject.net, source.size)
     site = site or known[-1]
@@ -189,11 +193,13 @@ def read_features(
     source: base.Source,
     made_by: Mapping[str, Any],
 ) -> list[Float[np.ndarray, "b d"]]:
-    """Return the features of all images in blocks on disk; maps and tokens are averaged.
+    """Return the features of all images, in blocks of _BLOCK images mapped from disk.
 
-    Blocks are files in a folder of `folder` for this `made_by` (see `provenance`); existing
-    blocks are reused. Raises ValueError for an image that does not decode, a network that
-    does not take this size, and features that are not finite.
+    Maps and tokens are averaged to one vector per image. Missing blocks are computed first.
+
+    folder: a subfolder for `made_by` has the blocks. made_by: of `provenance`.
+    ValueError for an image that does not decode, a network that does not take this size of
+    images, and features that are not finite.
     """
     words = json.dumps({**made_by, "block": _BLOCK}, sort_keys=True)
     folder = folder / hashlib.sha256(words.encode()).hexdigest()[:16]
@@ -203,8 +209,16 @@ def read_features(
     return [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
 
 
-def _write_blocks(subject, source, site, paths) -> None:
-    """Write the missing blocks of features."""
+def _write_blocks(
+    subject: networks.FlaxNetwork,
+    source: base.Source,
+    site: str,
+    paths: Sequence[pathlib.Path],
+) -> None:
+    """Compute the features of missing blocks and write them to `paths`, a path per block.
+
+    site: of the network. ValueError: see `read_features`.
+    """
     missing = [block for block, path in enumerate(paths) if not path.exists()]
     net = subject.net.clone(dtype=jnp.float32)
 
@@ -235,8 +249,18 @@ def _write_blocks(subject, source, site, paths) -> None:
             dataset.write_file(paths[block], buffer.getvalue())
 
 
-def _read_block(net, subject, *, images, site: str) -> Float[np.ndarray, "b d"]:
-    """Return the features of images; ValueError if the network does not take their size."""
+def _read_block(
+    net: nn.Module,
+    subject: networks.FlaxNetwork,
+    *,
+    images: UInt8[np.ndarray, "b h w 3"],
+    site: str,
+) -> Float[np.ndarray, "b d"]:
+    """Return the features of images at a site of the network.
+
+    net: the module of `subject` in float32. ValueError if it does not take images of this
+    size.
+    """
     try:
         site_features = features.read(
             net,
@@ -254,7 +278,7 @@ def _read_block(net, subject, *, images, site: str) -> Float[np.ndarray, "b d"]:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the subcommand."""
+    """Add the flags of `jbias prepare clusters` to its parser."""
     cli.add_network_flags(parser)
     size_help = "pixels (default: those of the run, else 224)"
     dataset.add_options(parser, size=0, size_help=size_help)
@@ -282,9 +306,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Cluster a split, write its files and return lines about the clusters.
+    """Cluster a split, write its files and return lines with the sizes of the clusters.
 
-    Raises ValueError, one line, for unknown names, too few images in a class or a
+    args: the flags of `add`. ValueError for unknown names, too few images in a class or a
     cluster, and a folder with clusters of other settings.
     """
     rule = _rule(args)
@@ -326,7 +350,10 @@ def run(args: argparse.Namespace) -> str:
 
 
 def _rule(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of the clustering; ValueError for invalid numbers."""
+    """Return {"k", "restarts", "seed", "normalise", "balanced", "least": value} of the flags.
+
+    "least" is the smallest allowed size of a cluster. ValueError for invalid numbers.
+    """
     rule = dataset.select(args, "k", "restarts", "seed", "normalise", "balanced")
     rule["least"] = args.k if args.least is None else args.least
     for key, lowest in (("k", 2), ("restarts", 1), ("seed", 0), ("least", 1)):
@@ -337,7 +364,10 @@ def _rule(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _network(args: argparse.Namespace) -> networks.FlaxNetwork:
-    """Return the network that --checkpoint and --network name."""
+    """Return the network --network of the file or workdir --checkpoint.
+
+    ValueError without --checkpoint, or if no network has that name.
+    """
     if not args.checkpoint:
         raise ValueError(f"{_WHERE}: --checkpoint must name a network, got none")
     paths, names = networks.check_arguments(args, ".", {}), []
@@ -350,10 +380,13 @@ def _network(args: argparse.Namespace) -> networks.FlaxNetwork:
     raise ValueError(f"{must}, {got}; {base.did_you_mean(args.network, names)}")
 
 
-def _source(name, split, options):
-    """Return the source, the source of its whole split, and the positions of the former.
+def _source(
+    name: str, split: str, options: Mapping[str, Any]
+) -> tuple[base.Source, base.Source, Int[np.ndarray, "n"]]:
+    """Return the source of `split`, the source of the whole split, and positions.
 
-    The option `columns` numbers the images of the whole split.
+    positions: index in the whole split of each image of the first source; the option
+    `columns` numbers the images of the whole split. name: of the data set.
     """
     source = data.load(name, split, **options)
     narrows, split_name = data.find(name).narrows, split.partition("[")[0]
@@ -366,7 +399,7 @@ def _source(name, split, options):
 
 
 def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:
-    """Return the indices of each class's images; ValueError for fewer than k."""
+    """Return the indices of the images of each class; ValueError for fewer than k images."""
     labels = source.columns["label"]
     members = [np.flatnonzero(labels == i) for i in range(len(source.classes))]
     smallest = min(range(len(members)), key=lambda i: len(members[i]))
@@ -377,10 +410,17 @@ def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:
     return members
 
 
-def _cluster_classes(classes, members, *, blocks, rule) -> list[Clusters]:
-    """Return the clusters of each class, the largest first.
+def _cluster_classes(
+    classes: Sequence[str],
+    members: Sequence[Int[np.ndarray, "m"]],
+    *,
+    blocks: Blocks,
+    rule: Mapping[str, Any],
+) -> list[Clusters]:
+    """Return the clusters of each class's images, the largest cluster of a class first.
 
-    members: indices of each class's images. blocks: features. rule: see `_rule`.
+    classes: names. members: indices of each class's images. blocks: of `read_features`.
+    rule: of `_rule`. ValueError if a cluster has fewer than rule["least"] images.
     """
     all_clusters, items = [], [*enumerate(zip(classes, members, strict=True))]
     # One thread: the matrices are thin, so that threads would wait for each other, and the
@@ -402,8 +442,13 @@ def _cluster_classes(classes, members, *, blocks, rule) -> list[Clusters]:
     return all_clusters
 
 
-def _class_features(blocks, index, rule) -> Float[np.ndarray, "m d"]:
-    """Return the features of the images at `index` (ascending), as they are clustered."""
+def _class_features(
+    blocks: Blocks, index: Int[np.ndarray, "m"], rule: Mapping[str, Any]
+) -> Float[np.ndarray, "m d"]:
+    """Return the features of the images at `index`, of length 1 if rule["normalise"].
+
+    index: ascending. blocks: of `read_features`.
+    """
     block, row = np.divmod(index, _BLOCK)
     chunks = [blocks[b][row[block == b]] for b in np.unique(block)]
     rows = np.concatenate(chunks).astype(np.float64)
@@ -413,11 +458,19 @@ def _class_features(blocks, index, rule) -> Float[np.ndarray, "m d"]:
 
 
 def _draw_classes(
-    stem: pathlib.Path, source, *, members, blocks, clusters, rule, num_shown: int
+    stem: pathlib.Path,
+    source: base.Source,
+    *,
+    members: Sequence[Int[np.ndarray, "m"]],
+    blocks: Blocks,
+    clusters: Sequence[Clusters],
+    rule: Mapping[str, Any],
+    num_shown: int,
 ) -> None:
-    """Write a picture of each class: a row per cluster, nearest to the centre first.
+    """Write a picture for each class: a row of images per cluster, nearest to its centre first.
 
-    stem: start of the paths. num_shown: images in a row. Others as in `_cluster_classes`.
+    stem: start of the paths. members, blocks, rule: see `_cluster_classes`, which returned
+    `clusters`. num_shown: largest number of images in a row.
     """
     items = [*enumerate(zip(members, clusters, strict=True))]
     for k, (index, class_clusters) in dataset.track("drawing", items):
@@ -437,14 +490,21 @@ def _draw_classes(
 
 
 def _cluster_name(number: int, k: int) -> str:
-    """Return the name of a cluster of k, numbered from 0: "D1", ... or "D01", ..."""
+    """Return the name of cluster `number`, 0 to k - 1: "D1" ..., or "D01" ... from k = 10 on."""
     return f"D{number + 1:0{len(str(k))}d}"
 
 
-def _summary(path: pathlib.Path, name: str, *, subject, site: str, clusters) -> str:
-    """Return lines with the number of images in each D_i, and how to read the column.
+def _summary(
+    path: pathlib.Path,
+    name: str,
+    *,
+    subject: networks.FlaxNetwork,
+    site: str,
+    clusters: Sequence[Clusters],
+) -> str:
+    """Return lines with the number of images in each D_i, and the option that reads them.
 
-    name: of the column. clusters: of each class.
+    path, name: of the written file and its column. clusters: of each class.
     """
     sizes = np.array([class_clusters.sizes for class_clusters in clusters])
     lines = []

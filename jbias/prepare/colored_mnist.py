@@ -13,6 +13,8 @@ import argparse
 import io
 import itertools
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -26,8 +28,8 @@ _WHERE, _EXAMPLES = "prepare colored-mnist", 12
 _SETTINGS = ("correlation", "label_noise", "grey", "n", "seed")
 
 
-def add(parser) -> None:
-    """Add the arguments of the subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `jbias prepare colored-mnist` to its parser."""
     parser.argument_default = argparse.SUPPRESS  # Left out: the data set's default.
     add = parser.add_argument
     add("--root", required=True, help="folder of MNIST's published files")
@@ -47,10 +49,10 @@ def add(parser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Write the missing splits; return a line about them.
+    """Write the missing splits; return a line with their counts and how to read them.
 
-    Raises ValueError, one line, for options that the data set refuses, and for a folder
-    with splits of other settings.
+    args: the flags of `add`. ValueError for options that the data set refuses, and for a
+    folder with splits of other settings.
     """
     folder, new_splits = pathlib.Path(args.out).expanduser(), []
     options = dataset.select(args, "form", "size", *_SETTINGS)
@@ -85,8 +87,11 @@ def run(args: argparse.Namespace) -> str:
     )
 
 
-def _settings(source: base.Source, options: dict) -> dict:
-    """Return the settings of a split, for its JSON file."""
+def _settings(source: base.Source, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a split, for its JSON file.
+
+    options: of the data set, by name; those in _SETTINGS are recorded.
+    """
     return {
         "made_by": "jbias.prepare colored-mnist",
         "source": source.name,
@@ -98,7 +103,7 @@ def _settings(source: base.Source, options: dict) -> dict:
 
 
 def _write_arrays(path: pathlib.Path, source: base.Source) -> None:
-    """Write the images, labels, columns and classes of a source as .npz."""
+    """Write the images, labels, columns and class names of a source to an .npz file."""
     columns = dict(source.columns)
     labels = columns.pop("label")
     buffer = io.BytesIO()
@@ -113,7 +118,10 @@ def _write_arrays(path: pathlib.Path, source: base.Source) -> None:
 
 
 def _rows(source: base.Source) -> dict[str, list[np.ndarray]]:
-    """Return {row: first images} of each class, and of each environment if several."""
+    """Return {title: first images}, a row of the sheet for each class.
+
+    With several environments, a row for each class in each environment.
+    """
     label = source.columns["label"]
     domain = source.columns.get("domain", np.zeros_like(label))
     rows, domains = {}, np.unique(domain)

@@ -15,7 +15,7 @@ import collections
 import itertools
 import pathlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,8 +34,8 @@ _DEFAULT_NAMES = [
 ]
 
 
-def add(parser) -> None:
-    """Add the arguments of the subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `jbias prepare corrupt` to its parser."""
     add = parser.add_argument
     dataset.add_options(parser, out="folder to write into")
     names_help = f"corruptions, as fog+snow, of {', '.join(_KNOWN)} (default: the "
@@ -52,10 +52,10 @@ def add(parser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Make the missing images; return a line about them.
+    """Make the missing images; return a line with their number and how to read them.
 
-    Raises ValueError, one line, for an unknown corruption or severity, a size without
-    settings, and damaged images.
+    args: the flags of `add`. ValueError for an unknown corruption or severity, a size
+    without settings, and damaged images.
     """
     names, severities = args.names.split("+"), args.severities.split("+")
     jc.check_all_known(f"{_WHERE}: --names", names, _KNOWN)
@@ -124,15 +124,19 @@ def run(args: argparse.Namespace) -> str:
 
 
 class _Task(NamedTuple):
-    """An image to corrupt and write."""
+    """An image to corrupt, and the path to which it is written."""
 
-    index: int
+    index: int  # Of the image in the source.
     name: str  # Of the corruption.
     severity: int
     path: pathlib.Path
 
 
-def _write_samples(path: pathlib.Path, source: base.Source, paths: Mapping) -> None:
+def _write_samples(
+    path: pathlib.Path,
+    source: base.Source,
+    paths: Mapping[tuple[str, int], Sequence[pathlib.Path]],
+) -> None:
     """Write a sheet of the first image: a row per corruption, a column per severity.
 
     paths: {(corruption, severity): paths of its images}.

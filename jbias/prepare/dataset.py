@@ -32,11 +32,17 @@ Sheet = Mapping[str, Sequence[Picture]]  # Name of a row -> its pictures.
 
 
 def add_options(
-    parser, *, out: str = "", size: int = 32, size_help: str = "pixels (default: 32)"
+    parser: argparse.ArgumentParser,
+    *,
+    out: str = "",
+    size: int = 32,
+    size_help: str = "pixels (default: 32)",
 ) -> None:
-    """Add the flags of a data set to a parser; flags left out have its own defaults.
+    """Add the flags that name a data set, its split and its options to a parser.
 
-    out: help of the required flag --out; "" adds no --out. size, size_help: of --size.
+    Flags that the user leaves out are absent from the arguments: the data set's default.
+    out: help of the required flag --out; "" adds no --out. size, size_help: default and help
+    of --size.
     """
     add = parser.add_argument
     absent = argparse.SUPPRESS  # No entry in the arguments: the data set's default.
@@ -58,12 +64,18 @@ def add_options(
 
 
 def open_source(args: argparse.Namespace) -> base.Source:
-    """Return the source of the data set that the arguments name."""
+    """Return the source of the split and data set that the flags of `add_options` name.
+
+    ValueError, base.Missing: see data.load.
+    """
     return data.load(args.data, args.split, **options(args))
 
 
 def options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the data set's options among the arguments."""
+    """Return {option of the data set: value} of the flags of `add_options` that are given.
+
+    --data-seed becomes the option "seed".
+    """
     set_options = select(args, "size", "root", "space", "correlation", "n")
     if "data_seed" in args:
         set_options["seed"] = args.data_seed
@@ -71,12 +83,16 @@ def options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def select(args: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Return {name: value} of the named arguments that are present."""
+    """Return {name: value} of the arguments `names` that `args` has."""
     return {name: getattr(args, name) for name in names if name in args}
 
 
 def parse_options(where: str, text: str) -> dict[str, Any]:
-    """Return the options in "a=b,c=True,d=2": strings, booleans and integers."""
+    """Return {"a": "b", "c": True, "d": 2} for "a=b,c=True,d=2", the flag --options.
+
+    Values are strings, booleans and integers. ValueError for an item without "=".
+    where: start of the message.
+    """
     pairs = [item.partition("=") for item in text.split(",") if item]
     for key, sign, _ in pairs:
         if not sign:
@@ -87,7 +103,10 @@ def parse_options(where: str, text: str) -> dict[str, Any]:
 
 
 def read_sample(source: base.Source, count: int, seed: int) -> Pictures:
-    """Return all images of a source, or `count` random ones if there are more."""
+    """Return all images of a source, or a random sample of `count` images if it has more.
+
+    seed: of the sample. ValueError if an image does not decode.
+    """
     if len(source) <= count:
         with console.progress_bar(f"reading {source.name}", len(source)) as progress:
             return loader.decode_all(source, workers=WORKERS, progress=progress)
@@ -106,10 +125,12 @@ def map_ahead(
     size: Callable[[Any], int] = lambda item: 1,
     done: int = 0,
 ) -> Iterator[Iterator[tuple[Any, Any]]]:
-    """Open an iterator over (item, function(item)), computed in threads, with a progress bar.
+    """Open an iterator over (item, function(item)), in order, with a progress bar.
 
-    title: of the bar. ahead: number of calls that run ahead of the iterator. size(item):
-    the progress of an item. total, done: end and start of the bar.
+    title: of the bar. function: called in WORKERS threads; its error is raised in place of
+    its result. total: progress at the end, in the unit of `size`. ahead: number of calls
+    that run ahead of the iterator. size(item): progress by an item. done: progress at the
+    start.
     """
 
     def results() -> Iterator[tuple[Any, Any]]:
@@ -130,7 +151,7 @@ def map_ahead(
 
 
 def track(title: str, items: Sequence) -> Iterator[Any]:
-    """Yield items with a progress bar."""
+    """Yield the items, with a progress bar of this title."""
     with console.progress_bar(title, len(items)) as progress:
         for count, item in enumerate(items, 1):
             yield item
@@ -142,9 +163,10 @@ def image_paths(
 ) -> list[pathlib.Path]:
     """Return the path of each image to make from a source: folder/<class>/<number>.<ending>.
 
-    out: the folder that the user named, `folder` or above it; only `out` may be a link.
-    Raises ValueError if a class name, which may be from a downloaded file, leads to another
-    folder, and if a folder below `out` is a link: nothing is written through links.
+    <number> is the image's index in six digits. ending: without a dot, such as "png".
+    out: the user's --out, equal to `folder` or above it; only `out` may be a link.
+    ValueError if a class name, which may be from a downloaded file, leads to another folder,
+    and if a folder below `out` is a link: nothing is written through links.
     """
     for name in source.classes:
         if name[:1] in ("", ".") or {"/", "\\", "\0"} & set(name):
@@ -160,7 +182,10 @@ def image_paths(
 
 
 def write_image(path: pathlib.Path, image: Picture, kind: str, **options: Any) -> None:
-    """Write an image file atomically, in Pillow's format `kind` with Pillow's options."""
+    """Write an image file atomically, and create its folder.
+
+    kind: Pillow's name of a format, "PNG". options: of Pillow's writer of this format.
+    """
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, kind, **options)
     write_file(path, buffer.getvalue())
@@ -173,13 +198,16 @@ def write_file(path: pathlib.Path, content: str | bytes) -> None:
 
 
 def read_image(path: pathlib.Path) -> Picture:
-    """Return an image file in RGB."""
+    """Return the pixels of an image file, converted to RGB."""
     with opening.open_image(path) as image:
         return np.asarray(image.convert("RGB"))
 
 
 def describe_source(source: base.Source) -> dict[str, str]:
-    """Return the entries about the original data set in a folder's settings."""
+    """Return {"source", "fingerprint", "preprocessing", "cite": text} for a settings file.
+
+    source: the original data set of made images.
+    """
     return {
         "source": source.name,
         "fingerprint": source.fingerprint,
@@ -191,7 +219,11 @@ def describe_source(source: base.Source) -> dict[str, str]:
 def summary(
     folder: pathlib.Path, split: str, num_made: int, source: base.Source
 ) -> str:
-    """Return a line with the number of images made, and how to read them."""
+    """Return a line with the number of images made, and the options that read them.
+
+    folder / split: folder of the images. num_made: number of images made by this command.
+    source: the original images.
+    """
     root, space = str(folder), source.space
     counts = f"{folder / split}: {num_made} images made, {len(source)} in all"
     return f"{counts}; read them with data='folder', {root=}, {split=}, {space=}"
@@ -203,10 +235,10 @@ OTHER = "name another --out"
 def check_settings(
     where: str, folder: pathlib.Path, split: str, settings: Mapping
 ) -> None:
-    """Raise ValueError if folder/split has images of other settings.
+    """Raise ValueError if folder/<split> has images of other settings than `settings`.
 
     Settings of existing images are in folder/<split>.json; an existing folder without this
-    file is refused, too.
+    file is refused, too. where: start of the message.
     """
     path, must = folder / f"{split}.json", f"{where}: {folder / split} must"
     if not path.exists():
@@ -235,7 +267,7 @@ def check_settings(
 
 
 def claim(where: str, folder: pathlib.Path, split: str, settings: Mapping) -> None:
-    """Write the settings of folder/split to folder/<split>.json, after `check_settings`."""
+    """Write `settings` to folder/<split>.json; ValueError if `check_settings` refuses them."""
     check_settings(where, folder, split=split, settings=settings)
     write_file(folder / f"{split}.json", json.dumps(settings, indent=1) + "\n")
 
@@ -246,9 +278,10 @@ _DPI = 100
 def write_sheet(
     path: str, rows: Sheet, *, titles: Sequence[str] = (), foot: str = ""
 ) -> None:
-    """Write a contact sheet without resampling: a named row of images for each entry.
+    """Write an image file with rows of images of one size, enlarged only by whole factors.
 
-    titles: of the columns. foot: a line below.
+    rows: {name of a row: its images}. titles: of the columns; () for none. foot: a line below
+    the images.
     """
     from matplotlib import figure, text
 

@@ -16,13 +16,14 @@ in parts, the command makes only the missing images.
 
 import argparse
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int
 from PIL import Image
 
 from jbias import config as jc
@@ -40,8 +41,8 @@ _FORMATS = {"png": {}, "jpeg": {"quality": 75}}
 _FLAGS = ("true_swaps", "true_skips")  # Of edsr.
 
 
-def add(parser) -> None:
-    """Add the arguments of the subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `jbias prepare deepaugment` to its parser."""
     add = parser.add_argument
     add("--net", required=True, help=f"one of {', '.join(autoencoder.NETS)}")
     dataset.add_options(parser, out="folder to write into")
@@ -71,10 +72,10 @@ _SETTINGS = ("net", "short", "enlarge", "format", "renewal", "seed", "flags")
 
 
 def run(args: argparse.Namespace) -> str:
-    """Make the missing images of a split; return a line about them.
+    """Make the missing images of a split; return a line with their number and how to read them.
 
-    Raises ValueError, one line, for an unknown option or data set, damaged images, or a
-    folder with images of other settings.
+    args: the flags of `add`. ValueError for an unknown option or data set, damaged images,
+    or a folder with images of other settings.
     """
     split = args.split.partition("[")[0]
     source = dataset.open_source(args)
@@ -108,7 +109,10 @@ def run(args: argparse.Namespace) -> str:
 
 
 def _check(source: base.Source, args: argparse.Namespace) -> None:
-    """Raise ValueError for options that do not fit together."""
+    """Raise ValueError for flags that are out of range or do not fit together.
+
+    args.flags: the true values of --true-swaps and --true-skips, by name.
+    """
     base.check_choice(f"{_WHERE}: --format", args.format, _FORMATS)
     wrong, flags = "", ", ".join(args.flags)
     if not 0 <= args.renewal <= 1:
@@ -126,7 +130,7 @@ def _check(source: base.Source, args: argparse.Namespace) -> None:
 
 
 def _part(text: str) -> tuple[int, int]:
-    """Return k - 1 and n of "k/n"; ValueError for another form."""
+    """Return (k - 1, n) of "k/n", 1 <= k <= n: part k of n; ValueError for another form."""
     match text.split("/"):
         case [k, n] if (
             numerals.is_count(k) and numerals.is_count(n) and 1 <= int(k) <= int(n)
@@ -135,8 +139,18 @@ def _part(text: str) -> tuple[int, int]:
     raise ValueError(f"{_WHERE}: --part must be like 1/4, got {text!r}")
 
 
-def _train_small(net, source, *, folder, args) -> pathlib.Path:
-    """Return the path of the small network's weights, trained now or in an earlier call."""
+def _train_small(
+    net: autoencoder.Net,
+    source: base.Source,
+    *,
+    folder: pathlib.Path,
+    args: argparse.Namespace,
+) -> pathlib.Path:
+    """Return the path of the small network's weights, folder/<net>.npz.
+
+    The network is trained on `source` first if there is no such file. ValueError with
+    --short, which needs --weights.
+    """
     path = folder / f"{args.net}.npz"
     if not path.exists():
         if args.short:
@@ -152,12 +166,25 @@ def _train_small(net, source, *, folder, args) -> pathlib.Path:
 class _Block(NamedTuple):
     """Images that go through one damaged network together."""
 
-    network: int  # The number from which the damage is drawn.
-    index: np.ndarray  # Of the images.
+    network: (
+        int  # Number of the network: the index of its first image; seeds the damage.
+    )
+    index: Int[np.ndarray, "m"]  # Of the images.
 
 
-def _make_images(net, weights, *, source, paths, args, part) -> int:
-    """Write the missing images of a part, (k - 1, n), and return their number."""
+def _make_images(
+    net: autoencoder.Net,
+    weights: Mapping[str, np.ndarray],
+    *,
+    source: base.Source,
+    paths: Sequence[pathlib.Path],
+    args: argparse.Namespace,
+    part: tuple[int, int],
+) -> int:
+    """Write the missing images of a part of a source, and return their number.
+
+    paths: of all images. args: the flags of `add`. part: of `_part`.
+    """
     root = prng.key(args.seed)
     order_key, n = prng.stream(root, "order"), len(source)
     order = law.draw_order(order_key, n, renewal=args.renewal)
@@ -166,7 +193,7 @@ def _make_images(net, weights, *, source, paths, args, part) -> int:
     batch = 1 if args.short else _BATCH
     blocks = [
         _Block(int(run_index[0]), run_index[start : start + batch])
-        for run_index in order.runs
+        for run_index in order.index_by_network
         for start in range(0, len(run_index), batch)
     ]
     first, step = part
@@ -212,7 +239,10 @@ def _make_images(net, weights, *, source, paths, args, part) -> int:
 
 
 def _program(net: autoencoder.Net, args: argparse.Namespace) -> Callable:
-    """Return run(weights, images, keys) -> images after the network, as bytes."""
+    """Return run(weights, images, keys) -> images after the damaged network, compiled.
+
+    Images are bytes (b h w 3) before and after. keys: (b), one for each image.
+    """
 
     @jax.jit
     def run(weights, images, keys):
@@ -236,7 +266,11 @@ def _program(net: autoencoder.Net, args: argparse.Namespace) -> Callable:
 
 
 def _reader(source: base.Source, short: int) -> Callable:
-    """Return read(index) -> images (m h w 3); short: their short side, 0: the source's."""
+    """Return read(index) -> images (m h w 3) of the source, resized.
+
+    short: short side in pixels, a multiple of 16; the long side is rounded to a sixteenth of
+    `short`, so that few sizes occur. 0: the source's own size.
+    """
     if not short:
         return lambda index: np.stack([source[int(i)]["image"] for i in index])
 

@@ -17,8 +17,8 @@ from jbias.prepare import dataset
 from jbias.runtime import console
 
 
-def add(parser) -> None:
-    """Add the arguments of the subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `jbias prepare export` to its parser."""
     add = parser.add_argument
     checkpoint_help = "file of weights, or workdir of a run"
     add("--checkpoint", required=True, help=checkpoint_help)
@@ -36,10 +36,11 @@ def add(parser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Write the network; return a line about it.
+    """Write the network to --out; return a line with its name and path.
 
-    Raises the errors of models.load, and ValueError, before anything is read, if OUT exists
-    or has the ending of another kind of file; --overwrite replaces a file, never a workdir.
+    args: the flags of `add`. Raises the errors of models.load, and ValueError, before
+    anything is read, if --out exists or has the ending of another kind of file; --overwrite
+    replaces a file, never a workdir.
     """
     out = args.out
     _check_new(pathlib.Path(out), args.overwrite)
@@ -61,7 +62,10 @@ def run(args: argparse.Namespace) -> str:
 
 
 def _check_new(out: pathlib.Path, overwrite: bool) -> None:
-    """Raise ValueError if `out` exists, or has the ending of another kind of file."""
+    """Raise ValueError if `out` exists, or has the ending of another kind of file.
+
+    overwrite: an existing file is allowed, a folder never.
+    """
     ending = out.suffix.lower()
     if ending in state_dicts.SUFFIXES and out.suffix != ".safetensors":
         must = "prepare export: --out must end with .safetensors, or be a folder's name"

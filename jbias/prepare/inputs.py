@@ -7,12 +7,13 @@ jbias prepare inputs --data=folder --root=DIR --split=val --out=figures
 import argparse
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Array, Float, UInt8
+from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
 from jbias import augment, build, data, models
 from jbias import config as jc
@@ -40,8 +41,8 @@ OPTIONS: Mapping[str, Mapping] = {
 _BATCH, _DRAWS = 32, 3
 
 
-def add(parser) -> None:
-    """Add the arguments of the subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `jbias prepare inputs` to its parser."""
     add = parser.add_argument
     names = ", ".join(data.DATASETS)
     add("--data", default="shapes", help=f"one of {names} (default: shapes)")
@@ -60,9 +61,10 @@ def add(parser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Write OUT/<method>.png for each transform; return a line about them.
+    """Write OUT/<transform>.png for each transform; return a line with their number.
 
-    Raises ValueError for an unknown data set, split or transform, and for too few images.
+    args: the flags of `add`. ValueError for an unknown data set, split or transform, and for
+    too few images.
     """
     visible = [name for name in augment.AUGMENTS if name not in WITHOUT_FIGURE]
     names, columns = args.methods.split("+") if args.methods else visible, args.columns
@@ -85,10 +87,13 @@ def run(args: argparse.Namespace) -> str:
     return f"{args.out}: {len(names)} figures of {args.data}"
 
 
-def _batch(name: str, split: str, options: dict) -> tuple[dict, str]:
-    """Return a batch with all entries that transforms use, and the citation.
+def _batch(
+    name: str, split: str, options: dict[str, Any]
+) -> tuple[dict[str, Any], str]:
+    """Return a batch with all entries that transforms use, and the data set's citation.
 
-    The images are the first of each class, then the second, and so on.
+    The batch has _BATCH images: the first of each class, then the second, and so on.
+    name: of the data set. options: of the data set. ValueError for too few images.
     """
     if name == "shapes":
         options["renders"] = True
@@ -113,10 +118,17 @@ def _batch(name: str, split: str, options: dict) -> tuple[dict, str]:
     }, source.cite
 
 
-def _rows(options, batch, *, columns, key) -> dict[str, list[np.ndarray]]:
-    """Return {row: images}: the originals, then draws of a transform, or all its views.
+def _rows(
+    options: Mapping[str, Any],
+    batch: Mapping[str, Any],
+    *,
+    columns: int,
+    key: PRNGKeyArray,
+) -> dict[str, list[UInt8[np.ndarray, "h w 3"]]]:
+    """Return {title: images}: a row of originals, then a row per draw of a transform.
 
-    options: of the transform. columns: number of images.
+    A transform that makes several views has a row per view of one draw.
+    options: the transform's entry in a config, with "name". columns: images in a row.
     """
     (transform,) = build.transforms(_WHERE, [options])
 
@@ -137,10 +149,10 @@ def _rows(options, batch, *, columns, key) -> dict[str, list[np.ndarray]]:
 
 
 def _floats(images: UInt8[np.ndarray, "b h w 3"]) -> Float[Array, "b h w 3"]:
-    """Return images of bytes on the scale of [0, 1]."""
+    """Return images of bytes, scaled to [0, 1]."""
     return jnp.asarray(images, jnp.float32) / 255
 
 
 def _bytes(images: Float[Array, "b h w 3"]) -> UInt8[np.ndarray, "b h w 3"]:
-    """Return images in [0, 1] as bytes."""
+    """Return images in [0, 1] as bytes, clipped and rounded."""
     return np.rint(np.clip(np.asarray(images), 0, 1) * 255).astype(np.uint8)

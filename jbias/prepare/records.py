@@ -31,8 +31,8 @@ _WHERE = "prepare records"
 _IMAGES_PER_SHARD = 2000  # About 220 MB of ImageNet.
 
 
-def add(parser) -> None:
-    """Add the arguments of the subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `jbias prepare records` to its parser."""
     add = parser.add_argument
     add("--src", required=True, help="folder with the split")
     add("--split", default="train", help="such as val (default: train)")
@@ -44,10 +44,10 @@ def add(parser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Write all shards and the index; return a line about them.
+    """Write all missing shards and the index; return a line with counts and how to read them.
 
-    Raises ValueError, one line, with the number of damaged images and the first, and for
-    a folder with another data set.
+    args: the flags of `add`. ValueError for damaged images, with their number and the first,
+    and for a folder with another data set.
     """
     split, count = args.split, args.shards
     if "[" in split or count < 0:
@@ -73,14 +73,19 @@ def run(args: argparse.Namespace) -> str:
 
 
 class Shard(NamedTuple):
-    """A shard to write, and the numbers of its images."""
+    """The path of a shard to write, and the indices of its images."""
 
     path: pathlib.Path
     rows: range
 
 
-def _write_index(args, source: sources.EncodedSource, shards: Sequence[Shard]) -> None:
-    """Write the index; ValueError if existing shards have other images or classes."""
+def _write_index(
+    args: argparse.Namespace, source: sources.EncodedSource, shards: Sequence[Shard]
+) -> None:
+    """Write DST/<split>-index.npz; ValueError if existing shards have other images or classes.
+
+    shards: all shards of the split.
+    """
     split, paths = args.split, [shard.path for shard in shards]
     must = f"{_WHERE}: {args.dst} must hold no other shards of {split!r}"
     remedy = "name another --dst or the same --shards"
@@ -105,7 +110,11 @@ def _write_index(args, source: sources.EncodedSource, shards: Sequence[Shard]) -
 
 
 def _agrees(path: pathlib.Path, index: Mapping[str, np.ndarray], rows: range) -> bool:
-    """Return whether the stored index at `path` agrees with `index` in some rows."""
+    """Return True if the index stored at `path` has the same images in `rows` as `index`.
+
+    Names, labels and lengths of these rows are compared, and all class names. False without
+    a file.
+    """
     if not path.exists():
         return False
     stored = opening.read_npz(str(path))
@@ -122,7 +131,10 @@ def _agrees(path: pathlib.Path, index: Mapping[str, np.ndarray], rows: range) ->
 
 
 def _write_missing(source: sources.EncodedSource, shards: Sequence[Shard]) -> int:
-    """Write the missing shards and return their number; ValueError for damaged images."""
+    """Write the shards that do not exist and return their number.
+
+    ValueError, after all intact shards are written, for damaged images.
+    """
     missing = [shard for shard in shards if not shard.path.exists()]
     tasks = [(shard.path, row) for shard in missing for row in shard.rows]
     errors, n, title = [], len(source), f"writing {source.name}"
@@ -144,7 +156,7 @@ def _write_missing(source: sources.EncodedSource, shards: Sequence[Shard]) -> in
 
 
 def _make_record(source: sources.EncodedSource, index: int) -> bytes | str:
-    """Return the serialised record of an image, or the error of a damaged image."""
+    """Return the serialised tf.train.Example of an image; a damaged image's error message."""
     try:
         source.image(index)
     except ValueError as error:
@@ -158,9 +170,9 @@ def _make_record(source: sources.EncodedSource, index: int) -> bytes | str:
 
 
 def _write_shard(path: pathlib.Path, records: Iterable[bytes | str]) -> list[str]:
-    """Write a shard atomically, unless an image is damaged; return the errors.
+    """Write a shard atomically, unless an image is damaged; return the error messages.
 
-    records: serialised records, or errors of damaged images.
+    records: of `_make_record`: serialised records (bytes), or error messages (str).
     """
     from array_record.python import array_record_module
 

@@ -6,8 +6,11 @@ jbias prepare samples --data=pacs --root=/data/pacs --out=pacs.png
 """
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from jaxtyping import UInt8
 
 from jbias import data
 from jbias.prepare import dataset
@@ -15,8 +18,8 @@ from jbias.prepare import dataset
 _MAX_CLASSES = 16  # Columns of the figure.
 
 
-def add(parser) -> None:
-    """Add the arguments of the subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `jbias prepare samples` to its parser."""
     parser.argument_default = argparse.SUPPRESS  # Left out: the data set's default.
     add = parser.add_argument
     names = ", ".join(data.DATASETS)
@@ -33,10 +36,10 @@ def add(parser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Write a figure with an image of each split and class; return a line about it.
+    """Write a figure with an image of each split and class; return a line with their numbers.
 
-    Raises ValueError for an unknown data set, split or option, and if a class has
-    too few images.
+    args: the flags of `add`. ValueError for an unknown data set, split or option, and if a
+    class has too few images.
     """
     options = dataset.select(args, "size", "root", "correlation", "seed")
     rows, cite = _rows(args.data, args.splits, index=args.index, options=options)
@@ -46,8 +49,15 @@ def run(args: argparse.Namespace) -> str:
     return f"{args.out}: {len(rows)} splits, {len(classes)} classes of {args.data}"
 
 
-def _rows(name, splits, *, index, options):
-    """Return {split: {class: image}} and the citation; arguments as of the flags."""
+def _rows(
+    name: str, splits: str, *, index: int, options: Mapping[str, Any]
+) -> tuple[dict[str, dict[str, UInt8[np.ndarray, "h w 3"]]], str]:
+    """Return {split: {class: image}} and the data set's citation.
+
+    name: of the data set. splits: "train+test"; "": all known splits. index: number of the
+    image among those of its class, from 0. options: of the data set.
+    ValueError: see `run`.
+    """
     if index < 0:
         raise ValueError(f"prepare samples: --index must be 0 or more, got {index}")
     split_names = splits.split("+") if splits else list(data.find(name).splits)

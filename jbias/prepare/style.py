@@ -42,10 +42,10 @@ Photos = UInt8[np.ndarray, "m h w 3"]
 
 
 class Pictures(NamedTuple):
-    """n pictures with a known texture, and the same pictures without it.
+    """n pictures with a known texture, and the same pictures without texture.
 
     `carrier` is `image` without its texture and noise. The exact target of a style transfer
-    is one picture's carrier with its colours moved to another's, under the other's pattern.
+    is one picture's carrier in the colours and under the pattern of another picture.
     Half are scenes of the embedded data set; the others are layers of shapes in flat
     colours over the whole frame, after the dead leaves model, with edges, sizes and colours
     of all kinds.
@@ -53,13 +53,16 @@ class Pictures(NamedTuple):
 
     image: UInt8[np.ndarray, "n h w 3"]
     carrier: UInt8[np.ndarray, "n h w 3"]
-    pattern: Int[np.ndarray, "n"]  # A row of `tiles`, or NO_PATTERN.
-    strength: Float[np.ndarray, "n"]  # Difference of its two tones, from 0 to 1.
+    pattern: Int[np.ndarray, "n"]  # Index in `tiles`; NO_PATTERN is the last.
+    strength: Float[np.ndarray, "n"]  # Difference of the pattern's tones, from 0 to 1.
 
 
 @functools.cache
 def tiles() -> Float[np.ndarray, "patterns side side"]:
-    """Return each pattern at each scale, then NO_PATTERN, as shares of the second tone."""
+    """Return a PERIOD x PERIOD tile of each pattern: the share of the second tone, 0 to 1.
+
+    First all patterns at SCALES[0], then all at SCALES[1], then NO_PATTERN, which is 0.5.
+    """
     table = np.random.default_rng(7).uniform(-1, 1, (1, 32, 32)).astype(np.float32)
     ticks = np.arange(PERIOD, dtype=np.float32) + np.float32(0.5)
     x, y = np.meshgrid(ticks, -ticks)
@@ -73,9 +76,10 @@ def tiles() -> Float[np.ndarray, "patterns side side"]:
 
 
 def draw(rng: Rng, n: int, photos: Photos | None = None) -> Pictures:
-    """Return n random pictures, a third of them windows of `photos`, if given.
+    """Return n random pictures of SIDE pixels in random order.
 
-    photos: of at least SIDE pixels. Fine detail is removed before a pattern is added.
+    photos: photographs of at least SIDE pixels; a third of the pictures are windows of them,
+    without their fine detail and under a pattern. None: all pictures are drawn.
     """
     kinds = [_scenes, _leaves]
     if photos is not None:
@@ -107,20 +111,25 @@ def draw(rng: Rng, n: int, photos: Photos | None = None) -> Pictures:
     )
 
 
-def _concatenate(several: Sequence[Pictures]) -> Pictures:
-    """Return the pictures of several sets, one set after the other."""
+def _concatenate(sets: Sequence[Pictures]) -> Pictures:
+    """Return the pictures of all sets, one set after the other."""
     return Pictures(
-        image=np.concatenate([pictures.image for pictures in several]),
-        carrier=np.concatenate([pictures.carrier for pictures in several]),
-        pattern=np.concatenate([pictures.pattern for pictures in several]),
-        strength=np.concatenate([pictures.strength for pictures in several]),
+        image=np.concatenate([pictures.image for pictures in sets]),
+        carrier=np.concatenate([pictures.carrier for pictures in sets]),
+        pattern=np.concatenate([pictures.pattern for pictures in sets]),
+        strength=np.concatenate([pictures.strength for pictures in sets]),
     )
 
 
-def _scenes(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]):
-    """Return images, carriers and strengths of scenes of the embedded data set.
+# Images in [0, 1], the same images without a pattern, and strengths of the pattern.
+Drawn = tuple[Images, Images, Float[np.ndarray, "n"]]
 
-    scale: of the pattern, of SCALES. texture: number of each picture's pattern.
+
+def _scenes(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]) -> Drawn:
+    """Return images, carriers and strengths of scenes of the embedded data set "shapes".
+
+    scale: of the pattern, one of SCALES. texture: index of each picture's pattern in
+    _PATTERNS.
     """
     size, n = SIDE * scale, len(texture)
     scenes, shape = shape_scenes.draw(rng, n), rng.integers(0, 16, n)
@@ -133,10 +142,10 @@ def _scenes(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]):
     return image, carrier, strength + 0.4 * np.abs(scenes.echo)
 
 
-def _leaves(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]):
+def _leaves(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]) -> Drawn:
     """Return images, carriers and strengths of layers of shapes in flat colours.
 
-    Arguments as of `_scenes`.
+    Arguments: see `_scenes`.
     """
     size, n = SIDE * scale, len(texture)
     x, y = shape_scenes.axes(n, size)
@@ -160,10 +169,14 @@ def _leaves(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]):
     return _add_pattern(rng, carrier, share)
 
 
-def _windows(photos, rng, scale: int, texture: Int[np.ndarray, "n"]):
-    """Return images, carriers and strengths of windows of photographs, smoothed.
+def _windows(
+    photos: Photos, rng: Rng, scale: int, texture: Int[np.ndarray, "n"]
+) -> Drawn:
+    """Return images, carriers and strengths of random windows of photographs, smoothed.
 
-    Arguments as of `_scenes`.
+    photos: at least SIDE pixels a side. scale: of the pattern, one of SCALES.
+    texture: index of each picture's pattern in _PATTERNS; its length is the number of
+    windows.
     """
     n, (height, width) = len(texture), photos.shape[1:3]
     which = rng.integers(0, len(photos), n)
@@ -178,8 +191,11 @@ def _windows(photos, rng, scale: int, texture: Int[np.ndarray, "n"]):
     return _add_pattern(rng, carrier, share)
 
 
-def _add_pattern(rng, carrier: Images, share: Planes):
-    """Return carriers with a pattern, carriers, and strengths, of which 15 % are 0."""
+def _add_pattern(rng: Rng, carrier: Images, share: Planes) -> Drawn:
+    """Return images, the carriers under a pattern; the carriers; and random strengths.
+
+    share: of the pattern's second tone in each pixel. 15 % of the strengths are 0.
+    """
     n = len(carrier)
     strength = rng.uniform(0.05, 0.6, n) * (rng.random(n) < 0.85)
     change = (strength[:, None, None] * (share - 0.5))[..., None]
@@ -187,13 +203,16 @@ def _add_pattern(rng, carrier: Images, share: Planes):
 
 
 def _colour(rng: Rng, n: int) -> Images:
-    """Return n random colours (n 1 1 3)."""
+    """Return n random colours (n 1 1 3) in [0, 1]."""
     tint = shape_scenes.tints(rng, n, ((0.0, 360.0),), -1.0)
     return (rng.uniform(0, 1, (n, 1)) * tint).astype(np.float32)[:, None, None]
 
 
 def _cut(rng: Rng, *planes: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the same random windows of SIDE pixels of all arrays (n h w ...)."""
+    """Return a random window of SIDE pixels of each image, in all arrays (n h w ...).
+
+    All arrays have the same windows.
+    """
     n, size = planes[0].shape[:2]
     corner = rng.integers(0, size - SIDE + 1, (n, 2, 1))
     rows, columns = (corner + np.arange(SIDE)).swapaxes(0, 1)
@@ -207,8 +226,8 @@ _DRAW_SIZE = 512  # Pictures drawn at a time.
 _PHOTOS, _TEST_PICTURES = 10_000, 256
 
 
-def add(parser) -> None:
-    """Add the arguments of the subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `jbias prepare style` to its parser."""
     add = parser.add_argument
     dataset.add_options(parser, out="file to write, .npz")
     add("--steps", type=int, default=STEPS, help=f"training steps (default: {STEPS})")
@@ -218,9 +237,9 @@ def add(parser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Train the network and write its weights; return a line with its error.
+    """Train the network and write its weights to --out; return a line with its error.
 
-    Raises ValueError, one line, for an unknown data set or option.
+    args: the flags of `add`. ValueError for an unknown data set or option.
     """
     steps, seed, photos = args.steps, args.seed, None
     if steps < 1 or args.pictures < BATCH:
@@ -241,8 +260,8 @@ def run(args: argparse.Namespace) -> str:
     return f"{args.out}: {steps} steps, error {error:.3f} (mean absolute, of 1)"
 
 
-def _draw_many(rng: Rng, n: int, photos) -> Pictures:
-    """Return n pictures of `draw`, drawn in smaller sets, with a progress bar."""
+def _draw_many(rng: Rng, n: int, photos: Photos | None) -> Pictures:
+    """Return n pictures of `draw`, drawn in sets of _DRAW_SIZE, with a progress bar."""
     drawn = []
     with console.progress_bar("drawing pictures", n) as progress:
         for start in range(0, n, _DRAW_SIZE):
@@ -252,7 +271,7 @@ def _draw_many(rng: Rng, n: int, photos) -> Pictures:
 
 
 def train(pictures: Pictures, key: PRNGKeyArray, *, steps: int) -> dict[str, Any]:
-    """Return the parameters of encoder and decoder, trained on pairs of pictures.
+    """Return {"encoder", "decoder": parameters}, trained on random pairs of pictures.
 
     In the first steps the style's code learns to predict the pattern, since a decoder that
     is trained with uninformative codes learns flat colours only; then all parameters are
@@ -280,7 +299,11 @@ def train(pictures: Pictures, key: PRNGKeyArray, *, steps: int) -> dict[str, Any
 
 
 def batch(rng: Rng, pictures: Pictures) -> dict[str, Any]:
-    """Return random pictures, the order of their styles, and the origin of the tiles."""
+    """Return a random training batch of BATCH pictures, a dict.
+
+    It has the fields of Pictures; "order" (b), the index of each picture's style picture;
+    and "origin" (2), the row and column of the tiles at the first pixel.
+    """
     rows = rng.integers(len(pictures.image), size=BATCH)
     return {
         **{name: x[rows] for name, x in pictures._asdict().items()},
@@ -290,9 +313,10 @@ def batch(rng: Rng, pictures: Pictures) -> dict[str, Any]:
 
 
 def target(batch: dict[str, Array]) -> Float[Array, "b h w 3"]:
-    """Return the carriers in the colours and under the patterns of their style pictures.
+    """Return the exact stylised pictures of a batch of `batch`, in [0, 1].
 
-    The colours of a channel are moved as AdaIN moves features, on the carrier's pixels.
+    These are the carriers in the colours and under the patterns of their style pictures.
+    Colours are moved as AdaIN moves features: by mean and deviation of each channel.
     """
     carrier = batch["carrier"].astype(jnp.float32) / 255
     order, side = batch["order"], carrier.shape[1]
@@ -307,7 +331,10 @@ def target(batch: dict[str, Array]) -> Float[Array, "b h w 3"]:
 
 
 def _make_step(tx: optax.GradientTransformation, loss: Callable) -> Callable:
-    """Return step(state, opt, batch) -> (state, opt)."""
+    """Return step(state, opt, batch) -> (state, opt), compiled.
+
+    state: parameters. opt: state of the optimiser `tx`. loss: (state, batch) -> scalar.
+    """
 
     @jax.jit
     def step(state, opt, batch):
@@ -317,37 +344,63 @@ def _make_step(tx: optax.GradientTransformation, loss: Callable) -> Callable:
     return step
 
 
-def _features(state: dict, batch: dict) -> tuple[Array, style_transfer.Statistics]:
-    """Return the encoder's features of the images, and their statistics."""
+def _features(
+    state: dict[str, Any], batch: dict[str, Array]
+) -> tuple[Float[Array, "b h w c"], style_transfer.Statistics]:
+    """Return the encoder's features of the batch's images, and their statistics.
+
+    state: "net" has the parameters of encoder and decoder.
+    """
     image = batch["image"].astype(jnp.float32) / 255
     f = style_transfer.SmallEncoder().apply({"params": state["net"]["encoder"]}, image)
     return f, style_transfer.statistics(f)
 
 
-def _pattern_loss(state, statistics, pattern) -> Array:
-    """Return the cross-entropy of the pattern predicted from a style's code."""
+def _pattern_loss(
+    state: dict[str, Any],
+    statistics: style_transfer.Statistics,
+    pattern: Int[Array, "b"],
+) -> Float[Array, ""]:
+    """Return the mean cross-entropy of the pattern predicted from a style's code.
+
+    state: "net" has the network's parameters, "head" the linear head of the prediction.
+    pattern: the true pattern of each picture, an index in `tiles`.
+    """
     code = {"params": state["net"]["decoder"]["code"]}
     logits = style_transfer.StyleCode().apply(code, statistics) @ state["head"]
     return optax.softmax_cross_entropy_with_integer_labels(logits, pattern).mean()
 
 
-def _first_stage_loss(state: dict, batch: dict) -> Float[Array, ""]:
-    """Return the loss of the first steps: that of the pattern."""
+def _first_stage_loss(
+    state: dict[str, Any], batch: dict[str, Array]
+) -> Float[Array, ""]:
+    """Return the loss of the first steps: the cross-entropy of the pattern."""
     _, statistics = _features(state, batch)
     return _pattern_loss(state, statistics, batch["pattern"])
 
 
-def _loss(state: dict, batch: dict) -> Float[Array, ""]:
-    """Return the loss of the later steps: the error of the targets, and the pattern's."""
+def _loss(state: dict[str, Any], batch: dict[str, Array]) -> Float[Array, ""]:
+    """Return the loss of the later steps.
+
+    It is 10 times the mean absolute error of the stylised pictures, plus 0.3 times the
+    cross-entropy of the pattern.
+    """
     f, statistics = _features(state, batch)
     error = _absolute_error(state["net"], f, statistics=statistics, batch=batch)
     return 10 * error + 0.3 * _pattern_loss(state, statistics, batch["pattern"])
 
 
 def _absolute_error(
-    net: dict, f: Array, *, statistics: style_transfer.Statistics, batch: dict
-) -> Array:
-    """Return the mean absolute error of the stylised pictures, of features f."""
+    net: dict[str, Any],
+    f: Float[Array, "b h w c"],
+    *,
+    statistics: style_transfer.Statistics,
+    batch: dict[str, Array],
+) -> Float[Array, ""]:
+    """Return the mean absolute error of the stylised pictures of a batch, in [0, 1].
+
+    net: parameters of encoder and decoder. f, statistics: of `_features`.
+    """
     moved = style_transfer.adain(
         f, statistics, tuple(x[batch["order"]] for x in statistics), alpha=1.0
     )
@@ -357,7 +410,10 @@ def _absolute_error(
 
 
 def mean_error(params: dict[str, Any], pictures: Pictures) -> float:
-    """Return the mean absolute error on pairs of pictures, for values in [0, 1]."""
+    """Return the mean absolute error on random pairs of pictures, for values in [0, 1].
+
+    params: of `train`.
+    """
     rng, state = np.random.default_rng(0), {"net": params}
 
     @jax.jit

@@ -15,7 +15,7 @@ are hard to recognise: look at the sheet, lower --alpha, or use `vgg`, the publi
 import argparse
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -33,8 +33,8 @@ _EXAMPLES = 8  # Images on the sheet.
 SELF = "self"
 
 
-def add(parser) -> None:
-    """Add the arguments of the subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `jbias prepare stylize` to its parser."""
     add = parser.add_argument
     dataset.add_options(parser, out="folder to write into")
     style_help = "folder of style images, or self (default: self)"
@@ -49,9 +49,9 @@ def add(parser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Make the missing images of a split; return a line about them.
+    """Make the missing images of a split; return a line with their number and how to read them.
 
-    Raises ValueError, one line, for an unknown data set, transfer or option, damaged
+    args: the flags of `add`. ValueError for an unknown data set, transfer or option, damaged
     images, and a folder with images of other settings.
     """
     alpha, seed, weights = args.alpha, args.seed, args.weights
@@ -94,7 +94,12 @@ def run(args: argparse.Namespace) -> str:
 
 
 class _Styles:
-    """The images whose style is used: those of a folder, or of the data set itself."""
+    """The style images: those of a folder, or the images of the data set itself.
+
+    style: path of a folder of images, at any depth; SELF: the images of `source`.
+    source: the images to stylise.
+    digest: fingerprint of the style images.
+    """
 
     def __init__(self, style: str, source: base.Source):
         self._source, self._paths = source, []
@@ -108,24 +113,37 @@ class _Styles:
             self.digest = listing.digest(files)
 
     def choose(self, index: int, seed: int) -> int:
-        """Return the number of a random style for an image, never the image itself."""
+        """Return the number of a random style image for image `index` of the source.
+
+        It depends on `seed` and `index` alone. With SELF, it is never the image itself.
+        """
         rng = np.random.default_rng([seed, index])
         if self._paths:
             return int(rng.integers(len(self._paths)))
         n = len(self._source)
         return int((index + rng.integers(1, max(n, 2))) % n)
 
-    def image(self, style: int) -> np.ndarray:
-        """Return the image of a style."""
+    def image(self, style: int) -> dataset.Picture:
+        """Return style image number `style`, in the size of the source's images."""
         if not self._paths:
             return self._source[style]["image"]
         return decoding.read(self._paths[style], decoding.preprocess(self._source.size))
 
 
-def _make_images(transfer, source, *, styles, paths, alpha, seed) -> int:
-    """Write the missing images; return their number.
+def _make_images(
+    transfer: Callable,
+    source: base.Source,
+    *,
+    styles: _Styles,
+    paths: Sequence[pathlib.Path],
+    alpha: float,
+    seed: int,
+) -> int:
+    """Stylise the images of a source that have no file yet, write them, return their number.
 
-    transfer: the style transfer. paths: of all images of the source.
+    transfer: (batch, permute, alpha, style) -> images, from models.TRANSFERS.
+    paths: of all images of the source. alpha: strength of the transfer, in [0, 1].
+    seed: of the choice of styles.
     """
 
     @jax.jit
@@ -155,9 +173,17 @@ def _make_images(transfer, source, *, styles, paths, alpha, seed) -> int:
 
 
 def _write_samples(
-    path: pathlib.Path, source, *, styles: _Styles, paths, seed: int
+    path: pathlib.Path,
+    source: base.Source,
+    *,
+    styles: _Styles,
+    paths: Sequence[pathlib.Path],
+    seed: int,
 ) -> None:
-    """Write a sheet with evenly spaced images, their styles and the results."""
+    """Write a sheet to `path` with evenly spaced images, their styles and the results.
+
+    paths: of the results, one for each image of the source. seed: see `_Styles.choose`.
+    """
     count = min(_EXAMPLES, len(source))
     index = np.linspace(0, len(source) - 1, count).astype(int).tolist()
     rows = {

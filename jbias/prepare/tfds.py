@@ -18,8 +18,8 @@ from jbias.data.sets import tfds as sets
 from jbias.runtime import messages
 
 
-def add(parser) -> None:
-    """Add the arguments of the subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `jbias prepare tfds` to its parser."""
     add = parser.add_argument
     name_help = "name in TFDS's catalogue, such as mnist or imagenette/320px"
     add("--name", required=True, help=name_help)
@@ -31,8 +31,8 @@ def add(parser) -> None:
 def run(args: argparse.Namespace) -> str:
     """Download the data set; return a line with its counts and how to read it.
 
-    Raises ValueError, one line, for a data set that TFDS does not know, a package that is
-    not installed, and if nothing can be downloaded.
+    args: the flags of `add`. ValueError for a data set that TFDS does not know, a package
+    that is not installed, and if nothing can be downloaded.
     """
     import requests
     import tensorflow_datasets as tfds

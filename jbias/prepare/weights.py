@@ -9,8 +9,8 @@ from jbias import config as jc
 from jbias.models import registry, weight_files
 
 
-def add(parser) -> None:
-    """Add the arguments of the subcommand."""
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `jbias prepare weights` to its parser."""
     add = parser.add_argument
     add("--net", required=True, help=f"one of {', '.join(registry.CONVERTERS)}")
     add("--src", required=True, help="folder of the published files")
@@ -18,10 +18,10 @@ def add(parser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Convert the weights of one network; return a line about them.
+    """Convert the weights of one network; return a line with their number and files.
 
-    Raises ValueError, with the address of the published files, if a file is missing or is
-    not the published one.
+    args: the flags of `add`. ValueError, with the address of the published files, if a file
+    is missing or is not the published one.
     """
     jc.check_known("prepare weights: --net", args.net, registry.CONVERTERS)
     source = registry.CONVERTERS[args.net]

@@ -11,27 +11,29 @@ KEY = jax.random.key(5)
 
 
 def test_every_image_comes_once():
-    runs = deepaugment.draw_order(KEY, 500).runs
+    runs = deepaugment.draw_order(KEY, 500).index_by_network
     assert sorted(np.concatenate(runs)) == list(range(500))
     assert all(len(run) for run in runs)
 
 
 def test_weights_are_renewed_before_one_image_in_twenty():
     n = 20_000
-    runs = len(deepaugment.draw_order(KEY, n).runs)
+    runs = len(deepaugment.draw_order(KEY, n).index_by_network)
     assert abs(runs - 0.05 * n) < 4 * (n * 0.05 * 0.95) ** 0.5
 
 
 def test_runs_begin_where_weights_are_renewed():
     order = deepaugment.draw_order(KEY, 300)
-    begins = {int(run[0]) for run in order.runs}
+    begins = {int(run[0]) for run in order.index_by_network}
     assert begins == set(order.index[order.renewed].tolist())
     assert order.renewed[0]
 
 
 @pytest.mark.parametrize(("renewal", "runs"), [(0, 1), (1, 50)])
 def test_renewal_rates_of_0_and_1(renewal, runs):
-    assert len(deepaugment.draw_order(KEY, 50, renewal=renewal).runs) == runs
+    assert (
+        len(deepaugment.draw_order(KEY, 50, renewal=renewal).index_by_network) == runs
+    )
 
 
 def test_images_of_a_run_are_not_adjacent_in_the_set():

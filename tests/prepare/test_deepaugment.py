@@ -99,7 +99,7 @@ def test_an_image_depends_on_the_seed_its_run_and_its_number(
             net_entry, weights, image, keys, enlarge=net_entry.enlarge, damaged=True
         )
 
-    for images in deepaugment.draw_order(order, N).runs[:3]:
+    for images in deepaugment.draw_order(order, N).index_by_network[:3]:
         first, i = images[0], images[-1]
         damaged = net_entry.damage(stored, jax.random.fold_in(damages, first))
         keys = jax.random.fold_in(features, i)[None]
