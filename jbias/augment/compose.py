@@ -104,7 +104,7 @@ def half(*, mix: Callable, which: str, mix_group: int = 32) -> Callable:
 
 
 def replace() -> Callable:
-    """Return a transform that replaces images by those of batch["other"]; labels stay.
+    """Return a transform that replaces images by the images of batch["other"]; labels stay.
 
     Applied to a batch, it raises ValueError if "other" is missing or has another shape.
     """

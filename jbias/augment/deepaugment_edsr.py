@@ -85,14 +85,17 @@ def _change_any(
 
 
 def _mirror(weights: Weights, rng: Rng) -> None:
-    """Mirror the kernels of conv0 of a random block and negate those of conv2, in place."""
+    """Mirror the kernels of conv0 of a random block and negate the kernels of conv2, in place."""
     block = _draw_block(weights, _THIRDS, rng)
     weights[_name(block, 0)] = weights[_name(block, 0)][..., ::-1].copy()
     weights[_name(block, 2)] = -weights[_name(block, 2)]
 
 
 def _shifted(x: Weight, rng: Rng) -> Weight:
-    """Return kernels shifted by up to a pixel, with a random sign and shift per channel."""
+    """Return x with each channel replaced by the sum of all channels, randomly shifted.
+
+    Each channel has a random sign and is shifted by up to one pixel per axis.
+    """
     bank = np.zeros_like(x)
     for j in range(bank.shape[1]):
         row, column = rng.integers(3, size=2)

@@ -145,7 +145,7 @@ def permuted_adain(
 
 
 def randomise_style(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
-    """Return x with each image's statistics mixed with those of another image.
+    """Return x with each image's statistics mixed with another image's statistics.
 
     m'' = a m + (1 - a) m', v'' = a v + (1 - a) v' with a ~ U(0, 1) for each image; the
     variance is mixed, not the deviation. Gradients pass through both images' statistics.

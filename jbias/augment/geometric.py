@@ -111,7 +111,13 @@ class Window(NamedTuple):
 
 
 def draw_window(
-    key: PRNGKeyArray, height: int, width: int, *, area: Range, aspect: Range, pixel=1
+    key: PRNGKeyArray,
+    height: int,
+    width: int,
+    *,
+    area: Range,
+    aspect: Range,
+    pixel: Array | float = 1,
 ) -> Window:
     """Return a random window of an image; see `random_resized_crop`.
 

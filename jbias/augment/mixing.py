@@ -51,7 +51,7 @@ def make(
     partner: str,
     mix_group: int,
 ) -> Callable:
-    """Return a transform that mixes images and labels with those of partners.
+    """Return a transform that mixes images and labels with partners' images and labels.
 
     where: start of error messages.
     draw: (key, batch, keep_label) -> Mix; with keep_label=True labels are not mixed.

@@ -24,17 +24,21 @@ class Replay:
         self._numbers = iter(numbers)
 
     def random(self, size: object = None) -> Float[Array, "..."]:
+        """Return the next array, as it is."""
         return next(self._numbers)
 
     standard_normal = random
 
     def uniform(self, low: float, high: float, size: object = None) -> Array:
+        """Return the next array, scaled to U(low, high)."""
         return low + (high - low) * self.random()
 
     def normal(self, mean: float, sigma: float, size: object = None) -> Array:
+        """Return the next array, scaled to N(mean, sigma^2)."""
         return mean + sigma * self.random()
 
     def integers(self, low: int, high: int, size: object = None) -> Int[Array, "..."]:
+        """Return whole numbers from low to high - 1, from the next array."""
         return low + sampling.integers(self.random(), high - low)
 
     def permutation(self, items: int | Sequence[Array]) -> Array:

@@ -101,7 +101,7 @@ def inverse(order: Int[Array, "n"]) -> Int[Array, "n"]:
 
 
 def draw_each(draw: Callable, key: PRNGKeyArray, count: int) -> Array:
-    """Return the results of draw(key) for `count` examples, stacked; keys as in `keys`."""
+    """Return the results of draw(key) for `count` examples, stacked; keys: see `keys`."""
     return jax.vmap(draw)(keys(key, count))
 
 

@@ -1,4 +1,4 @@
-"""Data sets: the table of the known ones, and `load`, which opens one by its name."""
+"""Data sets: DATASETS, the table of known data sets, and `load`, which opens one by its name."""
 
 import dataclasses
 import functools
@@ -30,18 +30,19 @@ COMMON_OPTIONS: Mapping[str, Any] = MappingProxyType(
 make_shift = shifts.make_shift  # For a user's own arrays.
 
 
-def load(name: str, split: str, **options) -> base.Source:
+def load(name: str, split: str, **options: Any) -> base.Source:
     """Return the source of one split, such as load("pacs", "photo[:90%]", root=...).
 
-    Raises ValueError, with the nearest known name, for an unknown data set, split or
-    option, and for an option that is missing; base.Missing, with the expected files, their
-    size and their address, where a data set is not on disk.
+    ValueError, with the nearest known name, for an unknown data set, split or option.
+    base.Missing, a ValueError, for a required option that is absent, and, with the expected
+    files, their size and their address, for a data set that is not on disk.
 
     name: a key of DATASETS, or `path/to/file.py:function`, or an entry point of the group
     jbias.data: make(split, *, size, ...) -> base.Source of all images of a split, from
     which this function takes "[:90%]".
 
-    Every data set has the options
+    options: of the data set: the arguments of its parser, see DATASETS[name].options; and of
+    every data set
       skip      file with a list of damaged images to leave out
       keep      file that says which images to use
       drop      classes to leave out, "truck+ship"
@@ -79,7 +80,7 @@ def load(name: str, split: str, **options) -> base.Source:
 
 
 def _is_source(value: Any) -> bool:
-    """Return whether a value is a source that can be selected from."""
+    """Return True for a source from which sources.take can select images."""
     return isinstance(value, sources.ArraySource | sources.EncodedSource)
 
 
@@ -93,27 +94,30 @@ REGISTRY = extensions.Registry(
 
 
 def find(name: str) -> base.Spec:
-    """Return the Spec of a data set of jbias or of the user; ValueError if unknown."""
-    where = "data.load: the data set must be a known one"
+    """Return the Spec of a data set; ValueError if the name is unknown.
+
+    name: a key of DATASETS; or of a user's own data set, see `load`.
+    """
+    error_prefix = "data.load: the data set must be a known one"
     if name in DATASETS:
         return DATASETS[name]
     if ":" not in name:
         offered = [offer.name for offer in extensions.provided(group="jbias.data")]
-        base.check_known(where, name, {*DATASETS, *offered})
-    make_split = extensions.find(where, name, REGISTRY)
+        base.check_known(error_prefix, name, {*DATASETS, *offered})
+    make_split = extensions.find(error_prefix, name, REGISTRY)
 
     @functools.wraps(make_split)
     def make(split: str, **options: Any) -> base.Source:
-        part = listing.parse_split("data.load", split)
-        source = make_split(part.base, **options)
-        if part.base == split:
+        parsed_split = listing.parse_split("data.load", split)
+        source = make_split(parsed_split.base, **options)
+        if parsed_split.base == split:
             return source
         rows = listing.split_indices(
             name,
             listing.number_names(len(source)),
             labels=source.columns["label"],
             classes=source.classes,
-            split=part,
+            split=parsed_split,
         )
         return sources.take(source, rows, digest=split)
 
@@ -136,9 +140,10 @@ def from_arrays(
 ) -> sources.ArraySource:
     """Return a source of images in memory, for a data set of the user's own.
 
-    name: the name in tables, such as "mine/train". fields: further fields of the source,
-    such as `columns`, integers for each image by name, or `measures` (default: accuracy).
-    Raises ValueError where shapes, types or labels do not fit.
+    name: of the source in tables, such as "mine/train". labels: index into `classes` of each
+    image. fields: further fields of base.Source, such as `columns`, {name: an integer per
+    image}, or `measures` (default: accuracy).
+    ValueError if shapes, types or labels do not fit.
     """
     columns = {"label": labels, **fields.pop("columns", {})}
     columns = {key: np.asarray(column, np.int32) for key, column in columns.items()}
@@ -157,7 +162,10 @@ def from_arrays(
 
 
 def _check_options(name: str, entry: base.Spec, options: Mapping[str, Any]) -> None:
-    """Raise ValueError for an unknown option, base.Missing if a required one is absent."""
+    """Raise ValueError for an unknown option, base.Missing if a required option is absent.
+
+    name, entry: of the data set. options: of the user, by name.
+    """
     for option in options:
         start = f"data.load: options of {name!r} must be known ones"
         base.check_known(start, option, entry.options.keys() | COMMON_OPTIONS.keys())
@@ -167,14 +175,19 @@ def _check_options(name: str, entry: base.Spec, options: Mapping[str, Any]) -> N
             raise base.Missing(f"{must} {sorted(options)}; expected: {entry.needs}")
 
 
-def _hashable(options: Mapping[str, Any]) -> tuple:
-    """Return options as sorted pairs of a name and a hashable value."""
+def _hashable(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return (name, value) of each option, sorted by name; lists become tuples."""
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
     return tuple(sorted(values.items()))
 
 
-def _make_source(entry: base.Spec, split: str, options: tuple) -> base.Source:
-    """Return the source of a split; `options` are pairs of a name and a value."""
+def _make_source(
+    entry: base.Spec, split: str, options: tuple[tuple[str, Any], ...]
+) -> base.Source:
+    """Return the source of a split; base.Missing, with the expected files, if not on disk.
+
+    options: of `_hashable`.
+    """
     try:
         option_values = dict(options)
         return entry.make(split, **option_values)

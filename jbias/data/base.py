@@ -31,8 +31,8 @@ SPACES = ("names", "wnid", "entry16")
 class Source(abc.ABC):
     """Random access to the labelled images of one split.
 
-    Element i is {"image": uint8 (h, w, 3), "label": int, and one int for each
-    further column}. Raises ValueError naming the file where an image is unreadable.
+    source[i] is {"image": uint8 (h, w, 3), "label": int, and an int for each further
+    column}; ValueError, with the file's name, for an image that cannot be read.
     """
 
     name: str  # "pacs/sketch"
@@ -56,7 +56,7 @@ class Source(abc.ABC):
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, int]:
-        """Height and width of every image, in pixels; equal, except in `stacked`."""
+        """(height, width) of every image in pixels; equal, except for the data set "stacked"."""
 
     @property
     def size(self) -> int:
@@ -65,7 +65,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def image(self, index: int) -> UInt8[np.ndarray, "h w 3"]:
-        """Return the image of that index, decoded and preprocessed."""
+        """Return image number `index`, decoded and preprocessed."""
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
@@ -84,7 +84,7 @@ class Source(abc.ABC):
             raise ValueError(f"{self.name}: {problem}")
 
     def _problems(self) -> Iterator[str]:
-        """Yield a message for each condition of the package that the fields violate."""
+        """Yield an error message for each invalid field."""
         n, k = len(self), len(self.classes)
         if self.space not in SPACES:
             yield f"space must be one of {SPACES}, got {self.space!r}"
@@ -115,11 +115,13 @@ class Spec:
 
     make: Callable[..., Source]  # make(split, *, size, **options)
     splits: tuple[str, ...]  # Known splits; () where any folder name may be a split.
-    cite: str
+    cite: str  # Citation.
     licence: str
     about: str  # One line: contents, counts and layout on disk.
     size: str = ""  # Size of the download, such as "2.9 GB packed"; "" without any.
-    where: str = ""  # Address of the download, and how to get it; "" without any.
+    where: str = (
+        ""  # Address of the download, and how to get the files; "" without any.
+    )
     narrows: tuple[str, ...] = ()  # Options that select some of a split's images.
     aspect: tuple[int, int] = (1, 1)  # Height to width of the images.
     classes: int = 0  # Number of classes as published; 0 where that varies.
@@ -130,13 +132,16 @@ class Spec:
 
     @property
     def needs(self) -> str:
-        """The files expected on disk, their size and their address, in words."""
+        """Text: the files expected on disk, the size of the download and its address."""
         download = f"; {self.size}, from {self.where}" if self.size else ""
         return f"{self.about}{download}"
 
 
 def keyword_options(function: Callable) -> Options:
-    """Return the parameters of a function after its first (a split or a request)."""
+    """Return {name: inspect.Parameter} of a function's parameters except the first.
+
+    function: makes a source; its first parameter is a split or a request.
+    """
     _, *parameters = inspect.signature(function).parameters.values()
     return MappingProxyType({parameter.name: parameter for parameter in parameters})
 
@@ -150,7 +155,7 @@ class Mismatch(ValueError):
 
 
 def holds_classes(column: str) -> bool:
-    """Return whether a column of this name has class ids.
+    """Return True if a column of this name has class ids: "label", "texture", "accepted_...".
 
     "accepted_0", "accepted_1", ... are all the right classes of each image, -1 where an
     image has fewer.
@@ -170,12 +175,16 @@ def describe_error(error: Exception) -> str:
 
 @contextlib.contextmanager
 def explain_errors(
-    text: str, *kinds: type[Exception], remedy: str = "", reason: Callable = one_line
+    text: str,
+    *kinds: type[Exception],
+    remedy: str = "",
+    reason: Callable[[Exception], str] = one_line,
 ) -> Iterator[None]:
-    """Turn errors of these kinds into a ValueError: `text`, the reason, then `remedy`.
+    """Context manager: replace errors by a ValueError "<text><reason><remedy>".
 
-    kinds: by default the errors of a file that cannot be read. reason(error) -> the reason
-    in words. A Mismatch stays a Mismatch.
+    kinds: types of the errors to replace; default: OSError, ValueError and EOFError, the
+    errors of a file that cannot be read. reason: (error) -> the reason in words. A Mismatch
+    stays a Mismatch; errors of a user's own code are not replaced.
     """
     kinds = kinds or (OSError, ValueError, EOFError)
     try:
@@ -190,7 +199,7 @@ def explain_errors(
 def check_known(
     start: str, got: str, known: Collection[str], kind: type[ValueError] = ValueError
 ) -> None:
-    """Raise `kind` unless the name `got` is known; suggest the nearest known name.
+    """Raise `kind` unless the name `got` is in `known`; suggest the nearest known name.
 
     start: of the message, such as "data.load: the split must be a known one".
     """
@@ -199,15 +208,19 @@ def check_known(
 
 
 def check_choice(option: str, got: str, known: Collection[str]) -> None:
-    """Raise ValueError unless the word `got` is known; `option`: the option's name."""
+    """Raise ValueError unless `got`, the value of an option, is in `known`.
+
+    option: its name, the start of the message.
+    """
     if got not in known:
         raise ValueError(f"{option} must be one of {', '.join(known)}, got {got!r}")
 
 
 def refuse_some(wrong: Sequence[Any], must: str, which: str, remedy: str) -> None:
-    """Raise ValueError with the number of wrong entries and the first, if there are any.
+    """Raise ValueError with the number of wrong entries and the first; none if `wrong` is empty.
 
-    must: the condition. which: the fault, as in "3 have no label". remedy: what to do.
+    The message is "<must>, <number> <which>, first <entry>; <remedy>".
+    must: the condition, with the place. which: the fault, "have no label". remedy: advice.
     """
     if wrong:
         first = f"first {wrong[0]!r}; {remedy}"
@@ -217,15 +230,18 @@ def refuse_some(wrong: Sequence[Any], must: str, which: str, remedy: str) -> Non
 def refuse_missing(
     wanted: Iterable[str], present: Collection, must: str, which: str, remedy: str
 ) -> None:
-    """Raise ValueError if a wanted entry is not present; words as in `refuse_some`."""
+    """Raise ValueError if an entry of `wanted` is not in `present`.
+
+    must, which, remedy: see `refuse_some`.
+    """
     missing = [entry for entry in wanted if entry not in present]
     refuse_some(missing, must, which=which, remedy=remedy)
 
 
 def check_int(option: str, got: Any, low: int, high: int | None = None) -> None:
-    """Raise ValueError unless `got` is an integer from `low` to `high` (None: no limit).
+    """Raise ValueError unless `got` is an integer from `low` to `high`.
 
-    option: the name of the option, for the message.
+    option: name of the option, the start of the message. high: None: no limit.
     """
     is_int = isinstance(got, int | np.integer) and not isinstance(got, bool)
     if not is_int or got < low or (high is not None and got > high):
@@ -234,10 +250,11 @@ def check_int(option: str, got: Any, low: int, high: int | None = None) -> None:
 
 
 def match_spelling(names: Names, known: Names) -> list[str]:
-    """Return names with the spelling of `known`, where only composed accents differ.
+    """Return each of `names` in the spelling of `known`, if they differ only in accents.
 
     Some file systems decompose accents. A name is unchanged if `known` has exactly that
-    name, or if no name, or more than one, of either side differs in accents alone.
+    name, if it has no spelling in `known`, or if `names` or `known` have two spellings of
+    the same name.
     """
     spellings: dict[str, str] = {}
     ambiguous: set[str] = set()
@@ -256,7 +273,7 @@ def match_spelling(names: Names, known: Names) -> list[str]:
 
 
 def did_you_mean(got: str, known: Collection[str]) -> str:
-    """Return a hint with the known name nearest to `got`, and all names if they are few."""
+    """Return a hint for a message: the known name nearest to `got`, and all of up to 40 names."""
     lower = {name.lower(): name for name in known}
     nearest = difflib.get_close_matches(got, known, n=1, cutoff=0.5)
     if not nearest:

@@ -7,6 +7,7 @@ import uuid
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +21,10 @@ _RULES = 4
 
 
 def load(name: str, words: str) -> Arrays | None:
-    """Return the arrays that `save` wrote under this name and for the same words, or None.
+    """Return {key: array} that `save` wrote with this name and these words; None without a file.
 
-    words: describe the contents exactly. A damaged file (each array has a CRC-32) is a
-    warning, not an error, because its arrays can be made again.
+    words: exact description of the contents. A damaged file (each array has a CRC-32), or
+    one with other words, gives a warning and None: its arrays can be made again.
     """
     path = files.cache_path(f"{name}.npz")
     try:
@@ -43,7 +44,10 @@ def load(name: str, words: str) -> Arrays | None:
 
 
 def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays under a name, atomically; warn if they cannot be written."""
+    """Write arrays to the file <name>.npz of the cache, atomically; warn if that fails.
+
+    words: exact description of the contents. arrays: {key: array}.
+    """
     path = files.cache_path(f"{name}.npz")
     partial_path = path.with_name(f"{name}.{uuid.uuid4().hex}.part")
     try:
@@ -60,10 +64,11 @@ def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
         warnings.warn(messages.one_line(line), stacklevel=3)
 
 
-def remember(kind: str, words: str, make: Make, *args, **options) -> Arrays:
-    """Return make(*args, **options), from the cache if stored for the same words.
+def remember(kind: str, words: str, make: Make, *args: Any, **options: Any) -> Arrays:
+    """Return the arrays make(*args, **options), from the cache if stored for the same words.
 
-    kind: the start of the file's name. words: describe the arguments exactly.
+    kind: start of the cache file's name. words: exact description of the result, with all
+    arguments that it depends on.
     """
     name = f"{kind}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
     arrays = load(name, words)
@@ -73,8 +78,11 @@ def remember(kind: str, words: str, make: Make, *args, **options) -> Arrays:
     return arrays
 
 
-def for_files(kind: str, paths: Sequence[str], make: Make, *args) -> Arrays:
-    """Return make(*args), from the cache as long as none of the files at `paths` changes."""
+def for_files(kind: str, paths: Sequence[str], make: Make, *args: Any) -> Arrays:
+    """Return the arrays make(*args), from the cache until a file at `paths` changes.
+
+    A change is another size or time of modification. kind: start of the cache file's name.
+    """
     stats = [(os.path.abspath(path), os.stat(path)) for path in paths]
     versions = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
     versions.append(("rules", _RULES))

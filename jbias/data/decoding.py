@@ -99,7 +99,7 @@ class Preprocess:
 
     @property
     def description(self) -> str:
-        """The preprocessing in words, for tables."""
+        """Text: the preprocessing in words, for tables."""
         square = f"{self.size}x{self.size}"
         filter_name = f"Pillow {self.interpolation} antialias:"
         centre_crop = f", centre crop {self.size}"
@@ -127,7 +127,7 @@ class Preprocess:
         return image.crop((left, top, left + size, top + size))
 
     def _resized_size(self, width: int, height: int) -> tuple[int, int]:
-        """Return the width and height to which an image of that size is resized."""
+        """Return the width and height to which an image of width x height is resized."""
         if self.fit == "squeeze":
             return self.short, self.short
         if self.fit == "border":
@@ -138,7 +138,10 @@ class Preprocess:
 
 
 def _add_border(image: Image.Image, size: int, fill: tuple[int, ...]) -> Image.Image:
-    """Return an image of at least size x size pixels, with `image` at its centre."""
+    """Return the image at the centre of a border, at least size x size pixels in all.
+
+    fill: colour of the border, 0 to 255.
+    """
     width, height = max(image.width, size), max(image.height, size)
     filled = Image.new("RGB", (width, height), tuple(fill))
     filled.paste(image, ((width - image.width) // 2, (height - image.height) // 2))
@@ -148,10 +151,10 @@ def _add_border(image: Image.Image, size: int, fill: tuple[int, ...]) -> Image.I
 def resize(
     image: Image.Image, width: int, height: int, interpolation: str = "bilinear"
 ) -> Image.Image:
-    """Return an image resized to width x height by one of INTERPOLATIONS.
+    """Return an image resized to width x height pixels.
 
-    Raises ValueError for more than limits.MAX_PIXELS, as for a thin image whose short side
-    is enlarged.
+    interpolation: a name of INTERPOLATIONS. ValueError for more than limits.MAX_PIXELS, as
+    for a thin image with an enlarged short side.
     """
     if width * height > limits.MAX_PIXELS:
         must = (
@@ -174,7 +177,7 @@ def preprocess(
     interpolation: str = "bilinear",
     fill: Sequence[int] = (0, 0, 0),
 ) -> Preprocess:
-    """Return the preprocessing for a user's options.
+    """Return the Preprocess that a user's options describe; ValueError if they do not fit.
 
     size: side of the output in pixels.
     resize: short side in pixels before the crop. Default: `size` for data sets that are
@@ -182,7 +185,8 @@ def preprocess(
       is usual for ImageNet; then images of exactly size x size are not changed. With
       fit="squeeze" or "border", the side before the crop (default: `size`).
     crop: False squeezes to size x size: fit="squeeze" without `resize`.
-    fit, interpolation, fill: as in Preprocess.
+    native: True for a data set that is published at one size.
+    fit, interpolation, fill: see Preprocess.
     """
     base.check_int("data: size", size, 1)
     base.check_choice("data: fit", fit, FITS)
@@ -214,16 +218,16 @@ def preprocess(
 
 
 def read(path: str, transform: Preprocess) -> Square:
-    """Return the preprocessed image of a file; see `decode`."""
+    """Return the preprocessed RGB image of a file; errors: see `decode`."""
     return decode(lambda: path, path, transform)
 
 
 def decode(open_image: Opener, where: str, transform: Preprocess) -> Square:
     """Return an image, converted to RGB by Image.convert and preprocessed by `transform`.
 
-    open_image: opens the encoded image. where: names the image in messages. Alpha is dropped
-    and an EXIF orientation ignored, as torchvision does. Raises ValueError naming the image
-    and the reason if it is damaged, cut off or missing.
+    open_image: () -> path or binary file of the encoded image. where: name of the image, the
+    start of error messages. Alpha is dropped and an EXIF orientation ignored, as torchvision
+    does. ValueError, with the reason, if the image is damaged, cut off or missing.
     """
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         must = "data: PIL.ImageFile.LOAD_TRUNCATED_IMAGES must be off, else cut-off"
@@ -260,7 +264,7 @@ _NO_FRAME = (0xC4, 0xC8, 0xCC)  # The other markers from 0xC0 to 0xCF start a fr
 
 
 def decoder_name() -> str:
-    """Return the names of the decoder and the resizer of training crops.
+    """Return "<decoder>, <resizer>", the libraries that make training crops.
 
     Rounding differs between resizers.
     """
@@ -300,11 +304,12 @@ def random_window(
 def cropped(open_image: Opener, where: str, size: int, draw: Draw) -> Square:
     """Return a window of an image in RGB, squeezed to size x size pixels.
 
-    open_image: returns a path or a binary file. where: names the image in messages.
-    draw(width, height) -> (left, top, width, height), in pixels, is called once with
-    the original's size, such as `random_window`. The window is cut first, then resized by
-    Pillow's bilinear filter. Modes, orientation and damage are treated as in
-    `decode`: raises ValueError naming the image and the reason.
+    open_image, where: see `decode`. size: side of the result in pixels.
+    draw: (width, height) -> (left, top, width, height) of the window, in pixels; called once
+      with the original's size, for example `random_window` with a generator.
+
+    The window is cut first, then resized by Pillow's bilinear filter. Modes, orientation and
+    damage, which raises ValueError, are treated as in `decode`.
     """
 
     @functools.cache
@@ -330,7 +335,8 @@ def cropped(open_image: Opener, where: str, size: int, draw: Draw) -> Square:
 def canvas(open_image: Opener, where: str, size: int) -> tuple[Square, float]:
     """Return a whole image squeezed to size x size, and its original width over height.
 
-    For crops that are cut on the device. Arguments and errors as of `cropped`.
+    The result is for crops that are cut on the device. size: side of the result in pixels.
+    open_image, where, errors: see `decode`.
     """
     aspects = []
 
@@ -355,7 +361,7 @@ class _Frame:
 
 
 def _draw_inside(draw: Draw, width: int, height: int) -> Window:
-    """Return the window that `draw` returns; ValueError unless it is inside the image."""
+    """Return draw(width, height), a window; ValueError unless it is inside the image."""
     left, top, w, h = window = draw(width, height)
     if not (0 <= left < left + w <= width and 0 <= top < top + h <= height):
         must = f"data.decoding: a window must lie inside the image of {width}x{height}"
@@ -364,9 +370,9 @@ def _draw_inside(draw: Draw, width: int, height: int) -> Window:
 
 
 def _read(open_image: Opener) -> tuple[bytes, Opener]:
-    """Return the bytes of an image, and a function that opens the image once more.
+    """Return the bytes of an image file, and a function that opens the image once more.
 
-    b"" if the image cannot be read: `decode` raises the error.
+    The bytes are b"" if the file cannot be read: `decode` then raises the error.
     """
     try:
         file = open_image()
@@ -380,7 +386,7 @@ def _read(open_image: Opener) -> tuple[bytes, Opener]:
 
 
 def _frame(data: bytes) -> _Frame | None:
-    """Return the frame header of an ordinary JPEG file; None if anything is unusual.
+    """Return the frame header of an ordinary JPEG file; None for any other file.
 
     Ordinary: complete (libjpeg would only warn of a truncated file), one Huffman-coded frame
     of grey or of three channels, of which the last two may be halved, of 8 bits, and no
@@ -421,7 +427,10 @@ def _divide_up(number: int, divisor: int) -> int:
 def _decode_jpeg_window(
     data: bytes, frame: _Frame, window: Window, *, size: int
 ) -> Square | None:
-    """Return a window of a JPEG file, resized; None if libjpeg-turbo refuses the file."""
+    """Return a window of a JPEG file, squeezed to size x size pixels.
+
+    None if libjpeg-turbo refuses the file. data: the whole file. frame: its header.
+    """
     left, top, width, height = window
     short = min(width, height)
     fitting = (k for k in _REDUCTIONS if _MIN_REMAINING_FACTOR * k * size <= short)
@@ -446,8 +455,9 @@ def _decode_jpeg_window(
 def _decode_reduced(
     data: bytes, frame: _Frame, rows: slice, columns: slice, reduction: int
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Return some rows and columns of an image at 1 / reduction of its size.
+    """Return some rows and columns of a JPEG image at 1 / reduction of its size, in RGB.
 
+    data, frame: the file and its header. rows, columns: in pixels of the reduced image.
     By TurboJPEG 3 or, to the same pixels, by simplejpeg, which decodes whole files. Since
     a decoder stops at the height in the file's header, a smaller height there skips the
     rows below; the data after them count as garbage before the end. One row more is
@@ -479,10 +489,14 @@ def _decode_reduced(
     return pixels[rows, columns]
 
 
-def _resize_bilinear(pixels, window, size) -> Square:
+def _resize_bilinear(
+    pixels: UInt8[np.ndarray, "h w 3"],
+    window: tuple[float, float, float, float] | None,
+    size: int,
+) -> Square:
     """Return a window of pixels, squeezed to size x size by Pillow's bilinear filter.
 
-    window: left, top, width, height, which may be fractions; None: all pixels.
+    window: left, top, width, height in pixels, which may be fractions; None: all pixels.
     """
     height, width, _ = pixels.shape
     if resizer is None:
@@ -541,7 +555,7 @@ _TYPES = {
 
 @functools.cache
 def turbojpeg_library() -> ctypes.CDLL | None:
-    """Return the TurboJPEG library, version 3 or later; None if it is not installed."""
+    """Return the loaded TurboJPEG library, version 3 or later; None if not installed."""
     paths = []
     for path_name, pattern in _LIBRARY_PLACES:
         folder = pathlib.Path(sysconfig.get_path(path_name))
@@ -563,10 +577,11 @@ def decode_region(
 ) -> UInt8[np.ndarray, "h w 3"]:
     """Return a part of a JPEG file in RGB, at 1 / reduction of its size, by TurboJPEG.
 
-    rows, columns, and width (the image's): in reduced pixels. unit: columns of the original
-    that are coded together. Where chroma is upsampled, which mixes neighbours, one more unit
-    on each side is decoded, so that the pixels are equal to those of the whole image.
-    Raises ValueError if the library refuses the file or warns of it.
+    data: the whole file. rows, columns: part to return, in reduced pixels. width: of the
+    image, in reduced pixels. unit: columns of the original that are coded together.
+    Where chroma is upsampled, which mixes neighbours, one more unit on each side is decoded,
+    so that the pixels are equal to those of the whole image.
+    ValueError if the library refuses the file or warns of it.
     """
     library = turbojpeg_library()
     margin, unit = int(unit > 8), unit // reduction

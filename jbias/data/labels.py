@@ -120,7 +120,11 @@ def of_outputs(outputs: Outputs, where: str = "classes") -> LabelSpace:
 
 
 def _space_of_mapping(outputs: Mapping[str, str], where: str) -> LabelSpace:
-    """Return the label space of {own name: class}; see `of_outputs`."""
+    """Return the label space of {own name: class}, the outputs of a network in order.
+
+    ValueError for keys or values that are not names. See `of_outputs`.
+    where: start of error messages.
+    """
     names, targets = tuple(outputs), tuple(outputs.values())
     if not all(isinstance(x, str) for x in (*names, *targets)) or not any(targets):
         raise ValueError(f"{where}: must map names to names, got {outputs}")
@@ -139,7 +143,7 @@ def _space_of_mapping(outputs: Mapping[str, str], where: str) -> LabelSpace:
 
 
 def _space_of_names(names: tuple[str, ...]) -> LabelSpace:
-    """Return the label space of output names: "wnid" if all mean ids, else "names"."""
+    """Return the label space of output names: "wnid" if all names mean WordNet ids, else "names"."""
     if set(names) <= set(tables.wnids()):
         return LabelSpace(names, "wnid")
     # All 1000 in their order: more than 900 are equal, since two classes are a crane,
@@ -156,14 +160,18 @@ def _space_of_names(names: tuple[str, ...]) -> LabelSpace:
 
 
 def _differing_pairs(classes: Names, names: Names) -> tuple[tuple[str, str], ...]:
-    """Return the pairs of a WordNet id and the user's name for it, where they differ."""
+    """Return the pairs (class, name) that differ.
+
+    classes: WordNet ids or the user's names. names: name of each class in other data sets,
+    or the user's name.
+    """
     return tuple(
         (wnid, name) for wnid, name in zip(classes, names, strict=True) if wnid != name
     )
 
 
 def _ids(names: Iterable[str]) -> dict[str, str]:
-    """Return {name: WordNet id} of the names that are the word of one ImageNet class."""
+    """Return {name: WordNet id} of the names that are the word of exactly one ImageNet class."""
     known = _ids_of_words()
     return {name: known[_word(name)] for name in names if _word(name) in known}
 
@@ -191,9 +199,10 @@ def _word(name: str) -> str:
 def resolve_outputs(
     outputs: Outputs, where: str = "classes"
 ) -> Sequence[str] | Mapping[str, str]:
-    """Return names of outputs, or {name: class}, from a known word or a file's path.
+    """Return the names of a network's outputs in order, or {name: class}.
 
-    Anything but a string is returned unchanged. Errors begin with `where`.
+    outputs: "imagenet", "geirhos16" or the path of a file; anything but a string is returned
+    unchanged. See `of_outputs`. where: start of error messages.
     """
     if not isinstance(outputs, str):
         return outputs
@@ -213,12 +222,15 @@ def resolve_outputs(
 
 
 def is_mapping(path: str) -> bool:
-    """Return whether a file of classes maps outputs to test classes: a CSV file."""
+    """Return True if a file of classes maps outputs to test classes: a .csv file."""
     return path.lower().endswith(".csv")
 
 
 def listing_remedy(path: str) -> str:
-    """Return the remedy, in words, if a file of classes lacks outputs of a network."""
+    """Return advice, for messages, for a file of classes that lacks outputs of a network.
+
+    path: of the file; only its ending is used.
+    """
     if is_mapping(path):
         return (
             "list all outputs in order, a line train_class,test_class for each, with an "
@@ -228,7 +240,10 @@ def listing_remedy(path: str) -> str:
 
 
 def _read_outputs(path: str, where: str) -> dict[str, str]:
-    """Return {output: class} of a CSV file; ValueError if an output is named twice."""
+    """Return {output: class} of a CSV file, in order; ValueError for an output named twice.
+
+    where: start of error messages.
+    """
     classes: dict[str, str] = {}
     for line, output, test_class in _mapping_lines(path):
         if output in classes:
@@ -251,12 +266,13 @@ def match(
     restrict: bool = False,
     answers: Sequence[tuple[str, str]] = (),
 ) -> ClassMap:
-    """Return the map from the classes of a trained network to those of a test set.
+    """Return the map from the classes of a trained network to the classes of a test set.
 
     Inside one space, decisions are training classes; a test class that training lacks
     is refused. WordNet ids answer Geirhos' 16 classes c by S_c, the members of c among
     the training classes; c without a member gets a zero column and relabel -1.
 
+    train_space, test_space: "names", "wnid" or "entry16".
     aggregate: one of AGGREGATES. The mean of probabilities is the published rule for 16
       classes. "mean_logit", as in BiasBed's release, puts large classes at a disadvantage.
     mapping: path of a CSV file (`read_mapping`) that replaces both rules; decisions are the
@@ -307,7 +323,10 @@ def _match(
     mapping: str | None,
     answers: Mapping[str, str],
 ) -> ClassMap:
-    """Return the map between two label spaces; arguments as of `match`."""
+    """Return the map between two label spaces, without `restrict`; see `match`.
+
+    answers: {class of training: its name in other data sets}.
+    """
     same_space = train.space == test.space
     comparable = same_space or test.space != "entry16"
     is_answered = comparable and {*test.classes} <= {*train.classes}
@@ -336,9 +355,11 @@ def _match(
 def _explicit_pairs(
     train: LabelSpace, test: LabelSpace, answers: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return {class of training: class of the test} by the answers of training's classes.
+    """Return {class of training: class of the test} by the names in `answers`.
 
-    {} for a user's own data set that only some of its classes would be answered.
+    answers: {class of training: its name in other data sets}. {} if names or WordNet ids
+    decide instead: if the answers change no name, or, for a network with WordNet ids, if
+    they leave classes of the test without an answer.
     """
     if (train.space, test.space) == ("wnid", "entry16"):
         return {}  # Answered by ids.
@@ -363,9 +384,10 @@ def _explicit_pairs(
 
 
 def _test_class(name: str, test: LabelSpace) -> str:
-    """Return the class of a test set for a name: the class of that name, if there is one.
+    """Return the class of a test set that a network's answer `name` means.
 
-    Else a word of ImageNet is its WordNet id, and an id its class of Geirhos' 16.
+    It is the class of that name, if there is one. Else a word of ImageNet means its WordNet
+    id, and for tests in "entry16" an id means its class of Geirhos' 16.
     """
     (spelled,) = base.match_spelling([name], test.classes)
     if spelled in test.classes:
@@ -388,7 +410,10 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
 
 
 def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> ClassMap:
-    """Return the map from WordNet ids to Geirhos' 16 classes."""
+    """Return the map from WordNet ids to Geirhos' 16 classes.
+
+    train, test: classes. base.Mismatch if no training class is a member of the 16.
+    """
     sixteen, class_of_id = geirhos16(), _class_of_16()
     for name in test:
         must = "data.labels: classes of 'entry16' must be Geirhos' 16"
@@ -401,10 +426,18 @@ def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> C
     )
 
 
-def _grouped(pairs, train, *, decisions, test, aggregate) -> ClassMap:
-    """Return a map in which training classes are members of decision classes.
+def _grouped(
+    pairs: Mapping[str, str],
+    train: Names,
+    *,
+    decisions: Names,
+    test: Names,
+    aggregate: str,
+) -> ClassMap:
+    """Return the map in which training classes are members of decision classes.
 
     pairs: {training class: decision class}. train, decisions, test: names of classes.
+    aggregate: one of AGGREGATES.
     """
     ids = {name: i for i, name in enumerate(decisions)}
     matrix = np.zeros((len(train), len(decisions)), np.float32)
@@ -419,7 +452,7 @@ def _grouped(pairs, train, *, decisions, test, aggregate) -> ClassMap:
 
 
 def _restricted(class_map: ClassMap, k_train: int) -> ClassMap:
-    """Return a map whose decisions are the test's classes only, in their order.
+    """Return the map with the decisions restricted to the test's classes, in their order.
 
     k_train: number of training classes. Without a matrix every decision class has a single
     member, for which all aggregates agree; logits are compared because they are not rounded
@@ -441,9 +474,9 @@ MAPPING_COLUMNS = ("train_class", "test_class")
 def _read_mapping(
     path: str, train: Names, test: Names, answers: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return {training class: test class} of a file that may use the user's class names.
+    """Return {training class: test class} of a CSV file that may use the user's class names.
 
-    answers: {training class: the user's name}.
+    answers: {training class: the user's name}. Errors: see `read_mapping`.
     """
     aliases = {name: wnid for wnid, name in answers.items() if name not in train}
     pairs = read_mapping(path, (*dict.fromkeys(train), *aliases), test)
@@ -459,10 +492,10 @@ def _read_mapping(
 
 
 def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
-    """Return {training class: test class} of a CSV file.
+    """Return {training class: test class} of the CSV file `path`.
 
-    Raises ValueError if a line names an unknown class; base.Mismatch if no training class
-    of the file is known, so that the file is for another network.
+    train, test: the known classes. ValueError for a line with an unknown class;
+    base.Mismatch if no training class of the file is known: it is for another network.
     """
     pairs, lines = {}, _mapping_lines(path)
     if lines:

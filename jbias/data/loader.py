@@ -32,7 +32,7 @@ _CHUNK = 64  # Images per task, and per report of progress.
 
 
 def nbytes(source: base.Source) -> int:
-    """Return the bytes in memory of a source's decoded images and further arrays."""
+    """Return the size in memory of a source's decoded images and further arrays, in bytes."""
     arrays = sum(array.nbytes for array in source.arrays.values())
     return len(source) * math.prod(source.shape) * 3 + arrays
 
@@ -42,8 +42,8 @@ def decode_all(
 ) -> UInt8[np.ndarray, "n h w 3"]:
     """Return all images of a source, decoded by `workers` threads.
 
-    progress(done, total) is called in the caller's thread. Raises one ValueError with the
-    number of unreadable images and the first.
+    progress(done, total), numbers of images, is called in the caller's thread. ValueError,
+    with the number of damaged images and the first, after all have been tried.
     """
     base.check_int("data.loader: workers", workers, 1)
     n = len(source)
@@ -91,10 +91,12 @@ def prefetch(
 ) -> Iterator[Piece]:
     """Yield read(first), ..., read(stop - 1) in order, reading a few pieces ahead.
 
-    The pieces do not depend on the number of threads or processes. With `workers`, that
-    many processes have `threads` threads each; `read` is pickled, and a program that uses
-    workers needs the `if __name__ == "__main__"` guard. Closing the iterator stops them. An
-    error of `read` is raised in the place of its piece.
+    read: number of a piece -> the piece; its error is raised in place of the piece.
+    workers: number of processes with `threads` threads each; 0: threads of this process.
+      With workers, `read` is pickled, and a program needs the `if __name__ == "__main__"`
+      guard.
+
+    The pieces do not depend on these numbers. Closing the iterator stops the reading.
     """
     import grain  # Slow to import, and only streams need it.
 
@@ -120,9 +122,9 @@ def prefetch(
 
 
 def _set_up_worker(worker: int, workers: int) -> None:
-    """Keep a reading process off the accelerator, and end it with its parent.
+    """Keep this reading process off the accelerator, and end it with its parent.
 
-    The arguments are grain's: the index of the worker and the number of workers.
+    grain calls this function. worker: index of this worker. workers: number of workers.
     """
     os.environ["JAX_PLATFORMS"] = "cpu"
     if "jax" in sys.modules:  # Then jax has read the variable already.
@@ -154,7 +156,7 @@ def _stop_signals_blocked() -> Iterator[None]:
 
 
 def choose_resident(sizes: Mapping[str, int], room: float) -> list[str]:
-    """Return the names of the data sets to decode into `room` bytes of memory.
+    """Return the names of the data sets to decode into `room` bytes, in the given order.
 
     Data sets are added while they fit, in the given order or the smallest first: whichever
     fills more of the room, and the given order if both fill the same.
@@ -178,7 +180,7 @@ def choose_resident(sizes: Mapping[str, int], room: float) -> list[str]:
 def load_into_memory(
     resident: Sets,
     tested: Sets,
-    say: Callable,
+    say: Callable[[str], None],
     *,
     gib: float,
     threads: int,
@@ -191,9 +193,10 @@ def load_into_memory(
     each evaluation. A progress bar is shown while images are decoded.
 
     resident: training sets by name. tested: test sets by name. say(line): prints a line.
+    threads: number of threads that decode.
     sharing: the largest number of processes on a machine that share the room for test sets,
       so that all processes of a run decode the same sets.
-    Raises ValueError if the training sets do not fit.
+    ValueError if the training sets do not fit.
     """
     free = gib * 2**30 - sum(nbytes(source) for source in resident.values())
     if free < 0:
@@ -249,13 +252,15 @@ class ReaderOptions(NamedTuple):
     """
 
     threads: int  # Of this process, or of each worker.
-    workers: int = 0  # Reading processes; 0: this process reads.
-    part: int = 0  # The share of this process, from 0 ...
-    parts: int = 1  # ... of the number of shares.
-    devices: int = 1  # Of this process.
+    workers: int = 0  # Number of reading processes; 0: this process reads.
+    part: int = 0  # Index of this process's share, from 0 to parts - 1.
+    parts: int = 1  # Number of shares: processes that train together.
+    devices: int = 1  # Number of devices of this process.
 
-    def pieces(self, read: Callable[[int], Piece], first: int, stop: int) -> Iterator:
-        """Yield read(first), ..., read(stop - 1) in order; see `prefetch`."""
+    def pieces(
+        self, read: Callable[[int], Piece], first: int, stop: int
+    ) -> Iterator[Piece]:
+        """Return an iterator over read(first), ..., read(stop - 1); see `prefetch`."""
         return prefetch(
             read, first, stop=stop, threads=self.threads, workers=self.workers
         )
@@ -266,7 +271,7 @@ Rows = slice | Int[np.ndarray, "b"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EncodedImages:
-    """Images of a source that are not decoded: those at `index`."""
+    """Images of a source that are not decoded yet: the images at `index`, in that order."""
 
     source: base.Source
     index: Int[np.ndarray, "n"]
@@ -308,7 +313,7 @@ Images = UInt8[np.ndarray, "n h w c"] | EncodedImages  # In memory, or in their 
 def batches(
     image_sets: Iterable[Images], batch: int, reading: ReaderOptions
 ) -> Iterator[Batch]:
-    """Yield batches of `batch` images from the sets in turn; the last is padded with zeros.
+    """Yield batches of `batch` images, set after set; the last batch is padded with zeros.
 
     A batch may hold the end of a set and the start of the next. Every process gets all
     images.
@@ -329,7 +334,10 @@ def batches(
 def local_batches(
     image_sets: Sequence[Images], batch: int, reading: ReaderOptions
 ) -> Iterator[Batch]:
-    """Yield the rows of each of `batches` that this process reads; it reads no other rows."""
+    """Yield this process's share of each batch of `batches`: batch / reading.parts rows.
+
+    No other rows are read. batch: rows in all processes, a multiple of reading.parts.
+    """
     if reading.parts == 1:
         yield from batches(image_sets, batch, reading)
         return
@@ -345,8 +353,8 @@ def local_batches(
     yield from itertools.islice(local, math.ceil(total / batch))
 
 
-def _chunks(images, reading) -> Iterator[np.ndarray]:
-    """Yield images in memory as one array, encoded images in decoded pieces."""
+def _chunks(images: Images, reading: ReaderOptions) -> Iterator[Batch]:
+    """Yield images in memory as one array, encoded images in pieces of PIECE_SIZE."""
     if not isinstance(images, EncodedImages):
         yield images
         return

@@ -41,8 +41,8 @@ def write_columns(
 ) -> None:
     """Write a file for the option `columns`, and its sidecar <path>.json.
 
-    whole: the source of a whole split. columns: {column: a name for each image, "" for
-    none}. notes: further entries of the sidecar.
+    whole: the source of a whole split. columns: {column: the name of its value for each
+    image, "" for none}. notes: further entries of the sidecar.
     """
     classes = [whole.classes[k] for k in whole.columns["label"]]
     table = {IMAGE_COLUMN: range(len(whole)), "class": classes}
@@ -90,8 +90,14 @@ def add_columns(source: Source, split: str, path: str, whole: Source) -> Source:
     return sources.add(source, columns, values, note=note)
 
 
-def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
-    """Return {column: a cell for each image}, and columns that are unfit, with the reason."""
+def _table(
+    where: str, path: str, whole: Source
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return {column: a cell for each image}, and "<column> (<reason>)" of unfit columns.
+
+    whole: the whole split. ValueError for a file of other images or in another form.
+    where: start of error messages.
+    """
     header, lines = read_csv(path)
     fingerprint, n = str(_sidecar(where, path)["fingerprint"]), len(whole)
     if fingerprint != whole.fingerprint:
@@ -121,7 +127,7 @@ def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def read_values(path: str) -> dict[str, tuple[str, ...]]:
-    """Return {column: names of its values} from a file's sidecar; {} without a sidecar."""
+    """Return {column: names of its values} from the sidecar <path>.json; {} without a sidecar."""
     values = {}
     with contextlib.suppress(ValueError):
         values = _sidecar("columns", os.path.expanduser(path)).get("values", {})
@@ -129,7 +135,10 @@ def read_values(path: str) -> dict[str, tuple[str, ...]]:
 
 
 def _sidecar(where: str, path: str) -> dict[str, Any]:
-    """Return the content of <path>.json, which has at least the split's fingerprint."""
+    """Return the content of the sidecar <path>.json, with at least the split's "fingerprint".
+
+    ValueError without a sidecar. where: start of error messages.
+    """
     must = f"{where}: columns must come with {path + '.json'!r}, which identifies the"
     remedy = "; jbias.data.set_options.write_columns makes both"
     with base.explain_errors(
@@ -171,8 +180,9 @@ CSV_ERRORS = (OSError, UnicodeDecodeError, csv.Error)
 
 
 def csv_lines(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict]]]:
-    """Return the header of a CSV file, trimmed, and (line number, {column: cell}) pairs.
+    """Return the column names of a CSV file, and (line number, {column: cell}) of each line.
 
+    Names are trimmed, cells are not.
     Cells beyond the header are a list under "".
     """
     with opening.open_text(path, newline="") as file:
@@ -183,9 +193,10 @@ def csv_lines(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict]]]:
 
 
 def read_csv(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]]]]:
-    """Return the header of a CSV file and (line number, {column: cell}) pairs, trimmed.
+    """Return the column names of a CSV file, and (line number, {column: cell}) of each line.
 
-    Raises ValueError, one line, for a file that is not CSV in UTF-8, a repeated name in the
+    Names and cells are trimmed.
+    ValueError for a file that is not CSV in UTF-8, a repeated name in the
     header and a line with more cells than the header.
     """
     with base.explain_errors(f"{path}: must be a CSV file in UTF-8: ", *CSV_ERRORS):
@@ -206,9 +217,9 @@ def read_csv(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]
 
 
 def number_values(cells: Names) -> tuple[tuple[str, ...], Column]:
-    """Return the distinct names of a column, sorted, and the number of each cell's name.
+    """Return the sorted distinct values of a column, and the index of each cell's value.
 
-    Empty cells have the name NO_VALUE, which is last.
+    Empty cells have the value NO_VALUE, which is last.
     """
     names = sorted(set(cells) - {"", NO_VALUE})
     names += [NO_VALUE] if {"", NO_VALUE} & set(cells) else []
@@ -217,12 +228,12 @@ def number_values(cells: Names) -> tuple[tuple[str, ...], Column]:
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether a training batch has an entry of this name."""
+    """Return True if `name` is an entry of training batches, so that no column may have it."""
     return name in _RESERVED or name.startswith("accepted_")
 
 
 def why_unfit(cells: Names) -> str:
-    """Return the reason why a column is no attribute unless the user names it, or "".
+    """Return the reason, in words, why a column is not used as an attribute by default, or "".
 
     Reasons: no cell is filled, numbers that are not integers, or more than MAX_VALUES.
     """
@@ -235,7 +246,7 @@ def why_unfit(cells: Names) -> str:
 
 
 def _is_measured(cells: Names) -> bool:
-    """Return whether all filled cells are numbers, and some are not integers."""
+    """Return True if all filled cells are numbers, and some are not integers."""
     try:
         numbers = [numerals.real(cell) for cell in cells if cell]
     except ValueError:
@@ -244,10 +255,11 @@ def _is_measured(cells: Names) -> bool:
 
 
 def combine(where: str, table: Mapping[str, Names], columns: Names) -> list[str]:
-    """Return the cells of several columns joined per image, such as "black smile".
+    """Return the cells of several columns joined for each image, such as "black smile".
 
-    "" where a cell of an image is empty. Raises ValueError if two rows would get the same
-    name. table: {column: cells}. columns: the columns to join.
+    table: {column: cells}. columns: the columns to join. The result is "" for an image with
+    an empty cell. ValueError if two different rows would get the same name.
+    where: start of error messages.
     """
     rows = list(zip(*(table[name] for name in columns), strict=True))
     names = {row: " ".join(row) if all(row) else "" for row in rows}
@@ -339,9 +351,10 @@ def portion(source: Source, text: str) -> Source:
 
 
 def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
-    """Return a mask of the images to keep from a file of a mask or of numbers.
+    """Return a mask of the images to keep, from a file with a mask or with numbers of images.
 
-    n: number of images of the whole split.
+    path: the option `keep`, see there. n: number of images of the whole split. ValueError
+    for another file. where: start of error messages.
     """
     path = os.path.expanduser(path)
     start = f"{where}: keep must be .npy or text with a mask or whole numbers: "
@@ -375,7 +388,8 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
 def positions_in(source: Source, split: str, whole: Source, option: str) -> Column:
     """Return the index in `whole` of each image of `source`, which is a part of it.
 
-    split: the name of the part. option: the option that needs the index, for messages.
+    split: name of the part, "train[:90%]". whole: the whole split. option: name of the option
+    that needs the index, for messages. ValueError for images in memory that are not the part.
     """
     if source is whole:
         return np.arange(len(whole))
@@ -401,9 +415,9 @@ MADE_BY = "jbias.prepare check"
 
 
 def damaged_entry(source: Source, wrong: Mapping[int, str]) -> dict[str, Any]:
-    """Return the entry of a whole split in a list of damaged images.
+    """Return {"fingerprint", "images", "damaged"}, a whole split's entry in a list for `skip`.
 
-    wrong: {number of a damaged image: the reason}.
+    source: the whole split. wrong: {index of a damaged image: the reason}.
     """
     damaged = {source.store.key(i): reason for i, reason in sorted(wrong.items())}
     return {
@@ -414,7 +428,10 @@ def damaged_entry(source: Source, wrong: Mapping[int, str]) -> dict[str, Any]:
 
 
 def write_damaged(path: str, splits: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write a list of damaged images; splits: {split: its `damaged_entry`}."""
+    """Write a list of damaged images, for `skip`, to the JSON file `path`.
+
+    splits: {split: its `damaged_entry`}.
+    """
     content = {"made_by": MADE_BY, "splits": splits}
     path = os.path.expanduser(path)
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -448,8 +465,12 @@ def _keys(source: Source) -> list[str]:
     return [source.store.key(i) for i in range(len(source))]
 
 
-def _damaged_keys(where, split, *, path, whole) -> set[str]:
-    """Return the keys of a split's damaged images; ValueError for a list of other files."""
+def _damaged_keys(where: str, split: str, *, path: str, whole: Source) -> set[str]:
+    """Return the keys, in the store of `whole`, of a split's damaged images.
+
+    path: the list. whole: the whole split. ValueError for a list of other files.
+    where: start of error messages.
+    """
     expected = f"{path}: skip must be a list that `jbias prepare check --list`"
     with base.explain_errors(
         f"{expected} wrote, got ",

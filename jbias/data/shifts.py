@@ -59,10 +59,10 @@ PARTS = {"train": "train", "valid": "train", "id_test": "train", "ood_test": "te
 
 
 class Level(NamedTuple):
-    """The kind and the strength of a shift; share: from 1/2 (no shift) to 1."""
+    """The kind and the strength of a shift."""
 
-    kind: str
-    share: float
+    kind: str  # "marginal", "conditional" or "joint".
+    share: float  # Of training images in their half of the values: 1/2 (no shift) to 1.
 
 
 LEVELS: Mapping[str, Level] = {
@@ -84,7 +84,7 @@ class Infeasible(ValueError):
 class Shift:
     """The ascending indices of each part's images, and their counts by class and value.
 
-    realised: {part: counts, a row per class and a column per value}.
+    realised: {part: counts, a row per class and a column per value of the attribute}.
     """
 
     train: Column
@@ -95,7 +95,10 @@ class Shift:
 
 
 def half_groups(classes: int) -> Groups:
-    """Return the group of each class: 0 in the first half, 1 in the last, -1 between."""
+    """Return the group of each class: 0 in the first half, 1 in the last half.
+
+    classes: number of classes; if odd, the class in the middle has -1.
+    """
     groups = np.full(classes, -1, np.int32)
     groups[: classes // 2] = 0
     groups[classes - classes // 2 :] = 1
@@ -105,6 +108,7 @@ def half_groups(classes: int) -> Groups:
 def tables(kind: str, share: float, groups: Groups, values: int) -> tuple[Table, Table]:
     """Return the tables P(value | class) for training and for the test; rows sum to 1.
 
+    kind: "marginal", "conditional" or "joint". share: see below; in [0, 1].
     The values are arranged in a circle. In training, classes of group 0 have values of the
     first half of the circle with probability `share`, and of the other half with 1 - share.
     For group 1 the half is rotated by nothing (marginal), half (conditional) or a quarter of
@@ -112,8 +116,8 @@ def tables(kind: str, share: float, groups: Groups, values: int) -> tuple[Table,
     cuts belongs to both sides in part. Classes of neither group, -1, have all values equally
     often, except in a marginal shift. A share of 1/2 is no shift.
 
-    groups: the group of each class. values: number of values. Raises ValueError, one line,
-    for arguments outside their range.
+    groups: the group of each class, 0, 1 or -1. values: number of values. ValueError for
+    arguments outside their range.
     """
     groups = np.asarray(groups)
     sizes = [int((groups == group).sum()) for group in (0, 1)]
@@ -138,7 +142,10 @@ def tables(kind: str, share: float, groups: Groups, values: int) -> tuple[Table,
 
 
 def _window(start: float, values: int) -> Float[np.ndarray, "m"]:
-    """Return the share of each value in the half of the circle from `start` on."""
+    """Return the share of each value in half of the circle of values, from `start` on.
+
+    start: position in values. values: number of values. The shares sum to 1.
+    """
     left = np.arange(values)
     overlap = np.zeros(values)
     for turn in (0, values):
@@ -147,11 +154,13 @@ def _window(start: float, values: int) -> Float[np.ndarray, "m"]:
     return overlap / (values / 2)
 
 
-def round_to_total(shares: Float[np.ndarray, "*k m"], size) -> Int[np.ndarray, "*k m"]:
-    """Round shares times `size` to integers that sum to `size`, by largest remainders.
+def round_to_total(
+    shares: Float[np.ndarray, "*k m"], size: int | Int[np.ndarray, "*k"]
+) -> Int[np.ndarray, "*k m"]:
+    """Return shares times `size`, rounded to integers with the sum `size`.
 
-    Of equal remainders the first is rounded up. Rows are rounded independently, each with
-    its own size if `size` is an array.
+    The rounding is by largest remainders; of equal remainders the first is rounded up. Rows
+    are rounded independently, each with its own size if `size` is an array.
     """
     exact = np.asarray(shares, float) * np.asarray(size)[..., None]
     counts = np.floor(exact + 1e-9).astype(int)
@@ -164,7 +173,7 @@ def round_to_total(shares: Float[np.ndarray, "*k m"], size) -> Int[np.ndarray, "
 def cell_counts(table: Table, size: int) -> Counts:
     """Return the number of images per class and value for `size` images in all.
 
-    Numbers of images per class differ by 1 at most.
+    table: P(value | class). Numbers of images per class differ by 1 at most.
     """
     classes = len(table)
     return round_to_total(table, round_to_total(np.full(classes, 1 / classes), size))
@@ -209,7 +218,10 @@ def largest_feasible_size(
 
 
 def _part_counts(train: Table, test: Table, sizes: Sizes) -> dict[str, Counts]:
-    """Return {part: its number of images per class and value}."""
+    """Return {part: number of images per class and value} that the tables require.
+
+    train, test: P(value | class). sizes: {part: its number of images}.
+    """
     part_tables = {"train": train, "test": test}
     return {
         part: cell_counts(part_tables[table_name], sizes.get(part, 0))
@@ -272,8 +284,10 @@ def make_shift(
     )
 
 
-def _problems(y, attribute, train, test, sizes, seed) -> Iterator[str]:
-    """Yield a message for each invalid argument of `make_shift`."""
+def _problems(
+    y: Column, attribute: Column, train: Table, test: Table, sizes: Sizes, seed: int
+) -> Iterator[str]:
+    """Yield an error message for each invalid argument of `make_shift`."""
     if train.shape != test.shape or train.ndim != 2:
         yield f"both tables must be (classes, values), got {train.shape} and {test.shape}"
     for name, table in (("train", train), ("test", test)):
@@ -298,10 +312,13 @@ def _problems(y, attribute, train, test, sizes, seed) -> Iterator[str]:
         yield f"seed must be 0 or more, got {seed!r}"
 
 
-def _describe_missing(available, needed, *, train, test, sizes) -> str:
+def _describe_missing(
+    available: Counts, needed: Counts, *, train: Table, test: Table, sizes: Sizes
+) -> str:
     """Return the message for an infeasible shift, with the largest feasible sizes.
 
-    available, needed: images per class and value. train, test: tables. sizes: of the parts.
+    available, needed: numbers of images per class and value. train, test, sizes: see
+    `make_shift`.
     """
     total, missing = sum(sizes.values()), needed - available
 
@@ -336,10 +353,10 @@ _ONLY = "only-"
 
 
 def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
-    """Return one part of a shift; its note has the counts by class and value.
+    """Return the source of one part of a shift; its note has the counts by class and value.
 
-    options: the option `shift`, a subset of OPTIONS. Raises ValueError, one line, for
-    options that do not fit, and Infeasible where images are missing.
+    options: the option `shift`, with keys of OPTIONS. ValueError for options that do not fit,
+    and Infeasible, a ValueError, where images are missing.
     """
     where = f"data.{source.name}: shift"
     options = _check_options(where, options)
@@ -372,7 +389,10 @@ def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
 
 
 def describe_counts(counts: Counts, classes: Names, values: Names) -> str:
-    """Return the number of images of each value in words, grouped by equal classes."""
+    """Return counts in words, for a note: numbers per value, with equal classes grouped.
+
+    counts: a row per class and a column per value. classes, values: their names.
+    """
     classes_of: dict[str, list[str]] = {}
     for name, row in zip(classes, counts.tolist(), strict=True):
         classes_of.setdefault(" ".join(map(str, row)), []).append(name)
@@ -384,7 +404,10 @@ def describe_counts(counts: Counts, classes: Names, values: Names) -> str:
 
 
 def _check_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with defaults filled in; ValueError for wrong options."""
+    """Return the options with the defaults of OPTIONS filled in.
+
+    ValueError for unknown options and values. where: start of error messages.
+    """
     if not isinstance(options, Mapping):
         must = f'{where} must be a dict such as dict(level="C5", part="train")'
         raise ValueError(f"{must}, got {options!r}")  # noqa: TRY004
@@ -406,16 +429,22 @@ def _check_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def attribute_values(source: base.Source, attribute: str) -> tuple[str, ...]:
-    """Return the names of an attribute's values, in the data set's order."""
+    """Return the names of an attribute's values that occur, in the data set's order.
+
+    attribute: a column, or "a+b". ValueError for an unknown column.
+    """
     where = f"data.{source.name}: shift"
     return _column(where, source, attribute, order="")[1]
 
 
-def _column(where, source, name, *, order) -> tuple[Column, tuple[str, ...]]:
-    """Return the attribute of each image and the names of its values.
+def _column(
+    where: str, source: base.Source, name: str, *, order: str
+) -> tuple[Column, tuple[str, ...]]:
+    """Return the value of an attribute for each image, and the names of the values that occur.
 
+    Values are indices in the names; images without a value have -1.
     name: a column, or "a+b" for combined values such as "dark small". order: the names of
-    the values joined by "+"; "" for the data set's order. Images without a value have -1.
+    the values joined by "+"; "" for the data set's order. where: start of error messages.
     """
     column, values = _values(where, source, name)
     if set_options.NO_VALUE in values:
@@ -431,8 +460,14 @@ def _column(where, source, name, *, order) -> tuple[Column, tuple[str, ...]]:
     return number[column], ordered
 
 
-def _values(where, source, name) -> tuple[Column, tuple[str, ...]]:
-    """Return a column, or several columns combined, and the names of all its values."""
+def _values(
+    where: str, source: base.Source, name: str
+) -> tuple[Column, tuple[str, ...]]:
+    """Return a column, or several columns combined, and the names of all its values.
+
+    name: a column, or "a+b". ValueError for an unknown column.
+    where: start of error messages.
+    """
     known = [key for key in source.columns if key != "label"]
     part_names = name.split("+")
     if name not in known and len(part_names) > 1 and {*part_names} <= {*source.values}:
@@ -457,7 +492,11 @@ def _values(where, source, name) -> tuple[Column, tuple[str, ...]]:
 
 
 def _groups(where: str, classes: Names, text: str) -> Groups:
-    """Return the group of each class from the option `groups`, "cat+dog/car+bus"."""
+    """Return the group of each class, 0 or 1, -1 for classes that are not named.
+
+    text: the option `groups`, "cat+dog/car+bus"; "": `half_groups`. ValueError for another
+    form or an unknown class. where: start of error messages.
+    """
     if not text:
         return half_groups(len(classes))
     groups, sides = np.full(len(classes), -1, np.int32), text.split("/")
@@ -474,10 +513,18 @@ def _groups(where: str, classes: Names, text: str) -> Groups:
     return groups
 
 
-def _select_level(where, source, column, names, groups, options) -> Column:
+def _select_level(
+    where: str,
+    source: base.Source,
+    column: Column,
+    names: Names,
+    groups: Groups,
+    options: Mapping[str, Any],
+) -> Column:
     """Return the indices of the images of one part at a level of LEVELS.
 
     column, names: attribute of each image and names of its values. groups: of the classes.
+    options: see OPTIONS. Infeasible if images are missing. where: start of error messages.
     """
     kind, share = LEVELS[options["level"]]
     train, test = tables(kind, share, groups=groups, values=len(names))
@@ -516,7 +563,7 @@ def _select_level(where, source, column, names, groups, options) -> Column:
 
 
 def _describe_fewest(counts: Counts, classes: Names, values: Names) -> str:
-    """Return the four classes and values with the fewest images, in words."""
+    """Return the four pairs of class and value with the fewest images, in words."""
     cells = zip(*np.unravel_index(np.argsort(counts, axis=None)[:4], counts.shape))
     return ", ".join(
         f"{counts[k, a]} of {classes[k]} with {values[a]}" for k, a in cells
@@ -524,10 +571,13 @@ def _describe_fewest(counts: Counts, classes: Names, values: Names) -> str:
 
 
 @functools.cache
-def _largest_common_size(available: tuple, groups: tuple, held_share: float) -> int:
-    """Return the largest size that is feasible at all levels of all kinds.
+def _largest_common_size(
+    available: tuple[tuple[int, ...], ...], groups: tuple[int, ...], held_share: float
+) -> int:
+    """Return the largest number of images that is feasible at all LEVELS.
 
-    available: counts per class and value, as nested tuples. groups: of each class.
+    available: images per class and value, a tuple for each class. groups: of each class.
+    held_share: share of the images in valid, and in id_test.
     """
     counts = np.array(available)
     pairs = [
@@ -540,7 +590,11 @@ def _largest_common_size(available: tuple, groups: tuple, held_share: float) -> 
 
 
 def _sizes(size: int, held_share: float) -> dict[str, int]:
-    """Return the sizes of the parts; those of the training distribution sum to `size`."""
+    """Return {part: its number of images}.
+
+    size: images of the training distribution: train, valid and id_test together.
+    held_share: share of them in valid, and in id_test. ood_test is as large as id_test.
+    """
     test_size = round(held_share * size)
     return {
         "train": size - 2 * test_size,
@@ -550,11 +604,18 @@ def _sizes(size: int, held_share: float) -> dict[str, int]:
     }
 
 
-def _select_single_value(where, source, column, names, options) -> Column:
-    """Return the indices of one part at a level "only-<value>".
+def _select_single_value(
+    where: str,
+    source: base.Source,
+    column: Column,
+    names: Names,
+    options: Mapping[str, Any],
+) -> Column:
+    """Return the indices of the images of one part at a level "only-<value>".
 
-    Train, valid and id have one value of the attribute, ood the others. column, names:
-    attribute of each image and names of its values.
+    Train, valid and id have one value of the attribute, ood the others.
+    column, names: attribute of each image and names of its values. options: see OPTIONS.
+    Infeasible if images are missing. where: start of error messages.
     """
     part, _, other = options["part"].partition("-")  # "ood-green": the value green.
     values = [options["level"].removeprefix(_ONLY)]
@@ -590,11 +651,17 @@ def _select_single_value(where, source, column, names, options) -> Column:
     return getattr(shift, _PARTS[part])
 
 
-def _select_all(source, column, train_row, test_row, options) -> Column:
+def _select_all(
+    source: base.Source,
+    column: Column,
+    train_row: Float[np.ndarray, "m"],
+    test_row: Float[np.ndarray, "m"],
+    options: Mapping[str, Any],
+) -> Column:
     """Return the indices of one part of all images; classes keep their sizes.
 
-    train_row, test_row: P(value) in training and in the ood test; a value with probability
-    0 is not used.
+    column: attribute of each image. train_row, test_row: P(value) in training and in the ood
+    test; images of values with probability 0 are left out. options: see OPTIONS.
     """
     if options["part"].startswith("ood"):
         return np.flatnonzero(test_row[column] > 0)

@@ -42,7 +42,10 @@ class ArraySource(base.Source):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class EncodedSource(base.Source):
-    """A source of encoded images, each decoded when it is read."""
+    """A source of encoded images, each decoded when it is read.
+
+    preprocessing: the description of `transform`.
+    """
 
     store: stores.Store
     transform: decoding.Preprocess
@@ -58,7 +61,7 @@ class EncodedSource(base.Source):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Names of the images: relative paths with slashes."""
+        """Name of each image: a relative path with slashes."""
         return self.store.names
 
     def __len__(self) -> int:
@@ -67,22 +70,28 @@ class EncodedSource(base.Source):
     def image(
         self, index: int, transform: decoding.Preprocess | None = None
     ) -> UInt8[np.ndarray, "h w 3"]:
-        """Return one image, preprocessed by `transform` (None: the source's own)."""
+        """Return image number `index`, preprocessed by `transform` (None: the source's own)."""
         return decoding.decode(
             self._opener(index), self.store.where(index), transform or self.transform
         )
 
     def cropped(self, index: int, size: int, draw: decoding.Draw) -> decoding.Square:
-        """Return a window of one original image, resized; see decoding.cropped."""
+        """Return a window of original image number `index`, squeezed to size x size pixels.
+
+        draw: chooses the window, see decoding.cropped.
+        """
         where = self.store.where(index)
         return decoding.cropped(self._opener(index), where, size=size, draw=draw)
 
     def canvas(self, index: int, size: int) -> tuple[decoding.Square, float]:
-        """Return one whole original image, squeezed, and its ratio; see decoding.canvas."""
+        """Return whole original image number `index`, squeezed to size x size pixels.
+
+        The second value is the original's width over height.
+        """
         return decoding.canvas(self._opener(index), self.store.where(index), size)
 
     def _opener(self, index: int) -> decoding.Opener:
-        """Return a function that opens an encoded image."""
+        """Return open() -> path or file of encoded image number `index`."""
         return functools.partial(self.store.open, index)
 
 
@@ -91,8 +100,8 @@ def take(
 ) -> base.Source:
     """Return a source of the images at `index`, in that order.
 
-    digest: words, or a digest of the selection, that enter the new fingerprint. note: added
-    to the source's note.
+    digest: text that identifies the selection; it is hashed into the new fingerprint. note:
+    added to the source's note.
     """
     # Source has no other subclasses.
     source = cast(ArraySource | EncodedSource, source)
@@ -120,9 +129,10 @@ def _with_note(source: base.Source, note: str, **changes: Any) -> base.Source:
 def add(
     source: base.Source, columns: Columns, values: Mapping[str, Names], note: str = ""
 ) -> base.Source:
-    """Return a source with further columns, the names of their values and a note.
+    """Return a source with further columns.
 
-    The fingerprint changes with them.
+    columns: {name: an int per image}. values: {column: names of its values}. note: added to
+    the source's note. The fingerprint changes with the columns.
     """
     digest = listing.digest_columns(source.fingerprint, columns, values)
     return _with_note(
@@ -151,5 +161,5 @@ def to_png(image: UInt8[np.ndarray, "h w 3"]) -> bytes:
 
 
 def is_in_memory(source: base.Source) -> bool:
-    """Return whether all images are in memory, so that none needs decoding."""
+    """Return True if all images are in memory, so that none needs decoding."""
     return isinstance(source, ArraySource)

@@ -36,9 +36,9 @@ _MATCHING_ENTRIES = ("aggregate", "mapping", "restrict")
 
 
 class TestSet(NamedTuple):
-    """A test set whose columns hold class ids among the network's decisions.
+    """A test set; the class ids in its columns are ids of the network's decisions.
 
-    matrix, aggregate: of labels.ClassMap.
+    matrix, aggregate: of labels.ClassMap. measures: names in jbias.evals.MEASURES.
     """
 
     name: str
@@ -50,7 +50,7 @@ class TestSet(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width of the images, in pixels."""
+        """(height, width) of the images in pixels."""
         return self.images.shape[1:3]
 
 
@@ -64,7 +64,7 @@ class TrainSet(NamedTuple):
     other: base.Source | None = None
 
     def named(self, number: int) -> dict[str, base.Source]:
-        """Return all sources by their names in messages and provenance.
+        """Return {name in messages and provenance: source} of all sources.
 
         number: of the training stage.
         """
@@ -110,7 +110,8 @@ def train_set(
     """Return the training set of one stage; the first source defines the classes.
 
     where: the stage's name in the config, for messages. options: the stage's entry in
-    config.train. open_set(where, options, size): opens one source.
+    config.train. size: side of the images in pixels. open_set: (where, options, size) ->
+    source. ValueError for wrong options, and for sources with different classes.
     """
     sources = [open_set(where, _source_options(options), size)]
     for i, more_options in enumerate(options.get("also", ())):
@@ -126,7 +127,10 @@ def train_set(
 
 
 def _source_options(options: Options) -> dict[str, Any]:
-    """Return a training set's options without those of the input pipeline."""
+    """Return the options of the data set in an entry of config.train.
+
+    Options of the input pipeline are left out.
+    """
     source_options = {
         key: value for key, value in options.items() if key not in _TRAINING_ENTRIES
     }
@@ -138,7 +142,11 @@ def _source_options(options: Options) -> dict[str, Any]:
 def open_test_source(
     where: str, options: Options, size: int, open_set: OpenFunction = open_source
 ) -> base.Source:
-    """Return the source of a test set; arguments as of `train_set`."""
+    """Return the source of a test set.
+
+    where: the entry's name in the config, for messages. options: the entry; options of
+    `class_map` are not passed on. size, open_set: see `train_set`.
+    """
     source_options = {
         key: value for key, value in options.items() if key not in _MATCHING_ENTRIES
     }
@@ -152,8 +160,9 @@ def class_map(
     train: base.Source | labels.LabelSpace,
     aggregate: str,
 ) -> labels.ClassMap:
-    """Return the map from a network's classes to those of a test set.
+    """Return the map from a network's classes to the classes of a test set.
 
+    test: the source of the test set.
     where: the test set's name in the config. options: its entry, whose "aggregate",
     "mapping" and "restrict" go before the defaults. train: the classes of the network.
     aggregate: default rule for several network classes per test class.
@@ -175,7 +184,10 @@ def class_map(
 
 
 def class_map_options(options: Options) -> dict[str, Any]:
-    """Return a test set's options for `class_map`, with the digest of its mapping file."""
+    """Return the options for `class_map` in a test set's entry, for comparison.
+
+    The path "mapping" is replaced by the digest of the file.
+    """
     map_options = {key: options[key] for key in _MATCHING_ENTRIES if key in options}
     if map_options.get("mapping"):
         content = epath.Path(map_options["mapping"]).expanduser().read_bytes()
@@ -188,22 +200,23 @@ def test_set(
     test: base.Source,
     classes: labels.ClassMap,
     images: UInt8[np.ndarray, "n h w c"] | None,
-    say: Callable,
+    say: Callable[[str], None],
     *,
     keep_unanswerable: bool = False,
     trained: str = "the training set",
     measures: Sequence[str] = (),
 ) -> TestSet:
-    """Return a test set whose class ids are the network's decisions.
+    """Return a test set with class ids of the network's decisions.
 
     Images of classes for which the network has no answer are left out, or kept with the
-    label -1 if `keep_unanswerable`; `say` prints a line about them. Images without a class
-    are always left out.
+    label -1 if `keep_unanswerable`. Images without a class are always left out. ValueError
+    if the network has no answer for any image.
 
-    test: the source. classes: the map from the network's classes to those of the source.
+    name: of the test set in the config. test: its source. classes: of `class_map`.
     images: the decoded images; None to read them from their files at each evaluation.
-    trained: the part of the run that lacks the classes, for the line that is printed.
-    measures: the measures that the images are for, for the same line.
+    say: prints a line about images without an answer.
+    trained: the part of the run that lacks the classes, for this line.
+    measures: names of the measures that the images are for, for this line.
     """
     columns = {**test.columns, **_map_class_columns(classes, test.columns)}
     is_answerable = columns["label"] >= 0
@@ -236,13 +249,13 @@ def test_set(
 
 
 def _few(names: Sequence[str], most: int = 4) -> str:
-    """Return the first names in words, and the number of further names."""
+    """Return the first `most` names in words, and the number of further names."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
-    """Return the columns and arrays that all sources have, concatenated.
+    """Return {name: array}: the columns and arrays that all sources have, concatenated.
 
     With several sources, column "domain" is the index of each image's source. Values of a
     column are numbered consistently, by their names; a column whose values have names in
@@ -264,10 +277,10 @@ def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
 def _unify_numbering(
     name: str, sources: Sequence[base.Source], tables: list[dict]
 ) -> None:
-    """Renumber a column in all tables by the names of its values in all sources.
+    """Renumber the values of a column, so that a name has the same number in all tables.
 
-    The column is deleted if a source has no names for it. tables: {column: array} of each
-    source, changed in place.
+    The column is deleted if a source has no names for its values. name: of the column.
+    tables: {column: array} of each source, changed in place.
     """
     if not all(name in source.values and name in source.columns for source in sources):
         for table in tables:
@@ -301,7 +314,7 @@ def _relabelled(first: base.Source, more: base.Source) -> dict[str, np.ndarray]:
 def _map_class_columns(
     classes: labels.ClassMap, columns: Columns
 ) -> dict[str, np.ndarray]:
-    """Return the columns with class ids, mapped by `classes`; -1 stays -1."""
+    """Return {name: column} of the columns with class ids, mapped by `classes`; -1 stays -1."""
     return {
         name: np.where(column < 0, -1, classes.relabel[column])
         for name, column in columns.items()
@@ -310,9 +323,9 @@ def _map_class_columns(
 
 
 def contingency_tables(source: base.Source) -> dict[str, list[list[int]]]:
-    """Return {column: image counts, a row per class and a column per value}.
+    """Return {column: numbers of images, a row per class and a column per value}.
 
-    Only of columns whose values have names; images without a class are not counted.
+    Columns whose values have no names, and images without a class, are left out.
     """
     has_class, tables = source.columns["label"] >= 0, {}
     for name, names in source.values.items():
@@ -327,7 +340,7 @@ def contingency_tables(source: base.Source) -> dict[str, list[list[int]]]:
 
 
 def describe(source: base.Source) -> dict[str, Any]:
-    """Return the provenance record of a source."""
+    """Return the provenance record of a source, for JSON: its fields and contingency tables."""
     return {
         "name": source.name,
         "space": source.space,

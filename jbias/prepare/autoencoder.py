@@ -74,10 +74,10 @@ def same_size(
 
 
 def check_size(net: Net, size: int, sizes: Mapping[str, int], enlarge: int) -> None:
-    """Raise ValueError for images that are too small, or that the network cannot return.
+    """Raise ValueError unless size * enlarge is a multiple of the network's unit times scale.
 
     size: side of the images in pixels. sizes: of the network, such as {"scale": 2}.
-    enlarge: factor by which images are enlarged; size * enlarge must be a multiple.
+    enlarge: factor by which images are enlarged, at least 1.
     """
     multiple = net.unit * sizes.get("scale", 1)
     if enlarge < 1 or size * enlarge % multiple:

@@ -75,7 +75,8 @@ def kmeans(
     depends on the seed and the start's number alone, so that more starts are never worse.
 
     rows: points to cluster. k: number of clusters. restarts: number of starts. seed: of the
-    random starts, one or more integers. ValueError for k or restarts below 1.
+    random starts, one or more integers. ValueError unless k is from 1 to the
+    number of rows and restarts is at least 1.
     """
     rows = np.asarray(rows, np.float64)
     if not 1 <= k <= len(rows) or restarts < 1:

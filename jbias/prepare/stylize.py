@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> str:
 
 
 class _Styles:
-    """The style images: those of a folder, or the images of the data set itself.
+    """The style images: the images of a folder, or of the data set itself.
 
     style: path of a folder of images, at any depth; SELF: the images of `source`.
     source: the images to stylise.

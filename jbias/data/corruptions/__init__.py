@@ -59,13 +59,13 @@ class Corruption:
     """
 
     apply: Callable[..., Image]
-    family: str
-    settings: Mapping[int, Rows]  # By side; 0: the same for all sides.
-    extra: bool = False  # Not one of the fifteen whose mean is reported.
+    family: str  # "noise", "blur", "weather", "digital" or "bar".
+    settings: Mapping[int, Rows]  # {side: a row for each severity}; side 0: all sides.
+    extra: bool = False  # True: not in the published mean over fifteen corruptions.
 
 
 def _by_name(*functions: Callable[..., Image]) -> dict[str, Corruption]:
-    """Return {name: corruption} with the rows of tables/corruptions.json."""
+    """Return {name of the function: its Corruption}, with settings of corruptions.json."""
     rows, corruptions = tables.read("corruptions"), {}
     for function in functions:
         row = rows[function.__name__]
@@ -121,13 +121,15 @@ def corrupt(
     table: int | None = None,
     frost: Path = None,
 ) -> Image:
-    """Return an image with the named corruption at severity 1 to 5.
+    """Return a corrupted image, in bytes.
 
-    table: the side whose settings to use for CORRUPTIONS: 32, 64 or 224. Default: the
-      image's side; images of other sides, from 32 on, need `table`. Lengths in pixels do
-      not grow with the image. Settings of BAR fit all sides.
+    image: square, at least 32 pixels a side.
+    name: of the corruption, a key of CORRUPTIONS or BAR. severity: 1 to 5.
+    table: side for which the settings of CORRUPTIONS were made: 32, 64 or 224. Default: the
+      image's side; images of other sides need `table`. Lengths in pixels do not grow with
+      the image. Settings of BAR fit all sides.
     frost: the folder of photographs for the corruption "frost".
-    Raises ValueError for other arguments.
+    ValueError for other arguments.
     """
     entry = _entry(name)
     row = severity_settings(name, _side(image), table)[severity_index(severity)]
@@ -136,7 +138,10 @@ def corrupt(
 
 
 def severity_settings(name: str, side: int, table: int | None = None) -> Rows:
-    """Return the rows of settings of all severities for a side; `table` as in `corrupt`."""
+    """Return a corruption's settings for images of `side` pixels, a row for each severity.
+
+    name, table: see `corrupt`. ValueError for an unknown name and a side without settings.
+    """
     sides = _entry(name).settings
     if name in BAR:
         return sides[0]
@@ -159,14 +164,14 @@ def severity_index(severity: int) -> int:
 
 
 def _entry(name: str) -> Corruption:
-    """Return the corruption of a name; ValueError if unknown."""
+    """Return the corruption `name` of CORRUPTIONS or BAR; ValueError if unknown."""
     known = {**CORRUPTIONS, **BAR}
     base.check_known("data.corrupt: the corruption must be a known one", name, known)
     return known[name]
 
 
 def _side(image: Image) -> int:
-    """Return the side of a square image; ValueError for other arrays."""
+    """Return the side of a square image of bytes in pixels; ValueError for other arrays."""
     is_array, smallest = isinstance(image, np.ndarray), min(SIDES)
     shape = image.shape if is_array else ()
     is_square = len(shape) == 3 and shape[0] == shape[1] >= smallest and shape[2] == 3
@@ -186,9 +191,10 @@ _DISK = 21
 def settings(
     name: str, severity: int, *, side: int, table: int | None = None, frost: Path = None
 ) -> Arrays:
-    """Return the arrays of a corruption at a severity for images of `side` pixels.
+    """Return {name: array}, the settings of a corruption for images of `side` pixels.
 
-    Arguments and errors as of `corrupt`.
+    The names are those of the corruption's parameters, and of filters made from them; see
+    augment.corrupt. Other arguments and errors: see `corrupt`.
     """
     rows = severity_settings(name, side, table)
     row = rows[severity_index(severity)]
@@ -206,21 +212,33 @@ def settings(
     return arrays
 
 
-def _gaussian(side: int, sigma: float, mode: str = "nearest") -> np.ndarray:
-    """Return the matrix of a Gaussian filter, cut at 4 sigma."""
+def _gaussian(
+    side: int, sigma: float, mode: str = "nearest"
+) -> Float[np.ndarray, "side side"]:
+    """Return the matrix of a Gaussian filter of `sigma` pixels, cut at 4 sigma.
+
+    mode: SciPy's name of the treatment of edges.
+    """
     matrix = ndimage.gaussian_filter(np.eye(side), (sigma, 0), mode=mode, truncate=4.0)
     return matrix.astype(np.float32)
 
 
 def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
-    """Return the distribution function of Poisson(count x / 255) of each byte x."""
+    """Return the distribution function of Poisson(count x / 255) for each byte x.
+
+    Columns are the numbers of photons 0, 1, ...; there are enough for a mean of `most`.
+    """
     length = 1 << int(most + 8 * most**0.5).bit_length()
     means = np.arange(256)[:, None] * (count / 255)
     return special.pdtr(np.arange(length), means).astype(np.float32)
 
 
 def _defocus(side: int, radius: float, alias: float) -> Arrays:
-    """Return filters of rows, mirrored at the edges, by the lower half of the disk."""
+    """Return "chords" (n side side), a filter for each row of a disk, and their "count".
+
+    Rows are those from the middle of the disk on; the disk is symmetric. Edges are mirrored.
+    radius, alias: see kernels.disk.
+    """
     disk = kernels.disk(radius, alias)
     reach = len(disk) // 2
     chords = np.zeros((_DISK // 2 + 1, side, side), np.float32)
@@ -230,14 +248,20 @@ def _defocus(side: int, radius: float, alias: float) -> Arrays:
 
 
 def _motion(radius: int, sigma: float) -> Arrays:
-    """Return the kernel of a motion blur, padded with zeros, and its length."""
+    """Return "kernel" (_KERNEL) of a motion blur, padded with zeros, and "taps", its length.
+
+    radius, sigma: see kernels.motion_kernel.
+    """
     kernel = kernels.motion_kernel(radius, sigma).astype(np.float32)
     padded = np.pad(kernel, (0, _KERNEL - len(kernel)))
     return {"kernel": padded, "taps": np.int32(len(kernel))}
 
 
 def _zoom(side: int, step: float, count: int) -> Arrays:
-    """Return the matrices of the zooms of a zoom blur, and their number."""
+    """Return "zooms" (count side side), the matrices of a zoom blur, and "count".
+
+    step, count: see kernels.zoom_factors.
+    """
     factors = kernels.zoom_factors(step, count)
     identity = np.eye(side, dtype=np.float32)
     zooms = np.stack([kernels.magnified(identity, factor) for factor in factors])
@@ -245,7 +269,10 @@ def _zoom(side: int, step: float, count: int) -> Arrays:
 
 
 def _snow(side: int, *row: float) -> Arrays:
-    """Return the matrix of the zoom of snow, and the kernel of its motion."""
+    """Return "zoom" (side side), the matrix of the zoom of snow, and the arrays of `_motion`.
+
+    row: settings of kernels.snow.
+    """
     _, _, zoom, _, radius, blur, _ = row
     zoomed = kernels.magnified(np.eye(side), zoom).astype(np.float32)
     return {"zoom": zoomed, **_motion(radius, blur)}
@@ -253,7 +280,10 @@ def _snow(side: int, *row: float) -> Arrays:
 
 @functools.lru_cache(maxsize=2)
 def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
-    """Return the photographs padded to one size, the same arrays for all severities."""
+    """Return "ice" (n h w 3), photographs padded to one size, and "sizes" (n 2) before.
+
+    scale: of the photographs. side: of the images in pixels. ValueError: see kernels.ice.
+    """
     photographs = [kernels.ice(path, scale, side) for path in paths]
     sizes = np.int32([photograph.shape[:2] for photograph in photographs])
     padded = np.zeros((len(paths), *sizes.max(0), 3), np.uint8)
@@ -264,16 +294,20 @@ def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
 
 
 def _spatter(side: int, *row: float) -> Arrays:
-    """Return the filters of spatter, and whether it is mud."""
+    """Return the matrices "blur" and "border" of spatter, and "mud": whether it is mud.
+
+    row: settings of kernels.spatter.
+    """
     _, _, blur, _, strength, mud = row
     border = _gaussian(side, strength if mud else 0)
     return {"blur": _gaussian(side, blur), "border": border, "mud": np.bool_(mud)}
 
 
 def _pixelate(side: int, scale: float) -> Arrays:
-    """Return the mask of the pixels averaged for each pixel, and 2^22 over their number.
+    """Return "boxes" (side side), a mask of the pixels that each pixel averages, and "weights".
 
-    Found by Pillow's box filter on the rows of an identity matrix, shrunk and enlarged.
+    weights (side): 2^22 over the number of these pixels. scale: the shrunk side is
+    int(side scale). Computed by Pillow's box filter on the rows of an identity matrix.
     """
     small = int(side * scale)
     box = PIL.Image.Resampling.BOX
@@ -286,7 +320,10 @@ def _pixelate(side: int, scale: float) -> Arrays:
 
 @functools.cache
 def quantisation_tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
-    """Return the steps of luma and colour that Pillow writes at a quality, 1 to 95."""
+    """Return the JPEG quantisation steps, luma then chroma, that Pillow writes.
+
+    quality: 1 to 95.
+    """
     stream = io.BytesIO()
     PIL.Image.new("RGB", (8, 8)).save(stream, "JPEG", quality=quality)
     with opening.open_image(stream) as picture:

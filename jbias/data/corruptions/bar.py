@@ -37,13 +37,13 @@ def _call(function: Callable, *args: Any) -> Any:
 
 
 def _grid(xp: ModuleType, side: int) -> tuple[Int[Any, "h 1"], Int[Any, "1 w"]]:
-    """Return the row and the column of each pixel."""
+    """Return the row number (h 1) and the column number (1 w) of the pixels, from 0."""
     along = xp.arange(side)
     return along[:, None], along[None, :]
 
 
 def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
-    """Add 19.6 level sin(u x + v y + phase) to all channels.
+    """Return the image plus 19.6 level sin(u x + v y + phase) in all channels.
 
     One of u and v, chosen at random, is U(-pi, pi); the other is U(-a, a), with a the
     absolute value of the first.
@@ -58,9 +58,10 @@ def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
 
 
 def cocentric_sine_waves(image: Values, rng: Rng, level: float) -> Values:
-    """Add wavy rings about a random point: 12.8 level (((d + a sin(k t)) mod w) / w - 1/2).
+    """Return the image plus wavy rings about a random point.
 
-    d and t, polar about U(0, side)^2, t from the y axis; k of U(0, 10), a and w of
+    The rings are 12.8 level (((d + a sin(k t)) mod w) / w - 1/2), with distance d and angle
+    t, from the y axis, about a point of U(0, side)^2; k ~ U(0, 10), a and w ~
     U(0, side / 10). The name is spelled as published.
     """
     xp, side = image.__array_namespace__(), len(image)
@@ -73,9 +74,17 @@ def cocentric_sine_waves(image: Values, rng: Rng, level: float) -> Values:
     return image + 12.8 * level * rings[..., None]
 
 
-def warped_grid(xp, side, time, rounds, sharpness, scale) -> tuple[Plane, Plane]:
-    """Return coordinates (x, y) that are displaced by sines of themselves, several times.
+def warped_grid(
+    xp: ModuleType,
+    side: int,
+    time: float,
+    rounds: int,
+    sharpness: float,
+    scale: float,
+) -> tuple[Plane, Plane]:
+    """Return coordinates (x, y) that are displaced by sines of themselves, `rounds` times.
 
+    xp: array namespace. rounds: at most _ROUNDS. scale: pixels per unit of x and y.
     In each round (x, y) moves by r + 0.3 (-r_y, r_x), r = (cos(p y + t / q),
     sin(p x + t / q)) / s; then p, q and s grow by 1.93, 1.15 and 2.25 - sharpness. The
     reference also has a phase, which is always 0.
@@ -93,9 +102,9 @@ def warped_grid(xp, side, time, rounds, sharpness, scale) -> tuple[Plane, Plane]
 
 
 def plasma_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Values:
-    """Mix (1 - i / 255) x + i n, i = 6.4 level, with warped waves n of random form.
+    """Return (1 - i / 255) x + i n, i = 6.4 level, with warped waves n of random form.
 
-    The waves are three sines, in [-1, 1], of coordinates that are `warped_grid`'s.
+    The waves of the three channels are sines, in [-1, 1], of the coordinates `warped_grid`.
     """
     xp, side = image.__array_namespace__(), len(image)
     time = rng.uniform(0, 6 * np.pi)
@@ -111,9 +120,10 @@ def plasma_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Val
 
 
 def lattice(xp: ModuleType, rng: Rng) -> tuple[Gradients, Order]:
-    """Draw gradients of length 1, and their order, for noise as in Perlin 1985.
+    """Return 256 random gradients of length 1, and their random order, for Perlin's noise.
 
-    The gradients point to points that are uniform in a square, not on a circle.
+    xp: array namespace. The gradients point to points that are uniform in a square, not on a
+    circle. Source: Perlin 1985.
     """
     points = rng.integers(-256, 256, (256, 2)).astype(float)
     zero = (points == 0).all(-1, keepdims=True)
@@ -125,8 +135,9 @@ def lattice(xp: ModuleType, rng: Rng) -> tuple[Gradients, Order]:
 def lattice_noise(
     xp: ModuleType, side: int, octave: int, gradients: Gradients, order: Order
 ) -> Plane:
-    """Return 1.5 times the noise at 7 octave / side (row, column), 0 where these are whole.
+    """Return 1.5 times Perlin's noise at positions 7 octave / side (row, column).
 
+    The noise is 0 at whole positions. xp: array namespace. gradients, order: of `lattice`.
     Rows of pixels are columns of the lattice of 256 x 256 cells, which is periodic. All
     columns of gradients are one permuted list, from different places on, as in the
     reference. Smoothstep 3 t^2 - 2 t^3.
@@ -153,7 +164,7 @@ def lattice_noise(
 
 
 def perlin_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Values:
-    """Mix (1 - a) x + 255 a min(1/2 + t / 2, 1), a = level / 20, with turbulence t.
+    """Return (1 - a) x + 255 a min(1/2 + t / 2, 1), a = level / 20, with turbulence t.
 
     t is the sum of abs(noise(f p)) / f over f = 1, 2, 4, 8, 16; p in sevenths of the side.
     """
@@ -169,9 +180,11 @@ def perlin_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Val
 
 
 def spectral_noise(xp: ModuleType, rng: Rng, amplitude: Plane) -> Plane:
-    """Draw a field of unit standard deviation with these Fourier amplitudes.
+    """Return a random field of unit standard deviation with the given Fourier amplitudes.
 
-    amplitude: the constant term is in the middle. Phases are U(0, 2 pi) in the left half;
+    xp: array namespace. amplitude: the constant term is in the middle.
+
+    Phases are U(0, 2 pi) in the left half;
     the right half is the left half rotated about the middle of the array, and the imaginary
     part of the sum is dropped, as in the reference. So the phases k and -k - 1 are equal.
     If their amplitudes are almost equal, the fields at x and -x are almost equal near the
@@ -186,25 +199,31 @@ def spectral_noise(xp: ModuleType, rng: Rng, amplitude: Plane) -> Plane:
 
 
 def frequency(side: int) -> Float[np.ndarray, "h w"]:
-    """Return the amplitude of blue noise: the frequency in periods per side, 0 in the middle."""
+    """Return the Fourier amplitude of blue noise: the frequency, 0 in the middle.
+
+    The unit is periods per side.
+    """
     y, x = np.mgrid[:side, :side] - side / 2
     return np.hypot(x, y)
 
 
 def brownish(side: int) -> Float[np.ndarray, "h w"]:
-    """Return the amplitude 1 / (f^2 + 1) at frequency f; the noise has a random mean, too."""
+    """Return the Fourier amplitude 1 / (f^2 + 1) at frequency f, in periods per side.
+
+    The constant term is 1, so that the noise has a random mean.
+    """
     return 1 / (frequency(side) ** 2 + 1)
 
 
 def blue_noise_sample(image: Values, rng: Rng, level: float) -> Values:
-    """Set pixels to black where blue noise is at most 0.3 level - 2.5."""
+    """Return the image with black pixels where blue noise is at most 0.3 level - 2.5."""
     xp = image.__array_namespace__()
     keep = spectral_noise(xp, rng, frequency(len(image))) > 0.3 * level - 2.5
     return xp.where(keep[..., None], image, 0)
 
 
 def brownish_noise(image: Values, rng: Rng, level: float) -> Values:
-    """Add 6.4 level times brownish noise, drawn separately for each channel."""
+    """Return the image plus 6.4 level times brownish noise, drawn for each channel."""
     xp, amplitude = image.__array_namespace__(), brownish(len(image))
     fields = [spectral_noise(xp, rng, amplitude) for _ in range(3)]
     return image + 6.4 * level * xp.stack(fields, -1)
@@ -214,7 +233,10 @@ INDEX = 4.0  # Of refraction.
 
 
 def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:
-    """Return the light [0, 1] on the floor of a pool of `size` pixels, periodic."""
+    """Return the light in [0, 1] on the floor of a pool, in side x side pixels.
+
+    time: of the waves. size: period of the light in pixels. xp: array namespace.
+    """
     y, x = (along / size % 1 * (2 * np.pi) - 250 for along in _grid(xp, side))
     down, right = y, x
     total = 1.0
@@ -230,15 +252,19 @@ def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:
 
 
 def draw_caustics(image: Values, rng: Rng, run: Run = _call) -> Plane:
-    """Draw the light of caustics on an image of the same size."""
+    """Return the light of caustics, see `caustics`, with a random time and size.
+
+    image: gives the side and the array namespace.
+    """
     side = len(image)
     times = rng.uniform(0.5, 2), rng.uniform(0.75, 1.25) * side
     return run(functools.partial(caustics, image.__array_namespace__(), side), *times)
 
 
 def refraction(down: Plane, right: Plane) -> Plane:
-    """Return the sideways displacement of a vertical ray of length 1, over the slope.
+    """Return the sideways displacement of a vertical ray of length 1, divided by the slope.
 
+    down, right: slopes of the water's surface along the axes.
     The refracted ray has the angle o to the normal, sin(o) = sin(i) / INDEX, with i the
     normal's angle to the vertical. The displacement along the slope is sin(i - o); 0 where
     cos(i) is at least 0.999.
@@ -252,7 +278,7 @@ def refraction(down: Plane, right: Plane) -> Plane:
 
 
 def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
-    """Return the displacement of each pixel's source, rows and columns, and its light.
+    """Return rows, columns and light: the displacement of each pixel's source, and its light.
 
     Slopes are central differences, not halved, of `light`, 0 outside the image. Pixels
     are fetched from level side / 20 times the ray's way aside; the light, on the scale
@@ -268,7 +294,7 @@ def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
 
 
 def caustic_refraction(image: Values, rng: Rng, level: float) -> Values:
-    """Refract the image as if seen through water with caustics, and add their light.
+    """Return the image refracted as by water with caustics, plus their light.
 
     The light is blurred by 1 pixel. Pixels are interpolated bilinearly, black outside.
     """
@@ -280,8 +306,9 @@ def caustic_refraction(image: Values, rng: Rng, level: float) -> Values:
 
 
 def checkerboard_cutout(image: Values, rng: Rng, level: float) -> Values:
-    """Fill a share of level / 10 of one colour of a rotated checkerboard with the grey 128.
+    """Return the image with fields of a rotated checkerboard filled with the grey 128.
 
+    A share of level / 10 of the fields of one colour is filled.
     Fields have sides of U(0.1, 0.25) times the image's side and are rotated by U(0, 2 pi)
     about the first pixel. Two fields that mirror each other in an axis through that pixel
     have one random draw, as in the reference.
@@ -303,8 +330,9 @@ def checkerboard_cutout(image: Values, rng: Rng, level: float) -> Values:
 def star(
     side: int, centre: Pair, lengths: Float[Any, "most"], rays: int, amount: float
 ) -> Plane:
-    """Return the strength [0, 1] of a star with rays of these lengths in pixels.
+    """Return the strength of a star in each of side x side pixels, in [0, 1].
 
+    lengths: of the rays in pixels, of which the first `rays` are used. The strength is
     clip((1 - (u - 1/2)^2) (L^2 / (d^2 + 1e-4))^((100 - amount) / 50), 0, 1) at distance
     d, u between two rays, of which L is interpolated. `centre` is (row, column).
     """
@@ -320,12 +348,12 @@ def star(
 
 
 def _lengths(rng: Rng, radius: float, rays: int) -> Float[Any, "rays"]:
-    """Draw lengths of N(radius, (radius / 4)^2) pixels."""
+    """Return `rays` random lengths from N(radius, (radius / 4)^2), in pixels."""
     return radius * (1 + 0.25 * rng.standard_normal(rays))
 
 
 def sparkles(image: Values, rng: Rng, level: float) -> Values:
-    """Add five white stars of 50 to 199 rays at U(0, side)^2.
+    """Return the image with five white stars of 50 to 199 rays at U(0, side)^2.
 
     The lengths of rays have the mean level side / 100 and a standard deviation of a quarter.
     """
@@ -339,7 +367,9 @@ def sparkles(image: Values, rng: Rng, level: float) -> Values:
 
 
 def inverse_sparkles(image: Values, rng: Rng, level: float) -> Values:
-    """Whiten all but a star of 50 to 199 rays at U(side / 4, 3 side / 4)^2.
+    """Return the image, white except inside a star of 50 to 199 rays.
+
+    The star is at U(side / 4, 3 side / 4)^2.
 
     The lengths of rays have the mean side / 4; the star's `amount` is 100 - 6.5 level.
     """

@@ -33,17 +33,20 @@ Field = Float[np.ndarray, "h w *c"]  # A plane, or channels of one.
 
 
 def unit(image: Image, dtype: type = np.float64) -> Float[np.ndarray, "h w 3"]:
-    """Scale bytes to [0, 1]."""
+    """Return bytes scaled to [0, 1]; dtype: floating type of the result."""
     return image.astype(dtype) / dtype(255)
 
 
 def quantise(image: Float[np.ndarray, "h w 3"]) -> Image:
-    """Scale [0, 1] to bytes: values outside are clipped, fractions truncated."""
+    """Return values in [0, 1] as bytes: values outside are clipped, fractions truncated."""
     return (np.clip(image, 0, 1) * 255).astype(np.uint8)
 
 
 def on_unit_scale(dtype: type = np.float64) -> Callable[[Callable], Callable]:
-    """Return a decorator that lets a function of images in [0, 1] take and return bytes."""
+    """Return a decorator that lets a corruption of images in [0, 1] take and return bytes.
+
+    dtype: floating type in which the corruption computes.
+    """
 
     def decorate(corruption: Callable) -> Callable:
         @functools.wraps(corruption)
@@ -56,13 +59,19 @@ def on_unit_scale(dtype: type = np.float64) -> Callable[[Callable], Callable]:
 
 
 def blurred(field: Field, sigma: float) -> Field:
-    """Convolve with a Gaussian of `sigma` pixels, truncated at 4 sigma; edges repeat."""
+    """Return the map convolved with a Gaussian of `sigma` pixels, truncated at 4 sigma.
+
+    Edges repeat.
+    """
     sigmas = (sigma, sigma, 0)[: field.ndim]
     return ndimage.gaussian_filter(field, sigmas, mode="nearest", truncate=4.0)
 
 
 def _stretched(field: Field, count: int, start: int, side: int) -> Field:
-    """Resample the first axis linearly to `count` entries; return `side` from `start` on."""
+    """Return entries of the first axis after linear resampling to `count` entries.
+
+    The entries are `side` from `start` on.
+    """
     place = (start + np.arange(side)) * ((len(field) - 1) / (count - 1))
     low = np.minimum(place.astype(int), len(field) - 2)
     share = (place - low).astype(field.dtype)
@@ -71,7 +80,7 @@ def _stretched(field: Field, count: int, start: int, side: int) -> Field:
 
 
 def magnified(field: Field, factor: float) -> Field:
-    """Enlarge the middle of the first axis linearly to the length of the axis.
+    """Return the middle of the first axis, enlarged linearly to the length of the axis.
 
     The middle has ceil(side / factor) entries, which become round(factor times that) with
     the same end points. The middle `side` of these are returned; if their excess is odd,
@@ -85,7 +94,10 @@ def magnified(field: Field, factor: float) -> Field:
 
 
 def zoomed(field: Field, factor: float) -> Field:
-    """Enlarge the centre of a square to its full size: `magnified` along both axes."""
+    """Return the centre of a square map enlarged to its full size, along both axes.
+
+    factor: of the enlargement, see `magnified`.
+    """
     rows = np.swapaxes(magnified(field, factor), 0, 1)
     return np.swapaxes(magnified(rows, factor), 0, 1)
 
@@ -98,8 +110,9 @@ def motion_kernel(radius: int, sigma: float) -> Float[np.ndarray, "k"]:
 
 
 def motion_blurred(field: Field, radius: int, sigma: float, degrees: float) -> Field:
-    """Apply the motion blur of a moving camera; values on the scale of bytes.
+    """Return the map with the motion blur of a moving camera; values from 0 to 255.
 
+    radius, sigma: of `motion_kernel`, in pixels. degrees: direction a of the motion.
     out(x, y) = sum_i k_i in(x + ceil(i cos a - 1/2), y + ceil(i sin a - 1/2)); edges
     repeat; y points down. As in ImageMagick 6, which made the published sets: sums are
     rounded to 16 bits (factor 257), and fractions of bytes are then truncated.
@@ -120,37 +133,38 @@ def motion_blurred(field: Field, radius: int, sigma: float, degrees: float) -> F
 
 @on_unit_scale()
 def gaussian_noise(x: Unit, rng: Rng, sigma: float) -> Unit:
-    """Add N(0, sigma^2), on the scale of [0, 1], to each value."""
+    """Return x plus N(0, sigma^2) noise for each value."""
     return x + rng.normal(0, sigma, x.shape)
 
 
 @on_unit_scale()
 def shot_noise(x: Unit, rng: Rng, count: float) -> Unit:
-    """Draw Poisson(count x) / count: white is `count` photons."""
+    """Return Poisson(count x) / count for each value x; white is `count` photons."""
     return rng.poisson(x * count) / count
 
 
 def impulse_noise(image: Image, rng: Rng, chance: float) -> Image:
-    """Set each value, independently with probability `chance`, to 0 or 255, evenly."""
+    """Return the image with each value set to 0 or 255, each with probability chance / 2."""
     xp, draw = image.__array_namespace__(), rng.random(image.shape)
     return xp.where(draw < chance, xp.where(draw < chance / 2, 0, 255), image)
 
 
 @on_unit_scale()
 def speckle_noise(x: Unit, rng: Rng, sigma: float) -> Unit:
-    """Add x N(0, sigma^2) to each value x."""
+    """Return x plus x N(0, sigma^2) for each value x."""
     return x + x * rng.normal(0, sigma, x.shape)
 
 
 @on_unit_scale()
 def gaussian_blur(x: Unit, rng: Rng, sigma: float) -> Unit:
-    """Convolve with a Gaussian of `sigma` pixels; edges repeat."""
+    """Return the image convolved with a Gaussian of `sigma` pixels; edges repeat."""
     return blurred(x, sigma)
 
 
 def disk(radius: float, alias: float) -> Float[np.ndarray, "k k"]:
-    """Return a disk of even weight, its border softened by a Gaussian of `alias` pixels.
+    """Return the kernel of a disk of `radius` pixels, softened by a Gaussian of `alias` pixels.
 
+    All pixels of the disk have the same weight.
     The Gaussian has 3 x 3 points, 5 x 5 for a radius beyond 8. A disk that touches the
     kernel's border (radius 8 or 10) is mirrored there, so that the sum is 1.013 or 1.011
     in place of 1 and the picture that much brighter, as in the reference.
@@ -164,14 +178,17 @@ def disk(radius: float, alias: float) -> Float[np.ndarray, "k k"]:
 
 @on_unit_scale()
 def defocus_blur(x: Unit, rng: Rng, radius: float, alias: float) -> Unit:
-    """Correlate with a disk of `radius` pixels; edges are mirrored."""
+    """Return the image correlated with `disk`(radius, alias); edges are mirrored."""
     return cv2.filter2D(x, -1, disk(radius, alias))
 
 
 def glass_origins(
     rows: Int[np.ndarray, "m n"], columns: Int[np.ndarray, "m n"], reach: int, side: int
 ) -> Int[np.ndarray, "side*side"]:
-    """Return the pixel that each pixel's value is from after one sweep.
+    """Return the index of the pixel from which each pixel's value comes after one sweep.
+
+    rows, columns: offsets in pixels of each swept pixel. reach: largest offset. side: of
+    the image in pixels.
 
     The sweep goes over y and x from side - reach down to reach + 1 and copies to each
     pixel the one `rows` below and `columns` to the right, which by then may itself be a
@@ -195,8 +212,9 @@ def glass_origins(
 
 
 def glass_blur(image: Image, rng: Rng, sigma: float, reach: int, sweeps: int) -> Image:
-    """Blur, displace each pixel `sweeps` times by up to `reach` pixels, and blur again.
+    """Return the image blurred, with pixels displaced `sweeps` times, and blurred again.
 
+    sigma: of the Gaussian blurs, in pixels. reach: largest displacement in pixels.
     Offsets are uniform from -reach to reach - 1. The reference means to swap a pixel with
     its neighbour, but its arrays share memory, so that it copies the neighbour, which stays
     unchanged. This function does the same.
@@ -211,7 +229,10 @@ def glass_blur(image: Image, rng: Rng, sigma: float, reach: int, sweeps: int) ->
 
 
 def motion_blur(image: Image, rng: Rng, radius: int, sigma: float) -> Image:
-    """Blur along a line at U(-45, 45) degrees by a one-sided Gaussian."""
+    """Return the image blurred along a line at U(-45, 45) degrees by a one-sided Gaussian.
+
+    radius, sigma: of `motion_kernel`, in pixels.
+    """
     return motion_blurred(image, radius, sigma, rng.uniform(-45, 45)).astype(np.uint8)
 
 
@@ -223,7 +244,7 @@ def zoom_factors(step: float, count: int) -> Float[np.ndarray, "count"]:
 
 @on_unit_scale(np.float32)
 def zoom_blur(x: Unit, rng: Rng, step: float, count: int) -> Unit:
-    """Average the image and its zooms by the `count` factors 1, 1 + step, ...
+    """Return the mean of the image and its zooms by the `count` factors 1, 1 + step, ...
 
     As the first factor is 1, the image itself counts twice, as in the reference. Deviation:
     interpolation in float32; a few bytes in a thousand differ by 1.
@@ -236,7 +257,9 @@ def zoom_blur(x: Unit, rng: Rng, step: float, count: int) -> Unit:
 
 @on_unit_scale()
 def brightness(x: Unit, rng: Rng, more: float) -> Unit:
-    """Add `more` to the value V of HSV, clipped at 1; hue and saturation stay.
+    """Return the image with `more` added to the value V of HSV, clipped at 1.
+
+    Hue and saturation do not change.
 
     Each colour is scaled by V' / V; black becomes the grey of `more`. Deviation: rounding
     differs before fractions are truncated. In twenty photographs of 224 pixels, 0.5 to
@@ -252,7 +275,9 @@ def brightness(x: Unit, rng: Rng, more: float) -> Unit:
 
 @on_unit_scale()
 def saturate(x: Unit, rng: Rng, times: float, plus: float) -> Unit:
-    """Change the saturation S of HSV to clip(S times + plus, 0, 1); hue and value stay.
+    """Return the image with the saturation S of HSV changed to clip(S times + plus, 0, 1).
+
+    Hue and value do not change.
 
     Greys have the hue 0: with a `plus` they become red, as in the reference. Deviation: as
     for brightness; 3.6 % of the bytes at severity 3, at most 10 % in one photograph, and
@@ -268,13 +293,13 @@ def saturate(x: Unit, rng: Rng, times: float, plus: float) -> Unit:
 
 @on_unit_scale()
 def contrast(x: Unit, rng: Rng, scale: float) -> Unit:
-    """Scale the distance of each value to the mean of its channel."""
+    """Return the image with the distance of values to their channel's mean times `scale`."""
     mean = x.mean((0, 1), keepdims=True)
     return (x - mean) * scale + mean
 
 
 def pixelate(image: Image, rng: Rng, scale: float) -> Image:
-    """Shrink the side to int(side scale) and back, by Pillow's box filter."""
+    """Return the image shrunk to int(side scale) pixels and back, by Pillow's box filter."""
     side, box = len(image), PIL.Image.Resampling.BOX
     small = (int(side * scale),) * 2
     picture = PIL.Image.fromarray(image).resize(small, box).resize((side, side), box)
@@ -282,7 +307,10 @@ def pixelate(image: Image, rng: Rng, scale: float) -> Image:
 
 
 def jpeg_compression(image: Image, rng: Rng, quality: int) -> Image:
-    """Return the image after Pillow's JPEG compression, 4:2:0, with the standard tables."""
+    """Return the image after Pillow's JPEG compression, 4:2:0, with the standard tables.
+
+    quality: 1 to 95.
+    """
     stream = io.BytesIO()
     PIL.Image.fromarray(image).save(stream, "JPEG", quality=quality)
     with opening.open_image(stream) as picture:
@@ -293,8 +321,8 @@ def jpeg_compression(image: Image, rng: Rng, quality: int) -> Image:
 def smoother(side: int, sigma: float) -> Float[np.ndarray, "side side"]:
     """Return the matrix of a Gaussian filter, mirrored at the edges, cut at 3 sigma.
 
-    A matrix, for with the largest sigma (171 pixels of 224) the filter's support is
-    1025 long.
+    sigma: in pixels. A matrix is used because at the largest sigma (171 pixels of 224) the
+    filter has 1025 taps.
     """
     matrix = ndimage.gaussian_filter(
         np.eye(side), (sigma, 0), mode="reflect", truncate=3.0
@@ -303,15 +331,19 @@ def smoother(side: int, sigma: float) -> Float[np.ndarray, "side side"]:
     return matrix
 
 
-def _displacement(rng, side, alpha, sigma) -> Plane:
-    """Draw one component (side, side) of a displacement, alpha times smoothed U(-1, 1)."""
+def _displacement(rng: Rng, side: int, alpha: float, sigma: float) -> Plane:
+    """Return one component of a random displacement in pixels: alpha smoothed U(-1, 1).
+
+    sigma: of `smoother`.
+    """
     matrix = smoother(side, sigma)
     return np.float32(alpha * (matrix @ rng.uniform(-1, 1, (side, side)) @ matrix.T))
 
 
 def _sheared(x: Unit, rng: Rng, jitter: float) -> Unit:
-    """Apply the affine map that moves three points by U(-jitter, jitter) pixels per axis.
+    """Return x after an affine map that moves three points by U(-jitter, jitter) per axis.
 
+    jitter: in pixels.
     The points are the centre plus (q, q), (q, -q) and (-q, -q), q a third of the side.
     """
     side = len(x)
@@ -323,8 +355,10 @@ def _sheared(x: Unit, rng: Rng, jitter: float) -> Unit:
 
 
 @on_unit_scale(np.float32)
-def elastic_transform(x: Unit, rng: Rng, alpha, sigma, jitter) -> Unit:
-    """Apply a random affine map, then displace each pixel by a smooth random field.
+def elastic_transform(
+    x: Unit, rng: Rng, alpha: float, sigma: float, jitter: float
+) -> Unit:
+    """Return x after a random affine map and a smooth random displacement of its pixels.
 
     Lengths in pixels: `jitter`: movement of the affine map's points; `sigma`: of the
     Gaussian that smooths U(-1, 1); `alpha`: factor on the smoothed field. Bilinear
@@ -337,7 +371,10 @@ def elastic_transform(x: Unit, rng: Rng, alpha, sigma, jitter) -> Unit:
 
 
 def sampled(x: Unit, place: Float[np.ndarray, "2 h w"], mode: str) -> Unit:
-    """Return x at the positions `place` (rows, columns), bilinearly; mode: SciPy's."""
+    """Return x at the positions `place` (rows, columns) in pixels, interpolated bilinearly.
+
+    mode: SciPy's name of the treatment of positions outside.
+    """
     read = functools.partial(ndimage.map_coordinates, order=1, mode=mode)
     return np.stack([read(x[..., channel], place) for channel in range(3)], -1)
 
@@ -350,11 +387,22 @@ _KINK = np.float32([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 
 
 @on_unit_scale(np.float32)
-def snow(x: Unit, rng: Rng, mean, sigma, zoom, least, radius, blur, keep) -> Unit:
-    """Whiten the image and add falling flakes, and the same flakes upside down.
+def snow(
+    x: Unit,
+    rng: Rng,
+    mean: float,
+    sigma: float,
+    zoom: float,
+    least: float,
+    radius: int,
+    blur: float,
+    keep: float,
+) -> Unit:
+    """Return the whitened image plus falling flakes, and the same flakes upside down.
 
-    Flakes: N(mean, sigma^2), zoomed, set to 0 below `least`, moved by (radius, blur) at
-    U(-135, -45) degrees. Image: keep x + (1 - keep) max(x, 1.5 grey + 0.5).
+    Flakes are N(mean, sigma^2) noise, enlarged by `zoom`, set to 0 below `least`, and
+    blurred by `motion_blurred`(radius, blur) at U(-135, -45) degrees. The whitened image is
+    keep x + (1 - keep) max(x, 1.5 grey + 0.5).
     """
     side = len(x)
     layer = zoomed(rng.normal(mean, sigma, (side, side)), zoom)
@@ -368,7 +416,10 @@ def snow(x: Unit, rng: Rng, mean, sigma, zoom, least, radius, blur, keep) -> Uni
 
 @functools.lru_cache(maxsize=len(FROSTS))
 def _frost(path: pathlib.Path, scale: float) -> Image:
-    """Read a photograph as RGB, bilinearly scaled without antialias."""
+    """Return a photograph in RGB, scaled by `scale`, bilinearly and without antialias.
+
+    ValueError for a file that cannot be decoded.
+    """
     photograph = cv2.imread(str(path))
     if photograph is None:
         raise ValueError(f"{path}: must be an image, got a file that cannot be decoded")
@@ -378,7 +429,10 @@ def _frost(path: pathlib.Path, scale: float) -> Image:
 
 
 def photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
-    """Return the paths of frost's photographs; ValueError if `folder` lacks one."""
+    """Return the paths of the five photographs of frost in `folder`.
+
+    ValueError if `folder` is None or lacks a photograph.
+    """
     source = "ImageNet-C/create_c of https://github.com/hendrycks/robustness"
     remedy = f"pass a folder with {', '.join(FROSTS)}, found in {source}"
     if folder is None:
@@ -394,7 +448,10 @@ def photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
 
 
 def ice(path: pathlib.Path, scale: float, side: int) -> Image:
-    """Return a photograph, scaled. Raises ValueError if `side` pixels do not fit in."""
+    """Return a photograph of frost, scaled by `scale`.
+
+    ValueError if it is smaller than an image of `side` pixels.
+    """
     photograph = _frost(path, scale)
     if min(photograph.shape[:2]) <= side:
         must = f"data.corrupt: photographs of frost must be larger than {side} pixels"
@@ -403,10 +460,18 @@ def ice(path: pathlib.Path, scale: float, side: int) -> Image:
     return photograph
 
 
-def frost(image: Image, rng: Rng, keep, add, scale, *, folder) -> Image:
-    """Mix keep x + add ice, a random crop of one of five photographs in `folder`.
+def frost(
+    image: Image,
+    rng: Rng,
+    keep: float,
+    add: float,
+    scale: float,
+    *,
+    folder: str | pathlib.Path | None,
+) -> Image:
+    """Return keep x + add ice, with a random crop of one of five photographs as ice.
 
-    The photographs are first scaled by `scale`. Raises ValueError without them.
+    scale: of the photographs. folder: see `photographs`. ValueError without them.
     """
     paths = photographs(folder)
     side = len(image)
@@ -417,8 +482,9 @@ def frost(image: Image, rng: Rng, keep, add, scale, *, folder) -> Image:
 
 
 def plasma(xp: ModuleType, rng: Rng, levels: int, decay: float) -> Plane:
-    """Draw a fractal height map on a torus, [0, 1], of 2^levels pixels a side.
+    """Return a random fractal height map on a torus, in [0, 1], of 2^levels pixels a side.
 
+    xp: array namespace.
     Diamond-square: centres of squares, then of diamonds, get the mean of four neighbours
     plus U(-w^2, w^2); w is 100 at first and is divided by `decay` each time the step halves.
     The square of w is as in the reference.
@@ -441,9 +507,9 @@ def plasma(xp: ModuleType, rng: Rng, levels: int, decay: float) -> Plane:
 
 @on_unit_scale()
 def fog(x: Unit, rng: Rng, thick: float, decay: float) -> Unit:
-    """Add `thick` times a plasma, and scale by max(x) / (max(x) + thick).
+    """Return x plus `thick` times a plasma, scaled by max(x) / (max(x) + thick).
 
-    The plasma's side is the smallest power of two that is at least the image's side: 256
+    decay: see `plasma`. The plasma's side is the smallest power of two that is at least the image's side: 256
     for 224.
     """
     side, brightest = len(x), x.max()
@@ -453,10 +519,20 @@ def fog(x: Unit, rng: Rng, thick: float, decay: float) -> Unit:
 
 
 @on_unit_scale(np.float32)
-def spatter(x: Unit, rng: Rng, mean, sigma, blur, least, strength, mud) -> Unit:
-    """Splash water, or mud, where blurred N(mean, sigma^2) is at least `least`.
+def spatter(
+    x: Unit,
+    rng: Rng,
+    mean: float,
+    sigma: float,
+    blur: float,
+    least: float,
+    strength: float,
+    mud: int,
+) -> Unit:
+    """Return the image with water, or mud, where blurred N(mean, sigma^2) >= `least`.
 
-    `strength` is the brightness of water, the blur of mud's borders in pixels. Water
+    blur: of the noise in pixels. strength: brightness of water, or the blur of mud's borders
+    in pixels. mud: 1 for mud, 0 for water. Water
     above 1 (rare, and only on small images) wraps around to 0, as in the reference.
     Deviation: where no drop falls, the image is kept; the reference divides by 0.
     """
@@ -474,9 +550,10 @@ def spatter(x: Unit, rng: Rng, mean, sigma, blur, least, strength, mud) -> Unit:
     return x + WATER * shine[..., None]
 
 
-def _shine(liquid: np.ndarray) -> Plane:
-    """Return the light (h, w) of drops (h, w) of bytes, up to a factor.
+def _shine(liquid: UInt8[np.ndarray, "h w"]) -> Plane:
+    """Return the brightness of the light on drops, up to a factor.
 
+    liquid: depth of the drops.
     Distances to the drops' edges, cut at 20 pixels, equalised, and lit from one side.
     """
     distance = cv2.distanceTransform(255 - cv2.Canny(liquid, 50, 150), cv2.DIST_L2, 5)

@@ -1,4 +1,4 @@
-"""Pairs of pictures of the same sixteen tiles in two orders, each of which shows a shape.
+"""Pairs of pictures of the same sixteen tiles in two orders; each picture shows a shape.
 
 Meant for the configural shape score (Doshi, Fel, Konkle and Alvarez, NeurIPS 2025,
 https://arxiv.org/abs/2507.00493), whose authors had a diffusion model paint pairs of
@@ -15,7 +15,7 @@ import itertools
 import zlib
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 
 from jbias.data import base, cache, sources
 from jbias.data.embedded import shape_scenes, shapes
@@ -32,25 +32,27 @@ Tiles = Float[np.ndarray, "n t s s"]
 
 
 def cut(planes: Float[np.ndarray, "n h w"]) -> Tiles:
-    """Return the tiles of each plane, row by row."""
+    """Return the GRID x GRID tiles of each plane, row by row."""
     n, side = len(planes), planes.shape[1] // GRID
     tiles = planes.reshape(n, GRID, side, GRID, side).swapaxes(2, 3)
     return tiles.reshape(n, GRID**2, side, side)
 
 
 def join(tiles: Tiles) -> Float[np.ndarray, "n h w"]:
-    """Return planes from their tiles, which are given row by row."""
+    """Return planes from their GRID x GRID tiles, listed row by row: the inverse of `cut`."""
     n, _, side, _ = tiles.shape
     rows = tiles.reshape(n, GRID, GRID, side, side).swapaxes(2, 3)
     return rows.reshape(n, GRID * side, GRID * side)
 
 
 def make(split: str, *, size: int = 32, n: int = 480, seed: int = 0) -> base.Source:
-    """Return the source of n pictures, drawn or from the cache; equally many per two shapes.
+    """Return the source of n pictures, drawn or from the cache.
 
-    Column "pair" numbers the pairs; the two pictures of a pair are consecutive. n is a
-    multiple of 240, size of 4; picture i does not depend on n. Raises ValueError, one
-    line, for arguments outside their range.
+    Columns: "label", the shape, and "pair", the number of the pair; the two pictures of a
+    pair are consecutive. Every two shapes have equally many pairs.
+
+    split: "test". size: side in pixels, a multiple of 4. n: a multiple of 240; picture i
+    does not depend on n. ValueError for arguments outside their range.
     """
     shapes.check_drawing("anagrams", split, splits=SPLITS, size=size, seed=seed)
     for name, value, unit in (("n", n, 2 * len(PAIRS)), ("size", size, GRID)):
@@ -70,7 +72,7 @@ def make(split: str, *, size: int = 32, n: int = 480, seed: int = 0) -> base.Sou
 
 
 def _draw(n: int, size: int, seed: int) -> dict[str, np.ndarray]:
-    """Return n images and their columns."""
+    """Return "image" (n size size 3), "label" and "pair" (n) of n pictures."""
     images = [_block(block, size, seed) for block in range(n // (2 * len(PAIRS)))]
     label = np.tile(np.ravel(PAIRS), len(images))
     columns = {"label": label, "pair": np.arange(n) // 2}
@@ -78,8 +80,8 @@ def _draw(n: int, size: int, seed: int) -> dict[str, np.ndarray]:
     return {"image": np.concatenate(images), **columns}
 
 
-def _block(block: int, size: int, seed: int) -> np.ndarray:
-    """Return the images of a block: a pair for each two shapes."""
+def _block(block: int, size: int, seed: int) -> UInt8[np.ndarray, "m size size 3"]:
+    """Return the images of block number `block`: a pair for each two shapes, see PAIRS."""
     rng = np.random.default_rng([seed, zlib.crc32(b"anagrams"), block])
     poses = shape_scenes.draw(rng, POSES)
     draft, tiles_of = _pose_tiles(poses, DRAFT), _pose_tiles(poses, size)
@@ -95,7 +97,10 @@ def _block(block: int, size: int, seed: int) -> np.ndarray:
 def _pose_tiles(
     poses: shape_scenes.Scenes, size: int
 ) -> Float[np.ndarray, "k p t s s"]:
-    """Return the tiles of each shape in each pose, 1 inside the shape."""
+    """Return the tiles t of each shape k in each pose p: 1 inside the shape, 0 outside.
+
+    size: side of a picture in pixels.
+    """
     k = len(shapes.CLASSES)
     rows, shape = np.tile(np.arange(POSES), k), np.repeat(np.arange(k), POSES)
     field = shape_scenes.outlines(poses[rows], shape, size)
@@ -106,9 +111,11 @@ def _pose_tiles(
 def _match(
     draft: Float[np.ndarray, "k p t s s"], a: int, b: int
 ) -> tuple[int, int, Int[np.ndarray, "t"]]:
-    """Return a pose of shape a, a pose of shape b, and b's tile for each tile of a.
+    """Return the number of a pose of shape a, of a pose of shape b, and the order of tiles.
 
-    draft: tiles of each shape in each pose, at a low resolution.
+    order: the tile of b that is averaged with each tile of a. The poses are those whose
+    pictures are most distinct, see the module's docstring.
+    draft: tiles of each shape in each pose, at a low resolution. a, b: indices of shapes.
     """
     from scipy import optimize  # Slow to import; only needed to draw.
 
@@ -122,7 +129,7 @@ def _match(
     squares = (pictures**2).sum(-1)
 
     def margin(tiles: np.ndarray, shape: int) -> float:
-        """Return how much nearer a picture is to its shape than to any other shape."""
+        """Return the squared distance to the nearest other shape minus that to `shape`."""
         distance = (squares - 2 * pictures @ tiles.ravel()).min(1)
         return np.delete(distance, shape).min() - distance[shape]
 

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 
 from jbias.data import base, cache, sources
 from jbias.data.embedded import shape_scenes, shapes
@@ -28,13 +28,16 @@ Rng = np.random.Generator
 
 Image = Float[np.ndarray, "size size 3"]
 Plane = Float[np.ndarray, "size size"]
+Complex = np.ndarray | complex  # Complex numbers (n), or a number for all points.
+# (size, steps) -> count and trap of each pixel; see `_escape`.
+Draw = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
 
 TRIES = 10  # Drafts of a picture, of which the first good one is drawn.
 DRAFT = 24  # Pixels of a draft.
 
 
 def random_palette(rng: Rng) -> Callable[[Plane], Image]:
-    """Return a random map from numbers t to colours: m + s cos(2 pi (f t + phase)) / 2."""
+    """Return colour(t) -> colours, m + s cos(2 pi (f t + phase)) / 2 with random constants."""
     phase, middle = rng.random(3), rng.uniform(0.35, 0.65, 3)
     strength = rng.uniform(0.3, 1, 3) * rng.uniform(0.4, 1)
     waves = rng.integers(1, 3, 3)
@@ -47,21 +50,24 @@ def random_palette(rng: Rng) -> Callable[[Plane], Image]:
 
 
 def downsample(image: Image, factor: int) -> Image:
-    """Return an image with the means of squares of factor x factor pixels."""
+    """Return the image shrunk by `factor`: means of factor x factor pixels."""
     size = len(image) // factor
     return image.reshape(size, factor, size, factor, 3).mean((1, 3))
 
 
 def supersampling(size: int) -> int:
-    """Return the factor by which a picture is drawn larger, before it is averaged."""
+    """Return the factor by which a picture of `size` pixels is drawn larger, then averaged."""
     return 2 if size <= 112 else 1
 
 
-def _escape(z, c, power, steps):
-    """Iterate z^p + c until |z| > 32; return the smooth count (steps if never) and a trap.
+def _escape(
+    z: Complex, c: Complex, power: int, steps: int
+) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+    """Return the smooth count and the trap of the iteration z -> z^power + c, for each point.
 
-    The count is n + 1 - log_p(log|z| / log 32); the trap is the smallest distance of z to
-    the axes during the iteration.
+    z: start. Points are iterated until |z| > 32, at most `steps` times. The count is
+    n + 1 - log_p(log|z| / log 32) after n steps, `steps` for points that do not escape; the
+    trap is the smallest distance of z to the axes during the iteration.
     """
     z, c = (x.copy() for x in np.broadcast_arrays(z, c))
     count, trap = np.full(z.size, float(steps)), np.full(z.size, np.inf)
@@ -81,23 +87,29 @@ def _escape(z, c, power, steps):
     return count, trap
 
 
-def _grid(centre: complex, half: float, angle: float, size: int) -> np.ndarray:
-    """Return the complex numbers of the pixels of a square with half side `half`, flat."""
+def _grid(centre: complex, half: float, angle: float, size: int) -> Complex:
+    """Return the complex numbers of size x size pixels of a rotated square, row by row.
+
+    half: half the square's side. angle: in radians.
+    """
     ticks = ((np.arange(size) + 0.5) * (2 / size) - 1) * half
     return centre + np.exp(1j * angle) * (ticks[None, :] + 1j * ticks[:, None]).ravel()
 
 
 def _busy(count: Float[np.ndarray, "n"], steps: int) -> float:
-    """Return the share of neighbours in a draft that escape at different times."""
+    """Return the share of neighbours in a draft that escape at different times, in [0, 1].
+
+    It is multiplied by the share of points that escape. count, steps: of `_escape`.
+    """
     plane = np.log1p(count).reshape(DRAFT, DRAFT)
     edges = [np.abs(np.diff(plane, axis=axis)) > 0.05 for axis in (0, 1)]
     return np.mean([edge.mean() for edge in edges]) * (1 - (count >= steps).mean())
 
 
-def _painted(rng, draw, size, steps) -> Image:
+def _painted(rng: Rng, draw: Draw, size: int, steps: int) -> Image:
     """Return a picture coloured by the count, or by the trap where points never escape.
 
-    draw(size, steps) -> count and trap of each pixel.
+    draw: (size, steps) -> count and trap of each pixel, see `_escape`. size: of the picture.
     """
     outside, inside = random_palette(rng), random_palette(rng)
     waves, offset = rng.uniform(0.5, 2.5), rng.random()
@@ -138,10 +150,10 @@ def mandelbrot(rng: Rng, size: int) -> Image:
     return _painted(rng, _busiest(view), size, 250)
 
 
-def _busiest(view: Callable[[], Callable]) -> Callable:
-    """Return the first view whose draft is busy enough, else the busiest of TRIES.
+def _busiest(view: Callable[[], Draw]) -> Draw:
+    """Return the first random view with a draft above 0.4 by `_busy`, else the busiest of TRIES.
 
-    view() -> draw(size, steps), a random view of the fractal.
+    view: () -> draw(size, steps) of a random view of the fractal.
     """
     steps, most_busy, best = 80, -1.0, None
     for _ in range(TRIES):
@@ -155,7 +167,10 @@ def _busiest(view: Callable[[], Callable]) -> Callable:
 
 
 def _border(rng: Rng, power: int) -> complex:
-    """Return a number just outside the set of numbers that never escape, by bisection."""
+    """Return a random c just outside the set where z -> z^power + c from 0 never escapes.
+
+    Computed by bisection along a random direction.
+    """
     direction = np.exp(1j * rng.uniform(0, 2 * np.pi)).item()
     low, high = 0.0, 2.0
     for _ in range(12):
@@ -175,26 +190,31 @@ Points = Float[np.ndarray, "2 n"]
 
 
 def _sphere(p: Points) -> Points:
+    """Return the points divided by their squared radius."""
     return p / (np.sum(p * p, 0) + 0.1)
 
 
 def _swirl(p: Points) -> Points:
+    """Return the points, each rotated by its squared radius."""
     r2 = np.sum(p * p, 0)
     s, c = np.sin(r2), np.cos(r2)
     return np.stack([p[0] * s - p[1] * c, p[0] * c + p[1] * s])
 
 
 def _horseshoe(p: Points) -> Points:
+    """Return the points with doubled angles."""
     r = np.hypot(p[0], p[1]) + 1e-6
     return np.stack([(p[0] - p[1]) * (p[0] + p[1]), 2 * p[0] * p[1]]) / r
 
 
 def _polar(p: Points) -> Points:
+    """Return the angle over pi and the radius minus 1 of each point."""
     theta, r = np.arctan2(p[0], p[1]), np.hypot(p[0], p[1])
     return np.stack([theta / np.pi, r - 1])
 
 
 def _disc(p: Points) -> Points:
+    """Return points at radius angle / pi and angle pi times the radius of each point."""
     theta, r = np.arctan2(p[0], p[1]) / np.pi, np.pi * np.hypot(p[0], p[1])
     return np.stack([theta * np.sin(r), theta * np.cos(r)])
 
@@ -202,8 +222,10 @@ def _disc(p: Points) -> Points:
 _VARIATIONS = (np.sin, _sphere, _swirl, _horseshoe, _polar, _disc)
 
 
-def _contractions(rng, k):
-    """Return k random affine maps: matrices (k 2 2) and shifts (k 2 1).
+def _contractions(
+    rng: Rng, k: int
+) -> tuple[Float[np.ndarray, "k 2 2"], Float[np.ndarray, "k 2 1"]]:
+    """Return the matrices and the shifts of k random affine maps.
 
     Singular values as Anderson and Farrell's: sum (s1 + 2 s2), s1 >= s2, is between
     (5 + k) / 2 and (6 + k) / 2.
@@ -221,7 +243,11 @@ def _contractions(rng, k):
 
 
 def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
-    """Return walk(walkers, steps) -> points and tints, iterating random functions."""
+    """Return walk(walkers, steps) -> points and tints of random walks by random functions.
+
+    walkers: number of points that are iterated. Tints, in [0, 1], depend on the last
+    functions applied.
+    """
     k = int(rng.integers(2, 5))
     linear, shift = _contractions(rng, k)
     bend = _VARIATIONS[rng.integers(len(_VARIATIONS))]
@@ -232,7 +258,7 @@ def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
     seed = int(rng.integers(2**32))
 
     def walk(walkers: int, steps: int) -> tuple[Points, Plane]:
-        """Return the points and tints of `steps` steps, after twelve unused ones."""
+        """Return the points and tints after each of `steps` steps; twelve before are dropped."""
         rng = np.random.default_rng(seed)
         p, tint = rng.uniform(-1, 1, (2, walkers)), np.full(walkers, 0.5)
         order = rng.permutation(walkers)
@@ -254,7 +280,10 @@ def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
 
 
 def flame(rng: Rng, size: int) -> Image:
-    """Return the attractor of a few bent contractions, coloured by the last steps."""
+    """Return a picture of a fractal flame, coloured by the functions last applied.
+
+    It is the attractor of two to four random contractions, bent by one of _VARIATIONS.
+    """
     finer, best, best_view = supersampling(size), -1.0, None
     for _ in range(TRIES):
         walk = _walk(rng)
@@ -279,10 +308,13 @@ def flame(rng: Rng, size: int) -> Image:
     return downsample(_glow(rng, count.reshape(shape), mean), finer)
 
 
-def _pixels(points, centre, reach, size):
+def _pixels(
+    points: Points, centre: Float[np.ndarray, "2 1"], reach: float, size: int
+) -> tuple[Int[np.ndarray, "m"], Bool[np.ndarray, "n"]]:
     """Return the pixel index of the points inside the image, and the mask of these points.
 
-    reach: half the side of the image, in the units of the points.
+    centre, reach: centre and half the side of the image, in the units of the points.
+    size: side in pixels; pixels are numbered row by row.
     """
     place = np.floor(((points - centre) / reach + 1) * (size / 2))
     inside = ((place >= 0) & (place < size)).all(0)
@@ -291,7 +323,10 @@ def _pixels(points, centre, reach, size):
 
 
 def _glow(rng: Rng, count: Plane, tint: Plane) -> Image:
-    """Return a picture lit by the log density of points, on a dark or light ground."""
+    """Return a picture with brightness by the log density of points, on a random ground.
+
+    count: number of points in each pixel. tint: number for the palette.
+    """
     palette = random_palette(rng)
     ground = palette(np.full((1, 1), rng.random())) * rng.choice([0.15, 0.3, 0.9])
     wide, offset = rng.uniform(0.5, 2), rng.random()
@@ -307,10 +342,10 @@ KINDS: Mapping[str, Callable] = {f.__name__: f for f in (flame, julia, mandelbro
 
 
 def make(split: str, *, size: int = 32, n: int = 512, seed: int = 0) -> base.Source:
-    """Return the source of n pictures, drawn or from the cache; the label is the kind.
+    """Return the source of n pictures, drawn or from the cache; classes are the KINDS.
 
-    Picture i does not depend on n.
-    Raises ValueError, one line, for arguments outside their range.
+    split: "train". size: side in pixels. Picture i does not depend on n.
+    ValueError for arguments outside their range.
     """
     shapes.check_drawing("fractals", split, splits=SPLITS, size=size, seed=seed)
     base.check_int("fractals: n", n, 1)
@@ -325,7 +360,7 @@ def make(split: str, *, size: int = 32, n: int = 512, seed: int = 0) -> base.Sou
 
 
 def _draw(n: int, size: int, seed: int) -> dict[str, UInt8[np.ndarray, "n ..."]]:
-    """Return the first n pictures."""
+    """Return {"image": the first n pictures (n size size 3)}."""
     images = []
     for i, kind in zip(range(n), itertools.cycle(KINDS)):
         rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), i])

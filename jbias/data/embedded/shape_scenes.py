@@ -36,18 +36,19 @@ _DIAGONAL = np.float32(np.sqrt(0.5))
 
 
 def _centred(x: Points) -> Points:
-    """Return the signed distance to the nearest integer, in [-0.5, 0.5]."""
+    """Return x minus the nearest integer, in [-0.5, 0.5]."""
     return x - np.round(x)
 
 
 def _stripe(x: Points) -> Points:
+    """Return the pattern of stripes along x with period 1."""
     return np.abs(_centred(x)) - 0.25
 
 
 def noise(x: Points, y: Points, table: Table) -> Points:
-    """Return values interpolated from a table of random numbers at integer points.
+    """Return smooth noise: values interpolated between random numbers at integer points.
 
-    The table repeats.
+    x, y: points (n h w). table: the random numbers of each image, repeated periodically.
     """
     size = table.shape[1]
     left, low = np.floor(x), np.floor(y)
@@ -62,28 +63,35 @@ def noise(x: Points, y: Points, table: Table) -> Points:
 
 
 def _checks(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of a checkerboard."""
     x, y = _stripe(0.8 * x), _stripe(0.8 * y)
     return np.sign(x) * np.sign(y) * np.minimum(np.abs(x), np.abs(y)) / 0.8
 
 
 def _dots(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of dots in shifted rows."""
     height = 0.866  # Of a triangle: each dot has six neighbours at one period.
     x = x + 0.5 * (np.round(y / height) % 2)
     return np.hypot(_centred(x), height * _centred(y / height)) - 0.371
 
 
 def _grid(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of squares between the lines of a grid."""
     return np.maximum(np.abs(_centred(x)), np.abs(_centred(y))) - 0.35
 
 
 def _bricks(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of bricks."""
     x = x + 0.75 * (np.round(y / 0.8) % 2)
     along, across = 1.5 * _centred(x / 1.5), 0.8 * _centred(y / 0.8)
     return np.maximum(np.abs(along) - 0.58, np.abs(across) - 0.25)
 
 
 def _scales(x: Points, y: Points, table: Table) -> Points:
-    """Rows of discs, each row shifted by half a disc and in front of the one above."""
+    """Return the pattern of scales: rows of discs, each in front of the row above.
+
+    Rows are shifted by half a disc.
+    """
     lowest = np.ceil((y - 0.75) / 0.5)
     nearest = np.zeros(x.shape, np.float32)
     for row in (lowest + 2, lowest + 1, lowest):
@@ -94,22 +102,27 @@ def _scales(x: Points, y: Points, table: Table) -> Points:
 
 
 def _rings(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of rings."""
     radius = np.hypot(1.5 * _centred(x / 1.5), 1.5 * _centred(y / 1.5))
     return np.abs(radius - 0.5) - 0.17
 
 
 def _triangles(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of triangles."""
     height = (y / 1.2) % 1
     return (np.abs(_centred(x / 1.2)) * 2 - height) * 0.5
 
 
 def _pluses(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of plus signs."""
     x = x + 0.65 * (np.round(y / 1.3) % 2)
     x, y = np.abs(1.3 * _centred(x / 1.3)), np.abs(1.3 * _centred(y / 1.3))
     return np.minimum(np.maximum(x - 0.2, y - 0.56), np.maximum(x - 0.56, y - 0.2))
 
 
 def _honeycomb(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of hexagons."""
+
     def centre(x: Points, y: Points) -> Points:
         x, y = np.abs(_centred(x / 1.3) * 1.3), np.abs(_centred(y / 2.25) * 2.25)
         return np.maximum(x, 0.5 * x + 0.866 * y)
@@ -118,6 +131,7 @@ def _honeycomb(x: Points, y: Points, table: Table) -> Points:
 
 
 def _rain(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of short vertical strokes."""
     column = np.round(x / 0.7)
     y = y + 0.9 * (column % 2)
     along = np.abs(1.8 * _centred(y / 1.8))
@@ -125,23 +139,28 @@ def _rain(x: Points, y: Points, table: Table) -> Points:
 
 
 def _weave(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of woven bands."""
     over = (np.round(x / 1.4) + np.round(y / 1.4)) % 2
     return np.where(over == 0, _stripe(x / 0.7), _stripe(y / 0.7)) * 0.7
 
 
 def _diamonds(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of diamonds."""
     return (np.abs(_centred(x)) * 1.5 + np.abs(_centred(y / 1.5)) * 1.5 - 0.75) * 0.6
 
 
 def _marble(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of wavy stripes."""
     return _stripe(0.7 * (x + y) + 0.9 * noise(x * 0.8, y * 0.8, table)) * 0.8
 
 
 def _trellis(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of a grid turned by 45 degrees."""
     return _grid((x + y) * _DIAGONAL, (x - y) * _DIAGONAL, table)
 
 
 def _ripples(x: Points, y: Points, table: Table) -> Points:
+    """Return the pattern of circles about a random point."""
     return _stripe(np.hypot(x - 2 * table[:, :1, :1], y - 2 * table[:, 1:2, 1:2]))
 
 
@@ -179,7 +198,10 @@ HELD_OUT: Mapping[str, Pattern] = {
 Field = Callable[[Points, Points], Points]
 
 
-def _disc(x, y, radius, cx=0.0, cy=0.0) -> Points:
+def _disc(
+    x: Points, y: Points, radius: float, cx: float = 0.0, cy: float = 0.0
+) -> Points:
+    """Return the signed distance to a disc with the centre (cx, cy)."""
     return np.hypot(x - cx, y - cy) - radius
 
 
@@ -204,19 +226,24 @@ def _polygon(vertices: Sequence[tuple[float, float]]) -> Field:
 
 
 def _heart(x: Points, y: Points) -> Points:
+    """Return the signed distance to a heart."""
     tip = _polygon([(-0.86, 0.17), (0.0, 0.36), (0.86, 0.17), (0.0, -0.95)])(x, y)
     lobes = np.minimum(_disc(x, y, 0.5, -0.47, 0.42), _disc(x, y, 0.5, 0.47, 0.42))
     return np.minimum(tip, lobes)
 
 
 def _star_corners(points: int, outer: float, inner: float) -> list[tuple[float, float]]:
+    """Return the corners (x, y) of a star with outer and inner radius, alternating."""
     turns = (math.pi / 2 + math.pi * i / points for i in range(2 * points))
     reaches = (outer, inner) * points
     return [(r * math.cos(t), r * math.sin(t)) for r, t in zip(reaches, turns)]
 
 
 def _mirrored(right: Sequence[tuple[float, float]]) -> Field:
-    """Return the field of a polygon from its right half, listed from the top down."""
+    """Return the field of a polygon that is symmetric about the y axis.
+
+    right: the vertices (x, y) of its right half, from the top down.
+    """
     return _polygon([*right, *((-x, y) for x, y in reversed(right) if x)])
 
 
@@ -262,9 +289,10 @@ Ids = Int[np.ndarray, "n"]  # Of each image, that of its shape or texture.
 def signed_distance(
     kind: str, x: Plane, y: Plane, *, scale: Row, angle: Row, shift: Pair
 ) -> Plane:
-    """Return the signed distances to a shape that is scaled, turned, then shifted.
+    """Return the signed distances of points to a shape that is scaled, turned, then shifted.
 
-    Lengths in the units of x and y, angles in radians, counter-clockwise.
+    kind: key of SHAPES. x, y: points of n images. scale, angle, shift: pose of the shape in
+    each image; lengths in the units of x and y, angles in radians, counter-clockwise.
     """
     cos, sin, size = (a[:, None, None] for a in (np.cos(angle), np.sin(angle), scale))
     x, y = x - shift[:, 0, None, None], y - shift[:, 1, None, None]
@@ -285,28 +313,33 @@ CORRUPTIONS = ("noise", "impulse", "blur", "contrast", "brightness", "pixelate")
 class Scenes:
     """The random properties of n images; every field has n rows."""
 
-    scale: Float[np.ndarray, "n"]
-    angle: Float[np.ndarray, "n"]  # Radians, of the shape.
-    shift: Float[np.ndarray, "n 2"]
+    scale: Float[np.ndarray, "n"]  # Of the shape.
+    angle: Float[np.ndarray, "n"]  # Of the shape, in radians.
+    shift: Float[np.ndarray, "n 2"]  # Of the shape (x, y), in half frames.
     grain: Float[np.ndarray, "n"]  # Period of the texture over PERIOD.
-    turn: Float[np.ndarray, "n"]  # Radians, of the texture, on its own.
-    phase: Float[np.ndarray, "n 2"]  # In periods.
+    turn: Float[
+        np.ndarray, "n"
+    ]  # Of the texture, in radians, independent of the shape.
+    phase: Float[np.ndarray, "n 2"]  # Of the texture, in periods.
     table: Float[np.ndarray, "n t t"]  # Numbers of noise textures and wobbles.
     fill: Float[np.ndarray, "n 3"]  # Tint of the shape, largest channel 1.
     paper: Float[np.ndarray, "n 3"]  # Tint of the background.
-    tones: Float[np.ndarray, "n 3"]  # First and second of the shape; background.
+    tones: Float[
+        np.ndarray, "n 3"
+    ]  # Brightness: the shape's two tones, the background.
     echo: Float[np.ndarray, "n"]  # Contrast of the texture in the background.
     slope: Float[np.ndarray, "n 2"]  # Shading of the background, per half frame.
-    sensor: Float[np.ndarray, "n"]  # Deviation of the noise of each value.
+    sensor: Float[np.ndarray, "n"]  # Standard deviation of the noise of each value.
 
     def __getitem__(self, rows: Int[np.ndarray, "m"]) -> "Scenes":
         return Scenes(**{k: v[rows] for k, v in vars(self).items()})
 
 
 def tints(rng: Rng, n: int, hues: Hues, least: float) -> Float[np.ndarray, "n 3"]:
-    """Return n random colours of value 1, with hues in `hues`.
+    """Return n random colours with the value 1 in HSV.
 
-    Saturations are from `least` to 0.9; if `least` is negative, four in ten are 0.
+    hues: ranges in degrees. least: saturations are uniform from `least` to 0.9; if it is
+    negative, from 0 to 0.9, and four in ten are 0.
     """
     widths = np.array([high - low for low, high in hues])
     which = rng.choice(len(hues), n, p=widths / widths.sum())
@@ -319,8 +352,10 @@ def tints(rng: Rng, n: int, hues: Hues, least: float) -> Float[np.ndarray, "n 3"
     return 1 - saturation[:, None] * share
 
 
-def _tones(rng: Rng, contrast: Row, echo: Row) -> Image:
-    """Return random brightnesses (n, 3): two of the texture, then the background's.
+def _tones(rng: Rng, contrast: Row, echo: Row) -> Float[np.ndarray, "n 3"]:
+    """Return random brightnesses: of the texture's two tones, and of the background.
+
+    contrast: between the texture's tones. echo: contrast of the texture in the background.
 
     The background is brighter or darker than both tones, the second tone than the first,
     each with probability 1/2. Faint textures, dark shapes on white and light ones on black
@@ -338,7 +373,7 @@ def _tones(rng: Rng, contrast: Row, echo: Row) -> Image:
 
 
 def draw(rng: Rng, n: int, *, hues: Hues = KNOWN_HUES, least: float = -1.0) -> Scenes:
-    """Return n random scenes; hues and least saturation as in `tints`.
+    """Return n random scenes. hues, least: hues and least saturation, see `tints`.
 
     Seven in ten backgrounds repeat the texture in other tones (`echo`), as in stylised
     photographs, which makes texture the easier cue by far. On an earlier drawing (plain
@@ -368,26 +403,37 @@ def draw(rng: Rng, n: int, *, hues: Hues = KNOWN_HUES, least: float = -1.0) -> S
 
 
 def axes(n: int, size: int) -> tuple[Plane, Plane]:
-    """Return x and y of every pixel's centre, for n images."""
+    """Return x and y of the centre of every pixel in n images, in half frames."""
     ticks = (np.arange(size, dtype=np.float32) + 0.5) * (2 / size) - 1
     x, y = np.broadcast_arrays(ticks, -ticks[:, None])
     return np.broadcast_to(x, (n, size, size)), np.broadcast_to(y, (n, size, size))
 
 
 def coverage(distance: Plane, size: int) -> Plane:
-    """Return the share of each pixel inside a border at a signed distance."""
+    """Return the share of each pixel that is inside a shape, in [0, 1].
+
+    distance: signed distance of the pixel's centre to the shape's border, in half frames.
+    size: side of the image in pixels.
+    """
     return np.clip(0.5 - distance * (size / 2), 0, 1)
 
 
 def outlines(scenes: Scenes, shape: Ids, size: int) -> Plane:
-    """Return the signed distance of each pixel to the outline of the image's shape."""
+    """Return the signed distance of each pixel to the outline of its image's shape.
+
+    shape: index in SHAPES. size: side in pixels.
+    """
     return fields(
         shape, size, scale=scenes.scale, angle=scenes.angle, shift=scenes.shift
     )
 
 
 def fields(shape: Ids, size: int, *, scale: Row, angle: Row, shift: Pair) -> Plane:
-    """Return signed distances to shapes in poses; see `signed_distance`."""
+    """Return the signed distance of each pixel to its image's shape.
+
+    shape: index in SHAPES. size: side in pixels. scale, angle, shift: pose of the shape in
+    each image, see `signed_distance`.
+    """
     field = np.empty((len(shape), size, size), np.float32)
     for k, kind in enumerate(SHAPES):
         rows = np.flatnonzero(shape == k)
@@ -399,7 +445,10 @@ def fields(shape: Ids, size: int, *, scale: Row, angle: Row, shift: Pair) -> Pla
 
 
 def shares(scenes: Scenes, texture: Ids, size: int) -> Plane:
-    """Return the share of the second tone in each pixel of the texture."""
+    """Return the share of the texture's second tone in each pixel, in [0, 1].
+
+    texture: index in PATTERNS. size: side in pixels.
+    """
     share = np.empty((len(texture), size, size), np.float32)
     for k in np.unique(texture):
         rows = np.flatnonzero(texture == k)
@@ -415,7 +464,11 @@ def shares(scenes: Scenes, texture: Ids, size: int) -> Plane:
 
 
 def textured(scenes: Scenes, shape: Ids, texture: Ids, size: int, rng: Rng) -> Image:
-    """Return images of shapes filled with textures on a shaded background, with noise."""
+    """Return images of shapes filled with textures on a shaded background, with noise.
+
+    shape, texture: indices in SHAPES and PATTERNS. size: side in pixels. rng: of the noise.
+    Values are about [0, 1], not clipped.
+    """
     image = composed(scenes, shape, shares(scenes, texture, size), size)
     grain = rng.standard_normal(image.shape, np.float32)
     return image + grain * scenes.sensor[:, None, None, None]
@@ -424,7 +477,8 @@ def textured(scenes: Scenes, shape: Ids, texture: Ids, size: int, rng: Rng) -> I
 def composed(scenes: Scenes, shape: Ids, share: Plane, size: int) -> Image:
     """Return images of shapes and backgrounds with a given texture, without noise.
 
-    share: of the second tone in each pixel, as of `shares`.
+    shape: index in SHAPES. share: of the texture's second tone in each pixel, see `shares`.
+    size: side in pixels.
     """
     inside = coverage(outlines(scenes, shape, size), size)
     first, second, paper = (t[:, None, None] for t in scenes.tones.T)
@@ -437,22 +491,28 @@ def composed(scenes: Scenes, shape: Ids, share: Plane, size: int) -> Image:
 
 
 def _grey(plane: Plane) -> Image:
-    """Return images with three equal channels."""
+    """Return grey images: the plane in three channels."""
     return np.repeat(plane[..., None], 3, -1)
 
 
 def silhouette(scenes: Scenes, shape: Ids, size: int) -> Image:
-    """Return images of black shapes on white."""
+    """Return images of black shapes on white; arguments: see `outlines`."""
     return _grey(1 - coverage(outlines(scenes, shape, size), size))
 
 
 def edge(scenes: Scenes, shape: Ids, size: int) -> Image:
-    """Return images of outlines: black strokes of constant width on white."""
+    """Return images of outlines: black strokes of constant width on white.
+
+    Arguments: see `outlines`.
+    """
     return _grey(1 - coverage(np.abs(outlines(scenes, shape, size)) - STROKE, size))
 
 
 def sketch(scenes: Scenes, shape: Ids, size: int) -> Image:
-    """Return images of sketches: two wobbly, broken grey strokes and some hatching."""
+    """Return images of sketches: two wobbly, broken grey strokes and some hatching.
+
+    Arguments: see `outlines`.
+    """
     field = outlines(scenes, shape, size)
     x, y = axes(len(shape), size)
     ink = np.zeros_like(field)
@@ -469,7 +529,7 @@ def sketch(scenes: Scenes, shape: Ids, size: int) -> Image:
 
 
 def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
-    """Return images with one of CORRUPTIONS."""
+    """Return images with the corruption `kind`, a name of CORRUPTIONS."""
     size = image.shape[1]
     if kind == "noise":
         return image + 0.12 * rng.standard_normal(image.shape, np.float32)
@@ -490,9 +550,10 @@ def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
 
 
 def corrupt(image: Image, kind: Ids, rngs: Sequence[Rng]) -> Image:
-    """Return images, each with the corruption of index `kind` in CORRUPTIONS.
+    """Return images, each with the corruption CORRUPTIONS[kind].
 
-    Each corruption has its own generator, so that images do not depend on later ones.
+    rngs: a generator for each corruption, so that images do not depend on corruptions that
+    are added later.
     """
     out = np.empty_like(image)
     for k, name in enumerate(CORRUPTIONS):

@@ -58,10 +58,10 @@ of each factor has at least three in ten images; "recoloured" has no grey.
 import functools
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from jbias.data import base, cache, sources, tables
 from jbias.data.embedded import shape_scenes
@@ -83,12 +83,12 @@ _Rule = Callable[[shape_scenes.Scenes], Bool[np.ndarray, "n"]]
 
 
 def _is_cool(scenes: shape_scenes.Scenes) -> Bool[np.ndarray, "n"]:
-    """Return whether both tints together are less red than blue."""
+    """Return for each image True if the sum of both tints is less red than blue."""
     tint = scenes.fill + scenes.paper
     return tint[:, 0] < tint[:, 2]
 
 
-def _margin(scenes: shape_scenes.Scenes) -> np.ndarray:
+def _margin(scenes: shape_scenes.Scenes) -> Float[np.ndarray, "n"]:
     """Return the distance of the background's tone to the nearer tone of the shape."""
     return np.abs(scenes.tones[:, :2] - scenes.tones[:, 2:]).min(1)
 
@@ -124,9 +124,10 @@ FACTOR_NAMES = tuple(FACTORS)
 def scene_factors(
     scenes: shape_scenes.Scenes, texture: Int[np.ndarray, "n"] | None
 ) -> dict[str, Int[np.ndarray, "n"]]:
-    """Return {factor: 0 or 1 per image} of the factors that images of scenes show.
+    """Return {factor: value of each image}; values are indices in FACTORS[factor], 0 or 1.
 
-    texture: of each image; None for images without texture, which show fewer factors.
+    texture: index of each image's texture among all 24; None for images without texture,
+    which have only the factors of _OUTLINE.
     """
     rules = _OUTLINE if texture is None else {**_OUTLINE, **_FILLED}
     columns = {name: rule(scenes) for name, (_, rule) in rules.items()}
@@ -152,18 +153,28 @@ SPLITS = ("train", "valid", "test", *_UNCORRELATED, "recoloured", "corrupted")
 def check_drawing(
     name: str, split: str, splits: tuple[str, ...], size: int, seed: int
 ) -> None:
-    """Raise ValueError, one line, for arguments of a drawn data set outside their range."""
+    """Raise ValueError for arguments of a drawn data set outside their range.
+
+    name: of the data set, the start of the message. splits: the known splits. size: side in
+    pixels, from SIZES[0] to SIZES[1]. seed: at least 0.
+    """
     base.check_known(f"{name}: split must be a known one", split, splits)
     base.check_int(f"{name}: size", size, SIZES[0], SIZES[1])
     base.check_int(f"{name}: seed", seed, 0)
 
 
 def source_fields(
-    name: str, split: str, size: int, arrays: Mapping, *words: str
-) -> dict:
-    """Return the images, name, citation and fingerprint of a drawn source.
+    name: str,
+    split: str,
+    size: int,
+    arrays: Mapping[str, np.ndarray],
+    *words: str,
+) -> dict[str, Any]:
+    """Return fields of the ArraySource of a drawn split, by name.
 
-    arrays: the drawn arrays, with "image". words: describe how they were drawn.
+    They are images, name, cite, fingerprint and preprocessing.
+    name: of the data set. arrays: the drawn arrays, with "image". words: one or two texts
+    for the fingerprint that describe the drawing exactly.
     """
     return {
         "images": arrays["image"],
@@ -175,7 +186,7 @@ def source_fields(
 
 
 def _check(split: str, n: int, *, correlation: float, renders: bool) -> None:
-    """Raise ValueError, one line, for arguments outside their range."""
+    """Raise ValueError for arguments outside their range; see `make`."""
     unit = BLOCK if split == "cue_conflict" else len(CLASSES)
     if not isinstance(n, int | np.integer) or n < unit or n % unit:
         must = f"n must be a positive multiple of {unit}, so that classes are balanced"
@@ -190,7 +201,11 @@ def _check(split: str, n: int, *, correlation: float, renders: bool) -> None:
 
 
 def _generator(split: str, purpose: str, block: int, seed: int) -> np.random.Generator:
-    """Return the generator of one kind of draw in a block; all test splits share theirs."""
+    """Return the random generator of one kind of draw in a block of scenes.
+
+    purpose: name of the kind of draw. block: number of the block. All test splits have the
+    same generators.
+    """
     stream = split if split in ("train", "valid") else "test"
     code = zlib.crc32(f"{stream}/{purpose}".encode())
     return np.random.default_rng([seed, code, block])
@@ -199,8 +214,8 @@ def _generator(split: str, purpose: str, block: int, seed: int) -> np.random.Gen
 class _Block(NamedTuple):
     """A block of scenes that are drawn from the same generators."""
 
-    generator: Callable[[str], np.random.Generator]  # By the purpose of the draw.
-    number: Int[np.ndarray, "n"]  # Of each image in the split.
+    generator: Callable[[str], np.random.Generator]  # Purpose of a draw -> generator.
+    number: Int[np.ndarray, "n"]  # Index of each image in the split.
     scenes: shape_scenes.Scenes
 
 
@@ -224,8 +239,13 @@ def _blocks(split: str, n: int, seed: int) -> Iterator[_Block]:
         yield _Block(generator, number, scenes[number - start])
 
 
-def _draw_block(split, block, *, size, correlation) -> dict[str, np.ndarray]:
-    """Return the images and columns of a block."""
+def _draw_block(
+    split: str, block: _Block, *, size: int, correlation: float
+) -> dict[str, np.ndarray]:
+    """Return {name: array}: "image" (n size size 3), "label" and further columns of a block.
+
+    size, correlation: see `make`.
+    """
     generator, number, scenes = block
     k, count = len(CLASSES), len(number)
     turn, shape = np.divmod(number, k)
@@ -254,7 +274,7 @@ def _draw_block(split, block, *, size, correlation) -> dict[str, np.ndarray]:
 
 
 def _draw_renders(split: str, n: int, size: int, seed: int) -> dict[str, np.ndarray]:
-    """Return every scene drawn with each of the classes' textures (n 16 h w 3)."""
+    """Return {"renders": (n 16 size size 3)}: each scene with each of the classes' textures."""
     k = len(CLASSES)
     renders = np.empty((n, k, size, size, 3), np.uint8)
     for generator, number, scenes in _blocks(split, n, seed):
@@ -270,8 +290,13 @@ def _draw_renders(split: str, n: int, size: int, seed: int) -> dict[str, np.ndar
     return {"renders": renders}
 
 
-def _with_factors(source, split, seed) -> sources.ArraySource:
-    """Return a source with a column per factor, from its scenes, which are drawn again."""
+def _with_factors(
+    source: sources.ArraySource, split: str, seed: int
+) -> sources.ArraySource:
+    """Return the source with a column for each factor that its images show.
+
+    The scenes are drawn again; split, seed: those of the source.
+    """
     texture = source.columns.get("attribute")
     block_factors = []
     for _, number, scenes in _blocks(split, len(source), seed):
@@ -284,9 +309,17 @@ def _with_factors(source, split, seed) -> sources.ArraySource:
     return sources.add(source, columns, {name: FACTORS[name] for name in columns})
 
 
-def _draw(split: str, n: int, *, seed: int, **options) -> dict[str, np.ndarray]:
-    """Return the images and columns of the first n images of a split."""
-    blocks = [_draw_block(split, block, **options) for block in _blocks(split, n, seed)]
+def _draw(
+    split: str, n: int, *, seed: int, size: int, correlation: float
+) -> dict[str, np.ndarray]:
+    """Return {name: array}: "image" (n size size 3), "label" and further columns.
+
+    Arguments: see `make`.
+    """
+    blocks = [
+        _draw_block(split, block, size=size, correlation=correlation)
+        for block in _blocks(split, n, seed)
+    ]
     joined = {
         name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]
     }
@@ -308,13 +341,14 @@ def make(
 ) -> sources.ArraySource:
     """Return the source of the first n images of a split, drawn or from the cache.
 
-    size: pixels. n: a multiple of 16, or of 240 for cue_conflict. Default: 4096 for
+    size: side in pixels. n: a multiple of 16, or of 240 for cue_conflict. Default: 4096 for
       training, 512 for validation, else 480. Image i does not depend on n.
     correlation: probability that the texture is the class's own.
-    renders: add arrays["renders"] (n, 16, size, size, 3), every scene drawn with each of
+    seed: of the drawing.
+    renders: True adds arrays["renders"] (n, 16, size, size, 3), every scene drawn with each of
       the 16 textures; the render with the texture of "attribute" is the image.
-    factors: add a column for each of FACTOR_NAMES that the images show.
-    Raises ValueError, one line, for arguments outside their range.
+    factors: True adds a column for each of FACTOR_NAMES that the images show.
+    ValueError for arguments outside their range.
     """
     n = _COUNTS.get(split, 480) if n is None else n
     check_drawing("shapes", split, splits=SPLITS, size=size, seed=seed)

@@ -59,15 +59,15 @@ class Listing(NamedTuple):
 class Split(NamedTuple):
     """The name of a split, and the part of every class from `start` to `stop` percent."""
 
-    base: str
+    base: str  # Name of the whole split.
     start: fractions.Fraction
     stop: fractions.Fraction
 
 
 def parse_split(where: str, split: str) -> Split:
-    """Return the parsed "photo", "photo[:90%]", "photo[90%:]" or "photo[10%:90%]".
+    """Return the Split for "photo", "photo[:90%]", "photo[90%:]" or "photo[10%:90%]".
 
-    Raises ValueError for another form.
+    ValueError for another form. where: start of error messages.
     """
     match = _PART.fullmatch(split)
     start_text, stop_text = "0", "0"
@@ -81,9 +81,9 @@ def parse_split(where: str, split: str) -> Split:
 
 
 def require_folder(where: str, path: str, role: str) -> str:
-    """Return `path` if it is a folder; else raise ValueError with the nearest folder.
+    """Return `path`, a folder; base.Missing, a ValueError, if there is none.
 
-    role: of the folder in the message, such as "root".
+    role: name of the folder in the message, such as "root". where: start of error messages.
     """
     if os.path.isdir(path):
         return path
@@ -114,14 +114,15 @@ def require_folder(where: str, path: str, role: str) -> str:
 
 
 def has_folders(folder: str) -> bool:
-    """Return whether a folder has folders in it."""
+    """Return True if a folder has visible folders in it."""
     return any(entry.is_dir() for entry in _entries(folder))
 
 
 def class_folders(where: str, folder: str) -> tuple[str, ...]:
     """Return the sorted names of a split's class folders.
 
-    Raises ValueError if images are beside the folders, base.Missing without any folder.
+    folder: of the split. ValueError if it also has images, base.Missing if it has no folder.
+    where: start of error messages.
     """
     entries = _entries(folder)
     classes = tuple(entry.name for entry in entries if entry.is_dir())
@@ -142,12 +143,13 @@ def class_folders(where: str, folder: str) -> tuple[str, ...]:
 def scan(
     where: str, folder: str, classes: Names, ignore: Names = (), below: str = "{}"
 ) -> Listing:
-    """Return the images below the folder of each class.
+    """Return the listing of the images below the folder of each class.
 
-    below: path of a class's folder in `folder`, with "{}" for the class name. ignore:
-    patterns of files that are skipped, also images ("*.gif"). Hidden files and system files
-    (Thumbs.db, __MACOSX) are always skipped. Raises ValueError for other files that are no
+    folder: of the split. below: path of a class's folder in `folder`, with "{}" for the
+    class name. ignore: patterns of files to skip, also images ("*.gif"). Hidden and system
+    files (Thumbs.db, __MACOSX) are always skipped. ValueError for other files that are no
     images, for a class without images, and for a file linked into two classes.
+    where: start of error messages.
     """
     files, other_files = [], []
     image_patterns = [pattern for pattern in ignore if is_image(pattern)]
@@ -188,8 +190,18 @@ def scan(
 _NO_INODE = (0, 2**32 - 1)  # The inode of files in file systems without inodes.
 
 
-def _refuse_links_across_classes(where, folder, *, names, labels, inodes) -> None:
-    """Raise ValueError if a file is linked, under one name, into two class folders."""
+def _refuse_links_across_classes(
+    where: str,
+    folder: str,
+    *,
+    names: Names,
+    labels: Sequence[int],
+    inodes: Sequence[int],
+) -> None:
+    """Raise ValueError if a file is linked, under one name, into two class folders.
+
+    names, labels, inodes: of each image below `folder`. where: start of error messages.
+    """
     _, group, count = np.unique(
         np.array(inodes, np.uint64), return_inverse=True, return_counts=True
     )
@@ -206,15 +218,25 @@ def _refuse_links_across_classes(where, folder, *, names, labels, inodes) -> Non
 
 
 def scan_split(where: str, folder: str, ignore: Names) -> Listing:
-    """Return the images below all class folders of a split; see `scan`."""
+    """Return the listing of the images below all class folders of a split.
+
+    folder: of the split. ignore, errors: see `scan`. where: start of error messages.
+    """
     classes = class_folders(where, folder)
     return scan(where, folder, classes=classes, ignore=ignore)
 
 
-def in_folder(folder: str, names: Names, *, lengths, labels, classes: Names) -> Listing:
-    """Return a listing of the named files below one folder.
+def in_folder(
+    folder: str,
+    names: Names,
+    *,
+    lengths: Sequence[int],
+    labels: Sequence[int] | Column,
+    classes: Names,
+) -> Listing:
+    """Return a listing of image files below one folder.
 
-    lengths: in bytes. labels: indices into `classes`.
+    names: paths relative to `folder`. lengths: in bytes. labels: indices into `classes`.
     """
     store = stores.FileStore(folder, tuple(names))
     return Listing(
@@ -227,9 +249,10 @@ def in_folder(folder: str, names: Names, *, lengths, labels, classes: Names) -> 
 
 
 def agreed_label(where: str, sample: str, labels: Sequence[tuple[str, int]]) -> int:
-    """Return the label of a sample; ValueError if two of its sources differ.
+    """Return the label of a sample; ValueError if its sources give different labels.
 
-    labels: pairs of a source, such as a file or a column, and the source's label.
+    sample: name of the sample in the message. labels: (source, label) pairs, at least one; a
+    source is the name of a file or a column. where: start of error messages.
     """
     first_source, label = labels[0]
     for source, other in labels[1:]:
@@ -241,7 +264,11 @@ def agreed_label(where: str, sample: str, labels: Sequence[tuple[str, int]]) -> 
 
 
 def check_names(where: str, names: Names) -> np.ndarray:
-    """Return names as an array; ValueError for a name that is not UTF-8 or is too long."""
+    """Return the names of images as an array.
+
+    ValueError for a name that is not UTF-8 or longer than _MAX_LETTERS.
+    where: start of error messages.
+    """
     for name in names:
         if len(name) > _MAX_LETTERS or _SURROGATE.search(name):
             must = f"names of images must be UTF-8 of at most {_MAX_LETTERS:,} letters"
@@ -250,19 +277,24 @@ def check_names(where: str, names: Names) -> np.ndarray:
 
 
 def number_names(n: int) -> tuple[str, ...]:
-    """Return the names of n images without names, by which splits are cut: "00000000" ..."""
+    """Return names for n images that have none: "00000000", "00000001", ...
+
+    `split_indices` cuts splits by names.
+    """
     return tuple(f"{i:08d}" for i in range(n))
 
 
 def split_indices(
     where: str, names: Names, labels: Column, classes: Names, split: Split
 ) -> Int[np.ndarray, "m"]:
-    """Return the indices of a part of every class; they depend on the names alone.
+    """Return the ascending indices of the images in a part of every class.
+
+    names, labels: of each image of the whole split. split: has the part's percentages.
 
     Inside a class, images are ordered by a hash of their names and cut at the nearest
     integer, but so that neither side of a cut is empty if the class has two images.
     Parts that meet at a percentage are disjoint, and together they are the whole split.
-    Raises ValueError if a class has no image in the part.
+    ValueError if a class has no image in the part. where: start of error messages.
     """
     if (split.start, split.stop) == (0, 100):
         return np.arange(len(names))
@@ -281,14 +313,17 @@ def split_indices(
 
 
 def count_note(n: int, published: int | None) -> str:
-    """Return a note if the number of images is not the published one, else ""."""
+    """Return a note with both numbers if n images is not the published number, else "".
+
+    published: None if unknown.
+    """
     if published in (None, n):
         return ""
     return f"{n:,} images on disk, the published set has {published:,}"
 
 
 def digest(images: Listing) -> str:
-    """Return the SHA-256 over the names, byte lengths and classes of all images."""
+    """Return the SHA-256 over the names, byte lengths and class names of images, as hex digits."""
     total = hashlib.sha256()
     for name, length, label in zip(images.names, images.lengths, images.labels):
         row = f"{_normalised(name)}\t{length}\t{images.classes[label]}\n"
@@ -297,12 +332,15 @@ def digest(images: Listing) -> str:
 
 
 def digest_arrays(images: np.ndarray, labels: Column, classes: Names) -> str:
-    """Return the SHA-256 over the pixels, labels and class names of images in memory."""
+    """Return the SHA-256 over images in memory, labels and class names, as hex digits."""
     return _sha256(repr((images.shape, tuple(classes))), images, labels)
 
 
 def digest_columns(digest: str, columns: Columns, values: Mapping[str, Names]) -> str:
-    """Return the SHA-256 over another digest and the columns whose values have names."""
+    """Return the SHA-256 over a digest and the columns in `values`, as hex digits.
+
+    values: {column: names of its values}.
+    """
     text = repr((digest, sorted(values.items())))
     return _sha256(text, *(columns[name] for name in sorted(values)))
 
@@ -310,12 +348,15 @@ def digest_columns(digest: str, columns: Columns, values: Mapping[str, Names]) -
 def digest_named(
     arrays: Mapping[str, np.ndarray], words: str = "", more: str = ""
 ) -> str:
-    """Return the SHA-256 over words, arrays in the order of their names, and more words."""
+    """Return the SHA-256 over arrays, in the order of their names, and texts, as hex digits.
+
+    words: text before the arrays. more: text after them.
+    """
     return _sha256(words, *(arrays[name] for name in sorted(arrays)), more.encode())
 
 
 def _sha256(text: str, *contents: np.ndarray | bytes) -> str:
-    """Return the SHA-256 over a text, then arrays or bytes, as hex digits."""
+    """Return the SHA-256 over a text and then `contents`, as hex digits."""
     total = hashlib.sha256(text.encode())
     for content in contents:
         is_bytes = isinstance(content, bytes)
@@ -323,17 +364,20 @@ def _sha256(text: str, *contents: np.ndarray | bytes) -> str:
     return total.hexdigest()
 
 
-def text_lines(path: str, must: str) -> list[str]:
+def text_lines(path: str, error_prefix: str) -> list[str]:
     """Return the non-empty lines of a text file, trimmed.
 
-    must: the start of the ValueError if the file cannot be read.
+    ValueError if the file cannot be read; its message is `error_prefix` and the reason.
     """
-    with base.explain_errors(must), opening.open_text(os.path.expanduser(path)) as file:
+    with (
+        base.explain_errors(error_prefix),
+        opening.open_text(os.path.expanduser(path)) as file,
+    ):
         return [line.strip() for line in file if line.strip()]
 
 
 def is_below(root: str, name: str) -> bool:
-    """Return whether the relative path `name` stays below `root`, without "..".
+    """Return True if the relative path `name` stays below `root` and has no "..".
 
     Links are not resolved: a link below `root` may lead anywhere.
     """
@@ -343,17 +387,20 @@ def is_below(root: str, name: str) -> bool:
 
 
 def is_junk(name: str) -> bool:
-    """Return whether a file or folder is hidden or a system file; ".." is neither."""
+    """Return True if a file or folder is hidden or a system file; False for ".."."""
     return name != ".." and name.startswith(".") or name.lower() in JUNK
 
 
 def is_image(name: str) -> bool:
-    """Return whether a file name has the ending of an image, in upper or lower case."""
+    """Return True if a file name has the ending of an image, in upper or lower case."""
     return name.lower().endswith(opening.SUFFIXES)
 
 
 def match_classes(where: str, got: Names, expected: Names) -> None:
-    """Raise ValueError unless class folders are exactly the published ones."""
+    """Raise ValueError unless the class names `got` are exactly those `expected`.
+
+    where: start of error messages.
+    """
     for name in got:
         must = f"{where}: class folders must be the {len(expected)} published"
         base.check_known(must, name, expected)
@@ -374,9 +421,9 @@ class _File(NamedTuple):
 
 
 def _walk(folder: str, below: str, ancestors: tuple[str, ...]) -> list[_File]:
-    """Return all files under folder/below, sorted.
+    """Return all files under folder/below, at any depth, sorted, without hidden ones.
 
-    ancestors: real paths of the folders above, in which a link must not lead back.
+    ancestors: real paths of the folders above. ValueError for a link to one of them.
     """
     path = os.path.join(folder, below)
     real_path = os.path.realpath(path)
@@ -404,7 +451,10 @@ def _entries(folder: str) -> list[os.DirEntry]:
 
 
 def cut(members: Column, split: Split) -> Column:
-    """Return the members from split.start to split.stop percent, see `cut_index`."""
+    """Return the entries of `members` from split.start to split.stop percent.
+
+    Cuts: see `cut_index`.
+    """
     start = cut_index(len(members), split.start)
     return members[start : cut_index(len(members), split.stop)]
 
@@ -421,7 +471,7 @@ def cut_index(n: int, percent: fractions.Fraction) -> int:
 
 
 def _hash(name: str) -> int:
-    """Return a 64-bit hash of a name."""
+    """Return a hash of a name, 64 bits of its SHA-256."""
     return int.from_bytes(hashlib.sha256(_normalised(name).encode()).digest()[:8])
 
 

@@ -38,7 +38,11 @@ ListingArrays = dict[str, np.ndarray]
 def _make_listing(
     store: stores.Store, arrays: ListingArrays, classes: Iterable[str] | None
 ) -> listing.Listing:
-    """Return the listing of a store; no class names become None."""
+    """Return the listing of the images of a store.
+
+    arrays: "length" and "labels" of each image are used. classes: names; if there are none,
+    the listing has None.
+    """
     return listing.Listing(
         store=store,
         names=store.names,
@@ -61,7 +65,7 @@ def example_class() -> Any:
 
 
 def parse_example(record: bytes) -> Mapping[str, Any]:
-    """Return {name: feature} of a record; ValueError if the record is no Example."""
+    """Return {name: tf.train.Feature} of a record; ValueError if it is no tf.train.Example."""
     from google.protobuf import message
 
     with base.explain_errors("must be a tf.train.Example, got ", message.DecodeError):
@@ -69,7 +73,7 @@ def parse_example(record: bytes) -> Mapping[str, Any]:
 
 
 def serialise_example(features: Mapping[str, bytes | int]) -> bytes:
-    """Return a tf.train.Example with a value per name, bytes or an integer, serialised."""
+    """Return a serialised tf.train.Example with the given features, each a single value."""
     example = example_class()()
     for name, value in features.items():
         kind = "bytes_list" if isinstance(value, bytes) else "int64_list"
@@ -79,12 +83,12 @@ def serialise_example(features: Mapping[str, bytes | int]) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class ExampleImage:
-    """A function from a serialised example to its encoded image, for any thread or process.
+    """A callable: serialised tf.train.Example -> its encoded image, for threads or processes.
 
     The imports it needs run when it is made or unpickled, before threads start.
     """
 
-    key: str
+    key: str  # Name of the feature with the image.
 
     def __post_init__(self):
         example_class()
@@ -118,14 +122,17 @@ def read_records(where: str, shards: Names) -> listing.Listing:
 
 
 def index_path(shards: Names) -> str:
-    """Return the path of the index of ArrayRecord shards."""
+    """Return the path of the index of ArrayRecord shards: <folder>/<split>-index.npz."""
     folder, name = os.path.split(shards[0])
     name = re.sub(r"-\d+-of-\d+", "", name.partition(".array_record")[0])
     return os.path.join(folder, f"{name}-index.npz")
 
 
 def _checked_index(where: str, shards: Names) -> ListingArrays | None:
-    """Return the index beside the shards; None without one, ValueError for a wrong one."""
+    """Return the arrays of the index of shards; None without a file.
+
+    ValueError if the file is not the index of these shards. where: start of error messages.
+    """
     path = index_path(shards)
     if not os.path.isfile(path):
         return None
@@ -158,7 +165,10 @@ def class_names(shards: Names) -> list[str] | None:
 
 
 def _list_records(where: str, shards: Names) -> ListingArrays:
-    """Return the columns of the records of ArrayRecord shards."""
+    """Return the listing's arrays of all records of ArrayRecord shards.
+
+    shards: paths. where: start of error messages.
+    """
 
     def records() -> Iterator[_Record]:
         for path in shards:
@@ -170,15 +180,18 @@ def _list_records(where: str, shards: Names) -> ListingArrays:
 
 
 class _Record(NamedTuple):
-    """A serialised example, and its number in a file."""
+    """A record of a file of shards."""
 
-    path: str
-    number: int
-    content: bytes
+    path: str  # Of the shard.
+    number: int  # Index in the shard.
+    content: bytes  # A serialised tf.train.Example.
 
 
 def _describe_examples(where: str, records: Iterable[_Record]) -> ListingArrays:
-    """Return the names, labels and lengths of examples, and the key of their images."""
+    """Return arrays "names", "labels", "length" of examples, and "image", the images' key.
+
+    where: start of error messages.
+    """
     names, labels, lengths, key = [], [], [], ""
     for i, (path, number, record) in enumerate(records):
         must = f"{where}: records must be tf.train.Example with an image and a label"
@@ -225,7 +238,7 @@ def _only_label(features: Mapping[str, Any]) -> int:
 
 
 def _first_name(features: Mapping[str, Any]) -> Any:
-    """Return the first name that a record has; None without a name."""
+    """Return the value of the first feature of _NAME_KEYS that a record has; None without one."""
     for key in _NAME_KEYS:
         values = _values(features, key)
         if values:
@@ -239,8 +252,11 @@ def _values(features: Mapping[str, Any], key: str) -> Sequence[Any]:
     return getattr(features[key], kind).value if kind else ()
 
 
-def _open_records(where: str, shards: Names):
-    """Return a random-access source of the records of shards; ValueError for other files."""
+def _open_records(where: str, shards: Names) -> Sequence[bytes]:
+    """Return an ArrayRecordDataSource: the records of all shards, by index.
+
+    ValueError for files that are not ArrayRecord. where: start of error messages.
+    """
     from array_record.python import array_record_data_source
 
     must = f"{where}: {shards[0]!r} must be an ArrayRecord file: "
@@ -282,7 +298,10 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
 
 
 def _list_examples(where: str, shards: Names) -> ListingArrays:
-    """Return the columns of TFDS's Parquet shards, rows of tf.train.Example."""
+    """Return the listing's arrays of TFDS's Parquet shards, with rows of tf.train.Example.
+
+    where: start of error messages.
+    """
     groups = []
 
     def records() -> Iterator[_Record]:
@@ -300,23 +319,26 @@ def _list_examples(where: str, shards: Names) -> ListingArrays:
 
 
 def _example_images(image: ExampleImage, path: str, group: int) -> list[bytes]:
-    """Return the encoded images of a row group of examples."""
+    """Return the encoded images of row group number `group` of TFDS's Parquet file `path`.
+
+    image: example -> encoded image.
+    """
     return [*map(image, _read_group(_EXAMPLES, path, group))]
 
 
 class _Columns(NamedTuple):
     """The column names of a Parquet file, and its class names."""
 
-    image: str
+    image: str  # Column of the images.
     labels: tuple[str, ...]  # The first has the label, the others must agree with it.
     classes: tuple[str, ...] | None  # None if the schema lacks them.
 
 
 def _parquet_columns(where: str, path: str) -> _Columns:
-    """Return the columns of a file; ValueError if one is missing or ambiguous.
+    """Return the column names of the Parquet file `path`; ValueError if missing or ambiguous.
 
     If "image" holds bytes, other image columns are ignored; if "label" holds numbers,
-    "class" is ignored.
+    "class" is ignored. where: start of error messages.
     """
     schema = _open_parquet(where, path).schema_arrow
     for name in {*_PARQUET_IMAGES, *_PARQUET_LABELS}:
@@ -342,10 +364,13 @@ def _parquet_columns(where: str, path: str) -> _Columns:
     return _Columns(with_bytes[0], labels, classes)
 
 
-def _known_columns(where, path, role: str, known: Names, names: Names) -> list[str]:
-    """Return the known columns that a file has; ValueError if there are none.
+def _known_columns(
+    where: str, path: str, role: str, known: Names, names: Names
+) -> list[str]:
+    """Return the names in `known` that are in `names`; ValueError if there are none.
 
-    role: of the column, such as "an image". names: the file's columns.
+    role: of the column in the message, such as "an image". names: columns of the file.
+    where: start of error messages.
     """
     columns = [name for name in known if name in names]
     if not columns:
@@ -355,7 +380,7 @@ def _known_columns(where, path, role: str, known: Names, names: Names) -> list[s
 
 
 def _holds_bytes(kind: Any) -> bool:
-    """Return whether a column's type is bytes, or Hugging Face's struct with bytes."""
+    """Return True if a column's Arrow type is bytes, or Hugging Face's struct with bytes."""
     import pyarrow as pa
 
     kinds = pa.binary(), pa.large_binary(), pa.binary_view(), pa.null()
@@ -368,7 +393,7 @@ def _holds_bytes(kind: Any) -> bool:
 
 
 def _holds_numbers(kind: Any) -> bool:
-    """Return whether a column's type is a number or a boolean."""
+    """Return True if a column's Arrow type is a number or a boolean."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -377,8 +402,13 @@ def _holds_numbers(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _parquet_classes(where, path, schema, label: str) -> tuple[str, ...] | None:
-    """Return the class names in a schema's metadata; None without any."""
+def _parquet_classes(
+    where: str, path: str, schema: Any, label: str
+) -> tuple[str, ...] | None:
+    """Return the class names of column `label` in a schema's metadata; None without any.
+
+    schema: the Arrow schema of the file `path`. where: start of error messages.
+    """
     must = f"{where}: {path!r} must have its class names as Hugging Face has them,"
     place = f"info.features.{label}.names in the schema's metadata, got "
     with base.explain_errors(
@@ -398,7 +428,10 @@ def _parquet_classes(where, path, schema, label: str) -> tuple[str, ...] | None:
 
 
 def _shared_columns(where: str, shards: Names) -> _Columns:
-    """Return the columns of all shards; ValueError if they differ between shards."""
+    """Return the column names of Parquet shards; ValueError if they differ between shards.
+
+    where: start of error messages.
+    """
     first = _parquet_columns(where, shards[0])
     for path in shards[1:]:
         columns = _parquet_columns(where, path)
@@ -413,13 +446,13 @@ def _shared_columns(where: str, shards: Names) -> _Columns:
 class _RowGroup(NamedTuple):
     """A row group of a Parquet shard, and its number of rows."""
 
-    shard: int
-    group: int
+    shard: int  # Index of the shard.
+    group: int  # Index of the row group in the shard.
     num_rows: int
 
 
 def _positions(groups: Sequence[_RowGroup]) -> ListingArrays:
-    """Return the shard, group and row of each row of the groups."""
+    """Return arrays "shard", "group" and "row", the position of each row of the groups."""
     shard, group, num_rows = np.array(groups, np.int32).T
     rows = np.concatenate([np.arange(count, dtype=np.int32) for count in num_rows])
     return {
@@ -430,7 +463,10 @@ def _positions(groups: Sequence[_RowGroup]) -> ListingArrays:
 
 
 def _list_parquet(where: str, shards: Names) -> ListingArrays:
-    """Return the columns of Hugging Face's Parquet shards."""
+    """Return the listing's arrays of Hugging Face's Parquet shards.
+
+    where: start of error messages.
+    """
     names, labels, groups = [], [], []
     columns = _shared_columns(where, shards)
     for i, path in enumerate(shards):
@@ -470,16 +506,17 @@ def _list_parquet(where: str, shards: Names) -> ListingArrays:
 
 
 def _has_paths(kind: Any) -> bool:
-    """Return whether a column's type is a struct with a path."""
+    """Return True if a column's Arrow type is a struct with a path."""
     import pyarrow as pa
 
     return pa.types.is_struct(kind) and kind.get_field_index("path") >= 0
 
 
 def _refuse_missing_bytes(where: str, path: str, image: str) -> None:
-    """Raise ValueError if images lack their bytes by the statistics of a file.
+    """Raise ValueError if the statistics of a Parquet file tell of images without bytes.
 
-    Without statistics, reading such an image raises the error.
+    image: name of the column. Without statistics, reading such an image raises the error.
+    where: start of error messages.
     """
     metadata, missing = _open_parquet(where, path).metadata, 0
     for i in range(metadata.num_row_groups):
@@ -496,9 +533,10 @@ def _refuse_missing_bytes(where: str, path: str, image: str) -> None:
 
 
 def _parquet_labels(where: str, path: str, columns: Mapping[str, list]) -> np.ndarray:
-    """Return the labels of a file; ValueError if two columns differ in a row.
+    """Return the label of each row of a Parquet file; ValueError if columns differ in a row.
 
-    columns: {name: chunks}; the first has the labels, others repeat them or have no value.
+    columns: {name: list of Arrow arrays}; the first column has the labels, others repeat them
+    or have no value. where: start of error messages.
     """
     (first, labels), *further_columns = [
         (name, _to_integers(where, path, chunks)) for name, chunks in columns.items()
@@ -523,9 +561,10 @@ _NO_LABEL = np.iinfo(np.int64).min
 
 
 def _to_integers(where: str, path: str, chunks: list) -> np.ndarray:
-    """Return a column as int64, _NO_LABEL where a row has no value.
+    """Return a Parquet column as int64, _NO_LABEL where a row has no value.
 
-    Raises ValueError for words, lists and numbers that are not integers.
+    chunks: Arrow arrays of the column. ValueError for words, lists and numbers that are not
+    integers. where: start of error messages.
     """
     import pyarrow as pa
 
@@ -553,8 +592,12 @@ def _to_integers(where: str, path: str, chunks: list) -> np.ndarray:
     return np.where(is_missing, _NO_LABEL, numbers.astype(np.int64))
 
 
-def _open_parquet(where: str, path: str):
-    """Return an open Parquet file; ValueError for another file or one that is too large."""
+def _open_parquet(where: str, path: str) -> Any:
+    """Return an open pyarrow.parquet.ParquetFile.
+
+    ValueError for a file that is not Parquet or is too large.
+    where: start of error messages.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -568,9 +611,9 @@ def _open_parquet(where: str, path: str):
 
 
 def _read_group(image: str, path: str, group: int) -> list[bytes | None]:
-    """Return the encoded images of a row group; None where a row has no image.
+    """Return the encoded image of each row of a row group; None for a row without an image.
 
-    image: the name of the column.
+    image: name of the column. path: of the file. group: index of the row group.
     """
     import pyarrow as pa
 
@@ -583,10 +626,10 @@ def _read_group(image: str, path: str, group: int) -> list[bytes | None]:
 
 
 def _batches(where: str, path: str, group: int, columns: Names) -> Iterator:
-    """Yield batches of rows of a row group; ValueError if they unpack to too many bytes.
+    """Yield Arrow record batches of a row group; ValueError if they unpack to too many bytes.
 
     The limit is checked here because a hostile file's metadata may be wrong, and a page may
-    repeat its content many times.
+    repeat its content many times. where: start of error messages.
     """
     file, size, unpacked = _open_parquet(where, path), os.path.getsize(path), 0
     for rows in file.iter_batches(_ROWS_PER_BATCH, row_groups=[group], columns=columns):
@@ -613,7 +656,10 @@ def read_tar(where: str, shards: Names) -> listing.Listing:
 
 
 def _list_tar(where: str, shards: Names) -> ListingArrays:
-    """Return the columns of the images in tar archives, and their class names."""
+    """Return the listing's arrays of the images in tar archives, and "classes", their names.
+
+    where: start of error messages.
+    """
     members = [
         member
         for number, path in enumerate(shards)
@@ -642,7 +688,11 @@ def _list_tar(where: str, shards: Names) -> ListingArrays:
 def _refuse_links_across_classes(
     where: str, images: Sequence[tar_samples.Member], labels: Sequence[int]
 ) -> None:
-    """Raise ValueError if a file is linked, under one name, into two class folders."""
+    """Raise ValueError if a file is linked, under one name, into two class folders.
+
+    images, labels: all images of the archives and their labels.
+    where: start of error messages.
+    """
     first_of: dict[tuple, tuple[tar_samples.Member, int]] = {}
     for image, label in zip(images, labels, strict=True):
         place = image.shard, image.start, os.path.basename(image.name)
@@ -654,9 +704,11 @@ def _refuse_links_across_classes(
 
 
 def _members(where: str, shard: int, path: str) -> Iterator[tar_samples.Member]:
-    """Yield the images of an archive, and the files that may hold a label.
+    """Yield the files of an archive: images, files that may hold a label, and others.
 
-    A link has the bytes of its target, as in the unpacked archive.
+    A link has the bytes of its target, as in the unpacked archive. shard, path: index and
+    path of the archive. ValueError for an archive that is cut off, compressed or nested, or
+    that has unsafe paths. where: start of error messages.
     """
     must = f"{where}: {path!r} must be a whole, uncompressed tar archive, got "
     files: dict[str, tar_samples.Member] = {}
@@ -711,9 +763,11 @@ def _linked_members(
     files: Mapping[str, tar_samples.Member],
     links: Mapping[str, str],
 ) -> Iterator[tar_samples.Member]:
-    """Yield a member for each link to a file; ValueError for an image without a target.
+    """Yield a member for each link to a file of the archive.
 
-    files: {path: member}. links: {path: path of the target}.
+    ValueError for an image without a target. path: of the archive.
+    files: {path in the archive: member}. links: {path: path of the target}.
+    where: start of error messages.
     """
     folders = {os.path.dirname(name) for name in files} if links else set()
     for name, target in links.items():
@@ -757,7 +811,10 @@ def _without_junk_folders(
 
 
 def _labels_by_folder(where: str, names: Names) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels and class names by the first folder of each name."""
+    """Return the label of each image and the sorted class names, the first folders of names.
+
+    ValueError for a name without a folder. where: start of error messages.
+    """
     folders = [name.partition("/")[0] for name in names]
     if not all("/" in name for name in names):
         must = f"{where}: images must have a label (<key>.cls) or lie in class folders"

@@ -22,15 +22,18 @@ class Store(abc.ABC):
     """Encoded images by number, in files or in shards of one folder."""
 
     names: tuple[str, ...]  # Of each image: a relative path with slashes.
-    shards: tuple[str, ...]  # Paths.
+    shards: tuple[str, ...]  # Paths of the shards.
     shard: Int[np.ndarray, "n"]  # Index of each image's shard.
 
     @abc.abstractmethod
     def open(self, index: int) -> str | BinaryIO:
-        """Return a path or file for opening.open_image; OSError or ValueError if unreadable."""
+        """Return the path or an open file of an encoded image, for opening.open_image.
+
+        OSError or ValueError if it cannot be read.
+        """
 
     def where(self, index: int) -> str:
-        """Return the folder and the key of an image, for messages."""
+        """Return the place of an image for messages: the folder and the key."""
         return os.path.join(os.path.dirname(self.shards[0]), self.key(index))
 
     def key(self, index: int) -> str:
@@ -46,14 +49,14 @@ class Store(abc.ABC):
         return dataclasses.replace(cast(Any, self), **columns)
 
     def order(self) -> Int[np.ndarray, "n"]:
-        """Return the order of the images on disk, in which reading all is fastest."""
+        """Return the indices of the images in the order on disk, in which reading is fastest."""
         positions = [*self._positions().values()]
         if not positions:
             return np.arange(len(self.names))
         return np.lexsort(positions[::-1])
 
     def _positions(self) -> dict[str, np.ndarray]:
-        """Return the array fields: each image's shard, then its position in the shard."""
+        """Return {field: array}: each image's shard, then its position in the shard."""
         return {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
 
 
@@ -61,10 +64,11 @@ class Store(abc.ABC):
 class FileStore(Store):
     """A store of files below one folder."""
 
-    root: str
-    names: tuple[str, ...]
+    root: str  # Path of the folder.
+    names: tuple[str, ...]  # Paths relative to `root`.
 
     def open(self, index: int) -> str:
+        """Return the path of an image file."""
         return self.where(index)
 
     def where(self, index: int) -> str:
@@ -76,15 +80,16 @@ class FileStore(Store):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TarStore(Store):
-    """A store of byte ranges of large files, the members of tar archives."""
+    """A store of members of tar archives, read as byte ranges."""
 
     shards: tuple[str, ...]
     names: tuple[str, ...]  # Unique within a shard.
     shard: Int[np.ndarray, "n"]
-    start: Int[np.ndarray, "n"]  # In bytes.
-    length: Int[np.ndarray, "n"]
+    start: Int[np.ndarray, "n"]  # Byte offset in the archive.
+    length: Int[np.ndarray, "n"]  # In bytes.
 
     def open(self, index: int) -> BinaryIO:
+        """Return a file of the image's bytes; ValueError if the archive is cut off."""
         length = int(self.length[index])
         with open(self.shards[self.shard[index]], "rb") as file:
             data = os.pread(file.fileno(), length, int(self.start[index]))
@@ -95,19 +100,21 @@ class TarStore(Store):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParquetStore(Store):
-    """A store of rows of Parquet shards, read by read(path, group) -> bytes of each row.
+    """A store of rows of Parquet shards.
 
-    A group is a row group of Parquet, which is read as a whole.
+    read: (path, group) -> the encoded image of each row of a row group of Parquet, which is
+    read as a whole; None for a row without an image.
     """
 
     shards: tuple[str, ...]
     names: tuple[str, ...]
     shard: Int[np.ndarray, "n"]
-    group: Int[np.ndarray, "n"]
-    row: Int[np.ndarray, "n"]  # Within the group.
+    group: Int[np.ndarray, "n"]  # Index of the row group in the shard.
+    row: Int[np.ndarray, "n"]  # Index of the row in the group.
     read: Callable[[str, int], Sequence[bytes | None]]
 
     def open(self, index: int) -> BinaryIO:
+        """Return a file of the image's bytes; ValueError for a row without an image."""
         path = self.shards[self.shard[index]]
         rows = self._read_cached(path, int(self.group[index]))
         if isinstance(rows, Exception):
@@ -121,11 +128,11 @@ class ParquetStore(Store):
 
     @functools.cached_property
     def _read_cached(self) -> Callable[[str, int], Sequence[bytes | None] | Exception]:
-        """`_read_group` with a cache."""
+        """`_read_group` with a cache of the last groups."""
         return functools.lru_cache(_CACHED_GROUPS)(self._read_group)
 
     def _read_group(self, path: str, group: int) -> Sequence[bytes | None] | Exception:
-        """Return the rows of a group, or the error of damaged data, for the cache."""
+        """Return self.read(path, group), or the error of damaged data, for the cache."""
         try:
             return self.read(path, group)
         except (OSError, ValueError) as error:
@@ -138,7 +145,7 @@ class ParquetStore(Store):
         return f"{super().key(index)} ({place})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields without the cache, for other processes."""
+        """Return {field: value} without the cache, to pickle the store for other processes."""
         return {k: v for k, v in vars(self).items() if k != "_read_cached"}
 
 
@@ -152,12 +159,14 @@ class ArrayRecordStore(Store):
     image: Callable[[bytes], bytes]  # image(record) -> the encoded image.
 
     @functools.cached_property
-    def _source(self):
+    def _source(self) -> Sequence[bytes]:
+        """The records of all shards, by index."""
         from array_record.python import array_record_data_source
 
         return array_record_data_source.ArrayRecordDataSource([*self.shards])
 
     def open(self, index: int) -> BinaryIO:
+        """Return a file of the image's bytes."""
         return io.BytesIO(self.image(self._source[int(self.record[index])]))
 
     def where(self, index: int) -> str:

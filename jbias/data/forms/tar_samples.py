@@ -30,42 +30,42 @@ _NUMBER = re.compile(r"\d{1,18}")
 class Member(NamedTuple):
     """A file of an archive."""
 
-    shard: int
+    shard: int  # Index of the archive.
     name: str  # Its path in the archive.
-    start: int  # In bytes.
-    length: int
+    start: int  # Byte offset in the archive.
+    length: int  # In bytes.
 
     @property
     def key(self) -> str:
-        """The path up to the first dot of the file's name."""
+        """The path in the archive, up to the first dot of the file's name."""
         folder, name = os.path.split(self.name)
         return os.path.normpath(os.path.join(folder, name.partition(".")[0]))
 
     @property
     def stem(self) -> str:
-        """The path without its last ending."""
+        """The path in the archive without its last ending."""
         folder, name = os.path.split(self.name)
         return os.path.normpath(os.path.join(folder, os.path.splitext(name)[0]))
 
     @property
     def suffix(self) -> str:
-        """The part of the name after the first dot, in lower case."""
+        """The file's name after its first dot, in lower case: "seg.png"."""
         return os.path.basename(self.name).partition(".")[2].lower()
 
 
 class Label(NamedTuple):
-    """The label that a file has for a sample."""
+    """A label of a sample, from a .cls or .json file of the archive."""
 
     file: Member
-    text: str  # As in the file, for messages.
+    text: str  # Text in the file, for messages.
     value: int | None  # None if the text is not the number of a class.
 
 
 class Sample(NamedTuple):
-    """An image and its label; None if class folders are the labels."""
+    """An image and its label."""
 
     image: Member
-    label: int | None
+    label: int | None  # None if class folders are the labels.
 
 
 class _Group(NamedTuple):
@@ -76,12 +76,12 @@ class _Group(NamedTuple):
 
 
 def find_samples(where: str, shards: Names, members: Iterable[Member]) -> list[Sample]:
-    """Return all samples of the archives, in the order of their images' keys.
-
-    Raises ValueError if a sample has two images or two labels that differ, if only
-    some images have a label, and if a label is not the number of a class.
+    """Return all samples of the archives, in the order in which keys first occur.
 
     shards: paths of the archives. members: the files in all archives.
+
+    ValueError if a sample has two images or two labels that differ, if only some images have
+    a label, and if a label is not the number of a class. where: start of error messages.
     """
     groups = _grouped(where, shards, members)
     suffix_sets = {_suffixes(group) for group in groups.values()}
@@ -112,13 +112,19 @@ def find_samples(where: str, shards: Names, members: Iterable[Member]) -> list[S
 
 
 def _suffixes(group: _Group) -> frozenset[str]:
-    """Return the suffixes of a group's images and label files."""
+    """Return the suffixes, see Member.suffix, of a group's images and label files."""
     files = (*group.images, *(label.file for label in group.labels))
     return frozenset(file.suffix for file in files)
 
 
-def _grouped(where, shards, members) -> dict[tuple[int, str], _Group]:
-    """Return {(shard, key): group} of the groups that have an image."""
+def _grouped(
+    where: str, shards: Names, members: Iterable[Member]
+) -> dict[tuple[int, str], _Group]:
+    """Return {(shard, key): group}: the images and labels of each key that has an image.
+
+    Arguments: see `find_samples`. ValueError for a file with another label than a number.
+    where: start of error messages.
+    """
     groups: dict[tuple[int, str], _Group] = {}
     for member in members:
         is_image = listing.is_image(member.name)
@@ -132,11 +138,15 @@ def _grouped(where, shards, members) -> dict[tuple[int, str], _Group]:
     return {key: group for key, group in groups.items() if group.images}
 
 
-def _refuse_second_image(where, place, *, key, group, labelled) -> None:
+def _refuse_second_image(
+    where: str, place: str, *, key: str, group: _Group, labelled: bool
+) -> None:
     """Raise ValueError if a sample has several images.
 
     Images with the same key are separate samples if each image's whole name has a label,
-    or, in class folders, by the rule of `_are_separate_samples`. place: in words.
+    or, in class folders, by the rule of `_are_separate_samples`.
+    place: of the sample, for the message. labelled: True if files, not folders, have labels.
+    where: start of error messages.
     """
     images, stems = group.images, [image.stem for image in group.images]
     if len(images) == 1:
@@ -153,11 +163,11 @@ def _refuse_second_image(where, place, *, key, group, labelled) -> None:
 
 
 def _are_separate_samples(key: str, images: Sequence[Member]) -> bool:
-    """Return whether images with the same key in class folders are separate samples.
+    """Return True if images with the same key in class folders are separate samples.
 
     They are if all have one format and none is named by the key alone ("22.left.jpg",
     "22.right.jpg"), or if the text between the dots has a digit ("22.jpg", "22.1.jpg").
-    Another word beside "22.jpg" may name a mask ("22.seg.png").
+    Any other word next to "22.jpg" may name a mask ("22.seg.png").
     """
     endings = [os.path.splitext(image.name)[1].lower() for image in images]
     formats = {_FORMATS.get(ending, ending) for ending in endings}
@@ -168,9 +178,9 @@ def _are_separate_samples(key: str, images: Sequence[Member]) -> bool:
 
 
 def _labels_of(image: Member, group: _Group, *, whole_key: bool) -> list[Label]:
-    """Return the labels of an image: those of its name, and those of its key.
+    """Return the labels of an image: the labels of its whole name, and of its key.
 
-    whole_key: all labels of the key belong to this image.
+    group: of the image's key. whole_key: True: all labels of the group belong to the image.
     """
     if whole_key:
         return group.labels
@@ -185,9 +195,10 @@ def _labels_of(image: Member, group: _Group, *, whole_key: bool) -> list[Label]:
 
 
 def _agreed(where: str, path: str, *, image: Member, labels: Sequence[Label]) -> int:
-    """Return the label on which all files agree; ValueError if two differ.
+    """Return the label of an image, a class number; ValueError if two labels differ.
 
-    path: of the archive.
+    path: of the archive. labels: of the image; at least one must be a number.
+    where: start of error messages.
     """
     # If a file has a number, class names in other files are metadata.
     numbers = [label for label in labels if label.value is not None]
@@ -198,7 +209,11 @@ def _agreed(where: str, path: str, *, image: Member, labels: Sequence[Label]) ->
 
 
 def _read_labels(where: str, path: str, member: Member) -> list[Label]:
-    """Return the labels in a file of an archive; [] if the file is metadata."""
+    """Return the labels in a .cls or .json file of an archive; [] if the file is metadata.
+
+    path: of the archive. ValueError for a .cls file without a number, and for damaged JSON.
+    where: start of error messages.
+    """
     with open(path, "rb") as file:
         file.seek(member.start)
         content = file.read(member.length)
@@ -227,7 +242,10 @@ class _Pairs(list):
 
 
 def _class_number(value: Any) -> int | None:
-    """Return the class number that a JSON value or a text is; None for other values."""
+    """Return a JSON value as a class number; None if it is not one.
+
+    value: a whole number, or text with one, from 0 to limits.MAX_CLASSES - 1.
+    """
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()) and value.isascii():
         value = int(value)
     in_range = isinstance(value, int | float) and 0 <= value < limits.MAX_CLASSES
@@ -235,7 +253,11 @@ def _class_number(value: Any) -> int | None:
 
 
 def _wrong_label(where: str, path: str, *, member: Member, text: object) -> ValueError:
-    """Return the error for a label that is not the number of a class."""
+    """Return the ValueError for a label that is not the number of a class.
+
+    path: of the archive. member: the file with the label. text: the label; empty for an
+    empty file. where: start of error messages.
+    """
     must = f"{where}: labels must be whole numbers from 0 to"
     got = f"got {text!r}" if text else "got an empty file"
     number = f"{limits.MAX_CLASSES - 1:,} ({limits.DOCS})"

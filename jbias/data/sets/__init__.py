@@ -56,7 +56,10 @@ _MAKERS: Mapping[str, Maker] = {
 
 
 def _severities(kinds: Mapping[str, corruptions.Corruption]) -> dict[str, list[str]]:
-    """Return {split such as "fog/3": [folder in the published archive]}."""
+    """Return {split: [its folder in the published archive]}: {"fog/3": ["weather/fog/3"]}.
+
+    kinds: {name of the corruption: the corruption}.
+    """
     return {
         f"{kind}/{level}": [
             f"{'extra' if corruption.extra else corruption.family}/{kind}/{level}"
@@ -74,7 +77,7 @@ _FIELDS = {field.name for field in dataclasses.fields(base.Spec)}
 
 
 def _spec(name: str, row: Mapping[str, Any]) -> base.Spec:
-    """Return the Spec of a row of tables/data_sets.json."""
+    """Return the Spec of the data set `name`, a row of tables/data_sets.json."""
     folders = _FOLDERS.get(row.get("severities"), row.get("folders", {}))
     if row["parser"] in _MAKERS:
         make = _MAKERS[row["parser"]]
@@ -95,11 +98,16 @@ def _spec(name: str, row: Mapping[str, Any]) -> base.Spec:
 
 
 def _file_maker(
-    name: str, row: Mapping[str, Any], folders: Mapping, *, read: Maker
+    name: str,
+    row: Mapping[str, Any],
+    folders: Mapping[str, Sequence[str]],
+    *,
+    read: Maker,
 ) -> Maker:
-    """Return make(split, *, root, size, ...) of a data set in files.
+    """Return make(split, *, root, size, ...) -> source, for a data set in files.
 
-    folders: {split: further names of its folder}. read: the parser of the row.
+    name, row: of tables/data_sets.json. folders: {split: further names of its folder}.
+    read: the parser, (folder.Request, **options) -> source.
     """
 
     def make(
@@ -132,7 +140,10 @@ def _file_maker(
 
 
 def _file_options(row: Mapping[str, Any], make: Maker, read: Maker) -> base.Options:
-    """Return the options of a data set in files: those of `make`, then its parser's own."""
+    """Return the options of a data set in files: the arguments of `make` and of `read`.
+
+    row: of tables/data_sets.json. make: of `_file_maker`. read: the parser.
+    """
     options = dict(base.keyword_options(make))
     del options["options"]  # The parser's own options, which follow.
     if not row.get("crops", True):

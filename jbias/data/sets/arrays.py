@@ -32,13 +32,12 @@ def build(
     steps_before: str = "",
     **fields: Any,
 ) -> sources.ArraySource:
-    """Return the source of a request from the images of the whole split.
+    """Return the source of a request, from the images of the whole split.
 
-    Grey images (n h w) are repeated in three channels.
-
+    images: grey images (n h w) are repeated in three channels. labels: indices into `classes`.
     columns: further columns of all images. steps_before: earlier preprocessing, in words
     that end in "; ". fields: further fields of the source, see folder.Request.source_fields.
-    Raises ValueError for images of another shape or type and for labels beyond the classes.
+    ValueError for images of another shape or type and for labels beyond the classes.
     """
     where, transform, n = request.where, request.transform, len(images)
     if images.dtype != np.uint8 or images.ndim != 3 and images.shape[3:] != (3,):
@@ -70,14 +69,17 @@ def build(
 def resized(
     images: UInt8[np.ndarray, "n h w 3"], transform: decoding.Preprocess
 ) -> UInt8[np.ndarray, "n size size 3"]:
-    """Return preprocessed images; images that already have the size are not changed."""
+    """Return the images preprocessed by `transform`, unchanged if they have its size."""
     if images.shape[1:3] == (transform.size, transform.size) == (transform.short,) * 2:
         return images
     return np.stack([np.asarray(transform(Image.fromarray(image))) for image in images])
 
 
 def _check_labels(where: str, labels: np.ndarray, *, n: int, k: int) -> Column:
-    """Return labels as int32; ValueError unless they are n integers below k."""
+    """Return labels as int32; ValueError unless they are n integers from 0 to k - 1.
+
+    where: start of error messages.
+    """
     labels = np.asarray(labels)
     are_integers = labels.shape == (n,) and np.issubdtype(labels.dtype, np.integer)
     if not are_integers or (n and not 0 <= labels.min() <= labels.max() < k):
@@ -118,7 +120,7 @@ class _Dtype:
 
 
 class _ByteArray:
-    """Stands for numpy's `_reconstruct`: an array of bytes, whose state sets the value."""
+    """Stands for numpy's `_reconstruct`: an array of bytes; its pickled state sets the value."""
 
     def __init__(self, *_: Any):
         self.value: np.ndarray | None = None
@@ -146,11 +148,11 @@ class _ByteArrayMachine(pickles.Machine):
         self.rules = dict.fromkeys(opcodes, self.push_bytes)
 
     def push_bytes(self, text: str) -> None:
-        """Push the bytes of a Python 2 string."""
+        """Push the bytes of a Python 2 string onto the machine's stack."""
         self.stack.append(text.encode("latin-1"))
 
     def set_state(self, thing: Any, state: Any) -> Any:
-        """Return `thing` with its pickled state."""
+        """Return `thing` with its pickled state; ValueError for an array of other than bytes."""
         if isinstance(thing, _ByteArray):
             _, shape, dtype, fortran, data = state
             if not isinstance(dtype, _Dtype) or type(data) is not bytes:
@@ -165,7 +167,10 @@ class _ByteArrayMachine(pickles.Machine):
 
 
 def _unwrap(value: Any) -> Any:
-    """Return a value of the pickle as a NumPy array, text, an integer or a list of these."""
+    """Return a value of the pickle with _ByteArray objects replaced by NumPy arrays.
+
+    ValueError for a value that is no array, text, integer or list of text and integers.
+    """
     if isinstance(value, _ByteArray):
         if value.value is None:
             raise ValueError("it holds an array without numbers")
@@ -177,9 +182,10 @@ def _unwrap(value: Any) -> Any:
 
 
 def read(request: folder.Request) -> sources.ArraySource:
-    """Return the source of an .npz file with arrays images and labels.
+    """Return the source of <root>/<split>.npz with the arrays "images" and "labels".
 
-    Optional arrays: classes, the names (default: numbers), and further integer columns.
+    Optional arrays: "classes", the names (default: numbers), and further integer columns.
+    ValueError for other contents.
     """
     where, stem = request.where, os.path.join(request.root, request.part.base)
     path = f"{stem}.npz"

@@ -8,7 +8,7 @@ source; it holds the index of each value among the sorted names, which are in th
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -63,7 +63,11 @@ Cells = Mapping[str, Names]  # Column -> the name of each image's value.
 def _read_folders(
     where: str, path: str, ignore: Names
 ) -> tuple[listing.Listing, Cells]:
-    """Return the images of a split below `path` and their attributes by folder."""
+    """Return the images of a split below `path`, and {"attribute": folder of each image}.
+
+    ignore: patterns of files to skip. ValueError for images directly in a class folder.
+    where: start of error messages.
+    """
     images = listing.scan_split(where, path, ignore)
     paths = [name.split("/") for name in images.names]
     wrong = [name for name, steps in zip(images.names, paths) if len(steps) < 3]
@@ -77,7 +81,8 @@ def _read_table(
 ) -> tuple[listing.Listing, Cells, str]:
     """Return the images of the CSV file at `path`, their attributes, and a note.
 
-    The note says which images and columns are left out. Arguments as of `read`.
+    The note says which images and columns are left out. root: folder of the files in the
+    table. label, attribute: see `read`. ValueError for a table that does not fit.
     """
     header, lines = set_options.read_csv(path)
     further_names = [name for name in header if name not in (FILE, label)]
@@ -127,9 +132,10 @@ def _read_table(
 
 
 def _attribute_columns(path: str, attribute: str, *, cells_by_name: Cells) -> list[str]:
-    """Return the columns of which "attribute" is made.
+    """Return the names of the columns that are combined to "attribute".
 
-    attribute: the user's option. cells_by_name: the columns other than file and class.
+    path: of the table. attribute: the user's option. cells_by_name: the columns other than
+    file and class. ValueError for unknown or repeated names.
     """
     if not attribute:
         if ATTRIBUTE in cells_by_name:
@@ -149,8 +155,13 @@ def _attribute_columns(path: str, attribute: str, *, cells_by_name: Cells) -> li
     return names
 
 
-def _check_files(root, path, lines) -> None:
-    """Raise ValueError for a line without an image, a missing file or a repeated file."""
+def _check_files(
+    root: str, path: str, lines: Sequence[tuple[int, dict[str, str]]]
+) -> None:
+    """Raise ValueError for a line without an image, a missing file or a repeated file.
+
+    path: of the table. lines: (number, {column: cell}); files are relative to `root`.
+    """
     if not lines:
         raise ValueError(f"{path}: must have a line per image, got the header alone")
     first_line = {}

@@ -1,4 +1,4 @@
-"""CelebA: faces with forty attributes, one of which is the class and one the shortcut.
+"""CelebA: faces with forty attributes; one attribute is the class and another the shortcut.
 
 Layout: <root>/{img_align_celeba/*.jpg,list_attr_celeba.txt,list_eval_partition.txt},
 or these in the folders Img, Anno and Eval, as published. By default the class is blond hair
@@ -33,6 +33,7 @@ def read(
 ) -> base.Source:
     """Return the source of a split; its classes are "not <label>" and "<label>".
 
+    label: the flag that is the class.
     attribute: the flag of the column "attribute" (default: Male, or Blond_Hair if the label
       is Male); or several that exclude each other, such as
       "Black_Hair+Blond_Hair+Brown_Hair+Gray_Hair": images with none or more than one of
@@ -85,7 +86,11 @@ def read(
 
 
 def _flag_names(where: str, flags: str, *, label: str, known: Flags) -> Names:
-    """Return the names in the option `flags`; "all" is all except the class."""
+    """Return the names in the option `flags`, "Male+Smiling"; ValueError for unknown names.
+
+    "all": all names except `label`, the class. known: the flags of the data set.
+    where: start of error messages.
+    """
     if flags == "all":
         return [name for name in known if name != label]
     names = flags.split("+")
@@ -96,7 +101,11 @@ def _flag_names(where: str, flags: str, *, label: str, known: Flags) -> Names:
 
 
 def _column(flags: Flags, names: Names) -> Column:
-    """Return 1 where an image has the named flag, else 0; of several, the index or -1."""
+    """Return the column of an attribute.
+
+    For one name: 1 if an image has the flag, else 0. For several names: the index of the
+    only flag that an image has, -1 if it has none or more than one. flags: {name: mask}.
+    """
     if len(names) == 1:
         return flags[names[0]].astype(np.int32)
     table = np.stack([flags[name] for name in names])
@@ -104,12 +113,15 @@ def _column(flags: Flags, names: Names) -> Column:
 
 
 def _value_names(names: Names) -> tuple[str, ...]:
-    """Return the names of the values of `_column`."""
+    """Return the names of the values of `_column`(flags, names)."""
     return tuple(names) if len(names) > 1 else (f"not {names[0]}", names[0])
 
 
 def _locate(where: str, root: str, name: str) -> str:
-    """Return the path of a published file or folder; base.Missing if there is none."""
+    """Return the path of a published file or folder; base.Missing if there is none.
+
+    where: start of error messages.
+    """
     for place in _PLACES:
         path = os.path.join(root, place, name)
         if os.path.exists(path):
@@ -118,12 +130,16 @@ def _locate(where: str, root: str, name: str) -> str:
 
 
 def _lines(path: str) -> list[str]:
-    """Return the lines of a published text file."""
+    """Return the lines of a published text file; ValueError if it cannot be read."""
     return listing.text_lines(path, f"{path}: must be the published text file: ")
 
 
 def _image_names(where: str, path: str, part: str) -> list[str]:
-    """Return the sorted image names of a split from the partition file's "000001.jpg 0"."""
+    """Return the sorted image names of a split, from list_eval_partition.txt at `path`.
+
+    Lines read "000001.jpg 0". part: name of the split. ValueError for another form.
+    where: start of error messages.
+    """
     number = str(_PARTS.index(part))
     rows = [line.split() for line in _lines(path)]
     for i, row in enumerate(rows, 1):
@@ -144,7 +160,11 @@ def _image_names(where: str, path: str, part: str) -> list[str]:
 
 
 def _read_flags(where: str, path: str, names: Names) -> Flags:
-    """Return the flags of the named images from list_attr_celeba.txt."""
+    """Return {flag: mask over the named images}, from list_attr_celeba.txt at `path`.
+
+    ValueError for another form, and for an image without a line.
+    where: start of error messages.
+    """
     lines, wanted, table = _lines(path), {*names}, {}
     header = lines[1].split() if len(lines) > 1 else []
     for name in header:
@@ -172,7 +192,10 @@ def _read_flags(where: str, path: str, names: Names) -> Flags:
 
 
 def _lengths(where: str, folder_path: str, names: Names) -> list[int]:
-    """Return the sizes of the files in bytes; ValueError if one does not exist."""
+    """Return the sizes of the files in bytes; ValueError if one does not exist.
+
+    where: start of error messages.
+    """
     with os.scandir(folder_path) as entries:
         lengths = {entry.name: entry.stat().st_size for entry in entries}
     base.refuse_missing(

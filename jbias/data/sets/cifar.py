@@ -27,7 +27,10 @@ from jbias.untrusted import opening
 
 
 def read(request: folder.Request) -> base.Source:
-    """Return the source of "train", "test" or a part such as "train[:90%]"."""
+    """Return the source of "train", "test" or a part such as "train[:90%]".
+
+    base.Missing, a ValueError, if there is neither an archive nor folders or shards.
+    """
     where, root = request.where, request.root
     archive = tables.read("cifar")[request.name]
     names = archive["files"][request.part.base]
@@ -68,9 +71,10 @@ class _Content(NamedTuple):
 def _read_python(
     where: str, path: str, *, files: Names, archive: Mapping[str, Any]
 ) -> _Content:
-    """Return the content of the "python" archive, pickled batches.
+    """Return the content of the "python" archive: pickled batches.
 
-    files: paths of the batches. archive: the row of tables/cifar.json.
+    path: folder of the archive. files: paths of the batches. archive: the row of
+    tables/cifar.json. where: start of error messages.
     """
     batches = [_unpickled(file) for file in files]
     meta_file, names_key, _ = archive["meta"]
@@ -98,7 +102,11 @@ def _read_python(
 def _read_binary(
     where: str, path: str, *, files: Names, archive: Mapping[str, Any]
 ) -> _Content:
-    """Return the content of the "binary" archive: rows of labels, then pixels."""
+    """Return the content of the "binary" archive: rows of labels, then pixels.
+
+    Arguments: see `_read_python`. ValueError for a file of another length.
+    where: start of error messages.
+    """
     num_labels = archive["labels"]  # Bytes before the pixels; the last is the label.
     row_bytes = num_labels + 3072
     batches = [np.fromfile(file, np.uint8) for file in files]
@@ -114,7 +122,10 @@ def _read_binary(
 
 
 def _to_images(where: str, pixels: np.ndarray) -> UInt8[np.ndarray, "n 32 32 3"]:
-    """Return images from rows of red, green and blue planes (n, 3072)."""
+    """Return images from rows of red, green and blue planes (n, 3072).
+
+    where: start of error messages.
+    """
     if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != 3072:
         got = f"{pixels.dtype} {pixels.shape}"
         raise ValueError(f"{where}: rows must be 3072 bytes, got {got}")
@@ -122,7 +133,7 @@ def _to_images(where: str, pixels: np.ndarray) -> UInt8[np.ndarray, "n 32 32 3"]
 
 
 def _unpickled(path: str) -> dict[bytes, Any]:
-    """Return the content of a pickle file of the archive; ValueError for another file."""
+    """Return the dictionary in a pickle file of the archive; ValueError for another file."""
     must = f"{path}: must be of the published archive: "
     with base.explain_errors(must, reason=lambda error: base.one_line(error)[:600]):
         return arrays.load_pickle(path)
@@ -169,7 +180,10 @@ def read_arrays(request: folder.Request) -> sources.ArraySource:
 
 
 def _open(where: str, path: str) -> np.ndarray:
-    """Return a memory-mapped .npy file; base.Missing if there is no such file."""
+    """Return a memory-mapped .npy file; base.Missing if there is no such file.
+
+    where: start of error messages.
+    """
     if not os.path.exists(path):
         raise base.Missing(f"{where}: needs {path!r}, which is not there")
     must = f"{path}: must be a whole .npy file: "

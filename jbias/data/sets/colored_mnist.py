@@ -33,7 +33,7 @@ label 0. Deviation: the draws are NumPy's.
 
 import numbers
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -154,8 +154,20 @@ def make(
     )
 
 
-def _check(where, split, *, form, correlation, label_noise, grey, seed) -> None:
-    """Raise ValueError, one line, for arguments outside their range."""
+def _check(
+    where: str,
+    split: str,
+    *,
+    form: str,
+    correlation: float | None,
+    label_noise: float | None,
+    grey: bool,
+    seed: int,
+) -> None:
+    """Raise ValueError for arguments of `make` outside their range.
+
+    where: start of error messages.
+    """
     base.check_known(f"{where}: form must be a known one", form, FORMS)
     splits = SPLITS if form in FLIPS else ("train", "test")
     base.check_known(
@@ -180,11 +192,13 @@ class _Drawn(NamedTuple):
 
     pixels: UInt8[np.ndarray, "n h w"]
     columns: dict[str, np.ndarray]  # "label", "attribute", "digit" and maybe "domain".
-    note: str
+    note: str  # Of MNIST's sources.
 
 
-def _read(root: str, splits: Names) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return the pixels (n h w), digits and note of splits of MNIST, concatenated."""
+def _read(
+    root: str, splits: Names
+) -> tuple[UInt8[np.ndarray, "n h w"], Int[np.ndarray, "n"], str]:
+    """Return the pixels, the digits and the note of splits of MNIST, concatenated."""
     split_requests = [folder.request("mnist", split, root=root) for split in splits]
     originals = [mnist.read(request) for request in split_requests]
     pixels = np.concatenate([source.images[..., 0] for source in originals])
@@ -194,14 +208,26 @@ def _read(root: str, splits: Names) -> tuple[np.ndarray, np.ndarray, str]:
 
 
 def _generator(form: str, purpose: str, seed: int) -> np.random.Generator:
-    """Return the generator of one kind of draw, such as the colours of an environment."""
+    """Return the random generator of one kind of draw.
+
+    purpose: name of the kind of draw, such as "colour/0", the colours of environment 0.
+    """
     return np.random.default_rng([seed, zlib.crc32(f"{form}/{purpose}".encode())])
 
 
-def _draw_environments(root, split, *, form, flips, noise, seed) -> _Drawn:
+def _draw_environments(
+    root: str,
+    split: str,
+    *,
+    form: str,
+    flips: Sequence[float],
+    noise: float,
+    seed: int,
+) -> _Drawn:
     """Return the images of two classes: the environments of a split, alternating.
 
-    flips: e of each environment. noise: rate of flipped labels.
+    root, split, form, seed: see `make`. flips: rate e of flipped colours in each environment.
+    noise: rate of flipped labels.
     """
     if form == "irm":
         splits, step = ("train",), 2
@@ -237,7 +263,7 @@ def _draw_environments(root, split, *, form, flips, noise, seed) -> _Drawn:
 def _split_environments(form: str, n: int, seed: int) -> list[Int[np.ndarray, "m"]]:
     """Return the indices of the digits in each of the three environments.
 
-    n: number of digits.
+    form: "irm" or "domainbed". n: number of digits.
     """
     num_shuffled = n if form == "domainbed" else n * 5 // 6
     order = _generator(form, "order", seed).permutation(num_shuffled)
@@ -246,10 +272,12 @@ def _split_environments(form: str, n: int, seed: int) -> list[Int[np.ndarray, "m
     return [order[0::2], order[1::2], np.arange(num_shuffled, n)]
 
 
-def _draw_shares(root, split, *, form, share, seed) -> _Drawn:
+def _draw_shares(
+    root: str, split: str, *, form: str, share: float, seed: int
+) -> _Drawn:
     """Return the images of ten classes: a split of MNIST in random order.
 
-    share: of images in their digit's main colours.
+    root, split, form, seed: see `make`. share: of each digit's images in its main colours.
     """
     pixels, digits, note = _read(root, (split,))
     order = _generator("shift", f"order/{split}", seed).permutation(len(digits))
@@ -265,7 +293,10 @@ def _draw_shares(root, split, *, form, share, seed) -> _Drawn:
 
 
 def _table(form: str, share: float) -> Float[np.ndarray, "10 4"]:
-    """Return the share of each colour among the images of each digit."""
+    """Return the share of each colour (column) among the images of each digit (row).
+
+    form: of ten classes. share: of the main colours together.
+    """
     table = np.full((10, len(PALETTE)), 1 / len(PALETTE))
     if form in PALETTE:
         table[:] = np.eye(len(PALETTE))[[*PALETTE].index(form)]
@@ -277,7 +308,7 @@ def _table(form: str, share: float) -> Float[np.ndarray, "10 4"]:
 
 
 def _round_to_total(total: int, shares: Float[np.ndarray, "k"]) -> Int[np.ndarray, "k"]:
-    """Round shares of a total to integers that sum to `total`, by largest remainders.
+    """Return shares of `total`, rounded to integers that sum to it, by largest remainders.
 
     Of equal remainders the first is rounded up.
     """
@@ -288,7 +319,17 @@ def _round_to_total(total: int, shares: Float[np.ndarray, "k"]) -> Int[np.ndarra
     return counts
 
 
-def _paint(pixels, colour, *, palette, grey) -> UInt8[np.ndarray, "n h w 3"]:
-    """Return images of intensity times colour, on black; without colours if `grey`."""
+def _paint(
+    pixels: UInt8[np.ndarray, "n h w"],
+    colour: Int[np.ndarray, "n"],
+    *,
+    palette: Sequence[tuple[int, int, int]],
+    grey: bool,
+) -> UInt8[np.ndarray, "n h w 3"]:
+    """Return images of intensity times colour, on black.
+
+    colour: index in `palette` of each image. palette: colours of 0 and 1 per channel.
+    grey: True: all images are grey.
+    """
     tint = np.array([(1, 1, 1)] * len(palette) if grey else palette, np.uint8)
     return pixels[..., None] * tint[colour][:, None, None]

@@ -42,15 +42,15 @@ class Request(NamedTuple):
 
     @property
     def folders(self) -> dict[str, str]:
-        """Candidate folders of the split, {name: path}; the likeliest first."""
+        """{name: path} of the folders in which the split may be; the likeliest first."""
         names = (self.part.base, *self.spellings)
         return {name: os.path.join(self.root, name) for name in names}
 
     def source_fields(self, n: int, note: str = "", **more: Any) -> dict[str, Any]:
-        """Return the name, citation and note of a source of this request, and `more`.
+        """Return {field: value} of a base.Source: name, cite and note, and `more`.
 
-        n: number of images of the whole split on disk. Without a `note`, the note states a
-        number that is not the published one.
+        n: number of images of the whole split on disk. Without a `note`, the note says if n
+        is not the published number.
         """
         note = note or listing.count_note(n, self.published)
         return {
@@ -115,9 +115,10 @@ _PLACES = ("", "data", "{split}")
 
 
 def find_split(request: Request, ignore: Names = ()) -> listing.Listing:
-    """Return the images of a whole split, found by its name or by a further spelling.
+    """Return the listing of a whole split in class folders or in shards.
 
-    ignore: patterns of other files to skip. Raises ValueError, with the nearest folder, if
+    The split is located by its name or by request.spellings.
+    ignore: patterns of other files to skip. ValueError, with the nearest folder, if
     there are neither folders nor shards of the split.
     """
     where, root = request.where, request.root
@@ -136,9 +137,10 @@ def find_split(request: Request, ignore: Names = ()) -> listing.Listing:
 
 
 def _sorted(where: str, images: listing.Listing) -> listing.Listing:
-    """Return images in the order of folders: by class, then by name.
+    """Return the listing sorted as class folders are: by class, then by name.
 
     Raises ValueError if a label is not the number of a class.
+    where: start of error messages.
     """
     lowest, highest = images.labels.min(), images.labels.max()
     if lowest < 0 or (images.classes and highest >= len(images.classes)):
@@ -149,13 +151,13 @@ def _sorted(where: str, images: listing.Listing) -> listing.Listing:
 
 
 def _find_shards(where: str, root: str, *, split: str, form: str) -> list[str]:
-    """Return the paths of a split's shards: [] if there are none.
+    """Return the sorted paths of a split's shards; [] if there are none.
 
     Shards have the split as a word in their name, or are in the split's own folder. Of
     "test-0.tar" and "test_small-0.tar" only the first belongs to "test". Raises ValueError
     if the names have different further words, so that the user must choose.
 
-    form: a key of shards.FORMS.
+    form: a key of shards.FORMS. where: start of error messages.
     """
     word = re.compile(rf"(?i)(?:^|[^a-z0-9]){re.escape(split)}(?:[^a-z0-9]|$)")
     ending = re.compile(rf"\.{form}(?:-\d+-of-\d+)?$")
@@ -182,13 +184,16 @@ def _find_shards(where: str, root: str, *, split: str, form: str) -> list[str]:
 
 
 def _words(name: str) -> list[str]:
-    """Return the words of a shard's name without numbers and digests."""
+    """Return the words of a shard's name, in lower case, without numbers and digests."""
     words = re.split(r"[^a-z0-9]+", re.sub(r"(?i)[0-9a-f]{8,}|\d+", "", name).lower())
     return [word for word in words if word not in ("", "of")]
 
 
 def _check_complete(where: str, paths: Names) -> None:
-    """Raise ValueError if a shard is no file, or one of "<i>-of-<n>" is missing."""
+    """Raise ValueError if a shard is no file, or if names "<i>-of-<n>" lack a number.
+
+    paths: of all shards of a split. where: start of error messages.
+    """
     for path in paths:
         opening.require_regular(path)
     matches = [re.search(r"(\d+)-of-(\d+)", os.path.basename(path)) for path in paths]
@@ -217,7 +222,7 @@ def find_folder(request: Request) -> str:
 def read(
     request: Request, *, space: str = "names", classes: str = "", ignore: Names = ()
 ) -> base.Source:
-    """Return the source of <root>/<split>/<class>/**, or of shards; classes by name.
+    """Return the source of a split in class folders, <root>/<split>/<class>/**, or in shards.
 
     space: the kind of class names: "names" of their own, WordNet ids ("wnid"), or Geirhos'
       16 ("entry16").
@@ -239,10 +244,11 @@ def build_named(
     path: str = "",
     **fields: Any,
 ) -> base.Source:
-    """Return a source whose class names are of a label space.
+    """Return the source of a request with class names from folders, shards or a file.
 
-    images: of the whole split. path: a file of class names, see `class_names`. fields:
-    further fields of the source.
+    images: of the whole split. space: label space of the class names, see `read`; ValueError
+    if a name is not of this space. path: a file of class names, see `class_names`.
+    fields: further fields of the source.
     """
     names = class_names(request.where, images, path)
     _check_space(request.where, names, space)
@@ -250,9 +256,10 @@ def build_named(
 
 
 def class_names(where: str, images: listing.Listing, path: str) -> tuple[str, ...]:
-    """Return the class names of folders, of shards, or of the file `path`; else numbers.
+    """Return the class names of folders, of the file `path`, or of shards; else numbers.
 
-    Raises ValueError if the file has too few names.
+    images: of the whole split. path: a file with a name per line, for shards; "" for none.
+    ValueError if the file has too few names. where: start of error messages.
     """
     highest = int(images.labels.max())
     if isinstance(images.store, stores.FileStore) or not path:
@@ -267,7 +274,10 @@ def class_names(where: str, images: listing.Listing, path: str) -> tuple[str, ..
 
 
 def _check_space(where: str, classes: Names, space: str) -> None:
-    """Raise ValueError unless all class names are of the label space."""
+    """Raise ValueError unless all class names are of the label space: "names", "wnid", "entry16".
+
+    where: start of error messages.
+    """
     base.check_choice(f"{where}: space", space, base.SPACES)
     patterns = {"wnid": r"n\d{8}", "entry16": "|".join(labels.geirhos16())}
     pattern = patterns.get(space, r".*")
@@ -278,9 +288,9 @@ def _check_space(where: str, classes: Names, space: str) -> None:
 
 
 def provenance(path: str) -> dict[str, str]:
-    """Return the note and citation of images that a `jbias prepare` command made.
+    """Return {"note", "cite": text} of images that a `jbias prepare` command made.
 
-    path: the JSON file that the command writes beside the images. {} if there is no such
+    path: the JSON file that the command writes next to the images. {} if there is no such
     file or it is a file of the user's own.
     """
     entry = None
@@ -305,11 +315,10 @@ def build(
     values: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **fields: Any,
 ) -> base.Source:
-    """Return the source of a request from the listed images of the whole split.
+    """Return the source of a request, from the listing of the whole split.
 
     extra: further columns of all images. values: {column: names of its values}. fields:
-    further fields of the source, such as measures, and the note of
-    `Request.source_fields`.
+    further fields of the source, such as measures; see `Request.source_fields`.
     """
     fields = request.source_fields(len(images.names), **fields)
     index = listing.split_indices(
@@ -337,13 +346,19 @@ def build(
 
 
 def list_known(request: Request, classes: Names, ignore: Names) -> listing.Listing:
-    """Return the images of a split with exactly these class folders; ValueError if not."""
+    """Return the listing of a split; ValueError unless its class folders are `classes`.
+
+    ignore: patterns of other files to skip.
+    """
     where, path = request.where, find_folder(request)
     listing.match_classes(where, listing.class_folders(where, path), classes)
     return listing.scan(where, path, classes, ignore)
 
 
 def read_known(request: Request, *, ignore: Names = ()) -> base.Source:
-    """Return the source of a data set with known classes, such as a domain of PACS."""
+    """Return the source of a split of a data set with published classes, such as PACS.
+
+    ignore: patterns of other files to skip. ValueError for other class folders.
+    """
     classes = tables.class_names(request.name)
     return build(request, list_known(request, classes, ignore))

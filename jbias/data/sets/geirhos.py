@@ -39,9 +39,10 @@ MODEL_VS_HUMAN_COUNTS = {name: row["images"] for name, row in _SETS.items()}
 
 
 def read(request: folder.Request, *, ignore: Names = ()) -> base.Source:
-    """Return the source of a split; cue conflict has columns of the texture and shape bias.
+    """Return the source of a split; cue conflict has the columns and measures of shape bias.
 
     For cue conflict, the root may also be the folder with a folder for each class.
+    ignore: patterns of other files to skip.
     """
     is_cue_conflict = request.part.base == "cue-conflict"
     has_split = any(os.path.isdir(path) for path in request.folders.values())
@@ -60,15 +61,17 @@ def read(request: folder.Request, *, ignore: Names = ()) -> base.Source:
 
 
 def _has_classes(request: folder.Request) -> bool:
-    """Return whether the root has a folder for each of the 16 classes."""
+    """Return True if the root has a folder for each of the 16 classes."""
     return all(os.path.isdir(os.path.join(request.root, name)) for name in CLASSES)
 
 
 def cues(where: str, names: Names, classes: Names) -> dict[str, Column]:
-    """Return columns texture, shape_exemplar and texture_exemplar from file names.
+    """Return columns "texture", "shape_exemplar" and "texture_exemplar" from file names.
 
     "cat/cat7-elephant1.png" has the shape of cat7 and the texture of elephant1. Exemplars
-    are numbered; equal pictures have equal numbers within a column.
+    are numbered; equal pictures have equal numbers within a column. classes: names, whose
+    indices are the values of "texture". ValueError for names without a known texture.
+    where: start of error messages.
     """
     columns = {"texture": texture_labels(where, names, classes)}
     exemplars = np.array([re.split("[-_]", stem)[-2:] for stem in _stems(names)]).T
@@ -84,9 +87,10 @@ def _stems(names: Names) -> list[str]:
 
 
 def texture_labels(where: str, names: Names, classes: Names) -> Column:
-    """Return the texture class of each image from names such as "cat/cat7-elephant1.png".
+    """Return the texture of each image, an index in `classes`, from its name.
 
-    Raises ValueError for names without a known texture.
+    "cat/cat7-elephant1.png" has the texture elephant. ValueError for names without a known
+    texture. where: start of error messages.
     """
     stems = [stem.rpartition("-") for stem in _stems(names)]
     tokens = [re.sub(r"\d", "", end) for _, _, end in stems]
@@ -108,7 +112,8 @@ def read_trials(
 ) -> base.Source:
     """Return the source of a split, or of one condition such as "c05" of contrast.
 
-    Without `condition`, the column of that name has the condition of each image.
+    condition: "" for all; the column "condition" then has the condition of each image.
+    ignore: patterns of other files to skip.
     """
     where, known = request.where, CONDITIONS[request.part.base]
     path = _find_sessions(where, folder.find_folder(request))
@@ -131,10 +136,13 @@ def read_trials(
     return folder.build(request, images, space="entry16", extra=extra, values=values)
 
 
-def _indices_of(where, condition, conditions, known) -> Int[np.ndarray, "m"]:
-    """Return the indices of the images under one condition; ValueError without any.
+def _indices_of(
+    where: str, condition: str, conditions: Column, known: Names
+) -> Int[np.ndarray, "m"]:
+    """Return the indices of the images under one condition; ValueError if there are none.
 
-    conditions: the number of each image's condition. known: names of the conditions.
+    conditions: condition of each image, an index in `known`. known: names of the conditions.
+    where: start of error messages.
     """
     number = condition_index(condition, known)
     if number is None:
@@ -149,10 +157,11 @@ def _indices_of(where, condition, conditions, known) -> Int[np.ndarray, "m"]:
 def read_trial_names(
     where: str, names: Names, classes: Names, conditions: Names
 ) -> tuple[Column, Column]:
-    """Return the class and the condition of each image, as numbers, from its name.
+    """Return the class and the condition of each image, from its name.
 
-    Such as "session-1/0001_cop_dnn_c30_knife_10_n03041632_7380.png". Raises ValueError for
-    names of another form.
+    They are indices in `classes` and `conditions`. A name is, for example,
+    "session-1/0001_cop_dnn_c30_knife_10_n03041632_7380.png". ValueError for another form.
+    where: start of error messages.
     """
     ids, rows = {name: label for label, name in enumerate(classes)}, []
     for name in names:
@@ -169,7 +178,10 @@ def read_trial_names(
 
 
 def _find_sessions(where: str, path: str) -> str:
-    """Return the folder of the sessions shown to networks; base.Missing without any."""
+    """Return the folder of the sessions shown to networks: `path`, or "dnn" in it.
+
+    base.Missing if it has no folder "session-...". where: start of error messages.
+    """
     inner = os.path.join(path, "dnn")
     sessions = inner if os.path.isdir(inner) else path
     if not any(name.startswith("session-") for name in os.listdir(sessions)):
@@ -179,7 +191,7 @@ def _find_sessions(where: str, path: str) -> str:
 
 
 def condition_index(text: str, known: Names) -> int | None:
-    """Return the index of a condition among the known ones, or None.
+    """Return the index of the condition `text` in `known`; None if it is unknown.
 
     "0.10" is "0.1", and "true" is "True".
     """
@@ -188,7 +200,7 @@ def condition_index(text: str, known: Names) -> int | None:
 
 
 def _normalised(condition: str) -> float | str:
-    """Return a condition as a number, or in lower case."""
+    """Return a condition as a number, or, if it is none, in lower case."""
     try:
         return float(condition)
     except ValueError:

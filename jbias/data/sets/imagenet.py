@@ -74,7 +74,7 @@ def read(
 ) -> base.Source:
     """Return the source of "train", "val", or a part such as "train[:98%]".
 
-    subset: allow that classes are missing.
+    subset: True allows that some of the 1000 classes are missing on disk.
     classes: a file with a WordNet id per line, for shards that number their own classes.
     labels: a file of labels for validation images in one folder, see above.
     ignore: patterns of other files, which are skipped.
@@ -96,8 +96,8 @@ def read_wordnet(
 ) -> base.Source:
     """Return the source of a split of ImageNet classes, in the order of WordNet ids.
 
-    Options as of `read`. Raises ValueError for a class that is none of the 1000, and for
-    missing classes unless `subset`.
+    subset, classes, ignore: see `read`. ValueError for a class that is none of the 1000, and
+    for missing classes unless `subset`.
     """
     where, images = request.where, folder.find_split(request, ignore)
     wordnet_ids, are_numbers = _wordnet_indices(where, images, classes)
@@ -125,8 +125,9 @@ def _refuse_flat(request: Request) -> None:
 
 
 def _list_flat(request: Request, path: str, ignore: Names) -> listing.Listing:
-    """Return the images of one folder with the labels of the file `path`.
+    """Return the listing of validation images in one folder, with the labels of the file `path`.
 
+    ignore: patterns of other files to skip. ValueError for an image without a label.
     Names start with the split, so that they do not depend on the folder's spelling.
     """
     parent, name = os.path.split(os.path.abspath(folder.find_folder(request)))
@@ -150,7 +151,10 @@ def _stems(names: Names) -> list[str]:
 
 
 def read_labels(path: str) -> dict[str, str]:
-    """Return {name of a validation image without ending: WordNet id} from a text file."""
+    """Return {name of a validation image without ending: WordNet id} from a text file.
+
+    Its forms: see the module's docstring. ValueError for another form.
+    """
     lines = listing.text_lines(path, f"{path}: labels must be a text file: ")
     if lines and lines[0].startswith("ImageId,"):  # Header of LOC_val_solution.csv.
         lines = lines[1:]
@@ -178,13 +182,19 @@ def read_labels(path: str) -> dict[str, str]:
 
 
 def order_by_wordnet(
-    where: str, images: listing.Listing, ids: Column, *, subset: bool, numbered=False
+    where: str,
+    images: listing.Listing,
+    ids: Column,
+    *,
+    subset: bool,
+    numbered: bool = False,
 ) -> listing.Listing:
-    """Return images relabelled by the present ones of the 1000 classes, and sorted by them.
+    """Return the listing with the classes in the order of WordNet ids, sorted by class.
 
-    ids: index of each image's class among the 1000. subset: allow missing classes.
-    numbered: classes are known by numbers only, so that none may be missing.
-    Raises ValueError if classes are missing that must not be.
+    ids: index of each image's class among the 1000 of ImageNet. subset: True allows that
+    classes are missing; labels then number the classes that occur. numbered: True: classes
+    are known by numbers only, so that none may be missing.
+    ValueError if classes are missing that must not be. where: start of error messages.
     """
     known, present = tables.wnids(), np.unique(ids)
     missing = np.setdiff1d(np.arange(len(known)), present)
@@ -200,10 +210,13 @@ def order_by_wordnet(
     return images.by_class(labels, [known[i] for i in present])
 
 
-def _wordnet_indices(where, images, path) -> tuple[Int[np.ndarray, "k"], bool]:
-    """Return the index of each label among the 1000, and whether labels are numbers only.
+def _wordnet_indices(
+    where: str, images: listing.Listing, path: str
+) -> tuple[Int[np.ndarray, "k"], bool]:
+    """Return the index of each label among the 1000 classes, and True if labels have no names.
 
-    path: the option `classes`. Raises ValueError for classes that are not among the 1000.
+    path: the option `classes`, a file; "" for none. ValueError for classes that are not among
+    the 1000. where: start of error messages.
     """
     known = tables.wnids()
     identity = np.arange(len(known))
@@ -237,7 +250,8 @@ def _wordnet_indices(where, images, path) -> tuple[Int[np.ndarray, "k"], bool]:
 def read_with_real(request: Request, *, real: str, ignore: Names = ()) -> base.Source:
     """Return the source of validation images with ReaL's labels in further columns.
 
-    real: path of real.json. The labels are the original ones.
+    real: path of real.json. The column "label" has the original labels. Columns of ReaL's
+    labels: see `real_columns`. ignore: patterns of other files to skip.
     """
     source = folder.read(request, space="wnid", ignore=ignore)
     accepted = real_columns(request.where, real, source.files, classes=source.classes)
@@ -285,10 +299,11 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
 
 
 def real_columns(where: str, path: str, names: Names, classes: Names) -> Columns:
-    """Return columns accepted_0, accepted_1, ...: all right classes of each image.
+    """Return columns "accepted_0", "accepted_1", ...: all right classes of each image.
 
     Values are indices into `classes`, -1 where an image has fewer. path: of real.json.
-    Raises ValueError for a name that ReaL lacks, and a right class that `classes` lack.
+    names: of the images. ValueError for a name that ReaL lacks, and a right class that is
+    not in `classes`. where: start of error messages.
     """
     table, stems = read_real(path), _stems(names)
     base.refuse_some(
@@ -322,9 +337,12 @@ def read_sixteen(
 ) -> base.Source:
     """Return the source of the images that belong to Geirhos' 16 classes.
 
-    each: the largest number of images per class of the 16, evenly spaced over the class's
-      images; 0: all images, of which more than half are dogs. Other options as of `read`.
-    Raises ValueError if no image belongs to the 16 classes.
+    subset: True allows that some of the 1000 classes are missing on disk.
+    classes: a file with a WordNet id per line, for shards that number their own classes.
+    ignore: patterns of other files, which are skipped.
+    each: largest number of images per class of the 16, evenly spaced over the class's
+      images; 0: all images, more than half of them dogs.
+    ValueError if no image belongs to the 16 classes.
     """
     where, sixteen = request.where, spaces.geirhos16()
     base.check_int(f"{where}: each", each, 0)
@@ -349,10 +367,10 @@ def read_sixteen(
 
 
 def _evenly_spaced(labels: Column, num_per_class: int) -> Int[np.ndarray, "m"]:
-    """Return ascending indices of images, at most `num_per_class` of each of the 16.
+    """Return ascending indices of at most `num_per_class` images of each of 16 classes.
 
-    num_per_class: 0: all. Images of a class are evenly spaced; images with the label -1 are
-    left out.
+    labels: 0 to 15; images with the label -1 are left out. num_per_class: 0: all images.
+    The images are evenly spaced over those of their class.
     """
     selected = []
     for label in range(16):
@@ -365,14 +383,20 @@ def _evenly_spaced(labels: Column, num_per_class: int) -> Int[np.ndarray, "m"]:
 
 
 def read_subset(request: Request, *, ignore: Names = ()) -> base.Source:
-    """Return the source of a data set of 200 classes, to which decisions are restricted."""
+    """Return the source of ImageNet-A or ImageNet-R, with decisions among its 200 classes.
+
+    ignore: patterns of other files to skip. ValueError for other class folders.
+    """
     source = folder.read(request, space="wnid", ignore=ignore)
     listing.match_classes(request.where, source.classes, tables.subset(request.name))
     return dataclasses.replace(source, restrict=True, cite=request.cite)
 
 
 def read_tiny(request: Request, *, ignore: Names = ()) -> base.Source:
-    """Return the source of Tiny ImageNet's "train", "val", or a part "train[:90%]"."""
+    """Return the source of Tiny ImageNet's "train", "val", or a part "train[:90%]".
+
+    ignore: patterns of other files to skip. ValueError for another layout.
+    """
     where, path = request.where, folder.find_folder(request)
     classes = tuple(sorted(_lines(where, os.path.join(request.root, "wnids.txt"))))
     if request.part.base == "train":
@@ -385,8 +409,14 @@ def read_tiny(request: Request, *, ignore: Names = ()) -> base.Source:
     return folder.build(request, images, space="wnid")
 
 
-def _list_tiny_val(where, path, *, classes, ignore) -> listing.Listing:
-    """Return the images of val/images with the labels of val_annotations.txt."""
+def _list_tiny_val(
+    where: str, path: str, *, classes: Names, ignore: Names
+) -> listing.Listing:
+    """Return the listing of <path>/images with the labels of <path>/val_annotations.txt.
+
+    classes: WordNet ids. ValueError for an image without a line, or a line without an image.
+    where: start of error messages.
+    """
     images = listing.scan(where, path, classes=("val",), ignore=ignore, below="images")
     annotations, wnid_of = os.path.join(path, "val_annotations.txt"), {}
     for number, line in enumerate(_lines(where, annotations), start=1):
@@ -416,10 +446,16 @@ def _list_tiny_val(where, path, *, classes, ignore) -> listing.Listing:
     return images.by_class(labels, classes)
 
 
-def _lines(where: str, path: str) -> list[str]:
-    """Return the lines of a text file of Tiny ImageNet; base.Missing without the file."""
+def _lines(error_prefix: str, path: str) -> list[str]:
+    """Return the non-empty lines of a text file of Tiny ImageNet, trimmed.
+
+    base.Missing, a ValueError, if there is no such file.
+    error_prefix: start of error messages.
+    """
     if not os.path.exists(path):
-        must = f"{where}: the published layout must be whole, {path!r} is missing"
+        must = (
+            f"{error_prefix}: the published layout must be whole, {path!r} is missing"
+        )
         remedy = "unpack the archive again, or use data set 'folder' with space='wnid'"
         raise base.Missing(f"{must}; {remedy}")
-    return listing.text_lines(path, f"{where}: {path!r} must be a text file: ")
+    return listing.text_lines(path, f"{error_prefix}: {path!r} must be a text file: ")

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from jbias.data import base, loader, sources, tables
+from jbias.data.base import Column
 from jbias.data.forms import listing
 from jbias.data.sets import arrays, cifar, folder
 from jbias.untrusted import limits, opening
@@ -28,8 +29,8 @@ _UBYTE = 8  # Code of unsigned bytes in an IDX header.
 def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
     """Return the source of "train", "test" or a part such as "train[:90%]".
 
-    pad: black pixels added on each side first; 2 makes 32 pixels without resizing. The files
-    of MNIST and Fashion-MNIST have the same names.
+    pad: number of black pixels added on each side first; 2 makes 32 pixels without resizing.
+    The files of MNIST and Fashion-MNIST have the same names.
     """
     where, root, stem = request.where, request.root, _STEMS[request.part.base]
     images = read_idx(_path(where, root, f"{stem}-images-idx3-ubyte"))
@@ -49,7 +50,8 @@ def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
 def _path(where: str, root: str, stem: str) -> str:
     """Return the path of a published file, packed or not; base.Missing if there is none.
 
-    Some copies have a dot before "idx".
+    stem: its name without ".gz". Some copies have a dot before "idx".
+    where: start of error messages.
     """
     for name in (stem, stem.replace("-idx", ".idx")):
         for path in (os.path.join(root, name), os.path.join(root, f"{name}.gz")):
@@ -133,8 +135,10 @@ def stacked(
     )
 
 
-def _draw_same_class(rng, first, second) -> Int[np.ndarray, "n"]:
-    """Return for each label in `first` the index of an equal label in `second`, at random."""
+def _draw_same_class(
+    rng: np.random.Generator, first: Column, second: Column
+) -> Int[np.ndarray, "n"]:
+    """Return for each label in `first` the index of a random equal label in `second`."""
     partners = np.empty(len(first), np.int64)
     for label in np.unique(first):
         index = np.flatnonzero(first == label)
@@ -142,7 +146,9 @@ def _draw_same_class(rng, first, second) -> Int[np.ndarray, "n"]:
     return partners
 
 
-def _draw(rng, count, members) -> Int[np.ndarray, "count"]:
-    """Return `count` random members; none repeats before all have been drawn."""
+def _draw(
+    rng: np.random.Generator, count: int, members: Int[np.ndarray, "m"]
+) -> Int[np.ndarray, "count"]:
+    """Return `count` random entries of `members`; none repeats before all have been drawn."""
     order = rng.permutation(members)
     return order[np.arange(count) % len(order)]

@@ -13,6 +13,7 @@ share of more. A split that lacks examples is refused.
 
 import os
 import re
+from typing import Any
 
 from jbias.data import base, tables
 from jbias.data.forms import listing, shards
@@ -25,10 +26,13 @@ def default_root() -> str:
 
 
 def read(request: folder.Request, *, builder: str, space: str = "names") -> base.Source:
-    """Return the source of a split of a builder, "imagenet_v2/matched-frequency".
+    """Return the source of a split of a data set that TFDS prepared.
 
-    builder: without a version, the latest; "imagenette/320px:1.0.0" names a version.
-    space: the label space of the class names, which are TFDS's.
+    builder: TFDS's name, "imagenet_v2/matched-frequency", for the latest version on disk;
+      "imagenette/320px:1.0.0" names a version.
+    space: the label space of TFDS's class names: "names", "wnid" or "entry16".
+    ValueError for a set, a version or a split that does not exist, a format without random
+    access, and a split that lacks examples.
     """
     where = f"data.tfds {builder} {request.split}"
     path = os.path.join(request.root, *builder.split(":"))
@@ -51,27 +55,34 @@ def read(request: folder.Request, *, builder: str, space: str = "names") -> base
     return folder.build_named(request, images, space=space)
 
 
-def _info(where: str, path: str):
-    """Return TFDS's protocol buffer DatasetInfo of a prepared data set."""
+def _info(error_prefix: str, path: str) -> Any:
+    """Return TFDS's protocol buffer DatasetInfo of the data set prepared in folder `path`.
+
+    ValueError if TFDS prepared no data set there. error_prefix: start of error messages.
+    """
     from google.protobuf import json_format
     from tensorflow_datasets.core import dataset_info
 
-    must = f"{where}: {path!r} must be a set that TFDS prepared: "
+    must = f"{error_prefix}: {path!r} must be a set that TFDS prepared: "
     with base.explain_errors(
         must, OSError, ValueError, json_format.Error, reason=base.describe_error
     ):
         return dataset_info.read_proto_from_builder_dir(path)
 
 
-def _version(where: str, path: str) -> str:
-    """Return the folder of the latest version; `path` itself if it is a version."""
+def _version(error_prefix: str, path: str) -> str:
+    """Return the folder of the latest version in `path`; `path` itself if it is a version.
+
+    ValueError if `path` has no folder of a version, "1.0.0".
+    error_prefix: start of error messages.
+    """
     if os.path.isfile(os.path.join(path, "dataset_info.json")):
         return path
     names = sorted(os.listdir(path))
     versions = [name for name in names if re.fullmatch(r"\d+\.\d+\.\d+", name)]
     if not versions:
         configs = [name for name in names if os.path.isdir(os.path.join(path, name))]
-        must = f"{where}: {path!r} must have a folder for each version"
+        must = f"{error_prefix}: {path!r} must have a folder for each version"
         got = f"got {', '.join(configs) or 'none'}; a config belongs to the builder"
         raise ValueError(f"{must}, {got}: builder='<set>/<config>'")
     latest = max(versions, key=lambda name: [int(part) for part in name.split(".")])

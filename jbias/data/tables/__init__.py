@@ -23,13 +23,16 @@ def data_sets() -> dict[str, dict[str, Any]]:
 
 
 def cite(name: str) -> str:
-    """Return the citation of a data set, or of a form of it, "colored_mnist/shifts"."""
+    """Return the citation of a data set, "pacs", or of a form of it, "colored_mnist/shifts"."""
     return data_sets()[name]["cite"]
 
 
 @functools.cache
 def class_names(name: str) -> tuple[str, ...]:
-    """Return the class names of "cifar10", "cifar100" (fine), "pacs" ..., by label."""
+    """Return the class names of a data set, in the order of labels.
+
+    name: a key of class_names.json: "cifar10", "cifar100" (fine classes), "pacs", ...
+    """
     return tuple(read("class_names")[name])
 
 
@@ -44,7 +47,10 @@ def wnids() -> tuple[str, ...]:
 
 @functools.cache
 def lemmas() -> dict[str, str]:
-    """Return {WordNet id: English word}; two ids are a "crane" and two a "maillot"."""
+    """Return {WordNet id: English word} of the 1000 classes of ILSVRC-2012.
+
+    Two ids have the word "crane" and two "maillot".
+    """
     return dict(zip(wnids(), read("imagenet1k")["words"]))
 
 
@@ -54,11 +60,11 @@ def readable(name: str) -> str:
 
 
 def subset(name: str) -> tuple[str, ...]:
-    """Return the 200 WordNet ids of "imagenet_a" or "imagenet_r", sorted."""
+    """Return the 200 WordNet ids of a data set, sorted; name: "imagenet_a" or "imagenet_r"."""
     return tuple(read("imagenet_subsets")[name])
 
 
 def positions(classes: Sequence[str]) -> Int[np.ndarray, "k"]:
-    """Return the index of each WordNet id among the 1000."""
+    """Return the index of each WordNet id in `wnids`."""
     index = {wnid: i for i, wnid in enumerate(wnids())}
     return np.array([index[name] for name in classes], np.int32)
