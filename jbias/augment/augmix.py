@@ -119,7 +119,7 @@ def make(
 def mixture(image: Image, names: Sequence[str], chains: Chains) -> Image:
     """Return sum_i share_i chain_i(image), the mixture of the chains of one copy.
 
-    names: operations, of which chains.kind has the indices.
+    names: operations; chains.kind has their indices.
     """
     start = pillow.pack(image)
 

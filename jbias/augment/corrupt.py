@@ -31,8 +31,8 @@ from jbias.data.corruptions import kernels as host
 class DeviceCorruption(NamedTuple):
     """A corruption of one image on the device.
 
-    draw: (key, side) -> tuple of random numbers, whose shapes depend only on the image's
-      side in pixels.
+    draw: (key, side) -> tuple of random numbers; their shapes depend only on the
+      image's side in pixels.
     apply: (image, drawn, settings) -> image, with values from 0 to 255; drawn: of `draw`.
       The input has whole numbers; the result is not rounded or clipped.
     """

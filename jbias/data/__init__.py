@@ -48,7 +48,7 @@ def load(name: str, split: str, **options: Any) -> base.Source:
       drop      classes to leave out, "truck+ship"
       columns   file with further attributes (set_options.py)
       shift     options of a distribution shift (shifts.py)
-      portion   share of every class and attribute, "[:80%]", of what the other options leave
+      portion   share of every class and attribute, "[:80%]", after the other options
       measures  names of measures (evals.find_measure) instead of the data set's own
     """
     entry, split_name = find(name), split.partition("[")[0]

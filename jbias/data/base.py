@@ -43,9 +43,8 @@ class Source(abc.ABC):
     preprocessing: str  # In words, for tables.
     fingerprint: str  # Hex digest of the images' names or pixels, labels and classes.
     cite: str
-    note: str = (
-        ""  # A caveat for readers, such as a count that is not the published one.
-    )
+    # A caveat for readers, such as a count that is not the published one.
+    note: str = ""
     # Further arrays (n, ...) that only training uses.
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     # The authors' rule: networks choose among the classes of this data set only.
@@ -119,9 +118,7 @@ class Spec:
     licence: str
     about: str  # One line: contents, counts and layout on disk.
     size: str = ""  # Size of the download, such as "2.9 GB packed"; "" without any.
-    where: str = (
-        ""  # Address of the download, and how to get the files; "" without any.
-    )
+    where: str = ""  # Address of the download, with instructions; "" without any.
     narrows: tuple[str, ...] = ()  # Options that select some of a split's images.
     aspect: tuple[int, int] = (1, 1)  # Height to width of the images.
     classes: int = 0  # Number of classes as published; 0 where that varies.

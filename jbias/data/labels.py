@@ -102,7 +102,7 @@ def of_outputs(outputs: Outputs, where: str = "classes") -> LabelSpace:
                         name, and "" for none;
       a path            of a file with one of these per line, or of a CSV file with the
                         columns train_class and test_class, which is the dictionary.
-    Raises ValueError, whose message begins with `where`, for anything else.
+    where: start of error messages. ValueError for anything else.
     """
     outputs = resolve_outputs(outputs, where)
     if isinstance(outputs, Mapping):

@@ -353,7 +353,7 @@ def portion(source: Source, text: str) -> Source:
 def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
     """Return a mask of the images to keep, from a file with a mask or with numbers of images.
 
-    path: the option `keep`, see there. n: number of images of the whole split. ValueError
+    path: see `keep`. n: number of images of the whole split. ValueError
     for another file. where: start of error messages.
     """
     path = os.path.expanduser(path)

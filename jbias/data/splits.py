@@ -163,8 +163,8 @@ def class_map(
     """Return the map from a network's classes to the classes of a test set.
 
     test: the source of the test set.
-    where: the test set's name in the config. options: its entry, whose "aggregate",
-    "mapping" and "restrict" go before the defaults. train: the classes of the network.
+    where: the test set's name in the config. options: its entry; "aggregate", "mapping" and
+    "restrict" in it replace the defaults. train: the classes of the network.
     aggregate: default rule for several network classes per test class.
     Raises base.Mismatch where the classes do not match; ValueError for wrong options.
     """

@@ -49,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Write the missing splits; return a line with their counts and how to read them.
+    """Write the missing splits; return a line with their counts and the options that read them.
 
     args: the flags of `add`. ValueError for options that the data set refuses, and for a
     folder with splits of other settings.

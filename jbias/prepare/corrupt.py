@@ -52,7 +52,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Make the missing images; return a line with their number and how to read them.
+    """Make the missing images; return a line with their number and the options that read them.
 
     args: the flags of `add`. ValueError for an unknown corruption or severity, a size
     without settings, and damaged images.

@@ -72,7 +72,7 @@ _SETTINGS = ("net", "short", "enlarge", "format", "renewal", "seed", "flags")
 
 
 def run(args: argparse.Namespace) -> str:
-    """Make the missing images of a split; return a line with their number and how to read them.
+    """Make the missing images of a split; return a line with their number.
 
     args: the flags of `add`. ValueError for an unknown option or data set, damaged images,
     or a folder with images of other settings.

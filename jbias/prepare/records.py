@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Write all missing shards and the index; return a line with counts and how to read them.
+    """Write all missing shards and the index; return a line with their number.
 
     args: the flags of `add`. ValueError for damaged images, with their number and the first,
     and for a folder with another data set.

@@ -49,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Make the missing images of a split; return a line with their number and how to read them.
+    """Make the missing images of a split; return a line with their number.
 
     args: the flags of `add`. ValueError for an unknown data set, transfer or option, damaged
     images, and a folder with images of other settings.

@@ -29,7 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Download the data set; return a line with its counts and how to read it.
+    """Download the data set; return a line with its counts and the options that read it.
 
     args: the flags of `add`. ValueError for a data set that TFDS does not know, a package
     that is not installed, and if nothing can be downloaded.

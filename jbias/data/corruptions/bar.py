@@ -332,7 +332,7 @@ def star(
 ) -> Plane:
     """Return the strength of a star in each of side x side pixels, in [0, 1].
 
-    lengths: of the rays in pixels, of which the first `rays` are used. The strength is
+    lengths: of the rays in pixels; the first `rays` are used. The strength is
     clip((1 - (u - 1/2)^2) (L^2 / (d^2 + 1e-4))^((100 - amount) / 50), 0, 1) at distance
     d, u between two rays, of which L is interpolated. `centre` is (row, column).
     """

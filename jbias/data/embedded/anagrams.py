@@ -6,8 +6,8 @@ animals: these are not their stimuli, but follow the same idea without a network
 
 Shapes are those of the embedded data set, in its poses, black on white. For two shapes, tiles
 are assigned to each other so that the sum of squared differences is minimal, and a tile is the
-mean of the two: grey where they differ. Of many poses, the pair is selected whose pictures are
-most distinct: with the largest margin, in squared distances, by which each picture is nearer to
+mean of the two: grey where they differ. Of many poses, the pair with the most distinct
+pictures is selected: with the largest margin, in squared distances, by which each picture is nearer to
 its own shape than to any other shape in any pose. The search is the same for every size.
 """
 
@@ -113,8 +113,8 @@ def _match(
 ) -> tuple[int, int, Int[np.ndarray, "t"]]:
     """Return the number of a pose of shape a, of a pose of shape b, and the order of tiles.
 
-    order: the tile of b that is averaged with each tile of a. The poses are those whose
-    pictures are most distinct, see the module's docstring.
+    order: the tile of b that is averaged with each tile of a. The pictures of these poses are
+    the most distinct ones, see the module's docstring.
     draft: tiles of each shape in each pose, at a low resolution. a, b: indices of shapes.
     """
     from scipy import optimize  # Slow to import; only needed to draw.

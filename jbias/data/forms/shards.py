@@ -155,7 +155,7 @@ def _checked_index(where: str, shards: Names) -> ListingArrays | None:
 
 
 def class_names(shards: Names) -> list[str] | None:
-    """Return the class names that TFDS writes beside its shards; None without a file."""
+    """Return the class names that TFDS writes next to its shards; None without a file."""
     folder = os.path.dirname(shards[0])
     for label in _LABEL_KEYS:
         path = os.path.join(folder, f"{label}.labels.txt")

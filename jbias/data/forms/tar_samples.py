@@ -69,7 +69,7 @@ class Sample(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """The images of one key, and the files beside them that may hold a label."""
+    """The images of one key, and its labels."""
 
     images: list[Member]
     labels: list[Label]

@@ -27,7 +27,7 @@ def read(
     """Return the source of a split, or of a part of every class such as "train[:90%]".
 
     label: the column of the table with the class. attribute: the column, or several such
-    as "hair+smile", of which the column "attribute" is made; default: the column of that
+    as "hair+smile" that are combined to the column "attribute"; default: the column of that
     name, else the first further column. Images without a class or attribute are left out;
     the value of an empty cell of another column is "(none)".
     """

@@ -69,8 +69,8 @@ def cues(where: str, names: Names, classes: Names) -> dict[str, Column]:
     """Return columns "texture", "shape_exemplar" and "texture_exemplar" from file names.
 
     "cat/cat7-elephant1.png" has the shape of cat7 and the texture of elephant1. Exemplars
-    are numbered; equal pictures have equal numbers within a column. classes: names, whose
-    indices are the values of "texture". ValueError for names without a known texture.
+    are numbered; equal pictures have equal numbers within a column. classes: names; the
+    values of "texture" are their indices. ValueError for names without a known texture.
     where: start of error messages.
     """
     columns = {"texture": texture_labels(where, names, classes)}

@@ -105,8 +105,9 @@ def stacked(
     halves are of one class, paired by `seed` (training draws new pairs each epoch, by `pair`
     of the config's second set); in "test" pairs ignore classes, so that a tenth agrees.
 
-    root: the folder of CIFAR-10. digits: the folder of MNIST. answer: the half whose class
-    is the label; the class of the other half is the column "texture", the other cue.
+    root: the folder of CIFAR-10. digits: the folder of MNIST. answer: "cifar10" or "mnist",
+    the half with the class that is the label; the class of the other half is the column
+    "texture".
     """
     where = f"data.stacked {split}"
     base.check_choice(f"{where}: answer", answer, HALVES)
