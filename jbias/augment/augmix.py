@@ -57,7 +57,7 @@ def make(
     all_ops: bool = False,
     js: float = 12.0,
     views: int = 3,
-) -> Callable:
+) -> options.Transform:
     """Return AugMix: each image becomes `views` rows, itself and augmented copies.
 
     An augmented image is (1 - m) x + m sum_i w_i chain_i(x), m ~ Beta(alpha, alpha),

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from jbias.augment import cutmix, fmix, mixing, mixup, options
 
 
-def views(*, views: int = 2) -> Callable:
+def views(*, views: int = 2) -> options.Transform:
     """Return a transform that repeats each image in `views` consecutive rows, 1 or more.
 
     It multiplies batch["views"] by `views`. All entries with a row per example are
@@ -73,7 +73,9 @@ def repeat_unweighted(batch: options.Batch, views: int) -> options.Batch:
 HALVES = ("top", "bottom")
 
 
-def half(*, mix: Callable, which: str, mix_group: int = 32) -> Callable:
+def half(
+    *, mix: options.Transform, which: str, mix_group: int = 32
+) -> options.Transform:
     """Return a transform of one half of the images; the other half is unchanged.
 
     which: "top" or "bottom".
@@ -103,7 +105,7 @@ def half(*, mix: Callable, which: str, mix_group: int = 32) -> Callable:
     return apply
 
 
-def replace() -> Callable:
+def replace() -> options.Transform:
     """Return a transform that replaces images by the images of batch["other"]; labels stay.
 
     Applied to a batch, it raises ValueError if "other" is missing or has another shape.
@@ -115,7 +117,7 @@ def replace() -> Callable:
     return apply
 
 
-MIX_SAMPLERS: Mapping[str, Callable] = {
+MIX_SAMPLERS: Mapping[str, Callable[..., mixing.Sampler]] = {
     "mixup": mixup.mix_sampler,
     "cutmix": cutmix.mix_sampler,
     "fmix": fmix.mix_sampler,
@@ -131,7 +133,7 @@ def one_of(
     p: float = 1.0,
     partner: str = "batch",
     mix_group: int = 32,
-) -> Callable:
+) -> options.Transform:
     """Return a transform that mixes a batch by one of several methods.
 
     Each batch is mixed by kinds[i], with the parameter alphas[i], with probability
@@ -176,7 +178,7 @@ def one_of(
     )
 
 
-def smooth_labels(*, smoothing: float = 0.1) -> Callable:
+def smooth_labels(*, smoothing: float = 0.1) -> options.Transform:
     """Return a transform that smooths labels: target' = (1 - e) target + e / k.
 
     e is `smoothing`, in [0, 1]; k is the number of classes.
@@ -193,7 +195,7 @@ def smooth_labels(*, smoothing: float = 0.1) -> Callable:
     return apply
 
 
-def binary_targets(*, threshold: float | None = None) -> Callable:
+def binary_targets(*, threshold: float | None = None) -> options.Transform:
     """Return a transform that selects the binary cross-entropy of each class as the loss.
 
     It sets batch["binary"].

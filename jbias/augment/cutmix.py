@@ -9,7 +9,6 @@ CutMix is defined as that of MixUp; no released code has it.
 """
 
 import functools
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +27,7 @@ def make(
     p: float = 1.0,
     partner: str = "batch",
     mix_group: int = 32,
-) -> Callable:
+) -> options.Transform:
     """Return CutMix, which pastes a box of the partner's image into each image.
 
     lam ~ Beta(alpha, alpha) is the share of pixels outside the box. The box has sides s W
@@ -54,7 +53,7 @@ def make(
     )
 
 
-def mix_sampler(alpha: float, variant: str = "area") -> Callable:
+def mix_sampler(alpha: float, variant: str = "area") -> mixing.Sampler:
     """Return draw(key, batch, keep_label) -> mixing.Mix, with one box per batch or image.
 
     alpha, variant: see `make`.

@@ -20,8 +20,6 @@ Deviation: masks have the size of the images, not 32 pixels. The authors' masks 
 Deviation of both: partners are drawn inside groups (`jbias.augment.mixing`).
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,7 +41,7 @@ def make(
     p: float = 1.0,
     partner: str = "batch",
     mix_group: int = 32,
-) -> Callable:
+) -> options.Transform:
     """Return FMix: x' = M x + (1 - M) x_partner, with one mask M of 0 and 1 per batch.
 
     The mean of M is lam ~ Beta(alpha, alpha), which also weights the labels.
@@ -71,7 +69,7 @@ def mix_sampler(
     max_soft: float = 0.0,
     spectrum: str = "isotropic",
     where: str = "fmix",
-) -> Callable:
+) -> mixing.Sampler:
     """Return draw(key, batch, keep_label) -> mixing.Mix, with a mask of low frequencies.
 
     alpha, decay, max_soft, spectrum: see `make`. where: start of error messages.
@@ -194,7 +192,7 @@ def random_masks(
     p: float = 1.0,
     partner: str = "batch",
     mix_group: int = 32,
-) -> Callable:
+) -> options.Transform:
     """Return RM: FMix with `count` fixed pairs of lam and mask, one chosen per batch.
 
     The pairs depend on the seed, by the key batch["once"], and are the same at every step;

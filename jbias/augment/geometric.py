@@ -7,7 +7,7 @@ colour) or N(0, 1) noise. Here images are in [0, 1]: the default `fill` is that 
 and noise is uniform, as in the paper.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ from jbias.augment import options, sampling
 Range = tuple[float, float]
 
 
-def flip(*, p: float = 0.5) -> Callable:
+def flip(*, p: float = 0.5) -> options.Transform:
     """Return a transform that mirrors each image left to right with probability p."""
     options.check_range("flip", 0, 1, p=p)
 
@@ -30,7 +30,7 @@ def flip(*, p: float = 0.5) -> Callable:
     return options.each_image(mirrored)
 
 
-def pad_crop(*, pad: int = 4) -> Callable:
+def pad_crop(*, pad: int = 4) -> options.Transform:
     """Return a transform that shifts each image by up to `pad` pixels per axis, over black.
 
     Shifts are whole pixels, all equally likely.
@@ -51,7 +51,7 @@ _ASPECT: Range = (3 / 4, 4 / 3)
 
 def random_resized_crop(
     *, size: int | None = None, area: Range = (0.08, 1.0), aspect: Range = _ASPECT
-) -> Callable:
+) -> options.Transform:
     """Return a transform that crops a random window of each image and resizes it.
 
     size: side of the result in pixels; None keeps height and width.
@@ -166,7 +166,7 @@ def random_erasing(
     area: Range = (0.02, 1 / 3),
     aspect: Range = (0.3, 3.3),
     fill: str | float | Sequence[float] = (0.485, 0.456, 0.406),
-) -> Callable:
+) -> options.Transform:
     """Return a transform that fills a random box of each image with probability p.
 
     area: range of the box's share of the image, uniform.

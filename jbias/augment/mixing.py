@@ -32,6 +32,10 @@ class Mix(NamedTuple):
     lam: Float[Array, ""]
 
 
+# (key, batch, keep_label) -> Mix; with keep_label=True labels are not mixed.
+Sampler = Callable[[PRNGKeyArray, options.Batch, bool], Mix]
+
+
 def draw_lambda(key: PRNGKeyArray, alpha: float, keep_label: bool) -> Float[Array, ""]:
     """Return lam ~ Beta(alpha, alpha), or Beta(alpha + 1, alpha) if labels are kept."""
     # In closed form, because the sampler takes a second to compile.
@@ -43,14 +47,14 @@ def draw_lambda(key: PRNGKeyArray, alpha: float, keep_label: bool) -> Float[Arra
 
 def make(
     where: str,
-    draw: Callable,
+    draw: Sampler,
     *,
     alpha: float,
     reformulated: bool,
     p: float,
     partner: str,
     mix_group: int,
-) -> Callable:
+) -> options.Transform:
     """Return a transform that mixes images and labels with partners' images and labels.
 
     where: start of error messages.

@@ -6,9 +6,7 @@ reformulated loss https://github.com/ecs-vlc/FMix at e5991dc.
 Deviation: partners inside groups (`jbias.augment.mixing`).
 """
 
-from collections.abc import Callable
-
-from jbias.augment import mixing
+from jbias.augment import mixing, options
 
 
 def make(
@@ -18,7 +16,7 @@ def make(
     p: float = 1.0,
     partner: str = "batch",
     mix_group: int = 32,
-) -> Callable:
+) -> options.Transform:
     """Return MixUp: x' = lam x + (1 - lam) x_partner, one lam ~ Beta(alpha, alpha) a batch.
 
     reformulated, p, partner, mix_group: see mixing.make.
@@ -34,7 +32,7 @@ def make(
     )
 
 
-def mix_sampler(alpha: float) -> Callable:
+def mix_sampler(alpha: float) -> mixing.Sampler:
     """Return draw(key, batch, keep_label) -> mixing.Mix, with lam as the mask's only value.
 
     alpha: parameter of lam's distribution, see mixing.draw_lambda.

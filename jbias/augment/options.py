@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
+from jaxtyping import PRNGKeyArray
 
 from jbias.augment import sampling
 
 Batch = Mapping[str, Any]  # Entries: see jbias.augment.
+Transform = Callable[[Batch, PRNGKeyArray], Batch]
 
 
 def check_range(where: str, low: float, high: float, **values: Any) -> None:
@@ -63,7 +65,7 @@ def check_choice(where: str, name: str, value: str, known: Iterable[str]) -> Non
         raise ValueError(f"{must} {words}, got {value!r}; change {name}")
 
 
-def each_image(transform: Callable, **strengths: Any) -> Callable:
+def each_image(transform: Callable, **strengths: Any) -> Transform:
     """Return apply(batch, key) -> batch, which transforms each image with its own key.
 
     transform: (image (h w c), key) -> image. The key of an image depends on its place in

@@ -23,7 +23,7 @@ gaussian_noise: Rusak et al., "A simple way to make neural networks robust again
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ def colour_jitter(
     saturation: float = 0.4,
     hue: float = 0.1,
     p: float = 1.0,
-) -> Callable:
+) -> options.Transform:
     """Return a transform that randomly changes the colours of each image with probability p.
 
     Brightness, contrast and saturation replace x by f x + (1 - f) d, clipped to [0, 1], with
@@ -119,7 +119,7 @@ def rotate_hue(planes: Planes, shift: Float[Array, ""]) -> Planes:
     return jnp.stack([channel(n) for n in (5, 3, 1)])
 
 
-def grayscale(*, p: float = 0.2) -> Callable:
+def grayscale(*, p: float = 0.2) -> options.Transform:
     """Return a transform that makes each image grey with probability p.
 
     Grey is 0.2989 R + 0.587 G + 0.114 B.
@@ -142,7 +142,7 @@ _COLOUR_AXES = (
 )
 
 
-def lighting(*, std: float = 0.1) -> Callable:
+def lighting(*, std: float = 0.1) -> options.Transform:
     """Return a transform that shifts colours: x' = x + sum_i a_i l_i e_i, clipped to [0, 1].
 
     a_i ~ N(0, std^2) for each image; e_i are the principal axes of ImageNet's colours and
@@ -158,7 +158,9 @@ def lighting(*, std: float = 0.1) -> Callable:
     return options.each_image(shift_colours, std=std)
 
 
-def standardise_as(*, mean: RGB, std: RGB, as_mean: RGB, as_std: RGB) -> Callable:
+def standardise_as(
+    *, mean: RGB, std: RGB, as_mean: RGB, as_std: RGB
+) -> options.Transform:
     """Return a transform to x' = (x - mean) / std * as_std + as_mean, without clipping.
 
     mean, std: normalisation of the data set. as_mean, as_std: normalisation of the network,
@@ -177,7 +179,9 @@ def standardise_as(*, mean: RGB, std: RGB, as_mean: RGB, as_std: RGB) -> Callabl
     return apply
 
 
-def blur(*, sigma: Range = (0.1, 2.0), kernel: float = 0.1, p: float = 0.5) -> Callable:
+def blur(
+    *, sigma: Range = (0.1, 2.0), kernel: float = 0.1, p: float = 0.5
+) -> options.Transform:
     """Return a transform that blurs each image by a Gaussian with probability p.
 
     sigma: range of the Gaussian's deviation in pixels, uniform.
@@ -217,7 +221,9 @@ def gaussian_blur(image: Map, sigma: Float[Array, ""], radius: int) -> Map:
     return jnp.clip(image, 0, 1)
 
 
-def gaussian_noise(*, sigma: float | Sequence[float] = 0.5, p: float = 0.5) -> Callable:
+def gaussian_noise(
+    *, sigma: float | Sequence[float] = 0.5, p: float = 0.5
+) -> options.Transform:
     """Return a transform to x' = clip(x + sigma n, 0, 1), n ~ N(0, 1), with probability p.
 
     sigma: for images in [0, 1]; of several values each image draws one, all equally likely.

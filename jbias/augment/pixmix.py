@@ -8,8 +8,6 @@ the reference it is drawn each time; only the inputs of operations are rounded t
 operations as in `augmix`.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
@@ -28,7 +26,7 @@ def make(
     severity: float = 1,
     all_ops: bool = True,
     start: float = 0.5,
-) -> Callable:
+) -> options.Transform:
     """Return PixMix, which mixes each image with its picture in batch["other"].
 
     The first image is, with probability `start`, the image after one operation of AugMix,

@@ -6,8 +6,6 @@ Reference code: torchvision.transforms.RandAugment, https://github.com/pytorch/v
 0352a47, on Pillow images with its defaults: nearest pixels, black.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,7 +33,7 @@ OPERATIONS = (
 BINS = 31
 
 
-def make(*, num_ops: int = 2, magnitude: int = 9) -> Callable:
+def make(*, num_ops: int = 2, magnitude: int = 9) -> options.Transform:
     """Return RandAugment, which applies `num_ops` of 14 operations to each image.
 
     Operations are drawn with replacement, and directions with equal probabilities. Images

@@ -9,7 +9,7 @@ first. Views pass through the network in one batch, not one after the other.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ def make(
     clip: bool = True,
     mean: Sequence[float] = (0.485, 0.456, 0.406),
     std: Sequence[float] = (0.229, 0.224, 0.225),
-) -> Callable:
+) -> options.Transform:
     """Return RandConv, which convolves normalised images with random filters.
 
     ValueError if `sizes` is empty or has an even number. Applied with views > 1 to a batch

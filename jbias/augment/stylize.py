@@ -24,7 +24,7 @@ def make(
     alpha: float = 1.0,
     styles: str = "batch",
     mix_group: int = 32,
-) -> Callable:
+) -> options.Transform:
     """Return a transform that stylises a share `p` of every group of examples.
 
     transfer: (batch, permute, alpha, style=None) -> images, from models.TRANSFERS.

@@ -103,7 +103,7 @@ class ExampleImage:
 def read_records(where: str, shards: Names) -> listing.Listing:
     """Return the listing of all records of ArrayRecord shards.
 
-    shards: paths. where: the start of error messages.
+    shards: paths. where: start of error messages.
     """
     arrays = _checked_index(where, shards)
     if arrays is None:
@@ -131,7 +131,7 @@ def index_path(shards: Names) -> str:
 def _checked_index(where: str, shards: Names) -> ListingArrays | None:
     """Return the arrays of the index of shards; None without a file.
 
-    ValueError if the file is not the index of these shards. where: start of error messages.
+    shards: paths. ValueError if the file is not the index of these shards. where: start of error messages.
     """
     path = index_path(shards)
     if not os.path.isfile(path):
@@ -255,7 +255,7 @@ def _values(features: Mapping[str, Any], key: str) -> Sequence[Any]:
 def _open_records(where: str, shards: Names) -> Sequence[bytes]:
     """Return an ArrayRecordDataSource: the records of all shards, by index.
 
-    ValueError for files that are not ArrayRecord. where: start of error messages.
+    shards: paths. ValueError for files that are not ArrayRecord. where: start of error messages.
     """
     from array_record.python import array_record_data_source
 
@@ -275,7 +275,7 @@ _LISTING_BYTES_PER_ROW = 256
 def read_parquet(where: str, shards: Names) -> listing.Listing:
     """Return the listing of all rows of Parquet shards; images are read when opened.
 
-    shards: paths. where: the start of error messages.
+    shards: paths. where: start of error messages.
     """
     if _open_parquet(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
         arrays = cache.for_files("examples", shards, _list_examples, where, shards)
@@ -300,7 +300,7 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
 def _list_examples(where: str, shards: Names) -> ListingArrays:
     """Return the listing's arrays of TFDS's Parquet shards, with rows of tf.train.Example.
 
-    where: start of error messages.
+    shards: paths. where: start of error messages.
     """
     groups = []
 
@@ -430,7 +430,7 @@ def _parquet_classes(
 def _shared_columns(where: str, shards: Names) -> _Columns:
     """Return the column names of Parquet shards; ValueError if they differ between shards.
 
-    where: start of error messages.
+    shards: paths. where: start of error messages.
     """
     first = _parquet_columns(where, shards[0])
     for path in shards[1:]:
@@ -465,7 +465,7 @@ def _positions(groups: Sequence[_RowGroup]) -> ListingArrays:
 def _list_parquet(where: str, shards: Names) -> ListingArrays:
     """Return the listing's arrays of Hugging Face's Parquet shards.
 
-    where: start of error messages.
+    shards: paths. where: start of error messages.
     """
     names, labels, groups = [], [], []
     columns = _shared_columns(where, shards)
@@ -641,8 +641,8 @@ def _batches(where: str, path: str, group: int, columns: Names) -> Iterator:
 def read_tar(where: str, shards: Names) -> listing.Listing:
     """Return the listing of all images in tar archives.
 
-    The listing is cached, since large archives have many headers. shards: paths. where: the
-    start of error messages.
+    The listing is cached, since large archives have many headers. shards: paths. where: start
+    of error messages.
     """
     arrays = cache.for_files("tar", shards, _list_tar, where, shards)
     store = stores.TarStore(
@@ -658,7 +658,7 @@ def read_tar(where: str, shards: Names) -> listing.Listing:
 def _list_tar(where: str, shards: Names) -> ListingArrays:
     """Return the listing's arrays of the images in tar archives, and "classes", their names.
 
-    where: start of error messages.
+    shards: paths of the archives. where: start of error messages.
     """
     members = [
         member
