@@ -41,7 +41,7 @@ def _centred(x: Points) -> Points:
 
 
 def _stripe(x: Points) -> Points:
-    """Return the pattern of stripes along x with period 1."""
+    """Return the signed distance to the borders of stripes along x with period 1."""
     return np.abs(_centred(x)) - 0.25
 
 
@@ -63,32 +63,32 @@ def noise(x: Points, y: Points, table: Table) -> Points:
 
 
 def _checks(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of a checkerboard."""
+    """Return the signed distance to the borders of a checkerboard."""
     x, y = _stripe(0.8 * x), _stripe(0.8 * y)
     return np.sign(x) * np.sign(y) * np.minimum(np.abs(x), np.abs(y)) / 0.8
 
 
 def _dots(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of dots in shifted rows."""
+    """Return the signed distance to the borders of dots in shifted rows."""
     height = 0.866  # Of a triangle: each dot has six neighbours at one period.
     x = x + 0.5 * (np.round(y / height) % 2)
     return np.hypot(_centred(x), height * _centred(y / height)) - 0.371
 
 
 def _grid(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of squares between the lines of a grid."""
+    """Return the signed distance to the borders of squares between the lines of a grid."""
     return np.maximum(np.abs(_centred(x)), np.abs(_centred(y))) - 0.35
 
 
 def _bricks(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of bricks."""
+    """Return the signed distance to the borders of bricks."""
     x = x + 0.75 * (np.round(y / 0.8) % 2)
     along, across = 1.5 * _centred(x / 1.5), 0.8 * _centred(y / 0.8)
     return np.maximum(np.abs(along) - 0.58, np.abs(across) - 0.25)
 
 
 def _scales(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of scales: rows of discs, each in front of the row above.
+    """Return the signed distance to the borders of scales: rows of discs, each in front of the row above.
 
     Rows are shifted by half a disc.
     """
@@ -102,26 +102,26 @@ def _scales(x: Points, y: Points, table: Table) -> Points:
 
 
 def _rings(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of rings."""
+    """Return the signed distance to the borders of rings."""
     radius = np.hypot(1.5 * _centred(x / 1.5), 1.5 * _centred(y / 1.5))
     return np.abs(radius - 0.5) - 0.17
 
 
 def _triangles(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of triangles."""
+    """Return the signed distance to the borders of triangles."""
     height = (y / 1.2) % 1
     return (np.abs(_centred(x / 1.2)) * 2 - height) * 0.5
 
 
 def _pluses(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of plus signs."""
+    """Return the signed distance to the borders of plus signs."""
     x = x + 0.65 * (np.round(y / 1.3) % 2)
     x, y = np.abs(1.3 * _centred(x / 1.3)), np.abs(1.3 * _centred(y / 1.3))
     return np.minimum(np.maximum(x - 0.2, y - 0.56), np.maximum(x - 0.56, y - 0.2))
 
 
 def _honeycomb(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of hexagons."""
+    """Return the signed distance to the borders of hexagons."""
 
     def centre(x: Points, y: Points) -> Points:
         x, y = np.abs(_centred(x / 1.3) * 1.3), np.abs(_centred(y / 2.25) * 2.25)
@@ -131,7 +131,7 @@ def _honeycomb(x: Points, y: Points, table: Table) -> Points:
 
 
 def _rain(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of short vertical strokes."""
+    """Return the signed distance to the borders of short vertical strokes."""
     column = np.round(x / 0.7)
     y = y + 0.9 * (column % 2)
     along = np.abs(1.8 * _centred(y / 1.8))
@@ -139,28 +139,28 @@ def _rain(x: Points, y: Points, table: Table) -> Points:
 
 
 def _weave(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of woven bands."""
+    """Return the signed distance to the borders of woven bands."""
     over = (np.round(x / 1.4) + np.round(y / 1.4)) % 2
     return np.where(over == 0, _stripe(x / 0.7), _stripe(y / 0.7)) * 0.7
 
 
 def _diamonds(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of diamonds."""
+    """Return the signed distance to the borders of diamonds."""
     return (np.abs(_centred(x)) * 1.5 + np.abs(_centred(y / 1.5)) * 1.5 - 0.75) * 0.6
 
 
 def _marble(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of wavy stripes."""
+    """Return the signed distance to the borders of wavy stripes."""
     return _stripe(0.7 * (x + y) + 0.9 * noise(x * 0.8, y * 0.8, table)) * 0.8
 
 
 def _trellis(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of a grid turned by 45 degrees."""
+    """Return the signed distance to the borders of a grid turned by 45 degrees."""
     return _grid((x + y) * _DIAGONAL, (x - y) * _DIAGONAL, table)
 
 
 def _ripples(x: Points, y: Points, table: Table) -> Points:
-    """Return the pattern of circles about a random point."""
+    """Return the signed distance to the borders of circles about a random point."""
     return _stripe(np.hypot(x - 2 * table[:, :1, :1], y - 2 * table[:, 1:2, 1:2]))
 
 
@@ -317,16 +317,13 @@ class Scenes:
     angle: Float[np.ndarray, "n"]  # Of the shape, in radians.
     shift: Float[np.ndarray, "n 2"]  # Of the shape (x, y), in half frames.
     grain: Float[np.ndarray, "n"]  # Period of the texture over PERIOD.
-    turn: Float[
-        np.ndarray, "n"
-    ]  # Of the texture, in radians, independent of the shape.
+    turn: Float[np.ndarray, "n"]  # Of the texture, in radians.
     phase: Float[np.ndarray, "n 2"]  # Of the texture, in periods.
     table: Float[np.ndarray, "n t t"]  # Numbers of noise textures and wobbles.
     fill: Float[np.ndarray, "n 3"]  # Tint of the shape, largest channel 1.
     paper: Float[np.ndarray, "n 3"]  # Tint of the background.
-    tones: Float[
-        np.ndarray, "n 3"
-    ]  # Brightness: the shape's two tones, the background.
+    # Brightness: two tones of the shape, then the background.
+    tones: Float[np.ndarray, "n 3"]
     echo: Float[np.ndarray, "n"]  # Contrast of the texture in the background.
     slope: Float[np.ndarray, "n 2"]  # Shading of the background, per half frame.
     sensor: Float[np.ndarray, "n"]  # Standard deviation of the noise of each value.

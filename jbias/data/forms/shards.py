@@ -131,7 +131,8 @@ def index_path(shards: Names) -> str:
 def _checked_index(where: str, shards: Names) -> ListingArrays | None:
     """Return the arrays of the index of shards; None without a file.
 
-    shards: paths. ValueError if the file is not the index of these shards. where: start of error messages.
+    shards: paths. ValueError if the file is not the index of these shards.
+    where: start of error messages.
     """
     path = index_path(shards)
     if not os.path.isfile(path):
