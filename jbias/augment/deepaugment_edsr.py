@@ -85,7 +85,7 @@ def _change_any(
 
 
 def _mirror(weights: Weights, rng: Rng) -> None:
-    """Mirror the kernels of conv0 of a random block and negate the kernels of conv2, in place."""
+    """Mirror conv0's kernels of a random block and negate conv2's kernels, in place."""
     block = _draw_block(weights, _THIRDS, rng)
     weights[_name(block, 0)] = weights[_name(block, 0)][..., ::-1].copy()
     weights[_name(block, 2)] = -weights[_name(block, 2)]

@@ -54,7 +54,8 @@ def blur_along_line(
 ) -> Field:
     """Return a map blurred along a line, as by data.corruptions.kernels.motion_blurred.
 
-    field: values from 0 to 255. kernel: weights along the line; the first `taps` are used. degrees: direction of the line, from the x axis towards y, which points down.
+    field: values from 0 to 255. kernel: weights along the line; the first `taps`
+    are used. degrees: direction of the line, from the x axis towards y, which points down.
     """
     height, width = field.shape[:2]
     reach = len(kernel)
@@ -249,7 +250,7 @@ def draw_snow(key: PRNGKeyArray, side: int) -> tuple[Plane, Float[Array, ""]]:
 
 
 def snow(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the whitened image plus motion-blurred flakes and their rotation by 180 degrees."""
+    """Return the whitened image plus motion-blurred flakes, also turned by 180 degrees."""
     layer = filter_both_axes(s["mean"] + s["sigma"] * drawn[0], s["zoom"])
     layer = to_bytes(255 * jnp.where(layer < s["least"], 0, layer))
     degrees = 90 * drawn[1] - 135

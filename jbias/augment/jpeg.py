@@ -44,7 +44,10 @@ def _halved(x: Integers) -> Integers:
 
 
 def _doubled(x: Integers) -> Integers:
-    """Return a channel enlarged twice per axis: 3/4 of the nearest and 1/4 of the next pixel."""
+    """Return a channel enlarged twice per axis.
+
+    Along each axis, a pixel is 3/4 of the nearest and 1/4 of the next pixel.
+    """
     wide = jnp.pad(x, 1, mode="edge")
     rows = jnp.stack([3 * x + wide[:-2, 1:-1], 3 * x + wide[2:, 1:-1]], 1)
     rows = rows.reshape(-1, x.shape[1])

@@ -1,4 +1,4 @@
-"""Data sets: DATASETS, the table of known data sets, and `load`, which opens one by its name."""
+"""Data sets: the table DATASETS of known ones, and `load`, which opens a data set by name."""
 
 import dataclasses
 import functools

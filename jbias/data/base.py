@@ -55,7 +55,7 @@ class Source(abc.ABC):
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, int]:
-        """(height, width) of every image in pixels; equal, except for the data set "stacked"."""
+        """(height, width) of every image in pixels; equal, except for "stacked"."""
 
     @property
     def size(self) -> int:
@@ -214,7 +214,7 @@ def check_choice(option: str, got: str, known: Collection[str]) -> None:
 
 
 def refuse_some(wrong: Sequence[Any], must: str, which: str, remedy: str) -> None:
-    """Raise ValueError with the number of wrong entries and the first; none if `wrong` is empty.
+    """Raise ValueError with the number of wrong entries and the first, if any.
 
     The message is "<must>, <number> <which>, first <entry>; <remedy>".
     must: the condition, with the place. which: the fault, "have no label". remedy: advice.
@@ -270,7 +270,7 @@ def match_spelling(names: Names, known: Names) -> list[str]:
 
 
 def did_you_mean(got: str, known: Collection[str]) -> str:
-    """Return a hint for a message: the known name nearest to `got`, and all of up to 40 names."""
+    """Return a hint, for messages: the known name nearest to `got`, and all of up to 40."""
     lower = {name.lower(): name for name in known}
     nearest = difflib.get_close_matches(got, known, n=1, cutoff=0.5)
     if not nearest:

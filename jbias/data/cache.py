@@ -21,7 +21,7 @@ _RULES = 4
 
 
 def load(name: str, words: str) -> Arrays | None:
-    """Return {key: array} that `save` wrote with this name and these words; None without a file.
+    """Return {key: array} that `save` wrote with this name and words; None without a file.
 
     words: exact description of the contents. A damaged file (each array has a CRC-32), or
     one with other words, gives a warning and None: its arrays can be made again.

@@ -143,7 +143,10 @@ def _space_of_mapping(outputs: Mapping[str, str], where: str) -> LabelSpace:
 
 
 def _space_of_names(names: tuple[str, ...]) -> LabelSpace:
-    """Return the label space of output names: "wnid" if all names mean WordNet ids, else "names"."""
+    """Return the label space of output names.
+
+    Its space is "wnid" if all names mean WordNet ids, else "names".
+    """
     if set(names) <= set(tables.wnids()):
         return LabelSpace(names, "wnid")
     # All 1000 in their order: more than 900 are equal, since two classes are a crane,
@@ -171,7 +174,7 @@ def _differing_pairs(classes: Names, names: Names) -> tuple[tuple[str, str], ...
 
 
 def _ids(names: Iterable[str]) -> dict[str, str]:
-    """Return {name: WordNet id} of the names that are the word of exactly one ImageNet class."""
+    """Return {name: WordNet id} of the names that are the word of one ImageNet class only."""
     known = _ids_of_words()
     return {name: known[_word(name)] for name in names if _word(name) in known}
 

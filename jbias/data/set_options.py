@@ -127,7 +127,7 @@ def _table(
 
 
 def read_values(path: str) -> dict[str, tuple[str, ...]]:
-    """Return {column: names of its values} from the sidecar <path>.json; {} without a sidecar."""
+    """Return {column: names of its values} from the sidecar <path>.json; {} without one."""
     values = {}
     with contextlib.suppress(ValueError):
         values = _sidecar("columns", os.path.expanduser(path)).get("values", {})

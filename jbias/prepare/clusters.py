@@ -491,7 +491,7 @@ def _draw_classes(
 
 
 def _cluster_name(number: int, k: int) -> str:
-    """Return the name of cluster `number`, 0 to k - 1: "D1" ..., or "D01" ... from k = 10 on."""
+    """Return the name of cluster `number`, 0 to k - 1: "D1" ..., from k = 10 on "D01" ..."""
     return f"D{number + 1:0{len(str(k))}d}"
 
 

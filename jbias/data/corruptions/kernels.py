@@ -509,8 +509,8 @@ def plasma(xp: ModuleType, rng: Rng, levels: int, decay: float) -> Plane:
 def fog(x: Unit, rng: Rng, thick: float, decay: float) -> Unit:
     """Return x plus `thick` times a plasma, scaled by max(x) / (max(x) + thick).
 
-    decay: see `plasma`. The plasma's side is the smallest power of two that is at least the image's side: 256
-    for 224.
+    decay: see `plasma`. The plasma's side is the smallest power of two that is at
+    least the image's side: 256 for 224.
     """
     side, brightest = len(x), x.max()
     mist = plasma(x.__array_namespace__(), rng, (side - 1).bit_length(), decay)

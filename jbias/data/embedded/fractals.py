@@ -151,7 +151,7 @@ def mandelbrot(rng: Rng, size: int) -> Image:
 
 
 def _busiest(view: Callable[[], Draw]) -> Draw:
-    """Return the first random view with a draft above 0.4 by `_busy`, else the busiest of TRIES.
+    """Return the first random view with `_busy` above 0.4, else the busiest of TRIES.
 
     view: () -> draw(size, steps) of a random view of the fractal.
     """
@@ -258,7 +258,7 @@ def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
     seed = int(rng.integers(2**32))
 
     def walk(walkers: int, steps: int) -> tuple[Points, Plane]:
-        """Return the points and tints after each of `steps` steps; twelve before are dropped."""
+        """Return the points and tints of `steps` steps, after twelve unused steps."""
         rng = np.random.default_rng(seed)
         p, tint = rng.uniform(-1, 1, (2, walkers)), np.full(walkers, 0.5)
         order = rng.permutation(walkers)

@@ -88,9 +88,9 @@ def _bricks(x: Points, y: Points, table: Table) -> Points:
 
 
 def _scales(x: Points, y: Points, table: Table) -> Points:
-    """Return the signed distance to the borders of scales: rows of discs, each in front of the row above.
+    """Return the signed distance to the borders of scales.
 
-    Rows are shifted by half a disc.
+    Scales are rows of discs; each row is in front of the row above, shifted by half a disc.
     """
     lowest = np.ceil((y - 0.75) / 0.5)
     nearest = np.zeros(x.shape, np.float32)

@@ -323,7 +323,7 @@ def count_note(n: int, published: int | None) -> str:
 
 
 def digest(images: Listing) -> str:
-    """Return the SHA-256 over the names, byte lengths and class names of images, as hex digits."""
+    """Return the SHA-256 over names, byte lengths and class names of images, as hex digits."""
     total = hashlib.sha256()
     for name, length, label in zip(images.names, images.lengths, images.labels):
         row = f"{_normalised(name)}\t{length}\t{images.classes[label]}\n"

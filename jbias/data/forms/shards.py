@@ -239,7 +239,7 @@ def _only_label(features: Mapping[str, Any]) -> int:
 
 
 def _first_name(features: Mapping[str, Any]) -> Any:
-    """Return the value of the first feature of _NAME_KEYS that a record has; None without one."""
+    """Return a record's value of the first feature in _NAME_KEYS; None without such a feature."""
     for key in _NAME_KEYS:
         values = _values(features, key)
         if values:
@@ -256,7 +256,8 @@ def _values(features: Mapping[str, Any], key: str) -> Sequence[Any]:
 def _open_records(where: str, shards: Names) -> Sequence[bytes]:
     """Return an ArrayRecordDataSource: the records of all shards, by index.
 
-    shards: paths. ValueError for files that are not ArrayRecord. where: start of error messages.
+    shards: paths. ValueError for files that are not ArrayRecord.
+    where: start of error messages.
     """
     from array_record.python import array_record_data_source
 

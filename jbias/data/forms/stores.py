@@ -49,7 +49,7 @@ class Store(abc.ABC):
         return dataclasses.replace(cast(Any, self), **columns)
 
     def order(self) -> Int[np.ndarray, "n"]:
-        """Return the indices of the images in the order on disk, in which reading is fastest."""
+        """Return the indices of the images in the order on disk, the fastest to read."""
         positions = [*self._positions().values()]
         if not positions:
             return np.arange(len(self.names))

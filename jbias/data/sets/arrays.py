@@ -120,7 +120,7 @@ class _Dtype:
 
 
 class _ByteArray:
-    """Stands for numpy's `_reconstruct`: an array of bytes; its pickled state sets the value."""
+    """Stands for numpy's `_reconstruct`: an array of bytes, set by its pickled state."""
 
     def __init__(self, *_: Any):
         self.value: np.ndarray | None = None
@@ -152,7 +152,7 @@ class _ByteArrayMachine(pickles.Machine):
         self.stack.append(text.encode("latin-1"))
 
     def set_state(self, thing: Any, state: Any) -> Any:
-        """Return `thing` with its pickled state; ValueError for an array of other than bytes."""
+        """Return `thing` with its pickled state; ValueError for an array not of bytes."""
         if isinstance(thing, _ByteArray):
             _, shape, dtype, fortran, data = state
             if not isinstance(dtype, _Dtype) or type(data) is not bytes:

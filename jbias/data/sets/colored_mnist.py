@@ -82,8 +82,8 @@ def make(
 ) -> sources.ArraySource:
     """Return the source of a split of coloured digits from MNIST's published files.
 
-    Columns in addition to "label": "digit", "attribute" (the colour) and, for two classes, "domain"
-    (the environment 0, 1 or 2).
+    Columns in addition to "label": "digit", "attribute" (the colour) and, for two classes,
+    "domain" (the environment 0, 1 or 2).
 
     split: "train" or "test"; for two classes also "train_0" or "train_1", a single training
       environment; "train" alternates between both.

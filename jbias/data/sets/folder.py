@@ -274,9 +274,9 @@ def class_names(where: str, images: listing.Listing, path: str) -> tuple[str, ..
 
 
 def _check_space(where: str, classes: Names, space: str) -> None:
-    """Raise ValueError unless all class names are of the label space: "names", "wnid", "entry16".
+    """Raise ValueError unless all class names are of the label space.
 
-    where: start of error messages.
+    space: "names", "wnid" or "entry16".     where: start of error messages.
     """
     base.check_choice(f"{where}: space", space, base.SPACES)
     patterns = {"wnid": r"n\d{8}", "entry16": "|".join(labels.geirhos16())}

@@ -125,7 +125,7 @@ def _refuse_flat(request: Request) -> None:
 
 
 def _list_flat(request: Request, path: str, ignore: Names) -> listing.Listing:
-    """Return the listing of validation images in one folder, with the labels of the file `path`.
+    """Return the listing of validation images in one folder, with labels of the file `path`.
 
     ignore: patterns of other files to skip. ValueError for an image without a label.
     Names start with the split, so that they do not depend on the folder's spelling.
