@@ -28,8 +28,8 @@ FORWARDED = ("args", "axes", "shape", "names")
 LIMITS = {
     "jbias/*": {"opening": 0, "vague name": 1, "splat": 4, "**dict(": 0},
     "jbias/algos": {"opening": 0, "vague name": 2, "splat": 0, "**dict(": 0},
-    "jbias/augment": {"opening": 0, "vague name": 1, "splat": 8, "**dict(": 0},
-    "jbias/data": {"opening": 0, "vague name": 4, "splat": 7, "**dict(": 0},
+    "jbias/augment": {"opening": 0, "vague name": 0, "splat": 8, "**dict(": 0},
+    "jbias/data": {"opening": 0, "vague name": 3, "splat": 7, "**dict(": 0},
     "jbias/evals": {"opening": 0, "vague name": 17, "splat": 10, "**dict(": 0},
     "jbias/measuring": {"opening": 0, "vague name": 4, "splat": 0, "**dict(": 0},
     "jbias/models": {"opening": 0, "vague name": 1, "splat": 8, "**dict(": 0},

@@ -107,8 +107,8 @@ def make(
                 lambda: (batch["image"], batch["target"]),
             )
         # Renders show the image without the partner.
-        rest = {name: x for name, x in batch.items() if name != "renders"}
-        return {**rest, "image": image, "target": target}
+        entries = {name: x for name, x in batch.items() if name != "renders"}
+        return {**entries, "image": image, "target": target}
 
     return apply
 

@@ -366,8 +366,8 @@ def _chunks(images: Images, reading: ReaderOptions) -> Iterator[Batch]:
     stop = math.ceil(len(images) / PIECE_SIZE)
     # By threads only: processes would have to be started for every set.
     threads = reading.threads * max(1, reading.workers)
-    with contextlib.closing(prefetch(read, 0, stop=stop, threads=threads)) as pieces:
-        for piece in pieces:
+    with contextlib.closing(prefetch(read, 0, stop=stop, threads=threads)) as decoded:
+        for piece in decoded:
             yield piece["image"]
 
 

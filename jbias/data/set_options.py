@@ -335,14 +335,15 @@ def portion(source: Source, text: str) -> Source:
     where = f"data.{source.name}: portion"
     if not text.startswith("["):
         raise ValueError(f'{where}: must read "[:80%]" or "[80%:]", got {text!r}')
-    part = listing.parse_split(where, f"images{text}")
+    parsed_split = listing.parse_split(where, f"images{text}")
     names = [name for name in ("label", "attribute") if name in source.columns]
-    keys = np.stack([source.columns[name] for name in names])
+    classes_and_values = np.stack([source.columns[name] for name in names])
     order = np.random.default_rng(0).permutation(len(source))
-    group = np.unique(keys[:, order], axis=1, return_inverse=True)[1].ravel()
+    shuffled = classes_and_values[:, order]
+    group = np.unique(shuffled, axis=1, return_inverse=True)[1].ravel()
     selected = [np.zeros(0, np.int64)]
     for number in range(group.max(initial=-1) + 1):
-        selected.append(listing.cut(order[group == number], part))
+        selected.append(listing.cut(order[group == number], parsed_split))
     index = np.sort(np.concatenate(selected))
     if not len(index):
         raise ValueError(f"{where}: must leave an image, {text!r} leaves none")
@@ -397,17 +398,19 @@ def positions_in(source: Source, split: str, whole: Source, option: str) -> Colu
         position = {key: i for i, key in enumerate(_keys(whole))}
         return np.array([position[key] for key in _keys(source)])
     where = f"data.{source.name}"
-    part = listing.parse_split(where, split)
+    parsed_split = listing.parse_split(where, split)
     index = listing.split_indices(
         where,
         listing.number_names(len(whole)),
         labels=whole.columns["label"],
         classes=whole.classes,
-        split=part,
+        split=parsed_split,
     )
     if not np.array_equal(whole.images[index], source.images):
         must = f"{where}: {option} must come with a whole split here, got {split!r}"
-        raise ValueError(f"{must}; name the images of {part.base!r} in two files")
+        raise ValueError(
+            f"{must}; name the images of {parsed_split.base!r} in two files"
+        )
     return index
 
 

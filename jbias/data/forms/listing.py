@@ -305,8 +305,8 @@ def split_indices(
         members = members[np.argsort(keys[members], kind="stable")]
         selected.append(cut(members, split))
         if not len(selected[-1]):
-            part = f"{float(split.start):g}% to {float(split.stop):g}%"
-            must = f"{where}: every class must have images in the part {part}"
+            span = f"{float(split.start):g}% to {float(split.stop):g}%"
+            must = f"{where}: every class must have images in the part {span}"
             got = f"class {name!r} has {len(members)} in all and none there"
             raise ValueError(f"{must}, {got}; take a wider part")
     return np.sort(np.concatenate(selected))

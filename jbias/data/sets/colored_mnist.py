@@ -98,10 +98,10 @@ def make(
     size, resize: of decoding.preprocess. Default size: 14 (irm), 28 (domainbed) or 32.
     """
     where = f"data.colored_mnist {split}"
-    part = listing.parse_split(where, split)
+    parsed_split = listing.parse_split(where, split)
     _check(
         where,
-        part.base,
+        parsed_split.base,
         form=form,
         correlation=correlation,
         label_noise=label_noise,
@@ -112,12 +112,14 @@ def make(
         flips = FLIPS[form] if correlation is None else (1 - correlation,) * 3
         noise = 0.25 if label_noise is None else label_noise
         drawn = _draw_environments(
-            root, part.base, form=form, flips=flips, noise=noise, seed=seed
+            root, parsed_split.base, form=form, flips=flips, noise=noise, seed=seed
         )
         colours, classes = ("red", "green"), ("5-9", "0-4")
     else:
-        share = float(part.base == "train") if correlation is None else correlation
-        drawn = _draw_shares(root, part.base, form=form, share=share, seed=seed)
+        share = (
+            float(parsed_split.base == "train") if correlation is None else correlation
+        )
+        drawn = _draw_shares(root, parsed_split.base, form=form, share=share, seed=seed)
         colours, classes = tuple(PALETTE), tables.class_names("mnist")
     count = len(drawn.pixels) if n is None else n
     base.check_int(f"{where}: n", count, 1, len(drawn.pixels))
@@ -129,7 +131,7 @@ def make(
         split=split,
         where=where,
         root=root,
-        part=part,
+        part=parsed_split,
         transform=decoding.preprocess(
             SIZES[form] if size is None else size, resize, native=True
         ),

@@ -85,7 +85,7 @@ def request(
     is_users, images = row.get("own"), row.get("images")
     title = os.path.basename(os.path.abspath(root)) if is_users else name
     where = f"data.{name} {title}/{split}" if is_users else f"data.{name} {split}"
-    part = listing.parse_split(where, split)
+    parsed_split = listing.parse_split(where, split)
     size = row.get("pixels", 224) if size is None else size
     root = listing.require_folder(where, os.path.expanduser(root), "root")
     native = row.get("native", False)
@@ -103,11 +103,13 @@ def request(
         split=split,
         where=where,
         root=root,
-        part=part,
+        part=parsed_split,
         transform=transform,
-        spellings=(folders or row.get("folders", {})).get(part.base, ()),
+        spellings=(folders or row.get("folders", {})).get(parsed_split.base, ()),
         cite=row["cite"],
-        published=images.get(part.base) if isinstance(images, Mapping) else images,
+        published=images.get(parsed_split.base)
+        if isinstance(images, Mapping)
+        else images,
     )
 
 
