@@ -117,7 +117,7 @@ def draw_each(distribution: Callable, *channels: int) -> Callable:
 
 
 def draw_numbers(count: int) -> Callable:
-    """Return draw(key, side) -> a tuple of `count` U(0, 1) numbers."""
+    """Return draw(key, side) -> a tuple of `count` U(0, 1) numbers; side is not used."""
     return lambda key, side: tuple(jax.random.uniform(key, (count,)))
 
 
@@ -150,15 +150,18 @@ draw_nothing = draw_numbers(0)
 
 
 def gaussian_blur(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the image blurred by a Gaussian; edges repeat."""
+    """Return the image blurred by a Gaussian; edges repeat.
+
+    drawn: not used. Setting: `blur` (h, h), the filter as a matrix.
+    """
     return filter_both_axes(x, s["blur"])
 
 
 def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image blurred by a disk; edges are mirrored.
 
-    Setting `chords` (n, w, w) has the filters of rows of pixels by the rows of the disk,
-    from the middle row on; the first `count` are not 0. The disk is symmetric.
+    drawn: not used. Settings: `chords` (n, w, w), the filters of rows of pixels by the rows
+    of the disk, from the middle row on; the first `count` are not 0. The disk is symmetric.
     """
     side, reach = len(x), len(s["chords"]) - 1
     padded = jnp.pad(x, ((reach, reach), (0, 0), (0, 0)), mode="reflect")
@@ -182,7 +185,8 @@ def draw_glass(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 h w 2"]]:
 def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image after a blur, sweeps that displace pixels, and the same blur.
 
-    Sweeps copy pixels like the reference.
+    drawn: of `draw_glass`. Settings: `blur` (h, h), the filter as a matrix; `reach`, largest
+    offset in pixels; `sweeps`, their number. Sweeps copy pixels like the reference.
     """
     side, reach = len(x), s["reach"]
     x = to_bytes(filter_both_axes(x, s["blur"])).reshape(-1, 3)
@@ -226,14 +230,18 @@ def glass_origins(offsets: Int[Array, "h w 2"], reach: Number) -> Int[Array, "h*
 
 
 def motion_blur(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the image blurred along a line at U(-45, 45) degrees, by half a Gaussian."""
+    """Return the image blurred along a line at U(-45, 45) degrees, by half a Gaussian.
+
+    drawn: a U(0, 1) number. Settings: `kernel` and `taps` of `blur_along_line`.
+    """
     return blur_along_line(x, s["kernel"], s["taps"], 90 * drawn[0] - 45)
 
 
 def zoom_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the mean of the image and its zooms.
 
-    Settings: `zooms` (n, h, h), a matrix for each zoom; the first `count` are used.
+    drawn: not used. Settings: `zooms` (n, h, h), a matrix for each zoom; the first `count`
+    are used.
     """
 
     def add(i: Number, total: Image) -> Image:
@@ -250,7 +258,11 @@ def draw_snow(key: PRNGKeyArray, side: int) -> tuple[Plane, Float[Array, ""]]:
 
 
 def snow(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the whitened image plus motion-blurred flakes, also turned by 180 degrees."""
+    """Return the whitened image plus motion-blurred flakes, also turned by 180 degrees.
+
+    drawn: of `draw_snow`. Settings: see data.corruptions.kernels.snow; `zoom` (h, h) is the
+    enlargement as a matrix, `kernel` and `taps` are of `blur_along_line`.
+    """
     layer = filter_both_axes(s["mean"] + s["sigma"] * drawn[0], s["zoom"])
     layer = to_bytes(255 * jnp.where(layer < s["least"], 0, layer))
     degrees = 90 * drawn[1] - 135
@@ -265,7 +277,9 @@ def snow(x: Image, drawn: tuple, s: Settings) -> Image:
 def frost(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return keep x + add ice, with a random crop of one of the photographs `ice`.
 
-    Settings: `ice` (n, h, w, 3), padded to one size; `sizes` (n, 2) before the padding.
+    drawn: U(0, 1) numbers for the photograph, and for the crop's top and left.
+    Settings: `keep`; `add`; `ice` (n, h, w, 3), padded to one size; `sizes` (n, 2) before the
+    padding.
     """
     side = len(x)
     u_which, u_top, u_left = drawn
@@ -305,7 +319,8 @@ _STEPS = tuple(
 def spatter(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image with water or mud where blurred N(mean, sigma^2) noise >= `least`.
 
-    Setting `mud` selects mud.
+    drawn: one N(0, 1) number per pixel. Settings: see data.corruptions.kernels.spatter;
+    `blur` and `border` (h, h) are filters as matrices, `mud` selects mud.
     """
     layer = filter_both_axes(s["mean"] + s["sigma"] * drawn[0], s["blur"])
     layer = jnp.where(layer < s["least"], 0, layer)
@@ -429,7 +444,10 @@ def pixelate(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def jpeg_compression(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the image after JPEG compression; setting `tables`: see jpeg.round_trip."""
+    """Return the image after JPEG compression.
+
+    drawn: not used. Setting: `tables` of jpeg.round_trip.
+    """
     return jpeg.round_trip(x, s["tables"])
 
 
@@ -443,7 +461,11 @@ def draw_elastic(key: PRNGKeyArray, side: int) -> tuple[Array, Plane, Plane]:
 
 
 def elastic_transform(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the image after a random affine map and a smooth random displacement."""
+    """Return the image after a random affine map and a smooth random displacement.
+
+    drawn: of `draw_elastic`. Settings: `jitter` and `alpha` in pixels, see
+    data.corruptions.kernels.elastic_transform; `smoother` (h, h), the filter as a matrix.
+    """
     side = len(x)
     points, *fields = drawn
     rows, columns = _affine(s["jitter"] * (2 * points - 1), side)

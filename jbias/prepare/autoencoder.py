@@ -43,11 +43,11 @@ class Net(NamedTuple):
     apply: Callable[..., Float[Array, "b scale*h scale*w 3"]]
     damage: Callable[..., dict[str, Any]]  # (weights, key) -> weights
     loss: Callable[..., Float[Array, ""]]  # (output, image)
-    trained: Callable[[str], bool]  # Name of a weight -> whether it is trained.
+    trained: Callable[[str], bool]  # Name of a weight -> True if it is trained.
     small: Mapping[str, int]  # Sizes of the network for small images.
     enlarge: int  # Factor by which small images are enlarged.
-    steps: int
-    rate: float
+    steps: int  # Training steps.
+    rate: float  # Peak learning rate.
 
 
 def same_size(

@@ -168,10 +168,12 @@ _BLOCK = 512  # Images per file of features.
 _MAX_COLUMNS = 8192  # Wider features are projected to this number of columns.
 
 
-def provenance(subject: networks.FlaxNetwork, source: base.Source, site: str) -> dict:
-    """Return the provenance of features, for JSON: the network, the site and the images.
+def provenance(
+    subject: networks.FlaxNetwork, source: base.Source, site: str
+) -> dict[str, Any]:
+    """Return {"site", "identity", "source", "images_of", "preprocessing": value} of features.
 
-    Keys are "site", "identity" and more of the network and the source.
+    "identity" identifies the network, "images_of" is the fingerprint of the images.
     site: of the network; "" is the last site. ValueError for an unknown site.
     """
     known = taps.sites(subject.net, source.size)
