@@ -110,7 +110,10 @@ def moments(sums: dict[str, Array]) -> tuple[Float[Array, "c"], Float[Array, "c"
 def fold_standardisation(
     head: dict[str, Array], mean: Float[Array, "c"], deviation: Float[Array, "c"]
 ) -> dict[str, Array]:
-    """Return the linear layer on plain features that equals `head` on standardised ones."""
+    """Return the linear layer on plain features that equals `head` on standardised features.
+
+    head: with "kernel" and "bias". mean, deviation: of the features.
+    """
     kernel = head["kernel"] / deviation[:, None]
     shift = jnp.matmul(mean, kernel, precision=jax.lax.Precision.HIGHEST)
     return {"kernel": kernel, "bias": head["bias"] - shift}

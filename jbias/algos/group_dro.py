@@ -29,7 +29,7 @@ def make(
 ) -> base.Algo:
     """Return group DRO: L = sum_g q_g L_g;  q_g <- q_g exp(eta (L_g + C / sqrt(n_g))) / Z.
 
-    L_g is the batch's mean loss in group g, 0 without examples of it, n_g the number of
+    L_g is the batch's mean loss in group g (0 without examples of g), n_g the number of
     training examples in g, C the `adjustment`, and Z makes the sum of all q_g 1. All q_g
     start equal, and are updated before the loss is computed. The authors draw batches with
     equal shares of the groups: config.train.balance="group".

@@ -184,7 +184,7 @@ def _biasbed_updates(
     """
 
     def is_other(path: base.Path) -> bool:
-        """Return whether a parameter is in neither the style head nor a batch norm of the trunk."""
+        """Return whether a parameter is not in the style head or a trunk's batch norm."""
         return not _in_style(path) and not in_trunk_norm(path)
 
     norms = base.Update("style_adv", in_trunk_norm, clip=clip, plus="class")

@@ -27,7 +27,7 @@ class Submodule(nn.Module, kw_only=True):
     """A stem, stage or block of a network, whose layers a function defines.
 
     forward: (scope, x) -> x, called with a `Scope`.
-    tap, dtype: those of the network.
+    tap, dtype: of the network; see `Backbone`.
     norm: makes a batch norm; None for a network without batch norms.
     site: prefix of the names of all sites in the submodule.
     """
@@ -72,7 +72,7 @@ class Scope(NamedTuple):
 
         site: name of the site; "" for a convolution without a site.
         shape: features, kernel size and, optionally, stride, as in layers.conv.
-        name: name of the layer; by default that of the site.
+        name: name of the layer; "": the name of the site.
         normed: whether a batch norm follows; see taps.through.
         options: other arguments of layers.conv.
         """
@@ -92,7 +92,7 @@ class Scope(NamedTuple):
         """Return x after convolutions, each followed by batch norm, with ReLUs between them.
 
         plan: (features, kernel size, stride, groups) of each convolution.
-        options: as for `conv`.
+        options: see `conv`.
         """
         for i, (width, size, stride, groups) in enumerate(plan, 1):
             x = nn.relu(x) if i > 1 else x
@@ -160,7 +160,11 @@ class Backbone(nn.Module):
     def __call__(
         self, image: Map, key: Key = None, *, train: bool = False
     ) -> Float[Array, "b k"]:
-        """Return the logits of images; taps and dropout, in training only, use `key`."""
+        """Return the logits of images.
+
+        key: of taps and dropout; None in evaluation.
+        train: whether taps, dropout and batch statistics are active.
+        """
         return self.head_of(self.features(image, key, train=train), key, train=train)
 
     def features(
@@ -212,7 +216,10 @@ class Backbone(nn.Module):
         return x
 
     def _drop(self, x: Array, name: str, key: Key, train: bool) -> Array:
-        """Return x after dropout in training, else x; name: of the random stream."""
+        """Return x after dropout in training, else x.
+
+        name: of the random stream, which is derived from `key`.
+        """
         if not (train and self.dropout):
             return x
         keep = 1 - self.dropout

@@ -174,7 +174,7 @@ def _find_pairs(
         return calls[int(name.removeprefix(_MARK))] if name.startswith(_MARK) else None
 
     def are_read_once(indices: Sequence[int | None]) -> bool:
-        """Return whether one equation alone reads each of these variables, ignoring None."""
+        """Return whether each variable with these indices, except None, is read only once."""
         return all(len(readers[jaxpr.invars[i]]) == 1 for i in indices if i is not None)
 
     pairs = []

@@ -188,7 +188,7 @@ def _rename_head(
 ) -> dict[str, np.ndarray] | None:
     """Return the arrays with the file's last layer under the network's name, or None.
 
-    expected: entries of the network. head_entries: those of its last layer, weight and bias.
+    expected: entries of the network. head_entries: entries of its last layer, weight and bias.
     The layer is renamed only if there is no other possibility: the network's own head is
     missing, and the file has one linear layer too many, with a head's name, a bias and the
     number of features that the head needs. A square layer may be the first layer of a

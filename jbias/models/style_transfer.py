@@ -295,7 +295,10 @@ class SmallDecoder(nn.Module):
 
 
 def _conv(x: Array, features: int, name: str, *, side: int = 3, stride: int = 1):
-    """Return x after a convolution with a kernel of `side`, with reflected borders."""
+    """Return x after a convolution with a square kernel of `side` pixels, borders reflected.
+
+    features: output channels. name: of the layer.
+    """
     padding = (0, 0), (side // 2,) * 2, (side // 2,) * 2, (0, 0)
     conv = nn.Conv(
         features,

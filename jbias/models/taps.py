@@ -256,7 +256,10 @@ class Readable(Protocol):
 def read(
     net: nn.Module | Readable, variables: Mapping[str, Any], image: Map
 ) -> tuple[Float[Array, "b k"], dict[str, Array]]:
-    """Return the logits of images, and features by site, in evaluation."""
+    """Return the logits of images and the features by site, in evaluation.
+
+    variables: of a flax module; not used for a `Readable` network.
+    """
     if not isinstance(net, nn.Module):
         return net.read(image)
     logits, collections = net.apply(variables, image, train=False, mutable=[_SEEN])

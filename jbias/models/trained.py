@@ -322,7 +322,12 @@ def save_safetensors(
     names: str = "published",
     classes: class_names.Classes | None = None,
 ) -> None:
-    """Write a file that `models.load` reads; see `models.save_safetensors`."""
+    """Write a network in float32 as a .safetensors file, which `models.load` reads.
+
+    names: "published" (the names of torchvision or timm, in PyTorch's layout) or "own".
+    classes: names of the classes to store.
+    ValueError if the module is not a network of MODELS, or has no published names.
+    """
     _check_classes("models.save_safetensors", module, classes)
     if names not in ("published", "own"):
         raise ValueError(
@@ -392,7 +397,10 @@ def save_run(
     *,
     classes: class_names.Classes | None = None,
 ) -> None:
-    """Write the workdir of a run of one seed; see `models.save_run`."""
+    """Write a network as the workdir of a run of one seed, for `config.init` and `models.load`.
+
+    workdir: a new or empty folder (else ValueError). classes: names of the classes to store.
+    """
     _check_classes("models.save_run", module, classes)
     workdir = pathlib.Path(workdir).resolve()
     if workdir.exists() and any(workdir.iterdir()):

@@ -194,7 +194,10 @@ def _words(line: str) -> list[str]:
 
 
 def _csv_rows(text: str, path: str, delimiter: str) -> Iterator[Row]:
-    """Yield the rows of a CSV text that are neither blank nor rules such as ---."""
+    """Yield the rows of a CSV text that are neither blank nor rules such as ---.
+
+    path: name of the file in messages. Raise ValueError for a quote without its end.
+    """
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         for row in reader:
@@ -338,9 +341,10 @@ def _fill_spans(rows: Sequence[list[Any]], spans: Sequence[_Span]) -> None:
 
 
 def _spanned(cell: str) -> list[str]:
-    """Return the cells of a \\multicolumn: its text, then empty ones; other cells alone.
+    """Return the cells that a LaTeX cell covers.
 
-    The argument of a \\multirow is its text.
+    A \\multicolumn is its text and then empty cells, a \\multirow its text. Another cell is
+    returned as it is, in a list.
     """
     match = re.fullmatch(
         r"\\multicolumn\s*\{(\d+)\}\s*\{(?:[^{}]|\{[^{}]*\})*\}\s*\{(.*)\}",
@@ -593,7 +597,10 @@ def _without_titles(rows: list[Row], width: int) -> list[Row]:
 
 
 def _check_named(names: list[str], rows: list[Row], path: str) -> None:
-    """Raise ValueError if the first line, `names`, has a decimal number."""
+    """Raise ValueError if the first line, `names`, has a decimal number.
+
+    rows: all rows, for the place in the message.
+    """
     numbers = [x for x in names if re.fullmatch(r"[+-]?[0-9]*[.,][0-9]+\s*%?", x)]
     if numbers:
         raise ValueError(

@@ -397,7 +397,9 @@ def rank_stability(
     draws: int = 2000,
     seed: int = 0,
 ) -> RankStabilityResult:
-    """Rank and test the table again with redrawn runs, and return how often results change.
+    """Return the shares of draws of the runs that change the ranking and the tests of a table.
+
+    Each draw is ranked and tested like the table.
 
     scores: see `score_table.read`; with several runs. alpha: level of the tests.
     datasets: whether to draw data sets, too. runs: runs of each algorithm in a draw (None: as

@@ -152,7 +152,10 @@ def mean_kappa(
 def _draw_images(
     n: int, draws: int, rng: np.random.Generator
 ) -> Int[np.ndarray, "draws n"]:
-    """Return the number of times that each of n images is drawn with replacement, per draw."""
+    """Return the number of times that each image occurs in each draw.
+
+    A draw is n of n images, with replacement. draws: number of draws.
+    """
     return rng.multinomial(n, np.full(n, 1 / n), size=draws)
 
 
@@ -206,7 +209,7 @@ class Experiment:
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonResult:
-    """A test of which of two networks errs more like people."""
+    """A test of the difference between two networks in error consistency with people."""
 
     kappas: tuple[float, float]  # Mean kappa of each network with people.
     difference: float  # First less second.

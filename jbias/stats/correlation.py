@@ -386,7 +386,10 @@ def _test_pair(
     permutations: int,
     seed: int,
 ) -> CorrelationResult:
-    """Return the test of one pair of measures; arguments: see `spearman` and `_test`."""
+    """Return the test of one pair of measures.
+
+    method: a value of `_METHODS`. Other arguments: see `spearman`.
+    """
     x, y = as_columns(x=x, y=y)
     tests = _test(method, x[:, None], y[:, None], permutations=permutations, seed=seed)
     return CorrelationResult(
@@ -513,7 +516,7 @@ def partial(
     rho = r_x . r_y / (|r_x| |r_y|), r the residuals of the ranks after least squares on a
     constant for each group and on the ranks of the covariates: for one covariate z,
     (rho_xy - rho_xz rho_yz) / sqrt((1 - rho_xz^2) (1 - rho_yz^2)). Ranks are taken over all
-    models, so that a group counts by its spread; a model alone in its group has no influence.
+    models, so that a group counts by its spread; the only model of a group has no influence.
     groups: the category of each model. covariates: other measures of the same models.
     permutations: see `spearman`.
 
@@ -554,9 +557,9 @@ def partial(
 def unexplained(x: Values, covariates: Sequence[Values]) -> float:
     """Return 1 - R^2: the share of the variance of x's ranks that covariates do not explain.
 
-    R^2 is that of the regression of the ranks of x on the ranks of the covariates. Its inverse
-    is the variance inflation factor of x. NaN where x is constant. Raise ValueError as `partial`
-    does.
+    R^2 belongs to the regression of the ranks of x on the ranks of the covariates. The inverse
+    of 1 - R^2 is the variance inflation factor of x. NaN where x is constant. Raise ValueError
+    as `partial` does.
     """
     columns = as_columns(x=x, **_name_covariates(covariates))
     ranks = scipy.stats.rankdata(np.stack(columns, axis=1), axis=0)

@@ -389,8 +389,8 @@ def _run_statistics(
 ) -> tuple[RunStatistics, RunStatistics | None]:
     """Return the statistics of the first and second algorithm of every pair i < j.
 
-    If paired, return those of the differences of runs, and None. sign: -1 where smaller scores
-    are better, else 1.
+    If paired, return the statistics of the differences of runs, and None. rho: correlation of
+    paired runs. sign: -1 where smaller scores are better, else 1.
     """
     rows, columns = np.triu_indices(len(table.algorithms), 1)
     if paired:
@@ -416,7 +416,11 @@ def _run_statistics(
 def _summarise(
     chains: PosteriorDraws, *, rope: float, confidence: float
 ) -> dict[str, np.ndarray]:
-    """Return summaries of the chains by name; axis 0 of each array has the pairs."""
+    """Return summaries of the chains by name; axis 0 of each array has the pairs.
+
+    rope: half the width of the region of practical equivalence. confidence: of the intervals, a
+    fraction.
+    """
     d0, s0, nu = chains.d0, chains.s0, chains.nu
     monitored = (d0, np.log(s0), np.log(nu))
     above = scipy.special.stdtr(nu, (d0 - rope) / s0)

@@ -69,7 +69,7 @@ def power_of_design(
     difference: true advantage of the better algorithm, in the unit of the scores.
     seeds, datasets: numbers of runs and data sets to simulate. alpha: level of the tests.
     comparisons: number of comparisons; None for all pairs of the k algorithms (Bonferroni).
-    pair: names of the better algorithm and of the one it is compared with; None: at random.
+    pair: names of the better algorithm and of its opponent; None: random pairs.
     target: power for `minimal` of the result, the smallest difference detected.
     draws: number of simulated studies.
     Raise ValueError for single runs and missing cells.
@@ -154,7 +154,10 @@ def power_of_t(
 
 
 def _power(df: float, noncentrality: float, alpha: float) -> float:
-    """Return the probability that a two-sided t test rejects with a positive t."""
+    """Return the probability that a two-sided t test rejects with a positive t.
+
+    df: degrees of freedom. noncentrality: true difference / standard error. alpha: level.
+    """
     critical = special.stdtrit(df, 1 - alpha / 2)
     return 1 - float(special.nctdtr(df, noncentrality, critical))
 
@@ -261,15 +264,13 @@ class _Studies(NamedTuple):
     """Simulated studies in which all algorithms are equal on average."""
 
     means: Float[np.ndarray, "b n k"]  # Over the runs of a study.
-    pairs: Int[
-        np.ndarray, "b 2"
-    ]  # The better algorithm, and the one to compare it with.
+    pairs: Int[np.ndarray, "b 2"]  # The better algorithm, and its opponent.
 
 
 class _Simulator:
     """A generator of studies with the interactions and run effects of a table.
 
-    pair: names of the better algorithm and of the one to compare with; None: random pairs.
+    pair: names of the better algorithm and of its opponent; None: random pairs.
     """
 
     def __init__(self, table: score_table.Scores, pair: tuple[str, str] | None):

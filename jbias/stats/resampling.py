@@ -167,7 +167,7 @@ def widening(num_datasets: int, confidence: float) -> float:
 
     num_datasets: n. confidence: of the interval, a fraction such as 0.95. The factor is
     t_(n-1) sqrt(n / (n - 1)) / z: the bootstrap's standard deviation divides by n where
-    Student's divides by n - 1, and percentiles are those of a normal distribution, not of t.
+    Student's divides by n - 1, and percentiles belong to a normal distribution, not to t.
     The factor for 95 % is 1.58 for 5 data sets, 1.22 for 10, 1.10 for 20 and NaN for 1.
     Source: Hesterberg 2015, https://doi.org/10.1080/00031305.2015.1089789, section 5.
     """
@@ -229,5 +229,8 @@ def pair_estimate(
 def _draw_counts(
     rng: np.random.Generator, draws: int, *, size: int, total: int
 ) -> Int[np.ndarray, "b size"]:
-    """Return the number of times that each of `size` units occurs among `total`, per draw."""
+    """Return the number of times that each of `size` units occurs in each draw.
+
+    A draw is `total` units, with replacement. draws: number of draws, b.
+    """
     return rng.multinomial(total, np.full(size, 1 / size), size=draws)

@@ -463,7 +463,10 @@ class Columns:
         )
 
     def _named(self, name: str, i: int, role: str) -> str:
-        """Return a name in row i; raise ValueError, calling it `role`, if it is empty."""
+        """Return a name from row i; raise ValueError if it is empty.
+
+        role: "algorithm" or "dataset", for the message.
+        """
         if not name or name.lower() in ("nan", "none", "nat", "<na>"):
             raise ValueError(
                 f"{self.grid.places[i]}: {role} must not be empty; name it in every row"

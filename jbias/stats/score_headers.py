@@ -39,9 +39,7 @@ class _Measure(NamedTuple):
     """A column of numbers, with its names in the header, its metric and its statistic."""
 
     column: int  # Index.
-    names: tuple[
-        str, ...
-    ]  # In header lines other than those of metrics and statistics.
+    names: tuple[str, ...]  # In header lines that have neither metrics nor statistics.
     metric: str  # "" without one.
     statistic: str  # "" without one.
 
@@ -80,7 +78,7 @@ def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
 
 
 def _levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
-    """Return a grid of several header lines without those of metrics.
+    """Return a grid of several header lines, without the lines of metrics.
 
     If it has deviations, its last header line has the statistics "mean" and "std".
     """

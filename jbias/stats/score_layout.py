@@ -122,9 +122,10 @@ class _Table(score_columns.Columns):
             self.keep_rows(rows_of_metric)
 
     def _algorithms_called_runs(self) -> list[int]:
-        """Return [the column of runs] if it has names, and make it that of the algorithms.
+        """Return the column of runs, in a list, if it names algorithms; else [].
 
-        Return [] if runs have numbers, or if no column is called a score.
+        It names algorithms if not all its labels are numbered runs, and another column is the
+        score. Its role is then changed to "algorithm".
         """
         named = [
             j

@@ -42,7 +42,7 @@ def number_runs(rows: Sequence[Row]) -> list[Row]:
 
 
 def without_absent_runs(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows without those of runs that have no score on any data set.
+    """Return the rows, except those of runs without a score on any data set.
 
     Algorithms without any score are kept, with all their rows.
     """

@@ -154,7 +154,10 @@ def read(
 
 
 def _read_frame(frame: pd.DataFrame, axis: int, least_datasets: int) -> Scores:
-    """Return the scores of a frame, tidy or a matrix; axis, least_datasets: see `read`."""
+    """Return the scores of a tidy frame or of a matrix with names.
+
+    axis, least_datasets: see `read`.
+    """
     tidy = frame if set(NEEDED) <= set(frame.columns) else _tidy_of_levels(frame)
     if tidy is None and not _is_matrix(frame):
         reading = score_layout.arrange(score_grid.of_frame(frame))
@@ -359,7 +362,7 @@ def _without_constant_levels(frame: pd.DataFrame) -> pd.DataFrame:
 def _without_empty_runs(tidy: pd.DataFrame) -> pd.DataFrame:
     """Return a tidy frame without runs that have no score, if the algorithm has other runs.
 
-    In a table with a row per run, an algorithm with fewer runs has such empty ones.
+    In a table with a row per run, an algorithm with fewer runs than others has empty runs.
     """
     has_score = pd.Series(~np.isnan(floats(tidy["score"])), index=tidy.index)
     has_run = has_score.groupby(
@@ -580,7 +583,10 @@ def missing_cells(frame: pd.DataFrame) -> list[str]:
 
 
 def check(holds: bool, name: str, must: str, got: object) -> None:
-    """Raise ValueError unless `holds`; the message is "NAME: must MUST, got GOT"."""
+    """Raise ValueError("NAME: must MUST, got GOT") unless `holds` is true.
+
+    name: of the argument. must: the requirement. got: the value.
+    """
     if not holds:
         raise ValueError(f"{name}: must {must}, got {got}")
 
@@ -867,12 +873,15 @@ def _describe_cells(
     datasets: Sequence[str],
     algorithms: Sequence[str],
 ) -> list[str]:
-    """Return the distinct names, such as "ERM on Edge", of cells with indices (i, j, run)."""
+    """Return the distinct names, such as "ERM on Edge", of cells.
+
+    cells: indices (data set, algorithm, run). datasets, algorithms: all names.
+    """
     return list(dict.fromkeys(f"{algorithms[j]} on {datasets[i]}" for i, j, _ in cells))
 
 
 def _check_size(n: int, k: int, least_datasets: int) -> None:
-    """Raise ValueError for fewer than `least_datasets` data sets or 2 algorithms."""
+    """Raise ValueError if n data sets are fewer than `least_datasets`, or k algorithms than 2."""
     sets = f"{least_datasets} data set{'' if least_datasets == 1 else 's'}"
     check(
         n >= least_datasets and k >= 2,

@@ -227,7 +227,10 @@ def _runs_of_pair(
 def _test_pair(
     table: score_table.Scores, dataset: str, pair: tuple[str, str], settings: _Settings
 ) -> SeedTest:
-    """Return the test of two algorithms on a data set, not yet adjusted."""
+    """Return the test of two algorithms on a data set, with p not yet adjusted.
+
+    pair: names of the algorithms.
+    """
     first, second = _runs_of_pair(table, dataset, pair, settings)
     counts = len(first), len(second)
     difference = float(first.mean() - second.mean())
@@ -331,7 +334,10 @@ def _standardised(
 
 
 def _noncentrality(t: float, degrees: int, share: float) -> float:
-    """Return the noncentrality for which P(T <= t) is `share`; NaN where it is not found."""
+    """Return the noncentrality of T for which P(T <= t) is `share`; NaN if it is not found.
+
+    degrees: degrees of freedom of T.
+    """
 
     def excess(noncentrality: float) -> float:
         return float(scipy.special.nctdtr(degrees, noncentrality, t)) - share
@@ -376,8 +382,8 @@ def _detectable(
 def _adjust(tests: Sequence[SeedTest]) -> tuple[SeedTest, ...]:
     """Return the tests with the fields `adjusted_in_dataset` and `adjusted` by Holm's method.
 
-    The family of the first is the tests of one data set, that of the second all tests. Both
-    are NaN where nothing was tested (`why_not`), and such tests do not count.
+    The first corrects for the tests of one data set, the second for all tests. Both are NaN
+    where nothing was tested (`why_not`), and such tests do not count.
     """
     tested = [i for i, test in enumerate(tests) if not test.why_not]
     pvalues = np.array([tests[i].pvalue for i in tested])

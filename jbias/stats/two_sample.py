@@ -142,10 +142,10 @@ def exchange(
 
 
 def rank_sum(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> float:
-    """Return the one-sided p-value of the null that the first group is not larger (rank-sum test).
+    """Return the one-sided p-value of the rank-sum test that the first group is larger.
 
-    Wilcoxon's, or Mann and Whitney's, test. Exact for few values without ties (scipy
-    decides), else by the normal approximation.
+    The null is that it is not larger. Wilcoxon's, or Mann and Whitney's, test. Exact for few
+    values without ties (scipy decides), else by the normal approximation.
     """
     return float(scipy.stats.mannwhitneyu(first, second, alternative="greater").pvalue)
 
@@ -212,7 +212,7 @@ def welch_t(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> Me
     """Return Welch's t test of two groups of at least 2 units each.
 
     A group of equal units has the deviation 0. Call `merge_ties` before to make units equal
-    that differ by rounding alone.
+    that differ only by rounding.
     """
     difference = float(first.mean() - second.mean())
     deviations = deviation(first), deviation(second)

@@ -50,9 +50,9 @@ def test_max_t_is_every_table_by_hand(scores):
     order, last = np.argsort(-observed, kind="stable"), 0.0
     for at, m in enumerate(order):
         i, j = pairs[m]
-        alone = np.mean(tables[:, m] >= seen[m] - 1e-9)
+        alone = np.mean(tables[:, m] >= observed[m] - 1e-9)
         assert result.pvalues[i, j] == pytest.approx(alone, rel=1e-9)
-        reached = tables[:, order[at:]].max(axis=1) >= seen[m] - 1e-9
+        reached = tables[:, order[at:]].max(axis=1) >= observed[m] - 1e-9
         last = max(last, np.mean(reached))
         assert result.adjusted[i, j] == pytest.approx(last, rel=1e-9)
 
