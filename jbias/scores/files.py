@@ -83,7 +83,7 @@ def _first_bytes(path: str) -> bytes:
 def _text(path: str, head: bytes) -> str:
     """Return the text of a file in UTF-8 or UTF-16; raise ValueError for other bytes.
 
-    head: the first bytes of the file.
+    head: the first bytes of the file, which show whether it is UTF-16.
     """
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         with opening.open_binary(path) as file:
@@ -110,7 +110,8 @@ def _text(path: str, head: bytes) -> str:
 def _delimited(text: str, path: str, sheet: str) -> list[Row]:
     """Return the rows of a text whose fields are separated by a delimiter or by spaces.
 
-    sheet: number of the table, "" if there is only one; used for spaces only.
+    path: name of the file in messages. sheet: number of the table, from 1, if fields are
+    separated by spaces and there are several tables; else "".
     Raise ValueError for an empty text and for lines with different numbers of fields.
     """
     lines = io.StringIO(text, newline=None).read().split("\n")
@@ -162,7 +163,8 @@ def _spaced(lines: Sequence[str], path: str) -> list[list[Row]]:
     """Return the tables of a text whose columns are separated by spaces, each as its rows.
 
     A table is a block of lines; a line of one field, such as a title, ends it. The header
-    may lack the name of the first column, as R writes it.
+    may lack the name of the first column, as R writes it. path: name of the file in the
+    places of rows.
     """
     is_aligned = any(re.search(r"\S\s{2,}\S", line) for line in lines)
     tables: list[list[Row]] = []
@@ -224,7 +226,10 @@ def _is_markdown(text: str) -> bool:
 
 
 def _markdown(text: str, path: str) -> list[list[Row]]:
-    """Return the tables of a Markdown text, each as its rows with the header first."""
+    """Return the tables of a Markdown text, each as its rows with the header first.
+
+    path: name of the file in the places of rows.
+    """
     tables: list[list[Row]] = []
     rows: list[Row] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -252,7 +257,8 @@ def _markdown(text: str, path: str) -> list[list[Row]]:
 def _latex(text: str, path: str) -> list[list[Row]]:
     """Return the tables of a LaTeX text, each as its rows.
 
-    A text without any tabular or similar environment is one table.
+    A text without any tabular or similar environment is one table. path: name of the file in
+    the places of rows.
     """
     tables = []
     for match in _TABULAR.finditer(_without_comments(text)):
@@ -288,7 +294,7 @@ def _skip_arguments(body: str) -> str:
 def _latex_rows(body: str, path: str, line: int) -> list[Row]:
     """Return the rows of the body of a tabular, with the text of merged cells in each row.
 
-    line: number of its first line in the file.
+    path, line: name of the file and number of its first line, for the places of rows.
     """
     rows: list[Row] = []
     spans: list[_Span] = []
@@ -519,8 +525,8 @@ def _plain(rows: list[Row]) -> list[Row]:
 def _choose(tables: list[list[Row]], sheet: str, path: str) -> list[Row]:
     """Return the table of number `sheet`, from 1, or the only one if `sheet` is "".
 
-    Tables of a single row are not counted. Raise ValueError if there is no such table, and
-    UnclearError if there are several and `sheet` is "".
+    path: name of the file in messages. Tables of a single row are not counted. Raise ValueError
+    if there is no such table, and UnclearError if there are several and `sheet` is "".
     """
     tables = [table for table in tables if len(table) > 1]
     if not tables:
@@ -671,7 +677,7 @@ def _several_lines(
     """Return the grid of a table that pandas wrote with three or four header lines.
 
     count: number of header lines; a line with the names of the index levels follows them.
-    path, title: as for `_grid`.
+    path: name of the table in messages. title: name of the data set if the table names none.
     """
     lines = [[score_grid.label(x) for x in row] for _, row in rows[:count]]
     index = [score_grid.label(x) for x in rows[count][1]]
@@ -696,7 +702,10 @@ def _is_numbered(body: Sequence[Row]) -> bool:
 
 
 def _two_lines(rows: list[Row], path: str, title: str) -> score_grid.Grid:
-    """Return the grid of rows that begin with two header lines; path, title: as for `_grid`."""
+    """Return the grid of rows that begin with two header lines.
+
+    path: name of the table in messages. title: name of the data set if the table names none.
+    """
     tops = [score_grid.label(x) for x in rows[0][1]]
     lows = [score_grid.label(x) for x in rows[1][1]]
     body = rows[2:]

@@ -317,13 +317,16 @@ class Columns:
     def unclear(
         self, fact: str, *suggested: tuple[str, str]
     ) -> score_rows.UnclearError:
-        """Return the error for several readings of this table; arguments: see `unclear`."""
+        """Return the error for several readings of this table.
+
+        fact, suggested: see the function `unclear`.
+        """
         return unclear(self.grid.source, self.choices, fact, *suggested)
 
     def trained_on(self, i: int) -> bool | None:
         """Return the entry of row i in the column trained_on; None without such a column.
 
-        A blank cell is True. Raise ValueError for values other than yes and no.
+        A blank cell is False. Raise ValueError for values other than yes and no.
         """
         columns = self.columns_of("trained_on")
         if not columns:

@@ -167,7 +167,10 @@ class _Table(score_columns.Columns):
         )
 
     def _read_long(self, algorithms: list[int], datasets: list[int]) -> Reading:
-        """Return the reading of a long table, from the columns of both names."""
+        """Return the reading of a long table.
+
+        algorithms, datasets: columns of their names.
+        """
         scores = self._scores_of_long()
         if len(scores) > 1:  # Columns are runs.
             return self._read_runs_in_columns(algorithms, datasets, scores)
@@ -207,7 +210,7 @@ class _Table(score_columns.Columns):
         return self._reading(rows, self.kind or "long table", runs_from)
 
     def _scores_of_long(self) -> list[int]:
-        """Return [the column of scores] of a long table, or the columns of its runs.
+        """Return the column of scores of a long table, in a list, or the columns of its runs.
 
         Raise UnclearError if several may be the score, and ValueError if none may.
         """
@@ -287,7 +290,11 @@ class _Table(score_columns.Columns):
         return self._reading(rows, "long table", "columns of runs")
 
     def _read_wide(self, algorithms: list[int], datasets: list[int]) -> Reading:
-        """Return the reading of a wide table; algorithms, datasets: columns of names."""
+        """Return the reading of a wide table.
+
+        algorithms, datasets: columns of their names, [] for names in the header.
+        Raise UnclearError if rows may be algorithms or data sets.
+        """
         labels = self._label_columns(algorithms, datasets)
         if not labels:
             return self._read_rows_of_runs()
@@ -590,7 +597,7 @@ class _Table(score_columns.Columns):
         )
 
     def _heads_that_count(self, values: list[int]) -> dict[int, tuple[str, str]]:
-        """Return (data set, run) of columns called seed0, seed1 and so on, by column.
+        """Return, by column, (data set, run) of columns called seed0, seed1 and so on.
 
         Raise UnclearError for bare numbers, which may be runs or data sets.
         """
