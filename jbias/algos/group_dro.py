@@ -27,7 +27,7 @@ def make(
     by: str = groups.GROUP,
     columns: groups.Columns | None = None,
 ) -> base.Algo:
-    """Return group DRO: L = sum_g q_g L_g;  q_g <- q_g exp(eta (L_g + C / sqrt(n_g))) / Z.
+    """Return group DRO, with L = sum_g q_g L_g; q_g <- q_g exp(eta (L_g + C / sqrt(n_g))) / Z.
 
     L_g is the batch's mean loss in group g (0 without examples of g), n_g the number of
     training examples in g, C the `adjustment`, and Z makes the sum of all q_g 1. All q_g

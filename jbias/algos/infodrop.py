@@ -283,7 +283,7 @@ def sample_exact(
     repeats = jnp.cumsum(jax.random.exponential(k_again, shape), axis=0)
 
     def has_all_draws(time):
-        """Return whether all draws have come at this time, per channel."""
+        """Return whether all draws have been made before this time, per channel."""
         time = time[None]
         hits = jnp.sum(first <= time, axis=0, dtype=jnp.float32)
         exposure = jnp.sum(share * jnp.clip(time - first, 0, time - early), axis=0)
@@ -307,7 +307,8 @@ def sample_fast(
 ) -> Bool[Array, "n channels"]:
     """Return True for positions that are not dropped, with probability (1 - share)^draws.
 
-    That is the probability in `sample_exact`; here positions are independent.
+    `sample_exact` has the same probability; here positions are independent. Arguments: see
+    `sample_exact`.
     """
     share = (share + 1e-8) / jnp.sum(share + 1e-8)
     chance = jnp.exp(draws * jnp.log1p(-share))

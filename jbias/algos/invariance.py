@@ -62,7 +62,7 @@ def irm(
     by: str = "",
     columns: Columns | None = None,
 ) -> base.Algo:
-    """Return IRMv1: L = [R + weight * mean_e (d/dw R_e(w z) at w = 1)^2] / max(1, weight).
+    """Return IRMv1, with L = [R + weight * mean_e (d/dw R_e(w z) at w = 1)^2] / max(1, weight).
 
     R_e is the mean loss of environment e in the batch, z the logits; the mean is over the
     environments in the batch. With weight=0 this is ERM to the bit.
@@ -109,7 +109,7 @@ def vrex(
     by: str = "",
     columns: Columns | None = None,
 ) -> base.Algo:
-    """Return V-REx: L = [R + beta * mean_e (R_e - mean_e R_e)^2] / max(1, beta).
+    """Return V-REx, with L = [R + beta * mean_e (R_e - mean_e R_e)^2] / max(1, beta).
 
     R_e is the mean loss of environment e in the batch; means are over the environments in
     the batch. With beta=0 this is ERM to the bit.

@@ -45,7 +45,7 @@ def bayesian_signed_rank(
     draws: int = 20000,
     seed: int = 0,
 ) -> PosteriorResult:
-    """Compare all pairs of algorithms over data sets with the Bayesian signed-rank test.
+    """Return posterior probabilities for all pairs of algorithms (Bayesian signed-rank test).
 
     (w_0, ..., w_n) ~ Dirichlet(prior, 1, ..., 1), z_0 = 0 and z_i the difference on data set
     i; theta_right = sum_ij w_i w_j [z_i + z_j > 2 rope], and theta_left and theta_rope in the
@@ -124,9 +124,9 @@ def correlated_t(
     paired: bool = False,
     rho: float = 0.0,
 ) -> PosteriorResult:
-    """Compare all pairs of algorithms on each data set separately, from their runs.
+    """Return posterior probabilities for all pairs of algorithms, one matrix per data set.
 
-    The result has one matrix per data set.
+    They are computed from the runs on each data set separately.
     scores: see `score_table.read`; with several runs.
     rope: half the width of the region of practical equivalence, in the unit of the scores.
     paired: run r of one algorithm belongs to run r of the other (same split or fold). The
@@ -135,7 +135,7 @@ def correlated_t(
     rho: correlation between paired runs: the test share of the data in cross-validation, 0 for
     independent seeds.
 
-    Without `paired`, the runs are independent samples and the posterior is that of the
+    Without `paired`, the runs are independent samples and the posterior belongs to the
     difference of two t-distributed means (Behrens and Fisher), by quadrature: exact to 1e-4
     for two runs and to 1e-6 for five or more. No random numbers are used.
     Raise ValueError for single runs, missing cells, and unequal numbers of paired runs.

@@ -225,10 +225,10 @@ def compare_networks(
     draws: int = 2000,
     seed: int = 0,
 ) -> ComparisonResult:
-    """Test whether two networks have the same error consistency with people.
+    """Return a test that two networks have the same error consistency with people.
 
     kappa is averaged over people, then over the conditions of an experiment, then over
-    experiments. The interval is that of a bootstrap over images within conditions, the same
+    experiments. The interval is from a bootstrap over images within conditions, the same
     images for all observers. For p, the two networks' answers to each drawn image are
     exchanged with probability 1/2, the same for all people; p is the share of draws with a
     difference at least as large as the observed one.

@@ -521,8 +521,8 @@ def partial(
     permutations: see `spearman`.
 
     For p, r_y is permuted within groups, the controls are fitted again, and draws are counted
-    as in `spearman`: exact under the null of no relation within groups if there are groups
-    alone, approximate with covariates. NaN where the controls explain x or y completely.
+    as in `spearman`: exact under the null of no relation within groups without
+    covariates, approximate with them. NaN where the controls explain x or y completely.
     Raise ValueError without groups and covariates, as `spearman` does, and where the controls
     leave fewer than 2 degrees of freedom.
     """
@@ -644,10 +644,10 @@ def influence(x: Values, y: Values) -> InfluenceResult:
     x, y: one number per model.
     influence_i = rho - rho_(i), with ranks of the remaining models. A model is flagged if
     |influence_i| > 2 s_i / sqrt(n), s_i = sqrt((1 - rho_(i)^2) / (n - 3)) the standard error of
-    rho_(i): the DFBETAS rule for the slope of ranks on ranks. Unlike a
-    Mahalanobis distance, influence does not flag a model that is far out on the common trend.
-    Several similar models hide each other. NaN is never flagged. Raise ValueError for fewer than
-    4 models and as `spearman` does.
+    rho_(i): the DFBETAS rule for the slope of ranks on ranks. Unlike a Mahalanobis distance,
+    influence does not flag a model that is far out on the common trend. Several similar models
+    hide each other. NaN is never flagged. Raise ValueError for fewer than 4 models; other
+    errors: see `spearman`.
     """
     x, y = as_columns(x=x, y=y)
     n = len(x)

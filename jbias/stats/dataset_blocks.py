@@ -96,8 +96,8 @@ def find_blocks(
 
     Blocks are joined while 1 - r, averaged over their pairs of data sets, is at most `cut`
     (0 to 2). blocks: number of blocks to form instead, ignoring `cut`. method: see
-    `participation_ratio`. Raise ValueError for
-    numbers outside these ranges, and as `participation_ratio` does.
+    `participation_ratio`. Raise ValueError for numbers outside these ranges; other errors: see
+    `participation_ratio`.
     """
     table = score_table.read(scores)
     n, k, _ = table.values.shape
@@ -135,7 +135,7 @@ def friedman_blocked(
     permutations: int = 10_000,
     seed: int = 0,
 ) -> BlockedFriedmanResult:
-    """Test whether k algorithms have equal ranks, counting a block of data sets once.
+    """Return Friedman's test that k algorithms have equal ranks, with blocks of data sets as units.
 
     blocks: the label of each data set's block, such as `find_blocks(scores).labels`.
     p = P(T >= t), T the sum of squared rank sums over all data sets. Algorithms are permuted

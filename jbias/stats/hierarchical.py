@@ -310,7 +310,7 @@ def hierarchical_t(
     draws: int = 600,
     seed: int = 0,
 ) -> HierarchicalResult:
-    """Compare all pairs over data sets with the hierarchical t-test, using the spread of runs.
+    """Return the posteriors of all pairs of algorithms by the hierarchical t-test over data sets.
 
     Gibbs sampling, four chains of `draws` for each pair; draws are doubled up to three times
     for pairs whose chains have not converged. As in baycomp, each draw of (d_0, s_0, nu) gives
@@ -464,11 +464,11 @@ def mixed_model(
     larger_is_better: bool,
     confidence: float = 0.95,
 ) -> MixedResult:
-    """Test k algorithms over n data sets with a mixed model of the single runs.
+    """Return the test of k algorithms over n data sets by a mixed model of the single runs.
 
     scores: see `score_table.read`; with several runs. confidence: of the intervals, a fraction.
-    E is the mean square of runs within data sets, R that of runs, I that of data sets by
-    algorithms and A that of algorithms (the last two times the harmonic mean r of runs).
+    The mean squares are E of runs within data sets, R of runs, I of data sets by algorithms and
+    A of algorithms (the last two times the harmonic mean r of runs).
     F = A / (R + I - E), and a difference of algorithms i, j has the variance
     2 (I - E) / (n r) + (1/r_i + 1/r_j) R / n. Where R or I is below E, it is replaced by E.
     Degrees of freedom after Satterthwaite. All pairs share one interaction variance, so an
@@ -532,8 +532,8 @@ def mixed_model(
 def _mean_squares(table: score_table.Scores) -> dict[str, tuple[float, int]]:
     """Return (mean square, degrees of freedom) of every source of variance, by its name.
 
-    Mean squares of data sets and interaction are those of cell means, times the harmonic mean
-    of runs.
+    Mean squares of data sets and interaction are computed from cell means, and multiplied by
+    the harmonic mean of the numbers of runs.
     """
     n, k = table.means.shape
     residual = run = 0.0

@@ -25,8 +25,8 @@ def adjust(
     method: a key of `METHODS`.
     The family-wise error rate is controlled by bonferroni and holm always, by hochberg and
     hommel under independence and positive dependence, and by shaffer for all k (k-1)/2 pairs of
-    k algorithms. The false discovery rate is controlled by bh under
-    independence and positive dependence, and by the method by always. none leaves p unchanged.
+    k algorithms. The false discovery rate is controlled by bh under independence and positive
+    dependence, and by "by" always. "none" leaves p unchanged.
     Raise ValueError for an unknown method, for p outside [0, 1], and for shaffer with a number
     of p-values that is not k (k-1)/2 for any k.
     """

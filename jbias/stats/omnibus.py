@@ -54,7 +54,7 @@ def friedman(
     df: Literal["textbook", "conover"] = "textbook",
     ties: bool = True,
 ) -> FriedmanResult:
-    """Test whether k algorithms have equal ranks over n data sets (Friedman's test).
+    """Return Friedman's test that k algorithms have equal ranks over n data sets.
 
     W = (12 S - 3 n^2 k (k+1)^2) / (n^2 k (k^2-1) - n sum(t^3 - t)), S the sum of squared
     rank sums and t the sizes of groups of ties; chi2 = n (k-1) W ~ chi2(k-1);
@@ -132,7 +132,7 @@ def _sum_of_squares(values: Int[np.ndarray, "..."]) -> int:
 def quade(
     scores: score_table.Table, *, larger_is_better: bool, tolerance: float | None = None
 ) -> OmnibusResult:
-    """Test whether k algorithms are equal, data sets weighted by their range of scores.
+    """Return Quade's test that k algorithms are equal, data sets weighted by their range of scores.
 
     Quade's test: S_ij = Q_i (r_ij - (k+1)/2), r_ij the ranks and Q_i the rank of data set i
     by its range of scores; A = sum S_ij^2, B = sum_j (sum_i S_ij)^2 / n;
@@ -177,7 +177,7 @@ def quade(
 def aligned_ranks(
     scores: score_table.Table, *, larger_is_better: bool, tolerance: float | None = None
 ) -> OmnibusResult:
-    """Test whether k algorithms are equal, by ranks among the scores of all data sets.
+    """Return the aligned-ranks test that k algorithms are equal, by ranks over all data sets.
 
     The mean of each data set is subtracted from its scores, and all n k differences are
     ranked together (1 is the best). With R_j and R_i the rank sums of algorithms and of data

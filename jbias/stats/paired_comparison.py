@@ -222,7 +222,7 @@ def bradley_terry(
     draws: int | None = None,
     seed: int = 0,
 ) -> BradleyTerryResult:
-    """Fit the Bradley-Terry model to a table of scores: one win or tie per pair and data set.
+    """Return the Bradley-Terry model of a table of scores: one win or tie per pair and data set.
 
     scores: see `score_table.read`; several runs are averaged first.
     local_rope: means tie if they differ by no more than
@@ -290,7 +290,7 @@ def bradley_terry_of_wins(
     draws: int | None = None,
     seed: int = 0,
 ) -> BradleyTerryResult:
-    """Fit the Bradley-Terry model to a matrix of wins of the row over the column.
+    """Return the Bradley-Terry model of a matrix of wins of the row over the column.
 
     wins: number of wins, with 0 on the diagonal. Other arguments: see `bradley_terry`.
     Hamiltonian Monte Carlo in 100 chains, started from Laplace's approximation.

@@ -172,7 +172,7 @@ class MaxTResult(posthoc.PairsResult):
 def friedman_permutation(
     scores: Table, *, larger_is_better: bool, permutations: int = 10_000, seed: int = 0
 ) -> PermutationResult:
-    """Test whether k algorithms have equal ranks over n data sets, by permutation.
+    """Return Friedman's test that k algorithms have equal ranks over n data sets, by permutation.
 
     p = P(T >= t), T the sum of squared rank sums with the ranks of each data set permuted; F,
     chi2 and W are increasing functions of T. All permutations are used where that is fast
@@ -232,15 +232,15 @@ def smallest_pvalue(n: int, k: int) -> float:
 def max_t(
     scores: Table, *, larger_is_better: bool, permutations: int = 10_000, seed: int = 0
 ) -> MaxTResult:
-    """Compare all pairs of k algorithms by mean ranks, p adjusted by permutation (max-T).
+    """Return tests of all pairs of k algorithms by mean ranks, p adjusted by permutation (max-T).
 
     Pairs are sorted by |R_i - R_j|, the largest first. The adjusted p of pair m is
     P(max over pairs m, m+1, ... of |R_i - R_j| >= that of m), and at least the p of the pairs
     before m (step-down). All permutations or random ones, as in `friedman_permutation`.
     The family-wise error rate is controlled where all algorithms are equal. Where some
     differ, a difference of mean ranks depends on the other algorithms, as in Nemenyi's test,
-    and no test of mean ranks controls it (`wilcoxon` does). Raise ValueError as
-    `friedman_permutation` does.
+    and no test of mean ranks controls it (`wilcoxon` does).
+    Arguments and errors: see `friedman_permutation`.
     """
     score_table.check_count("permutations", permutations)
     table = score_table.read(scores)

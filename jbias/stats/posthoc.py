@@ -284,7 +284,7 @@ def critical_difference(n: int, k: int, alpha: float) -> float:
 
 
 def nemenyi(scores: score_table.Table, *, larger_is_better: bool) -> NemenyiResult:
-    """Compare all pairs of k algorithms over n data sets by their mean ranks.
+    """Return Nemenyi's test of all pairs of k algorithms by their mean ranks over n data sets.
 
     q_ij = |R_i - R_j| / sqrt(k (k+1) / (6 n)); p_ij = P(Q > sqrt(2) q_ij), Q the range of k
     standard normals (studentised range with infinite degrees of freedom).
@@ -312,7 +312,7 @@ def nemenyi(scores: score_table.Table, *, larger_is_better: bool) -> NemenyiResu
 def conover(
     scores: score_table.Table, *, larger_is_better: bool, adjust: str = "holm"
 ) -> PairsResult:
-    """Compare all pairs of k algorithms by rank sums, with the residual variance (Conover).
+    """Return Conover's test of all pairs of k algorithms by rank sums, with residual variance.
 
     t_ij = (S_j - S_i) / sqrt(2 (n A - sum S^2) / ((n-1) (k-1))) with (n-1) (k-1) degrees
     of freedom, S the rank sums and A the sum of squared ranks, ties included. Where all data
@@ -348,7 +348,7 @@ def bonferroni_dunn(
     control: str | int,
     adjust: str = "bonferroni",
 ) -> ControlResult:
-    """Compare k - 1 algorithms with a control by mean ranks (Bonferroni-Dunn).
+    """Return the Bonferroni-Dunn test of k - 1 algorithms against a control by mean ranks.
 
     z_i = (R_control - R_i) / sqrt(k (k+1) / (6 n)) is taken as standard normal. Dunn's test
     adjusts by bonferroni; holm rejects at least as often. scores: see `score_table.read`.
@@ -404,7 +404,7 @@ def wilcoxon(
     adjust: str = "holm",
     tolerance: float | None = None,
 ) -> PairsResult | ControlResult:
-    """Compare all pairs of k algorithms, or all with `control`, by Wilcoxon's signed-rank test.
+    """Return Wilcoxon's signed-rank tests of all pairs of k algorithms, or all against a control.
 
     W = sum_i sign(d_i) r_i, d_i the differences of a pair on n data sets and r_i the mid-ranks
     of |d_i|; p = P(|W| >= |w|) over all 2^m signs of the ranks, ties included. Above 200 data

@@ -79,7 +79,7 @@ def draw(
     datasets: bool = False,
     runs: int | None = None,
 ) -> Draws:
-    """Draw runs with replacement, and data sets, too, if `datasets` is true.
+    """Return random draws of runs with replacement, and of data sets, too, if `datasets` is true.
 
     draws: number of draws, b. runs: runs of each algorithm in a draw; None: as many as the table
     has. Raise ValueError for fewer than 100 draws, and for an algorithm with a single run.
@@ -100,9 +100,9 @@ def draw(
 
 
 def require_runs(scores: score_table.Scores, least: int = 2) -> None:
-    """Raise ValueError for an algorithm with fewer than `least` runs, or a score above 1e75.
+    """Raise ValueError for an algorithm with fewer than `least` runs, or a |score| > 1e75.
 
-    The fourth powers of larger scores overflow.
+    Fourth powers of such scores overflow.
     """
     score_table.require_squares(scores)
     for name, r in zip(scores.algorithms, scores.counts, strict=True):

@@ -113,7 +113,7 @@ def compare_seeds(
     draws: int = 9_999,
     seed: int = 0,
 ) -> SeedTestsResult:
-    """Test all pairs of algorithms, or each against a reference, on every data set.
+    """Return tests of all pairs of algorithms, or of each against a reference, on every data set.
 
     scores: any input of `score_table.read`, with one data set or more and several runs.
     paired: False for Welch's t, t = (m_1 - m_2) / sqrt(s_1^2 / n_1 + s_2^2 / n_2), its

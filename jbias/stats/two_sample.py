@@ -86,7 +86,9 @@ def exchange(
     draws: int = 1_999,
     seed: int = 0,
 ) -> ExchangeResult:
-    """Test whether statistic(first) > statistic(second) - margin, by exchanging units.
+    """Return the permutation test that statistic(first) > statistic(second) - margin.
+
+    Units are exchanged between the groups.
 
     If the groups are equal, every split of the pooled units into two groups of these sizes is
     equally likely. p is the share of splits whose difference is at least as large (for
