@@ -115,7 +115,7 @@ def vrex(
     the batch. With beta=0 this is ERM to the bit.
 
     anneal: first share of the stage in which beta is at most 1.
-    by, columns: as for `irm`.
+    by, columns: see `irm`.
     """
     options.check_plain("vrex", "at least 0", beta=beta)
     return _penalised(
@@ -151,7 +151,7 @@ def coral(
     at least two examples in the batch. With gamma=0 this is ERM to the bit. Covariances are
     summed over devices, in addition to gradients.
 
-    by, columns: as for `irm`.
+    by, columns: see `irm`.
     """
     options.check_plain("coral", "at least 0", gamma=gamma)
     return _penalised(

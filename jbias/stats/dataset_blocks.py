@@ -135,7 +135,7 @@ def friedman_blocked(
     permutations: int = 10_000,
     seed: int = 0,
 ) -> BlockedFriedmanResult:
-    """Return Friedman's test that k algorithms have equal ranks, with blocks of data sets as units.
+    """Return Friedman's test that k algorithms have equal ranks, over blocks of data sets.
 
     blocks: the label of each data set's block, such as `find_blocks(scores).labels`.
     p = P(T >= t), T the sum of squared rank sums over all data sets. Algorithms are permuted

@@ -132,7 +132,7 @@ def _sum_of_squares(values: Int[np.ndarray, "..."]) -> int:
 def quade(
     scores: score_table.Table, *, larger_is_better: bool, tolerance: float | None = None
 ) -> OmnibusResult:
-    """Return Quade's test that k algorithms are equal, data sets weighted by their range of scores.
+    """Return Quade's test that k algorithms are equal, with data sets weighted by their range.
 
     Quade's test: S_ij = Q_i (r_ij - (k+1)/2), r_ij the ranks and Q_i the rank of data set i
     by its range of scores; A = sum S_ij^2, B = sum_j (sum_i S_ij)^2 / n;
