@@ -28,8 +28,14 @@ NAMES = (
 
 
 def convolution(
-    scope: backbone.Scope, x: Array, *, number: int, width: int, size: int, pooled: bool
-) -> Array:
+    scope: backbone.Scope,
+    x: backbone.Map,
+    *,
+    number: int,
+    width: int,
+    size: int,
+    pooled: bool,
+) -> backbone.Map:
     """Return the map after a convolution, a ReLU and, if `pooled`, a 3x3 max-pool.
 
     number: place of the convolution in the network, 1 to 5. width: output channels. size:
@@ -85,7 +91,7 @@ class AlexNet(backbone.Staged):
         """Return the smallest side of an image, in pixels, at which no map is empty."""
         return 63
 
-    def _head(self, x: Array, key: backbone.Key, train: bool) -> Array:
+    def _head(self, x: backbone.Map, key: backbone.Key, train: bool) -> Array:
         """Return the logits, given the output x of stage 4."""
         x = layers.flatten(layers.adaptive_mean(x, 6))
         for name, layer in (("fc1", self.fc1), ("fc2", self.fc2)):

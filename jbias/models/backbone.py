@@ -203,12 +203,12 @@ class Backbone(nn.Module):
             return int(name[len("stage")])
         return 5 if name.startswith("fc") else 0
 
-    def _head(self, x: Array, key: Key, train: bool) -> Array:
+    def _head(self, x: Map, key: Key, train: bool) -> Array:
         """Return logits, given the output x of stage 4; by default `fc` on its spatial mean."""
         x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
         return self.fc(x.astype(jnp.float32))
 
-    def _stages(self, x: Array, numbers: Iterable[int], key: Key, train: bool) -> Array:
+    def _stages(self, x: Map, numbers: Iterable[int], key: Key, train: bool) -> Map:
         """Return x after the stages of these numbers, each with the tap at the site after it."""
         for stage in numbers:
             x = self._stage(stage, x, key, train)
@@ -317,12 +317,12 @@ class Staged(BatchNormed):
                 f"side, got {height}x{width}; resize them or take another model"
             )
 
-    def _stem(self, x: Array, key: Key, train: bool) -> Array:
+    def _stem(self, x: Map, key: Key, train: bool) -> Map:
         """Return the output of the stem, given normalised images x."""
         x = self.stem(x, key, train=train)
         return taps.through(self, x, "stem", key, train)
 
-    def _stage(self, number: int, x: Array, key: Key, train: bool) -> Array:
+    def _stage(self, number: int, x: Map, key: Key, train: bool) -> Map:
         """Return the output of stage `number`, 1 to 4, without the site after it."""
         stages = (self.stage1, self.stage2, self.stage3, self.stage4)
         return stages[number - 1](x, key, train=train)

@@ -23,7 +23,7 @@ NAMES = (
 )
 
 
-def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
+def stem(scope: backbone.Scope, x: backbone.Map, *, width: int) -> backbone.Map:
     """Return the map after a 1x1 and a 3x3 convolution, batch norm and ReLU.
 
     width: output channels.
@@ -36,13 +36,13 @@ def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
 
 def block(
     scope: backbone.Scope,
-    x: Array,
+    x: backbone.Map,
     *,
     width: int,
     size: int,
     stride: int,
     project: bool,
-) -> Array:
+) -> backbone.Map:
     """Return the map after a bottleneck without padding; the shortcut is cropped to its size.
 
     width: channels of the first two convolutions; the block has 4 * width outputs.

@@ -34,7 +34,7 @@ class CNN(backbone.BatchNormed):
         self.stage2_bn = self._norm()()
         self.fc = nn.Dense(self.classes, dtype=jnp.float32)
 
-    def _stem(self, x: Array, key: backbone.Key, train: bool) -> Array:
+    def _stem(self, x: backbone.Map, key: backbone.Key, train: bool) -> backbone.Map:
         """Return the output of the stem, given normalised images x."""
         return x
 
@@ -44,14 +44,16 @@ class CNN(backbone.BatchNormed):
         """Return x after the stages of these numbers; stages 3 and 4 are empty."""
         return super()._stages(x, [n for n in numbers if n < 3], key, train)
 
-    def _stage(self, number: int, x: Array, key: backbone.Key, train: bool) -> Array:
+    def _stage(
+        self, number: int, x: backbone.Map, key: backbone.Key, train: bool
+    ) -> backbone.Map:
         """Return the output of stage `number`, 1 to 4, without the site after it."""
         stages = (self.stage1_conv, self.stage1_bn), (self.stage2_conv, self.stage2_bn)
         conv, bn = stages[number - 1]
         x = taps.through(self, conv(x), f"stage{number}.conv", key, train)
         return nn.max_pool(nn.relu(bn(x, train=train)), (2, 2), (2, 2))
 
-    def _head(self, x: Array, key: backbone.Key, train: bool) -> Array:
+    def _head(self, x: backbone.Map, key: backbone.Key, train: bool) -> Array:
         """Return the logits, given the output x of stage 4."""
         x = self._drop(x.reshape(len(x), -1), "dropout", key, train)
         return self.fc(x.astype(jnp.float32))

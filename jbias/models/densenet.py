@@ -28,13 +28,13 @@ NAMES = (
 _INIT = layers.HE_FAN_IN
 
 
-def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
+def stem(scope: backbone.Scope, x: backbone.Map, *, width: int) -> backbone.Map:
     """Return the map after a 7x7 convolution of stride 2, batch norm, ReLU and max-pool."""
     x = scope.conv(x, "conv", width, 7, 2, init=_INIT, name="conv0")
     return pooling.max_pool_of_stem(nn.relu(scope.norm(x, "bn0")))
 
 
-def layer(scope: backbone.Scope, x: Array, *, growth: int) -> Array:
+def layer(scope: backbone.Scope, x: backbone.Map, *, growth: int) -> backbone.Map:
     """Return x with `growth` more channels: batch norm, ReLU, convolution, 1x1 and then 3x3."""
     y = x
     for i, (width, size) in enumerate(((4 * growth, 1), (growth, 3)), 1):
@@ -43,7 +43,7 @@ def layer(scope: backbone.Scope, x: Array, *, growth: int) -> Array:
     return jnp.concatenate((x, y), -1)
 
 
-def transition(scope: backbone.Scope, x: Array) -> Array:
+def transition(scope: backbone.Scope, x: backbone.Map) -> backbone.Map:
     """Return the map with half the channels and half the sides.
 
     Batch norm, ReLU and a 1x1 convolution, then average pooling.
@@ -54,8 +54,8 @@ def transition(scope: backbone.Scope, x: Array) -> Array:
 
 
 def stage(
-    scope: backbone.Scope, x: Array, *, depth: int, growth: int, last: bool
-) -> Array:
+    scope: backbone.Scope, x: backbone.Map, *, depth: int, growth: int, last: bool
+) -> backbone.Map:
     """Return the map after a dense block of `depth` layers and a transition.
 
     growth: channels that each layer appends.

@@ -94,7 +94,7 @@ def max_pool(
     """
 
     def padding(length: int) -> tuple[int, int]:
-        """Return the zeros before and after a side of this length."""
+        """Return the padding before and after a side of this length, in pixels."""
         extent = math.ceil((length - size) / 2) * 2 + size
         return 0, max(0, extent - length) if ceil else 0
 

@@ -77,7 +77,7 @@ _SMALL: tuple[tuple[Block, ...], ...] = (
 SMALL = dict(blocks=_SMALL, hidden=1024)
 
 
-def gates(scope: backbone.Scope, x: Array) -> Array:
+def gates(scope: backbone.Scope, x: backbone.Map) -> backbone.Map:
     """Return the map with channels scaled by gates, which are computed from their means.
 
     This is squeeze and excitation.
@@ -88,7 +88,7 @@ def gates(scope: backbone.Scope, x: Array) -> Array:
     return x * nn.hard_sigmoid(conv(y, "", channels, 1, name="fc2"))
 
 
-def block(scope: backbone.Scope, x: Array, *, plan: Block) -> Array:
+def block(scope: backbone.Scope, x: backbone.Map, *, plan: Block) -> backbone.Map:
     """Return the map after a 1x1, a depthwise and a 1x1 convolution.
 
     A shortcut is added if shapes match. plan: of the block; see `Block`. A gate may precede the
@@ -110,15 +110,15 @@ def block(scope: backbone.Scope, x: Array, *, plan: Block) -> Array:
     return x + y if stride == 1 and x.shape[-1] == width else y
 
 
-def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
+def stem(scope: backbone.Scope, x: backbone.Map, *, width: int) -> backbone.Map:
     """Return the map after a 3x3 convolution of stride 2, batch norm and hard swish."""
     x = scope.conv(x, "conv", width, 3, 2, name="conv0")
     return nn.hard_swish(scope.norm(x, "bn0"))
 
 
 def stage(
-    scope: backbone.Scope, x: Array, *, blocks: tuple, first: int, last: bool
-) -> Array:
+    scope: backbone.Scope, x: backbone.Map, *, blocks: tuple, first: int, last: bool
+) -> backbone.Map:
     """Return the map after the blocks of one stage.
 
     blocks: plan of each block; see `Block`.
@@ -177,7 +177,7 @@ class MobileNetV3(backbone.Staged):
         width = _divisible(width * self.multiplier)
         return kernel, expanded, width, has_gate, uses_swish, stride
 
-    def _head(self, x: Array, key: backbone.Key, train: bool) -> Array:
+    def _head(self, x: backbone.Map, key: backbone.Key, train: bool) -> Array:
         """Return the logits, given the output x of stage 4."""
         x = nn.hard_swish(self.fc1(jnp.mean(x, (1, 2))))
         x = taps.through(self, x, "fc1", key, train)

@@ -25,13 +25,15 @@ NAMES = (
 )
 
 
-def stem(scope: backbone.Scope, x: Array, *, width: int) -> Array:
+def stem(scope: backbone.Scope, x: backbone.Map, *, width: int) -> backbone.Map:
     """Return the map after a 3x3 convolution, batch norm and ReLU."""
     x = scope.conv(x, "conv", width, 3, init=layers.TORCH, name="conv1")
     return nn.relu(scope.norm(x, "bn1"))
 
 
-def block(scope: backbone.Scope, x: Array, *, width: int, stride: int) -> Array:
+def block(
+    scope: backbone.Scope, x: backbone.Map, *, width: int, stride: int
+) -> backbone.Map:
     """Return the map after batch norm, ReLU and a 3x3 convolution, twice, plus the shortcut.
 
     width: output channels. stride: of the first convolution.

@@ -35,8 +35,8 @@ NAMES = (
 
 
 def block(
-    scope: backbone.Scope, x: Array, *, plan: tuple, stride: int, project: bool
-) -> Array:
+    scope: backbone.Scope, x: backbone.Map, *, plan: tuple, stride: int, project: bool
+) -> backbone.Map:
     """Return the map after a residual block: convolutions, plus a shortcut, then a ReLU.
 
     plan: (features, kernel size, stride, groups) of each convolution.
@@ -127,7 +127,7 @@ class ResNet(backbone.BatchNormed, kw_only=True):
             blocks[f"block{i}"] = self._submodule(forward, f"stage{stage}.block{i}")
         return blocks
 
-    def _stem(self, x: Array, key: backbone.Key, train: bool) -> Array:
+    def _stem(self, x: backbone.Map, key: backbone.Key, train: bool) -> backbone.Map:
         """Return the output of the stem, given normalised images x."""
         x = taps.through(self, self.conv1(x), "stem.conv", key, train, normed=True)
         x = nn.relu(self.bn1(x, train=train))
@@ -135,7 +135,9 @@ class ResNet(backbone.BatchNormed, kw_only=True):
             x = pooling.max_pool_of_stem(x)
         return taps.through(self, x, "stem", key, train)
 
-    def _stage(self, number: int, x: Array, key: backbone.Key, train: bool) -> Array:
+    def _stage(
+        self, number: int, x: backbone.Map, key: backbone.Key, train: bool
+    ) -> backbone.Map:
         """Return the output of stage `number`, 1 to 4, without the site after it."""
 
         def apply(block, x, key):

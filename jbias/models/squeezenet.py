@@ -31,7 +31,9 @@ VERSION_1_1 = dict(
 _INIT = nn.initializers.he_uniform()
 
 
-def stem(scope: backbone.Scope, x: Array, *, width: int, size: int) -> Array:
+def stem(
+    scope: backbone.Scope, x: backbone.Map, *, width: int, size: int
+) -> backbone.Map:
     """Return the map after a convolution of stride 2 without padding, ReLU and max-pool.
 
     width: output channels. size: side of the kernel in pixels.
@@ -44,12 +46,12 @@ def stem(scope: backbone.Scope, x: Array, *, width: int, size: int) -> Array:
 
 def fires(
     scope: backbone.Scope,
-    x: Array,
+    x: backbone.Map,
     *,
     width: int,
     places: Sequence[int],
     pooled: Collection[int],
-) -> Array:
+) -> backbone.Map:
     """Return the map after one fire module for each of `places`.
 
     width: squeezed channels. places: numbers of the fire modules in the published list of
@@ -61,7 +63,7 @@ def fires(
     return x
 
 
-def fire(scope: backbone.Scope, x: Array, *, width: int) -> Array:
+def fire(scope: backbone.Scope, x: backbone.Map, *, width: int) -> backbone.Map:
     """Return the map after a 1x1 convolution to `width` channels, and their expansion.
 
     The output concatenates a 1x1 and a 3x3 convolution of 4 * width channels each.
@@ -116,7 +118,7 @@ class SqueezeNet(backbone.Staged):
         """Return the smallest side of an image, in pixels, at which no map is empty."""
         return 14 + self.stem_size
 
-    def _head(self, x: Array, key: backbone.Key, train: bool) -> Array:
+    def _head(self, x: backbone.Map, key: backbone.Key, train: bool) -> Array:
         """Return the logits, given the output x of stage 4."""
         x = self._drop(x, "dropout", key, train)
         # As published, a ReLU precedes the mean, so that no logit is negative.

@@ -233,7 +233,7 @@ def _normalisation_constants(
 def strip_prefixes(arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
     """Yield the arrays under shorter names, once for each chain of prefixes that occurs.
 
-    Names without the chain stay as they are. A chain whose removal would give two arrays
+    Names without the chain are unchanged. A chain whose removal would give two arrays
     the same name is skipped.
     """
     for chain in _prefix_chains(arrays):

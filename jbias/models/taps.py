@@ -195,9 +195,7 @@ def check_acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Call
 def find_acting(run: Callable, *args: Any) -> dict[str, bool]:
     """Return, by site, whether a tap acts there when run(*args) is called.
 
-    `run` is only traced.
-
-    A tap acts if it returns anything but its input.
+    `run` is only traced. A tap acts if it returns anything but its input.
     """
     return _record_taps(functools.partial(jax.eval_shape, run), args)[0]
 
@@ -213,7 +211,7 @@ def _record_taps(
     outer = _calls.get()
 
     def call(tap, x, site, key):
-        """Call a tap, and record whether it acted."""
+        """Return the result of a tap, and record whether it acted."""
         tap_input = transform(x)
         new = outer(tap, tap_input, site, key)
         acted[site] = acted.get(site, False) or new is not tap_input

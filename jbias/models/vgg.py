@@ -24,8 +24,8 @@ NAMES = (
 
 
 def convolutions(
-    scope: backbone.Scope, x: Array, *, width: int, places: Iterable[int]
-) -> Array:
+    scope: backbone.Scope, x: backbone.Map, *, width: int, places: Iterable[int]
+) -> backbone.Map:
     """Return x after convolutions of `width` channels, each with a ReLU, and a 2x2 max-pool.
 
     places: numbers of the convolutions in the published list of layers.
@@ -85,7 +85,7 @@ class VGG(backbone.Staged):
         """Return the smallest side of an image, in pixels, at which no map is empty."""
         return 32
 
-    def _head(self, x: Array, key: backbone.Key, train: bool) -> Array:
+    def _head(self, x: backbone.Map, key: backbone.Key, train: bool) -> Array:
         """Return the logits, given the output x of stage 4."""
         if not self.hidden:
             return super()._head(x, key, train)

@@ -56,7 +56,7 @@ class Positions(nn.Module):
 
 
 def block(
-    scope: backbone.Scope, x: Array, *, heads: int, mlp: int, eps: float
+    scope: backbone.Scope, x: backbone.Map, *, heads: int, mlp: int, eps: float
 ) -> Float[Array, "b 1 n c"]:
     """Return the tokens of each image after a transformer block.
 
@@ -156,12 +156,14 @@ class ViT(backbone.Backbone, kw_only=True):
                 f"{self.patch} pixels, got {height}x{width}; resize them"
             )
 
-    def _stem(self, x: Array, key: backbone.Key, train: bool) -> Array:
+    def _stem(self, x: backbone.Map, key: backbone.Key, train: bool) -> backbone.Map:
         """Return the output of the stem, given normalised images x."""
         x = taps.through(self, self.embed(x), "stem.conv", key, train)
         return taps.through(self, self.positions(x), "stem", key, train)
 
-    def _stage(self, number: int, x: Array, key: backbone.Key, train: bool) -> Array:
+    def _stage(
+        self, number: int, x: backbone.Map, key: backbone.Key, train: bool
+    ) -> backbone.Map:
         """Return the output of stage `number`, 1 to 4, without the site after it."""
 
         def apply(block, x, key):
@@ -174,7 +176,7 @@ class ViT(backbone.Backbone, kw_only=True):
                 x = taps.through(self, x, f"block{i}", key, train)
         return x
 
-    def _head(self, x: Array, key: backbone.Key, train: bool) -> Array:
+    def _head(self, x: backbone.Map, key: backbone.Key, train: bool) -> Array:
         """Return the logits, given the output x of stage 4."""
         if self.pool == "token":
             x = self.norm(x[:, 0, 0])
