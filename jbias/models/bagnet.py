@@ -9,7 +9,6 @@ import functools
 from collections.abc import Callable, Iterator
 
 from flax import linen as nn
-from jaxtyping import Array
 
 from jbias.models import backbone, layers
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array
 
 from jbias.models import backbone, layers, pooling
 

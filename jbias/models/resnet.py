@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from flax import linen as nn
-from jaxtyping import Array
 
 from jbias.models import (
     backbone,
