@@ -152,7 +152,7 @@ class Answers(NamedTuple):
 
 
 def run(args: argparse.Namespace, options: Sequence[str]) -> int:
-    """Audit the networks of the arguments; return the exit code.
+    """Audit the given networks; return the exit code.
 
     options: options of the data set, such as --data.label=smile.
     """

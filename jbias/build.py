@@ -444,7 +444,10 @@ def _check_losses(names: Collection[str], losses: Mapping[str, Any]) -> None:
 
 
 def _shapes(tree: Any) -> dict[str, Any]:
-    """Return the shape of each leaf of a tree by its path, and under "" the structure."""
+    """Return the shape of each leaf of a tree by path, and the tree's structure by "".
+
+    For comparisons of two trees.
+    """
     shapes = {"": jax.tree.structure(tree)}
     for path, leaf in jax.tree.leaves_with_path(tree):
         shapes[jax.tree_util.keystr(path)] = jax.numpy.shape(leaf)

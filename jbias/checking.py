@@ -23,8 +23,8 @@ from jbias.training import step as train_step
 def check(config: Mapping[str, Any] | run_spec.RunSpec) -> list[str]:
     """Return the lines that describe the first step of each stage.
 
-    With config.vary, of the first branch. ValueError if the run could not start,
-    UserCodeError, with the line, for errors in a user's file.
+    A run with config.vary is described by its first branch. ValueError if the run could not
+    start; UserCodeError, with the line, for errors in a user's file.
     """
     spec = run_spec.RunSpec.from_config(config)
     spec = run_spec.RunSpec.from_config({**spec.branches[0].config, "vary": []})

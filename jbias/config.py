@@ -271,7 +271,7 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_places(tree: Any) -> Any:
-    """Return a tree of entries without the folders of data, at any depth."""
+    """Return a tree of config entries without the entries that are folders of data."""
     if isinstance(tree, dict):
         return {
             key: without_places(value)
@@ -621,7 +621,9 @@ def _describe_entry_error(error: BaseException, root: str) -> str:
 
 @contextlib.contextmanager
 def _naming_entries(root: str, place: str = "") -> Iterator[None]:
-    """Turn an error of ml_collections inside the context into a ValueError with the entry.
+    """Turn an error of ml_collections inside the context into a ValueError.
+
+    The message names the entry of the config.
 
     root: name of the whole config, such as "config". place: start of the message.
     """

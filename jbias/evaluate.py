@@ -133,7 +133,7 @@ def parser() -> cli.Parser:
 
 
 def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    """Measure the networks of the arguments by the suite; return the exit code.
+    """Measure the given networks with the suite; return the exit code.
 
     changes: of the suite, such as --suite.run.batch=8.
     """

@@ -159,7 +159,7 @@ def _run(path: str, content: bytes) -> dict[str, Any]:
 def guard(path: str, function: Any, registry: Registry | None = None) -> Any:
     """Return the function with errors that name the user's file and line.
 
-    If the function returns a function, that is wrapped, too.
+    A function that it returns is wrapped, too.
 
     path: the file. registry: the registry in which the function is named; its checks are
     applied to the result. None: a function of another file is returned unchanged.

@@ -224,7 +224,7 @@ class NetworkDrawings(NamedTuple):
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    """Draw the suite and the networks of the arguments; return the exit code.
+    """Draw the given suite and networks; return the exit code.
 
     changes: of the suite, such as --suite.run.batch=8.
     """

@@ -159,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    """Print the plans for the targets in the arguments; return the exit code.
+    """Print the plan of the run for each target; return the exit code.
 
     changes: the arguments --config.KEY=VALUE.
     """

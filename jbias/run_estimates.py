@@ -325,7 +325,10 @@ def compile_stages(request: PlanRequest) -> CompiledStages:
 
 
 def _note_not_compared(compiled: CompiledStages) -> list[str]:
-    """Return a note on the strategies that a run would time and the plan leaves out."""
+    """Return a list of one note on the strategies that only a run would time, or [].
+
+    compiled: the plan's compiled stages.
+    """
     if not compiled.not_compared:
         return []
     names = " and ".join(compiled.not_compared)

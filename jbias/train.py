@@ -176,9 +176,9 @@ def _train(job: RunContext) -> None:
 
 
 def _restore_decisions(job: RunContext) -> None:
-    """Recompute lost files of decisions from kept checkpoints; seal the records.
+    """Recompute lost files of decisions from checkpoints, and write the checksums.
 
-    Files whose checkpoint is gone are recorded as lost.
+    Files of steps without a checkpoint are recorded as lost.
     """
     checksums_of_decisions = {
         path: checksum

@@ -60,8 +60,8 @@ class RecordStore:
     ) -> Sequence[results.Record]:
         """Write the records of an evaluation to the branches' files.
 
-        Returns the records that are then in the files: an intact file of an earlier
-        evaluation, for example on other devices, stays.
+        Returns the records in the files after that: an intact file of an earlier evaluation,
+        for example on other devices, is not replaced.
         """
         self._check_lock()
         valid_records: list[results.Record] = [] if self._branches else [*records]
@@ -108,7 +108,7 @@ class RecordStore:
     def _record_files(
         self, step: int, records: Sequence[results.Record]
     ) -> Iterator["_RecordFile"]:
-        """Yield the file of each branch for the records of a step."""
+        """Yield the _RecordFile of each branch, with the branch's records of a step."""
         for branch in self._branches:
             path = records_path(self._workdir / branch.folder, step)
             run = branch.fields["run"]
@@ -209,7 +209,7 @@ def _intact_sums(workdir: epath.Path) -> dict[str, Any]:
 
 
 def _contradiction(path: epath.Path, step: int) -> str:
-    """Return the message for a checkpoint whose records differ from an intact file."""
+    """Return the message that a step's checkpoint and the file `path` have other records."""
     return (
         f"checkpoint: step {step} has other numbers than {path}, which matches its checksum "
         f"in {checksums.NAME}; move that checkpoint out of the workdir, and run the same "

@@ -129,7 +129,7 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 def find_workdirs(
     workdirs: str | os.PathLike | Sequence[str | os.PathLike],
 ) -> tuple[list[pathlib.Path], list[pathlib.Path]]:
-    """Return the workdirs with records, and the workdirs without.
+    """Return two lists: the workdirs with records, and the workdirs without records.
 
     workdirs: paths or globs. A folder of workdirs stands for its workdirs. A run with
     branches counts as the workdirs of its branches.

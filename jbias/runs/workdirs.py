@@ -302,7 +302,7 @@ def check_own_code(workdir: epath.Path, digests: Mapping[str, str]) -> None:
 
 
 def _commit() -> str | None:
-    """Return the git commit of jbias's checkout, with "+" if files are changed.
+    """Return the git commit of jbias's checkout, followed by "+" if files are changed.
 
     None if jbias is not run from a git checkout.
     """

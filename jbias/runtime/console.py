@@ -39,11 +39,11 @@ def silence_warnings() -> None:
 
 
 def _report_unraisable(unraisable: Any) -> None:
-    """Print an exception that no code could catch, unless another error explains it.
+    """Print an exception that no code could catch, for sys.unraisablehook.
 
-    Two kinds are dropped. When a save fails, orbax awaits the first file's error only, and
-    tensorstore's other threads find the event loop closed. A stop signal that arrives where
-    Python ignores exceptions is handled later.
+    Two kinds are not printed: errors of tensorstore's threads after a save has failed, because
+    orbax awaits only the first file's error; and a stop signal that arrives where Python
+    ignores exceptions, because it is handled later.
     """
     stopped = isinstance(unraisable.exc_value, signals.Interrupted)
     if not stopped and str(unraisable.exc_value) != "Event loop is closed":

@@ -41,7 +41,10 @@ _ERRNO = re.compile(r"\[errno -?\d+\]:? ?", re.IGNORECASE)
 
 
 def cache_path(name: str) -> pathlib.Path:
-    """Return the path of `name` in the cache: in $JBIAS_CACHE, or in ~/.cache/jbias."""
+    """Return the path of the entry `name` in jbias's cache.
+
+    The cache is the folder $JBIAS_CACHE, or ~/.cache/jbias.
+    """
     folder = os.environ.get("JBIAS_CACHE") or "~/.cache/jbias"
     return pathlib.Path(folder).expanduser() / name
 
@@ -277,10 +280,7 @@ def format_sizes(*sizes: int) -> list[str]:
 
 
 def format_size(size: int) -> str:
-    """Return a size as text in the largest binary unit that it reaches, such as "1.50 MiB".
-
-    size: in bytes.
-    """
+    """Return a size in bytes as text such as "1.50 MiB", in the largest fitting unit."""
     for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size >= unit:
             num_digits = 2 if size < 10 * unit else 1

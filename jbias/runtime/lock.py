@@ -425,7 +425,7 @@ class ObjectLock:
         raise taken_over(folder, state.owner)
 
     def adopt(self, state: LockState) -> bool:
-        """Return True if this process wrote the state; then store its generation here."""
+        """Return True if this process wrote the state; if so, store its generation here."""
         is_own = state.owner is not None and state.owner.token == self.owner.token
         if is_own:
             self.generation = state.generation

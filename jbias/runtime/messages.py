@@ -70,7 +70,7 @@ _INVISIBLE = frozenset(map(chr, _INVISIBLE_CODES))
 
 
 def printable(text: str) -> str:
-    """Return the text with control and invisible characters as escapes.
+    """Return the text with control and invisible characters as escapes such as \\x1b.
 
     Line breaks become escapes, too. Spaces of all kinds stay.
     """

@@ -149,7 +149,7 @@ class ProcessGroup:
         return [value]
 
     def broadcast(self, label: str, value: Any) -> Any:
-        """Return process 0's `value`, a JSON value; the other processes' is ignored."""
+        """Return the `value` of process 0, a JSON value, in all processes."""
         return self.all_gather(label, value if self.is_main else None)[0]
 
     def all_min(self, number: int | None) -> int | None:

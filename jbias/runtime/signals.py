@@ -108,7 +108,7 @@ class StopSignal:
         job.stop = self.name
 
     def detach(self) -> None:
-        """Detach a finished run before the next one; Interrupted if a signal arrived."""
+        """Detach a finished run before the next one; raise Interrupted after a signal."""
         self.job = None
         if self.name:
             raise Interrupted(

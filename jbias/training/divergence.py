@@ -138,9 +138,9 @@ def rollback_nonfinite(
 
 
 def with_fallback(draw: Callable[..., train_step.State]) -> Callable:
-    """Return `draw` with the states that it draws made ready for `rollback_nonfinite`.
+    """Return a function like `draw` with states that `rollback_nonfinite` can roll back.
 
-    draw: returns a seed's initial state, whose statistics get the parts to roll back to.
+    draw: returns a seed's initial state; a copy of its parts is added to its statistics.
     """
 
     def draw_with_fallback(*args: Any) -> train_step.State:
@@ -340,7 +340,7 @@ class Monitor:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Restore the contents from the return value of `state`."""
+        """Restore the fields; state: the return value of the method `state`."""
         seeds = {str(seed): seed for seed in self.seeds}
 
         def by_seed(name: str) -> dict[Hashable, Any]:

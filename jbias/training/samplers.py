@@ -26,7 +26,7 @@ NEVER = 1 << 62  # A step after the last step of any run.
 
 
 class Sampler(abc.ABC):
-    """The order in which a seed draws examples, as indices into the examples in memory.
+    """The order in which each seed draws examples: indices of the examples in memory.
 
     By default all examples are in memory during all steps.
     """
@@ -321,7 +321,7 @@ class BalancedSampler(Sampler):
         return len(self.groups)
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """Return the examples of one batch: in each round one example of each group.
+        """Return the numbers of a batch's examples: rounds of one example of each group.
 
         The last round, if any, has only the groups with an extra example.
         """

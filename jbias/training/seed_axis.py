@@ -165,9 +165,9 @@ def choose_layout(
 ) -> SeedLayout:
     """Return a layout of `count` seeds with at most `together` on the devices at a time.
 
-    stacked: whether the seeds of a wave form one tree. together: at least one seed per
-    device of the mesh axis "seed" is always in a wave. The number of seeds in a wave is a
-    multiple of that axis; apart from that, waves are as even as possible.
+    stacked: whether the seeds of a wave form one tree. A wave has at least one seed per
+    device of the mesh axis "seed", and a multiple of that axis; apart from that, waves are
+    as even as possible.
     """
     spread = devices.shape["seed"]
     rows = count // spread  # A row has one seed per device of the axis.
@@ -322,7 +322,7 @@ def map_seeds(
     jit = cuda_graphs.jit if in_graphs else xla.jit
 
     def compile_lazily(function: Callable) -> Callable:
-        """Return the jitted function; it is compiled in its first call."""
+        """Return `function` jitted with the options above; the first call compiles it."""
         return jit(
             function,
             static_argnums=3,

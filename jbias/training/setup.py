@@ -309,7 +309,7 @@ def _with_norms_as_begun(
 def _describe_data(
     sets: OpenedSets, streamed: Mapping[str, str], tests: Iterable[splits.TestSet]
 ) -> dict[str, dict[str, Any]]:
-    """Return the entry of each data set in provenance.json, by name.
+    """Return the entries of provenance.json about each data set, by name of the set.
 
     sets: the opened data sets. streamed: descriptions of the streamed sets, by name. tests:
     the sets to evaluate on.

@@ -258,7 +258,7 @@ def micro_batch(
 ) -> dict[str, Any]:
     """Return the micro-batch `number`: every `count`-th block of `block` examples.
 
-    number: from 0 to count - 1, also the first block. The examples are the same on any
+    Block j of the batch belongs to micro-batch j % count. The examples are the same on any
     number of devices, and stay on their device if each device has a multiple of `count`
     blocks. Views of an image stay together. ValueError if the batch is not a multiple of
     `count` blocks.

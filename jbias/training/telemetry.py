@@ -88,7 +88,7 @@ def evaluating(job: RunContext, step: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiling(job: RunContext, step: int) -> Iterator[None]:
-    """Log that the step is being compiled, and after the context the seconds it took.
+    """Log that the step is being compiled, and after the context its duration.
 
     The context contains the first steps after a start, which compile the step.
     """
