@@ -24,7 +24,7 @@ ENDED = ("done", "diverged", "stopped")
 
 
 class Trial(NamedTuple):
-    """One run of a search."""
+    """One run of a search, with its own workdir and config."""
 
     name: str  # As jbias.config.run_name, with a hash of the config.
     workdir: pathlib.Path

@@ -57,7 +57,7 @@ Template = Callable[[int], tuple]  # Returns the shapes of the states of a stage
 
 
 class Checkpoint(NamedTuple):
-    """The content of a checkpoint."""
+    """The content of a checkpoint: states of all members, and its info (see the module)."""
 
     states: tuple
     info: dict[str, Any]

@@ -43,8 +43,10 @@ _Path = TypeVar("_Path", pathlib.Path, epath.Path)
 class Record(NamedTuple):
     """One number of one seed of a run at one step.
 
-    value: a fraction for accuracy (count / n) and shape bias; None and numbers that are not
-    finite are stored as null. stage: from 0 on. epoch: the position in the stage.
+    dataset, condition, metric: the evaluated data set ("train" for statistics of training),
+    the condition of a measure or "", and the name of the number. value: a fraction for
+    accuracy (count / n) and shape bias; None and numbers that are not finite are stored as
+    null. stage: from 0 on. epoch: the position in the stage. status: "ok" or "diverged".
     """
 
     run: str

@@ -30,7 +30,7 @@ from jbias.runtime import files, messages
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """The process that a lock file names."""
+    """The process that holds a lock, as its file names it: machine and process id."""
 
     host: str
     boot: str  # The boot id of its kernel; for our own kernel, flock is reliable.

@@ -30,7 +30,14 @@ NOT_EVALUATED = Evaluation(-1, (), {})
 
 @dataclasses.dataclass
 class RunContext:
-    """The context of a run in progress."""
+    """The context of a run in progress.
+
+    log: logs a line. devices: the mesh, with axes "seed" and "data". tests: the sets to
+    evaluate on, the validation set first. records: the run's record files. monitor: sums of
+    metrics, and diverged seeds. best: highest validation accuracy by member's name. note: end
+    of the progress line. profiled: True once the profile is written. meter: seconds per
+    phase. team: the processes that train together.
+    """
 
     spec: run_spec.RunSpec
     workdir: epath.Path

@@ -66,7 +66,7 @@ class InputPipeline(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class ResidentInput(InputPipeline):
-    """A data set that is on the device completely."""
+    """A data set that is on the device completely; rows: all of its examples, in order."""
 
     order: samplers.Sampler
     rows: Rows

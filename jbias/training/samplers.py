@@ -59,7 +59,7 @@ class EpochSampler(Sampler):
     """An order over all examples, which are in memory; each seed has its own order.
 
     Each epoch is one permutation; the examples beyond a whole number of batches are
-    left out of that epoch.
+    left out of that epoch. stream: name of the random stream.
     """
 
     examples: int
@@ -95,7 +95,8 @@ class WindowSampler(Sampler):
     An epoch is one permutation for all seeds, cut into windows of `steps` batches; one
     window at a time is in memory. Each seed permutes every window independently. With one
     window per epoch the orders of two seeds are independent; with k windows the positions
-    of an example in the epochs of two seeds have correlation 1 - 1 / k^2.
+    of an example in the epochs of two seeds have correlation 1 - 1 / k^2. stream: name of
+    the random stream.
     """
 
     examples: int
@@ -288,12 +289,13 @@ class _GroupTurns(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BalancedSampler(Sampler):
-    """An order in which all groups have equal numbers of examples in a batch, within one.
+    """An order of batches in which the groups' numbers of examples differ by at most one.
 
-    groups: the group of each example. If the groups do not divide the batch, they have the
-    extra examples in turn, in random order, so that all have had equally many after some
-    batches. The examples of a group come in the seed's own random order, and repeat only
-    after all examples of the group. An epoch has as many batches as without groups.
+    groups: the group of each example. stream: name of the random stream. If the number of
+    groups does not divide the batch, groups get the extra examples in turn, in random order,
+    so that all have had equally many after some batches. Each seed draws the examples of a
+    group in its own random order; an example repeats only after all others of its group. An
+    epoch has as many batches as without groups.
     """
 
     groups: Int[np.ndarray, "n"]

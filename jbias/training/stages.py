@@ -67,7 +67,11 @@ class StepShapes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One stage of a run: the steps from `first` to `last`, with data and functions."""
+    """One stage of a run: the steps from `first` to `last`, with data and functions.
+
+    members: all seeds of all branches. program: of one seed of the first branch. rollback:
+    None: a failed seed is frozen.
+    """
 
     spec: run_spec.StageSpec
     members: tuple[run_spec.Member, ...]
