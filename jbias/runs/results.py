@@ -46,7 +46,8 @@ class Record(NamedTuple):
     dataset, condition, metric: the evaluated data set ("train" for statistics of training),
     the condition of a measure or "", and the name of the number. value: a fraction for
     accuracy (count / n) and shape bias; None and numbers that are not finite are stored as
-    null. stage: from 0 on. epoch: the position in the stage. status: "ok" or "diverged".
+    null. stage: from 0 on. epoch: epochs of training, counted over all stages. status: "ok"
+    or "diverged".
     """
 
     run: str

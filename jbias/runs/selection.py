@@ -207,8 +207,9 @@ def oracle(
 
 
 def at_epoch(frame: pd.DataFrame, epoch: float) -> pd.DataFrame:
-    """Select the evaluations at an epoch of the last stage, within EPOCH_ATOL.
+    """Select the evaluations of the last stage at an epoch, within EPOCH_ATOL.
 
+    epoch: counted over all stages, as in the records.
     Returns their records, with the columns SELECTED. ValueError if a seed has no evaluation
     at this epoch.
     """
