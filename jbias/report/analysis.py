@@ -169,7 +169,8 @@ class BenchmarkScores:
     @property
     def winner_phrase(self) -> str:
         """The verb of a winner, such as "is better than"; neutral for a bias."""
-        metric, larger = self.options.metric, self.options.larger_is_better
+        metric = self.options.metric
+        larger = self.options.larger_is_better
         if self.has_better_side:
             return "is better than"
         if metric == "shape_bias":
@@ -401,7 +402,9 @@ class Analysis:
         """
         if self.nemenyi is None:
             return []
-        ranked, names, pairs = self.nemenyi.ranks, self.algorithms, []
+        ranked = self.nemenyi.ranks
+        names = self.algorithms
+        pairs = []
         for i, j in itertools.combinations(range(len(names)), 2):
             i, j = (j, i) if ranked[j] < ranked[i] else (i, j)
             pairs.append((names[i], names[j], float(self.nemenyi.pvalues[i, j])))
@@ -435,9 +438,9 @@ class Analysis:
 
     @property
     def leaders(self) -> set[str]:
-        """The algorithm of the first mean rank and all not significantly worse (Nemenyi).
+        """The algorithm with the first mean rank, and the algorithms not significantly worse.
 
-        Empty if no algorithm is significantly worse.
+        By Nemenyi's test. Empty if no algorithm is significantly worse.
         """
         if not self.significant:
             return set()
@@ -516,7 +519,8 @@ def analyse(study: BenchmarkScores) -> Analysis:
         return dataclasses.replace(analysis, by_seeds=compare_seeds(analysis))
     if min(means.shape) < 2:
         return analysis
-    scores, larger_is_better = _rounded(means), study.larger_is_better
+    scores = _rounded(means)
+    larger_is_better = study.larger_is_better
     return dataclasses.replace(
         analysis,
         friedman=stats.friedman(scores, larger_is_better=larger_is_better),
@@ -544,7 +548,8 @@ def compare_seeds(analysis: Analysis) -> seed_tests.SeedTestsResult | None:
     every data set are left out. Raises ValueError for `--paired-seeds` if algorithms do not have
     the same seeds.
     """
-    study, options = analysis.study, analysis.study.options
+    study = analysis.study
+    options = analysis.study.options
     if len(analysis.algorithms) < 2 or not analysis.datasets:
         return None
     frame = seed_rows(analysis)
@@ -661,7 +666,8 @@ def with_evidence(analysis: Analysis) -> Analysis:
     """
     if analysis.friedman is None:
         return analysis
-    study, options = analysis.study, analysis.study.options
+    study = analysis.study
+    options = analysis.study.options
     table = score_table.read(_rounded(analysis.means * study.unit.scale))
     (n, k), larger_is_better = table.means.shape, study.larger_is_better
     points = options.points or (0.01 if np.abs(table.means).max() <= 1 else 1.0)
@@ -717,7 +723,8 @@ def _mean_tests(
     See `Analysis.tests`. rope: half width of the region of practical equivalence, in the unit of
     `table`.
     """
-    larger_is_better, reference = study.larger_is_better, study.options.reference
+    larger_is_better = study.larger_is_better
+    reference = study.options.reference
     n, k = table.means.shape
     tests: dict[str, Any] = {
         test.__name__: test(table, larger_is_better=larger_is_better)
@@ -863,7 +870,8 @@ def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:
     Scores are complete if each algorithm has at least 2 runs, and each run has a score on every
     tested data set.
     """
-    study, values = analysis.study, analysis.study.values
+    study = analysis.study
+    values = analysis.study.values
     if study.is_of_means:
         return None, MEANS_ALONE
     wanted = values["dataset"].isin(analysis.datasets)
@@ -947,14 +955,18 @@ def best_cells(
     spread of an algorithm is at least the pooled spread on the data set, since two or three runs
     may coincide by chance. Data sets are treated separately. alpha: significance level.
     """
-    cells, sign = [], 1 if larger_is_better else -1
-    counts, k = runs.counts, len(runs.algorithms)
-    variances, freedom = runs.stds**2, counts - 1
+    cells = []
+    sign = 1 if larger_is_better else -1
+    counts = runs.counts
+    k = len(runs.algorithms)
+    variances = runs.stds**2
+    freedom = counts - 1
     pooled = (variances @ freedom) / freedom.sum()
     stds = np.sqrt(np.maximum(variances, pooled[:, None]))
     for i, mean in enumerate(sign * runs.means):
         order = np.argsort(-mean, kind="stable")
-        best, following = order[0], order[1:]
+        best = order[0]
+        following = order[1:]
         if not pooled[i]:
             continue
         p = scipy.stats.ttest_ind_from_stats(
@@ -990,7 +1002,8 @@ def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     if is_missing.any():
         frame = frame[~is_missing]
     digest = _digests(frame)
-    metric, seed_numbers = frame["metric"], results.number_rows(frame, _SEED_COLUMNS)
+    metric = frame["metric"]
+    seed_numbers = results.number_rows(frame, _SEED_COLUMNS)
     losses = [name for name in metric.unique() if name.startswith("loss")]
     kinds = {"accuracy": metric == "accuracy", "loss": metric.isin(losses)}
     # Sums of digests do not depend on the order of the rows.
@@ -1065,7 +1078,8 @@ def _decision_digests(workdir: str) -> dict[int, dict[str, bytes]]:
 
     Damaged files are skipped; {} if no decisions were stored.
     """
-    folder, digests = pathlib.Path(workdir) / "decisions", collections.defaultdict(dict)
+    folder = pathlib.Path(workdir) / "decisions"
+    digests = collections.defaultdict(dict)
     for path in folder.glob("*/*.parquet"):
         # The check of files reports damaged files.
         with contextlib.suppress(ValueError, OSError):
@@ -1116,10 +1130,12 @@ def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
     values = study.values[study.values["dataset"].isin([*classes])]
     cells = values.groupby(["algorithm", "dataset"], observed=True, sort=False)
     for (algorithm, dataset), rows in cells:
-        images, mean = set(rows["n"]), rows["value"].mean()
+        images = set(rows["n"])
+        mean = rows["value"].mean()
         if len(images) != 1 or pd.isna([mean, *images]).any():
             continue
-        chance, n = 1 / classes[dataset], int(*images)
+        chance = 1 / classes[dataset]
+        n = int(*images)
         low, high = decisions.wilson_interval(round(mean * n), n)
         if low <= chance <= high:
             yield {
@@ -1141,13 +1157,16 @@ def _cues_at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
     interval of the mean share over seeds, for the images of one network, is not above 2 / k. See
     `BenchmarkScores.at_chance` for the keys.
     """
-    classes, rows = _classes(study), study.decisions_for_neither()
+    classes = _classes(study)
+    rows = study.decisions_for_neither()
     cells = rows.groupby(["label", "dataset"], observed=True, sort=False)
     for (algorithm, dataset), part in cells:
-        images, mean = set(part["n"]), 1 - part["value"].mean()
+        images = set(part["n"])
+        mean = 1 - part["value"].mean()
         if dataset not in classes or len(images) != 1 or pd.isna([mean, *images]).any():
             continue
-        chance, n = min(2 / classes[dataset], 1), int(*images)
+        chance = min(2 / classes[dataset], 1)
+        n = int(*images)
         low, _ = decisions.wilson_interval(round(mean * n), n)
         if n and chance < 1 and low <= chance:
             yield {

@@ -242,8 +242,11 @@ def report(audited: Audited, notes: Sequence[str]) -> document.Report:
 
     notes: caveats, which precede the caveats of the audit.
     """
-    levels, pairs, ranking = curves(audited), flips(audited), ranked(audited)
-    sentences, caveats = list(findings(audited)), [*notes, *method_notes(audited)]
+    levels = curves(audited)
+    pairs = flips(audited)
+    ranking = ranked(audited)
+    sentences = list(findings(audited))
+    caveats = [*notes, *method_notes(audited)]
     return document.Report(
         title=f"jbias audit: {audited.model}",
         heading=audited.model,
@@ -295,7 +298,8 @@ def _overview(
     folders: folder of each model's page, in the order of `audits`. notes: caveats.
     """
     head = ("model", "networks", "accuracy, %", "bugs", "first", "kind", "drop, points")
-    rows, trees = [], []
+    rows = []
+    trees = []
     for audited, folder in zip(audits, folders, strict=True):
         bugs = [candidate.name for candidate in audited.bugs]
         trees.append(
@@ -309,8 +313,11 @@ def _overview(
         name = kind = drop = "–"
         if audited.tested:
             first = audited.tested[0]
-            name, kind, drop = first.name, first.kind, interval(first)
-        networks, accuracy = str(len(audited.networks)), points(audited.accuracy)
+            name = first.name
+            kind = first.kind
+            drop = interval(first)
+        networks = str(len(audited.networks))
+        accuracy = points(audited.accuracy)
         bug_names = ", ".join(bugs) or "none"
         rows.append((audited.model, networks, accuracy, bug_names, name, kind, drop))
     data = pd.DataFrame(rows, columns=head)
@@ -392,7 +399,8 @@ def chance_sentence(audited: Audited) -> str:
     Networks that follow an attribute may have chance accuracy without guessing: the sentence names
     attributes that lower accuracy.
     """
-    test, guessing = audited.chance, audited.guessing
+    test = audited.chance
+    guessing = audited.guessing
     is_plural = len(audited.networks) > 1
     hurting = [
         candidate.name
@@ -406,9 +414,13 @@ def chance_sentence(audited: Audited) -> str:
             f"{len(guessing)} of {len(audited.networks)} networks guess "
             f"({_abbreviate(guessing)}) but are included below; leave them out."
         )
-    subject, guess_verb, rely_phrase = "the network", "guesses", "it relies"
+    subject = "the network"
+    guess_verb = "guesses"
+    rely_phrase = "it relies"
     if is_plural:
-        subject, guess_verb, rely_phrase = "the networks", "guess", "they rely"
+        subject = "the networks"
+        guess_verb = "guess"
+        rely_phrase = "they rely"
     counts = np.bincount(audited.label)
     is_balanced = len({*counts[counts > 0].tolist()}) == 1
     accuracy = "accuracy" if is_balanced else "accuracy averaged over the classes"
@@ -590,7 +602,8 @@ def _numbers(audited: Audited, candidate: Candidate) -> dict[str, object]:
 
     Drops and accuracies are fractions. "direction" and "_left" are text.
     """
-    remaining, pvalues = candidate.remains, candidate.pvalues
+    remaining = candidate.remains
+    pvalues = candidate.pvalues
     extreme = candidate.result.kinds[candidate.kind].extreme
     row = {
         "drop": candidate.drop,
@@ -654,7 +667,8 @@ def cells(audited: Audited) -> pd.DataFrame:
 
 def groups(audited: Audited, candidate: Candidate) -> tables.Table | None:
     """Return the table of accuracy by class and value; None for more than 400 cells."""
-    accuracy, count = candidate.result.accuracy, candidate.result.count
+    accuracy = candidate.result.accuracy
+    count = candidate.result.count
     if count.size > _CELLS:
         return None
     classes, values = audited.names(candidate)
@@ -681,7 +695,8 @@ def likelihood_table(audited: Audited) -> tables.Table | None:
 
     Probabilities of the right class and of the decision. None without tested attributes.
     """
-    columns, three = tables.columns("attribute kind"), tables.digits(3)
+    columns = tables.columns("attribute kind")
+    three = tables.digits(3)
     for side, side_text in zip(SIDES, ("in", "out"), strict=True):
         for measure, noun in (("likelihood", "right"), ("confidence", "decided")):
             columns[f"{measure}_{side}"] = tables.Column(f"{noun}, {side_text}", three)
@@ -726,7 +741,8 @@ def figures(audited: Audited) -> Iterator[tuple[str, document.Figure]]:
 
     Nothing is drawn for attributes that were not tested.
     """
-    levels, count = curves(audited), len(audited.tested)
+    levels = curves(audited)
+    count = len(audited.tested)
     styles = plots.styles(x.name for x in audited.tested[:_MOST])
     drops = levels[levels["attribute"].isin([*styles])]
     drops = drops.assign(line=drops["attribute"], value=drops["drop"])
@@ -808,7 +824,8 @@ def likelihood_figure(audited: Audited, candidate: Candidate) -> plots.Figure:
 
     candidate: a tested attribute. The test sets are those of its most extreme level of shift.
     """
-    values, networks = audited.likelihood.ravel(), len(audited.likelihood)
+    values = audited.likelihood.ravel()
+    networks = len(audited.likelihood)
     weights = (
         np.tile(weight, networks) for weight in audited.weights(candidate).values()
     )
@@ -821,8 +838,10 @@ def flips_figure(audited: Audited, name: str) -> plots.Figure:
 
     name: name of a candidate, a key of `audited.examples`.
     """
-    shown, pairs = audited.examples[name], flips(audited)
-    pictures, notes = {}, {}
+    shown = audited.examples[name]
+    pairs = flips(audited)
+    pictures = {}
+    notes = {}
     pairs = pairs[pairs["attribute"] == name].to_dict("records")
     images = zip(shown.agrees, shown.disagrees, strict=True)
     for row, (agrees, disagrees) in zip(pairs, images, strict=True):

@@ -270,7 +270,8 @@ def _results(
 
     placed_tables: (section id, table) for all tables of the page. methods: paragraphs on methods.
     """
-    study, is_tested = analysis.study, analysis.friedman is not None
+    study = analysis.study
+    is_tested = analysis.friedman is not None
     frames = {
         block.name: block.data
         for _, block in placed_tables
@@ -325,7 +326,8 @@ _RANK_TESTS = ("friedman", "friedman_uncorrected", "permutation", "nemenyi")
 
 def _rank_tests(analysis: Analysis) -> dict[str, Any]:
     """Return the results of the rank tests by the keys of `_RANK_TESTS`, ready for results.json."""
-    names, nemenyi = analysis.algorithms, analysis.nemenyi
+    names = analysis.algorithms
+    nemenyi = analysis.nemenyi
     permutation = {
         "p": analysis.permutation.pvalue,
         "exact": analysis.permutation.exact,
@@ -397,7 +399,8 @@ def _evaluations(
 
     Columns: label, dataset, run, seed, epoch, condition and value.
     """
-    records, keys = study.evaluations, ["label", "dataset", "run", "seed", "epoch"]
+    records = study.evaluations
+    keys = ["label", "dataset", "run", "seed", "epoch"]
     is_wanted = (records["metric"] == metric) & records["dataset"].isin(datasets)
     return inputs.averaged(records.loc[is_wanted, [*keys, "condition", "value"]], keys)
 
@@ -426,10 +429,12 @@ def curves(analysis: Analysis) -> document.Placed:
 
 
 def _ranks(analysis: Analysis) -> document.Figure:
-    """Return the critical difference diagram of mean ranks."""
-    names, ranks = analysis.algorithms, analysis.nemenyi.ranks
+    """Return the figure of mean ranks with their critical difference."""
+    names = analysis.algorithms
+    ranks = analysis.nemenyi.ranks
     styles = plots.styles(analysis.study.algorithms)
-    cliques, difference = analysis.cliques, analysis.critical_difference
+    cliques = analysis.cliques
+    difference = analysis.critical_difference
 
     def draw() -> plots.Figure:
         return plots.critical_difference(
@@ -449,11 +454,12 @@ def _ranks(analysis: Analysis) -> document.Figure:
 
 
 def _dataset_blocks(analysis: Analysis, by: str) -> document.Figure:
-    """Return the correlations between data sets with their blocks.
+    """Return the figure of correlations between data sets with their blocks.
 
     by: "scores" or "deviations", the values that are correlated.
     """
-    blocks, names = analysis.dataset_blocks[by][0], analysis.datasets
+    blocks = analysis.dataset_blocks[by][0]
+    names = analysis.datasets
     frame = pd.DataFrame(blocks.correlations, names, names)
     frame = frame.iloc[blocks.order, blocks.order]
     labels = blocks.labels[blocks.order]
@@ -467,8 +473,9 @@ def _dataset_blocks(analysis: Analysis, by: str) -> document.Figure:
 
 
 def _iqm(analysis: Analysis) -> document.Figure:
-    """Return the interquartile means with intervals; rows by mean rank, the first on top."""
-    iqm, order = analysis.seeds["intervals"].iqm, analysis.order
+    """Return the figure of interquartile means with intervals, sorted by mean rank."""
+    iqm = analysis.seeds["intervals"].iqm
+    order = analysis.order
     names = [analysis.algorithms[i] for i in order]
     caption = (
         "Interquartile mean of scores normalised by the worst and best run of each data set, "
@@ -488,7 +495,7 @@ def _iqm(analysis: Analysis) -> document.Figure:
 
 
 def _profiles(analysis: Analysis) -> document.Figure:
-    """Return the performance profiles of the algorithms of `_drawn_algorithms`."""
+    """Return the figure of performance profiles of the algorithms of `_drawn_algorithms`."""
     repeats = analysis.study.repeats
     profiles = analysis.seeds["performance_profiles"]
     names = [
@@ -521,8 +528,9 @@ def _profiles(analysis: Analysis) -> document.Figure:
 
 
 def _power(analysis: Analysis) -> document.Figure:
-    """Return the power of Nemenyi's test by numbers of seeds and data sets."""
-    power, repeats = analysis.seeds["power"], analysis.study.repeats
+    """Return the figure of the power of Nemenyi's test by numbers of seeds and data sets."""
+    power = analysis.seeds["power"]
+    repeats = analysis.study.repeats
     frame = pd.DataFrame(power.power["nemenyi"], power.seeds, power.datasets)
     caption = (
         f"Power: probability that a study with the given numbers of {repeats} and data sets "
@@ -545,7 +553,8 @@ def _variability(
     None if all deviations within, or all between, runs are unknown. deviations: the result of
     `variability`.
     """
-    names, kinds = study.algorithms[:MAX_CURVES], ["within", "between"]
+    names = study.algorithms[:MAX_CURVES]
+    kinds = ["within", "between"]
     is_drawn = deviations["algorithm"].isin(names)
     deviations = deviations[is_drawn].set_index("algorithm")
     if not deviations[kinds].notna().any().all():
@@ -567,12 +576,13 @@ def _variability(
 
 
 def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
-    """Return the curves of a metric over epochs, one panel per data set; None without records.
+    """Return the figure of a metric over epochs, one panel per data set; None without records.
 
-    A panel shows mean ± standard deviation over seeds. If that leaves [0, 100] %, the panel
-    shows medians with a dot per seed, or with ranges if there are too many dots.
+    A panel shows mean ± standard deviation over seeds. If that leaves [0, 100] %, the panel shows
+    medians with a dot per seed, or with ranges if there are too many dots.
     """
-    study, names = analysis.study, _drawn_algorithms(analysis)
+    study = analysis.study
+    names = _drawn_algorithms(analysis)
     frame, seeds = _by_epoch(study, metric)
     if frame.empty:
         return None
@@ -653,10 +663,8 @@ def _by_epoch(
     also has std and size (number of seeds). Epochs at which seeds are missing are left out of the
     first frame.
     """
-    chosen, wanted = (
-        study.evaluations,
-        [*dict.fromkeys([results.VALID, *study.datasets])],
-    )
+    chosen = study.evaluations
+    wanted = [*dict.fromkeys([results.VALID, *study.datasets])]
     if metric != study.options.metric:
         wanted = list(chosen["dataset"][chosen["metric"] == metric].unique())
     values = _evaluations(study, metric, wanted).dropna(subset="value")
@@ -684,7 +692,8 @@ def _has_all_seeds(seeds: pd.DataFrame) -> pd.Series:
 
 def _drawn_algorithms(analysis: Analysis) -> tuple[str, ...]:
     """Return the algorithms with a curve: all, or the `MAX_CURVES` with the first mean ranks."""
-    names, best = analysis.study.algorithms, []
+    names = analysis.study.algorithms
+    best = []
     if len(names) > MAX_CURVES and analysis.nemenyi is not None:
         best = [analysis.algorithms[i] for i in analysis.order]
     return (*best, *(name for name in names if name not in best))[:MAX_CURVES]

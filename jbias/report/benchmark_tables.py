@@ -54,7 +54,8 @@ def scores(
     Underlined: data sets on data like the algorithm's training data. biases: shape biases as text,
     as returned by `shape_biases`; None leaves them out.
     """
-    study, is_tested = analysis.study, analysis.friedman is not None
+    study = analysis.study
+    is_tested = analysis.friedman is not None
     datasets = study.datasets[:MAX_COLUMNS]
     shown = analysis.cells[analysis.cells["dataset"].isin(datasets)]
     keys = zip(shown["algorithm"], shown["dataset"])
@@ -71,7 +72,9 @@ def scores(
     ranks = {}
     if is_tested:
         ranks = dict(zip(analysis.algorithms, analysis.nemenyi.ranks))
-    rows, places, rank_column = [], {}, 0
+    rows = []
+    places = {}
+    rank_column = 0
     formats = {
         dataset: study.unit.spread(dataset_cells)
         for dataset, dataset_cells in shown.groupby("dataset")
@@ -148,7 +151,8 @@ def reference(analysis: Analysis) -> tables.Table | None:
 
     `study.options.reference` must be an algorithm of the study.
     """
-    study, unit = analysis.study, analysis.study.unit
+    study = analysis.study
+    unit = analysis.study.unit
     name = study.options.reference
     matrix = analysis.cells.pivot(index="algorithm", columns="dataset", values="mean")
     matrix = matrix.loc[list(study.algorithms), list(study.datasets)]
@@ -222,7 +226,8 @@ def runs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 
 def validation(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of validation accuracies and selected epochs, one row per algorithm."""
-    rows, selected = [], study.selected
+    rows = []
+    selected = study.selected
     worst_keys = ["worst", *(f"worst_{key}" for key in _SPREAD[1:])]
     by_class = selected[selection.of_classes(selected)]
     is_valid = (selected["dataset"] == results.VALID) & (selected["condition"] == "")
@@ -356,7 +361,8 @@ def ranks(analysis: Analysis) -> tables.Table | None:
 
 def nemenyi(analysis: Analysis) -> tables.Table:
     """Return the matrix of Nemenyi's p-values, with algorithms in the order of mean ranks."""
-    names, result = analysis.algorithms, analysis.nemenyi
+    names = analysis.algorithms
+    result = analysis.nemenyi
     order = analysis.order[:MAX_COLUMNS]
     num_hidden = len(names) - len(order)
     hidden = (
@@ -367,7 +373,8 @@ def nemenyi(analysis: Analysis) -> tables.Table:
         result.pvalues, columns=tables.distinct_keys(names, ("algorithm",))
     )
     data.insert(0, "algorithm", names)
-    rows, bold = [], set()
+    rows = []
+    bold = set()
     for row, i in enumerate(order):
         p = ["" if i == j else tables.p_text(result.pvalues[i, j]) for j in order]
         rows.append((names[i], f"{result.ranks[i]:.2f}", *p))
@@ -401,7 +408,8 @@ def omnibus(analysis: Analysis) -> tables.Table | None:
 
     Ranks must have been tested.
     """
-    f, exact = analysis.friedman, analysis.permutation
+    f = analysis.friedman
+    exact = analysis.permutation
     uncorrected = analysis.uncorrected
     if exact.exact:
         permutations = "all permutations"
@@ -410,7 +418,8 @@ def omnibus(analysis: Analysis) -> tables.Table | None:
             f"{exact.permutations:,} permutations, ± {exact.standard_error:.2g}"
         )
     decisive_test = f"F by permutation ({permutations}), which decides"
-    quade, aligned = analysis.tests["quade"], analysis.tests["aligned_ranks"]
+    quade = analysis.tests["quade"]
+    aligned = analysis.tests["aligned_ranks"]
     rows = [
         ("Iman and Davenport's F", f.statistic, f.df, f.pvalue),
         (
@@ -455,7 +464,8 @@ _BLOCK_HEADS = {
 
 def blocked(analysis: Analysis) -> tables.Table | None:
     """Return the table of Friedman's test over blocks of similar data sets."""
-    alpha, permutation_p = analysis.alpha, analysis.permutation.pvalue
+    alpha = analysis.alpha
+    permutation_p = analysis.permutation.pvalue
     rows = [
         {
             "by": "each data set",
@@ -522,7 +532,9 @@ def strict(analysis: Analysis) -> tables.Table | None:
 
     One row per setting ("all test sets", "strict"); None if no algorithm trained on a test set.
     """
-    study, rows, trained_on = analysis.study, [], set()
+    study = analysis.study
+    rows = []
+    trained_on = set()
     for setting in ("all test sets", "strict") if study.trained else ():
         options = dataclasses.replace(study.options, strict=setting == "strict")
         setting_analysis = analysis_lib.analyse(
@@ -557,8 +569,10 @@ def _pairs(analysis: Analysis, **matrices: np.ndarray) -> pd.DataFrame:
 
 def posthoc(analysis: Analysis) -> tables.Table | None:
     """Return the table of every pair of algorithms under every pairwise test."""
-    tests, ranks = analysis.tests, analysis.nemenyi.ranks
-    bradley_terry, least = tests["bradley_terry"], tests["wilcoxon"].least_adjusted
+    tests = analysis.tests
+    ranks = analysis.nemenyi.ranks
+    bradley_terry = tests["bradley_terry"]
+    least = tests["wilcoxon"].least_adjusted
     probabilities = "the Bayesian Bradley-Terry model."
     if bradley_terry is None:
         takes_long = len(analysis.algorithms) > analysis_lib.MANY_ALGORITHMS
@@ -618,7 +632,8 @@ def control(analysis: Analysis) -> tables.Table | None:
     p is adjusted for these tests only. `analysis.tests` must have "dunn", the test against a
     reference.
     """
-    dunn, alpha = analysis.tests["dunn"], analysis.alpha
+    dunn = analysis.tests["dunn"]
+    alpha = analysis.alpha
     p = {"dunn": dunn.adjusted, "holm": stats.adjust(dunn.pvalues, "holm")}
     p["wilcoxon_holm"] = analysis.tests["control_wilcoxon"].adjusted
     return _table(
@@ -635,7 +650,8 @@ def control(analysis: Analysis) -> tables.Table | None:
 def stability(analysis: Analysis) -> tables.Table | None:
     """Return the table of mean ranks, means and IQM with intervals over redrawn seeds."""
     digits = analysis.study.unit.digits
-    stable, intervals = analysis.seeds["stability"], analysis.seeds["intervals"]
+    stable = analysis.seeds["stability"]
+    intervals = analysis.seeds["intervals"]
     data = {"algorithm": stable.algorithms, "first": stable.best}
     estimates = {
         "mean_rank": stable.ranks,
@@ -662,10 +678,12 @@ def stability(analysis: Analysis) -> tables.Table | None:
 
 def differences(analysis: Analysis) -> tables.Table | None:
     """Return the table of the difference of every pair, with intervals and effect sizes."""
-    unit, seeds = analysis.study.unit, analysis.seeds
+    unit = analysis.study.unit
+    seeds = analysis.seeds
     number = tables.digits(unit.digits)
     advantage = tables.interval(tables.digits(unit.digits, plus=True))
-    over_seeds, both = seeds["mean_differences"].pairs, seeds["both"]
+    over_seeds = seeds["mean_differences"].pairs
+    both = seeds["both"]
     effects = seeds["effects"]
     rows = _pairs(
         analysis,
@@ -711,11 +729,14 @@ def outperforming(analysis: Analysis) -> tables.Table | None:
     The page has one row per algorithm, the files one per algorithm and data set. The study must
     have a reference and analysed seeds.
     """
-    runs, reference = analysis.runs, analysis.study.options.reference
+    runs = analysis.runs
+    reference = analysis.study.options.reference
     larger_is_better = analysis.study.options.larger_is_better
     algorithms = [name for name in runs.algorithms if name != reference]
     datasets = runs.datasets
-    rows, cells, comparisons = [], [], len(algorithms) * len(datasets)
+    rows = []
+    cells = []
+    comparisons = len(algorithms) * len(datasets)
     for algorithm in algorithms:
         order = stats.almost_stochastic_order(
             runs.runs(algorithm),
@@ -775,11 +796,15 @@ def power(analysis: Analysis) -> tables.Table:
 
     The files also have the power for other numbers of seeds and data sets.
     """
-    result, repeats = analysis.seeds["power"], analysis.study.repeats
-    digits, rows, data = analysis.study.unit.digits + 1, [], []
+    result = analysis.seeds["power"]
+    repeats = analysis.study.repeats
+    digits = analysis.study.unit.digits + 1
+    rows = []
+    data = []
     tests = {"t": "paired t", "wilcoxon": "Wilcoxon", "nemenyi": "Nemenyi"}
     for test, name in tests.items():
-        least, present = result.minimal[test], result.present[test]
+        least = result.minimal[test]
+        present = result.present[test]
         shown = f"{least:.{digits}f}" if math.isfinite(least) else "never"
         rows.append((name, "as here", f"{present:.2f}", shown))
         data.append((test, "here", len(analysis.datasets), present))
@@ -810,7 +835,8 @@ def selections(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
         name: study.cells_of(values).set_index(["algorithm", "dataset"])["mean"]
         for name, values in study.values_by_rule
     }
-    data, show = pd.DataFrame(means), study.unit.show
+    data = pd.DataFrame(means)
+    show = study.unit.show
     columns = {name: tables.Column(name, show) for name in data}
     if {"oracle", "best validation"} <= {*data}:
         gap = "oracle − best validation"
@@ -859,7 +885,8 @@ def variability(
 
     data: the result of `benchmark.variability`.
     """
-    data, show = data.dropna(subset=["within", "between"], how="all"), study.unit.show
+    data = data.dropna(subset=["within", "between"], how="all")
+    show = study.unit.show
     return _table(
         "variability",
         _variability_caption(data["evaluations"].max()),
@@ -902,9 +929,11 @@ def settings(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 
 def costs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of each run's device hours and energy; None if not recorded."""
-    rows, seen_starts = [], set()
+    rows = []
+    seen_starts = set()
     for name, run in zip(_unique_names(study.runs), study.runs, strict=True):
-        starts, total = run.costs.get("starts", ()), run.costs.get("total", {})
+        starts = run.costs.get("starts", ())
+        total = run.costs.get("total", {})
         # Branches of a run share one file.
         if not starts or str(starts) in seen_starts:
             continue

@@ -72,7 +72,8 @@ def spread(
     frame: one row per model. names: columns of the measures. categories: category of each model,
     indexed as `frame`. x: label of the x axis.
     """
-    looks, rows = plots.marks(categories), np.arange(len(names))
+    looks = plots.marks(categories)
+    rows = np.arange(len(names))
     cell = (0, 0.5 * len(names) + 0.3)
     fig, ((axes,),) = plots.grid(1, tuple(looks), cell=cell, alone=7.6)
     low, middle, high = frame[names].quantile([0.25, 0.5, 0.75]).to_numpy()
@@ -111,7 +112,8 @@ def pairs(
     The diagonal names the measure of its row and column, and its range, which fills a cell. Cells
     have side 1; the first row is on top.
     """
-    looks, n = plots.marks(categories), len(names)
+    looks = plots.marks(categories)
+    n = len(names)
     side = n * max(0.9, min(1.5, 10 / n))
     fig, ((axes,),) = plots.grid(1, tuple(looks), cell=(0, side), alone=side)
     axes.set_axis_off()

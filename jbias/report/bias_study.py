@@ -107,11 +107,13 @@ def read(
 ) -> ModelTable:
     """Return the models of workdirs (paths or globs), one row per run: means over its seeds.
 
-    Runs that differ only in their seeds count as one run. each_seed: one row per seed instead;
-    seeds of one run are not independent models, so that p is too small. kinds: frame with the
-    columns name, training and epsilon, indexed by run; default: those of the published study, else
-    from the run's config. The last step of a run and seed counts. Raises ValueError as
-    `network_records.read_records` does, and if models were measured with different options.
+    Runs that differ only in their seeds count as one run. The last step of a run and seed counts.
+    kinds: frame with the columns name, training and epsilon, indexed by run; None for the frame of
+    the published study, and the config of other runs.
+    each_seed: True for one row per seed. Seeds of one run are not independent models, so that p is
+    too small.
+    Raises ValueError as `network_records.read_records` does, and if models were measured with
+    different options.
     """
     records, counting_notes = network_records.read_records(workdirs)
     last_step = records.groupby(["run", "seed"], observed=True)["step"].transform("max")
@@ -120,7 +122,8 @@ def read(
     first_runs = _first_runs(records)
     seed_counts = collections.Counter(first_runs[run] for (run, _), _ in checkpoints)
     named_kinds = {} if kinds is None else kinds.to_dict("index")
-    rows, settings = [], {}
+    rows = []
+    settings = {}
     for (run, seed), checkpoint in checkpoints:
         model = first_runs[run]
         kind = _kind(run, checkpoint.iloc[0], PUBLISHED | named_kinds)
@@ -428,7 +431,8 @@ def _correlations(study: Correlations) -> Blocks:
 def _models(study: Correlations) -> Blocks:
     """Yield scatter plots of the averages of benchmarks against biases."""
     yield _figure(study, "models", relations.all_pairs(study))
-    trained_name, high_freq = title(AT), title("high_freq")
+    trained_name = title(AT)
+    high_freq = title("high_freq")
     trained = study.frame[study.frame["training"] == trained_name]
     if high_freq in trained and len(trained) > 1:
         family = study.families.get(trained_name)
@@ -444,12 +448,15 @@ def _models(study: Correlations) -> Blocks:
 
 def _benchmarks(models: ModelTable, study: Correlations) -> Blocks:
     """Yield figures and tables of the benchmarks."""
-    frame, size, names = study.frame, study.options.size, title(models.benchmarks)
+    frame = study.frame
+    size = study.options.size
+    names = title(models.benchmarks)
     categories = frame["training"]
     yield from _among(study, "benchmarks_correlations", names)
     drawn = bias_plots.spread(frame, [*names], categories, x="accuracy in %")
     yield _figure(study, "benchmark_spread", drawn)
-    shape, imagenet_a = title("shape"), title("imagenet_a")
+    shape = title("shape")
+    imagenet_a = title("imagenet_a")
     if shape in frame and imagenet_a in frame:
         drawn = _scatter(study, frame, [[(shape, imagenet_a)]], panel=(4.8, 2.8))
         yield _figure(study, "imagenet_a", drawn)
@@ -472,7 +479,8 @@ def _biases(
     models: ModelTable, study: Correlations, images: Sequence[bias_plots.Image]
 ) -> Blocks:
     """Yield figures and tables of the biases; images: photographs to show after filtering."""
-    frame, categories = models.frame, study.frame["training"]
+    frame = models.frame
+    categories = study.frame["training"]
     yield from _among(study, "biases_correlations", study.options.x)
     panels = {}
     for kind in ("low", "high"):
@@ -542,7 +550,8 @@ def accuracy_table(models: ModelTable) -> tables.Table:
 
 def average_table(models: ModelTable) -> tables.Table:
     """Return the table of mean averages in %, one row per category."""
-    groups, names = models.frame.groupby("training", sort=False), [*models.members]
+    groups = models.frame.groupby("training", sort=False)
+    names = [*models.members]
     rows = groups[names].mean().assign(models=groups.size()).reset_index()
     columns = {"training": ("training", title)} | tables.columns("models:d")
     columns |= {name: tables.Column(name, tables.digits(2)) for name in names}
@@ -575,7 +584,8 @@ def settings_table(settings: pd.DataFrame) -> tables.Table:
 
 def bias_table(models: ModelTable) -> tables.Table:
     """Return the table of biases by model, with interval and decisions of the shape bias."""
-    frame, names = models.frame, [*models.biases]
+    frame = models.frame
+    names = [*models.biases]
     bands = [f"{name}_raw" for name in names if f"{name}_raw" in frame]
     if "shape" in names:
         position = names.index("shape") + 1

@@ -83,7 +83,7 @@ def parser() -> cli.Parser:
 
 
 def add_study_flags(parser: cli.Parser) -> None:
-    """Add the flags shared by all commands that report a study of biases to `parser`."""
+    """Add to `parser` the flags of all commands that report a study of biases."""
     parser.add_argument("--out", **cli.OUT, help="folder of the report")
     cli.add_figures(parser)
     parser.add_argument(

@@ -111,7 +111,10 @@ def _is_runs(path: str) -> bool:
 
 
 def _report(args: argparse.Namespace) -> Iterator[str]:
-    """Check args.out, prepare memory for large tables, make the report; return the lines to print."""
+    """Make the report; return the lines to print.
+
+    The folder args.out is checked, and memory is prepared for large tables.
+    """
     outputs.check_report_folder(args.out)
     _progress(f"reading {args.scores or ' '.join(args.runs)} ...")
     # Matrices are small: threads would spend longer on waiting than on products.

@@ -68,7 +68,8 @@ def read(
     import pandas as pd
 
     sizes = [size] if size else []
-    columns, rows = [*measures, category, *sizes], {}
+    columns = [*measures, category, *sizes]
+    rows = {}
     for model, (place, row) in csv_rows.read_named(path, columns, category).items():
         rows[model] = {category: row[category]}
         for name in (*measures, *sizes):

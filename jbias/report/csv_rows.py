@@ -101,7 +101,8 @@ def read_named(
     twice.
     """
     head, lines = read(path, needed)
-    key, rows = key or head[0], {}
+    key = key or head[0]
+    rows = {}
     for place, fields in lines:
         if not fields[key] or not fields[filled]:
             raise ValueError(

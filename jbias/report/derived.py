@@ -162,7 +162,8 @@ def _find_summary(
 
 def _near_all_others(columns: _Columns) -> np.ndarray:
     """Return the indices of columns that are near the mean, or the sum, of all others."""
-    values, n = columns.values, columns.values.shape[1]
+    values = columns.values
+    n = columns.values.shape[1]
     sums = values.sum(axis=1, keepdims=True) - values
     slack = _SLACK * np.abs(values).max(axis=1, keepdims=True) + columns.units.max()
     means = (np.abs(sums / (n - 1) - values) <= 2 * slack).all(axis=0)
@@ -216,7 +217,8 @@ def _pairs(columns: _Columns, start: float, factor: float) -> Iterator[tuple[int
 
     If both have the same number of digits, the source is the earlier column.
     """
-    values, units = columns.values, columns.units
+    values = columns.values
+    units = columns.units
     scaled_units = abs(factor) * units
     first_row = start + factor * values[0]
     order = np.argsort(first_row, kind="stable")
@@ -228,7 +230,8 @@ def _pairs(columns: _Columns, start: float, factor: float) -> Iterator[tuple[int
     highs = np.searchsorted(ordered, values[0] + bounds, side="right")
     for place in np.flatnonzero(np.ptp(values, axis=0) > 0).tolist():
         sources = np.sort(order[lows[place] : highs[place]])
-        unit, scaled = units[place], scaled_units[sources]
+        unit = units[place]
+        scaled = scaled_units[sources]
         is_equal = np.abs(scaled - unit) <= 1e-6 * unit
         is_coarser = ~is_equal & (scaled < unit)
         sources = sources[is_coarser | (is_equal & (sources < place))]
@@ -237,9 +240,9 @@ def _pairs(columns: _Columns, start: float, factor: float) -> Iterator[tuple[int
                 break
             rows = slice(start_row, stop_row)
             transformed = start + factor * values[rows][:, sources]
-            part = columns._replace(values=values[rows])
+            columns_in_rows = columns._replace(values=values[rows])
             tolerance = _linear_tolerance(
-                part, place, sources=sources, start=start, factor=factor
+                columns_in_rows, place, sources=sources, start=start, factor=factor
             )
             differences = np.abs(transformed - values[rows][:, [place]])
             sources = sources[(differences <= tolerance).all(axis=0)]
@@ -282,12 +285,12 @@ def _mean_of(
         groups += _ranges(place, len(names))
         tried += len(names) ** 2 // 2
     for number, members in enumerate(groups):
-        part = values[:, members]
+        member_values = values[:, members]
         for relation, mean in _MEANS.items():
             if relation in _ENDS and number > 0:
                 continue  # Ties with the extreme of a few columns are common.
             count = len(members) if relation == "the sum of" else 1
-            summary = mean(part)
+            summary = mean(member_values)
             if _agrees(
                 columns,
                 place,
@@ -342,7 +345,8 @@ def _groups_near(
     column suggests a summary.
     """
     values = columns.values[:_FEW_ROWS]
-    rounding, target = _rounding(columns, place, others), values[:, [place]]
+    rounding = _rounding(columns, place, others)
+    target = values[:, [place]]
     if len(others) <= _SUBSETS:
         # One row per subset: 1 for members, 0 for other columns.
         masks = np.array([*itertools.product((0, 1), repeat=len(others))], float)
@@ -391,8 +395,8 @@ def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | 
     members = [i for i, weight in zip(others, weights) if weight > 0.02]
     if not 2 <= len(members) <= m - 2 or abs(weights.sum() - 1) > 0.02:
         return None
-    part = values[:, members] - values[:, members].mean(axis=0)
-    strengths = np.linalg.svd(part, compute_uv=False)
+    deviations = values[:, members] - values[:, members].mean(axis=0)
+    strengths = np.linalg.svd(deviations, compute_uv=False)
     tolerance = 1.5 * _tolerance(columns, place, members)
     if strengths[-1] < max(10 * np.median(tolerance), 1e-6 * strengths[0]):
         return None  # The columns are so similar that other weights fit as well.
@@ -430,7 +434,8 @@ def _agrees(
     groups that were tried. hinted: for each column, True if its name suggests a summary. count:
     number of members whose rounding errors add up.
     """
-    values, target = columns.values, columns.values[:, place]
+    values = columns.values
+    target = columns.values[:, place]
     tolerance = count * _tolerance(columns, place, members)
     if not (np.abs(summary - target) <= tolerance).all():
         return False
@@ -496,7 +501,8 @@ def _scale(values: Float[np.ndarray, "m n"]) -> float:
     """
     values = _usual_values(values)
     present = np.isfinite(values)
-    sums, counts = np.nansum(values, axis=1, keepdims=True), present.sum(axis=1)
+    sums = np.nansum(values, axis=1, keepdims=True)
+    counts = present.sum(axis=1)
     num_others = np.maximum(counts[:, None] - 1, 1)
     means_of_others = np.where(present, sums - values, np.nan) / num_others
     has_others = present & (counts[:, None] > 1)
@@ -519,7 +525,7 @@ def _usual_values(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "m n"]:
 
 
 def _nan_means(values: Float[np.ndarray, "m n"], axis: int) -> np.ndarray:
-    """Return means over an axis that ignore NaN; NaN, without a warning, where all values are NaN."""
+    """Return means over an axis that ignore NaN; NaN where all values are NaN."""
     counts = np.isfinite(values).sum(axis=axis)
     sums = np.nansum(values, axis=axis)
     return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
@@ -559,27 +565,28 @@ def of_algorithms(values: pd.DataFrame) -> list[Derived]:
     values: columns algorithm, dataset, seed and value. Algorithms with equal scores are not
     included; `Analysis.twins` has these.
     """
-    named = values[["algorithm", "dataset", "seed"]].astype(str)
-    named = named.assign(value=values["value"].astype(float))
-    named["seed"] = named["seed"].str.rpartition(":")[2]
-    runs = named.groupby("algorithm")["seed"].agg(frozenset)
+    scores_of_runs = values[["algorithm", "dataset", "seed"]].astype(str)
+    scores_of_runs = scores_of_runs.assign(value=values["value"].astype(float))
+    scores_of_runs["seed"] = scores_of_runs["seed"].str.rpartition(":")[2]
+    runs = scores_of_runs.groupby("algorithm")["seed"].agg(frozenset)
     if (
         len(set(runs)) == 1
-        and not named.duplicated(["algorithm", "dataset", "seed"]).any()
+        and not scores_of_runs.duplicated(["algorithm", "dataset", "seed"]).any()
     ):
-        table = _wide(named, ["dataset", "seed"], "algorithm")
+        table = _wide(scores_of_runs, ["dataset", "seed"], "algorithm")
         derived = _find_in_table(table, copies=False)
         if derived:
             return derived
-    cells = named.groupby(["algorithm", "dataset"], sort=False)["value"]
+    cells = scores_of_runs.groupby(["algorithm", "dataset"], sort=False)["value"]
     table = _wide(cells.mean().reset_index(), ["dataset"], "algorithm")
     scores = {
-        name: group.to_numpy() for name, group in named.groupby("algorithm")["value"]
+        name: group.to_numpy()
+        for name, group in scores_of_runs.groupby("algorithm")["value"]
     }
     columns = [scores[name] for name in table.columns]
     units = np.array([_unit(column) for column in columns])
     grids = np.array([_grids(column[:, None])[0] for column in columns])
-    repeats = max(int(cells.size().max()), 1) if len(named) else 1
+    repeats = max(int(cells.size().max()), 1) if len(scores_of_runs) else 1
     grids = np.maximum(units, grids) / repeats
     return _find_in_table(table, units=units, grids=grids, copies=False)
 

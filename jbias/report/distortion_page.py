@@ -195,7 +195,8 @@ def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
     """
     if "training" in frame:
         frame = frame.replace({"training": {"": None}})
-    rows, data = frame, frame.dropna(axis=1, how="all")
+    rows = frame
+    data = frame.dropna(axis=1, how="all")
     if "hidden" in frame:
         hidden = frame["hidden"].astype(float)
         rows = frame[np.isclose(hidden, float(study_lib.HIDDEN))]
@@ -225,7 +226,8 @@ def _headline(values: pd.DataFrame) -> tuple[str, str]:
 
 def value_layout(study: DistortionStudy) -> Layout:
     """Return the layout of the table of all quantities, with a column per method."""
-    methods, rows = study.names("method"), []
+    methods = study.names("method")
+    rows = []
     groups = dict.fromkeys((key.data, key.training) for key in study.groups)
     for data, training in groups:
         for name, quantity in QUANTITIES.items():
@@ -254,7 +256,8 @@ def comparison(
         value = study.value(key.quantity, key.key(source))
         return value and value.row
 
-    rows, data = [], []
+    rows = []
+    data = []
     for texts, keys in layout.rows:
         for source in (*study.names("model"), "paper"):
             values = [value_row(source, key) for key in keys]
@@ -301,7 +304,8 @@ def _value_text(value: Mapping | None, *, with_n: bool) -> str:
     """
     if value is None:
         return "–"
-    num_left_out, low = value.get("left_out", 0), value.get("low", math.nan)
+    num_left_out = value.get("left_out", 0)
+    low = value.get("low", math.nan)
     texts = [number(value["mean"])]
     if not math.isnan(value["std"]):
         texts.append(f"± {number(value['std'])}")
@@ -387,7 +391,8 @@ def _conditions(
 
 def _digits(study: DistortionStudy) -> tables.Table | None:
     """Return the table of decisions for the digit and for the photograph, by digit and method."""
-    rows, basic = [], {}
+    rows = []
+    basic = {}
     for key, group in study.groups.items():
         for digit, shares in digit_shares(group).items():
             digit_share = study_lib.summarise((), shares[:, 0])
@@ -680,10 +685,10 @@ def figures(study: DistortionStudy, hiding: pd.DataFrame) -> document.Placed:
             yield from _wrong_figure(
                 study, plain, quantity, suffix=suffix, data=trained_on
             )
-        parts = [key for key in keys if key.training.startswith(study_lib.PART)]
-        if parts:
+        on_parts = [key for key in keys if key.training.startswith(study_lib.PART)]
+        if on_parts:
             names = {}
-            for key in [*parts, *plain]:
+            for key in [*on_parts, *plain]:
                 part = key.training.removeprefix(study_lib.PART) or "all"
                 names[key] = f"{key.method}, {part}"
             yield from _part_figures(hiding, names, suffix=suffix, data=trained_on)
@@ -698,7 +703,8 @@ def _occlusion_figures(
     suffix: end of the figures' names. data: data set and model as text, for captions.
     """
     for fill, frame in _by_fill(hiding, names):
-        accuracy, index = _lines(frame, "test"), _lines(frame, "iocclusion")
+        accuracy = _lines(frame, "test")
+        index = _lines(frame, "iocclusion")
         for name, lines, section in (
             ("curves", _curve_pair(frame), "figures"),
             ("accuracy", accuracy, "curves"),
@@ -752,7 +758,8 @@ def _curve_pair(frame: pd.DataFrame) -> pd.DataFrame:
     frame: rows of `_by_fill`. For the columns see `_lines`; the panel is "CutOcclusion" or
     "iOcclusion".
     """
-    accuracy, index = _lines(frame, "test"), _lines(frame, "iocclusion")
+    accuracy = _lines(frame, "test")
+    index = _lines(frame, "iocclusion")
     cut = accuracy[accuracy["panel"] == "Rectangle"].assign(panel="CutOcclusion")
     salient = index[index["panel"] == "Grad-CAM, most"].assign(panel="iOcclusion")
     return pd.concat([cut, salient])
@@ -775,16 +782,16 @@ def _curve_figure(
 
 
 def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return a curve per line and way of hiding, for ways with more than 2 shares.
+    """Return a curve per line and masking, for maskings with more than 2 shares.
 
-    Columns: line, panel (way of hiding), x (hidden share in %), value (the column `column` of
-    `frame`) and std (`column`_std).
+    Columns: line, panel (the masking in words), x (hidden share in %), value (the column `column`
+    of `frame`) and std (`column`_std).
     """
     frame = frame.dropna(subset=[column])
     share_counts = frame.groupby("way", sort=False)["hidden"].transform("nunique")
     panels = []
-    for way in frame["way"]:
-        name, _, order = way.partition(" ")
+    for masking in frame["way"]:
+        name, _, order = masking.partition(" ")
         panels.append(f"{_WAYS.get(name, name)} {order}".strip())
     lines = frame[["line"]].assign(
         panel=panels,
@@ -875,7 +882,8 @@ def wrong_classes(values_by_method: Mapping[str, Values]) -> plots.Figure:
     values_by_method: values of a DI index, with `wrong`, by method. Of more than `MAX_CLASSES`
     classes, only those with the largest growth in any panel are drawn, in decreasing order.
     """
-    names, panels = next(iter(values_by_method.values())).classes, {}
+    names = next(iter(values_by_method.values())).classes
+    panels = {}
     for name, values in values_by_method.items():
         index = ", ".join(filter(None, (f"{values.mean:.2f} %", values.dominant)))
         errors = np.maximum(values.wrong.sum(axis=2, keepdims=True), 1)

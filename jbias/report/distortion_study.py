@@ -232,13 +232,15 @@ def key_of(network: MeasuredNetwork) -> Key:
     of another config is a method.
     """
     first = network.records.iloc[0]
-    data, variant = str(first["train_data"]), str(first["variant"])
+    data = str(first["train_data"])
+    variant = str(first["variant"])
     config = network.config.get("config", {})
     if not variant and first["algorithm"] == "erm":
         transforms = [x.get("name") for x in config.get("inputs", ()) if x]
         mixing = [x for x in transforms if x in _METHOD_BY_TRANSFORM]
         variant = _METHOD_BY_TRANSFORM[mixing[0]] if mixing else "basic"
-    method, training = variant or str(first["algorithm"]), []
+    method = variant or str(first["algorithm"])
+    training = []
     variant_match = _VARIANT.fullmatch(variant)
     if variant_match:
         method = METHODS[variant_match["method"]]
@@ -358,7 +360,7 @@ class Gaps:
 
     seeds: tuple[int, ...]
     images: Int[np.ndarray, "2 r"]  # Number of training and of test images.
-    curves: Mapping[str, iocclusion.Curve]  # By way of choosing the hidden pixels.
+    curves: Mapping[str, iocclusion.Curve]  # By masking, such as "grad_cam most".
     clean: Float[np.ndarray, "2 r"]  # Accuracy with nothing hidden.
 
     @property
@@ -377,32 +379,36 @@ class Gaps:
         """Mask of the seeds with a gap large enough for iOcclusion."""
         return np.abs(self.gap) > ERRORS * self.error
 
-    def index(self, way: str) -> Float[np.ndarray, "f k"]:
+    def index(self, masking: str) -> Float[np.ndarray, "f k"]:
         """Return iOcclusion as in the paper: rows are hidden fractions, columns known seeds.
 
-        way: key of `curves`.
+        masking: key of `curves`, such as "grad_cam most".
         """
-        return self.curves[way].iocclusion[:, self.known]
+        return self.curves[masking].iocclusion[:, self.known]
 
-    def units(self, way: str) -> Float[np.ndarray, "f u 2"]:
+    def units(self, masking: str) -> Float[np.ndarray, "f u 2"]:
         """Return (gap with hidden pixels, gap without) of each seed, divided by the mean gap.
 
         Shape: fractions, seeds, 2. `ratio` takes these units. Without seeds (u = 0) if the mean
         gap is less than `ERRORS` mean standard errors from 0: all seeds see the same images, so
-        that more seeds do not reduce this error. way: key of `curves`.
+        that more seeds do not reduce this error. masking: key of `curves`, such as "grad_cam most".
         """
-        curve, mean = self.curves[way], self.gap.mean()
-        left = curve.train - curve.test
+        curve = self.curves[masking]
+        mean = self.gap.mean()
+        gap_when_hidden = curve.train - curve.test
         if not abs(mean) > ERRORS * self.error.mean():
-            return np.empty((len(left), 0, 2))
-        return np.stack([left, np.broadcast_to(self.gap, left.shape)], -1) / mean
+            return np.empty((len(gap_when_hidden), 0, 2))
+        gap = np.broadcast_to(self.gap, gap_when_hidden.shape)
+        return np.stack([gap_when_hidden, gap], -1) / mean
 
-    def of_means(self, way: str) -> list[float]:
+    def of_means(self, masking: str) -> list[float]:
         """Return the ratio of mean gaps over all seeds, by hidden fraction; NaN if unknown.
 
-        way: key of `curves`.
+        masking: key of `curves`, such as "grad_cam most".
         """
-        return [ratio(units) if len(units) else math.nan for units in self.units(way)]
+        return [
+            ratio(units) if len(units) else math.nan for units in self.units(masking)
+        ]
 
 
 def ratio(units: Float[np.ndarray, "u 2"]) -> float:
@@ -410,8 +416,8 @@ def ratio(units: Float[np.ndarray, "u 2"]) -> float:
 
     units: (gap with hidden pixels, gap without) of each seed.
     """
-    left, gap = units.mean(axis=0)
-    return float(iocclusion.index(gap, 0, left, 0))
+    gap_when_hidden, gap = units.mean(axis=0)
+    return float(iocclusion.index(gap, 0, gap_when_hidden, 0))
 
 
 def gaps(group: Group, fill: str) -> Gaps | None:
@@ -468,11 +474,11 @@ def _accuracies(group: Group, measurement: Measurement | None) -> pd.DataFrame:
 
 
 def hiding(groups: Iterable[Group]) -> pd.DataFrame:
-    """Return accuracies, gaps and iOcclusion, one row per group, filling, way and hidden fraction.
+    """Return accuracies, gaps and iOcclusion, one row per group, filling, masking and hidden fraction.
 
-    Columns: the fields of `Key`, fill, way, and the columns of `_gap_columns`. Accuracies, gaps
-    and hidden fractions are from 0 to 1. Without groups that were measured so, a frame without
-    rows.
+    Columns: the fields of `Key`, fill, way (the masking), and the columns of `_gap_columns`.
+    Accuracies, gaps and hidden fractions are from 0 to 1. Without groups that were measured so, a
+    frame without rows.
     """
     frames = [pd.DataFrame(columns=[*Key._fields, "fill", "hidden"])]
     for group in groups:
@@ -482,20 +488,20 @@ def hiding(groups: Iterable[Group]) -> pd.DataFrame:
         ]
         for fill in dict.fromkeys(fills):
             group_gaps = gaps(group, fill)
-            for way in group_gaps.curves if group_gaps else ():
-                labels = {**group.key._asdict(), "fill": fill, "way": way}
-                columns = labels | _gap_columns(group_gaps, way)
+            for masking in group_gaps.curves if group_gaps else ():
+                labels = {**group.key._asdict(), "fill": fill, "way": masking}
+                columns = labels | _gap_columns(group_gaps, masking)
                 frames.append(pd.DataFrame(columns))
     return pd.concat(frames[len(frames) > 1 :], ignore_index=True)
 
 
-def _gap_columns(gaps: Gaps, way: str) -> dict[str, Any]:
+def _gap_columns(gaps: Gaps, masking: str) -> dict[str, Any]:
     """Return the columns of a frame with one row per hidden fraction, by name.
 
     Accuracies (train, test), gap, gap_error, iocclusion, of_means and told (number of seeds with
-    iOcclusion). way: key of `gaps.curves`.
+    iOcclusion). masking: key of `gaps.curves`.
     """
-    curve = gaps.curves[way]
+    curve = gaps.curves[masking]
     train_images, test_images = gaps.images.min(axis=1)
     return {
         "hidden": curve.fraction,
@@ -507,8 +513,8 @@ def _gap_columns(gaps: Gaps, way: str) -> dict[str, Any]:
         "gap": gaps.gap.mean(),
         "gap_error": gaps.error.mean(),
         "told": gaps.known.sum(),
-        **_over_seeds("iocclusion", gaps.index(way)),
-        "of_means": gaps.of_means(way),
+        **_over_seeds("iocclusion", gaps.index(masking)),
+        "of_means": gaps.of_means(masking),
     }
 
 
@@ -524,7 +530,8 @@ def without_iocclusion(hiding: pd.DataFrame) -> str:
     hiding: result of the function `hiding`.
     """
     rows = hiding[hiding["train"].notna() & (hiding["told"] < hiding["n"])]
-    phrases, sizes = [], set()
+    phrases = []
+    sizes = set()
     for row in rows.drop_duplicates([*Key._fields]).itertuples():
         name = ", ".join(filter(None, (row.method, row.training)))
         phrases.append(f"{row.n - row.told} of {row.n} seeds of {name}")
@@ -672,7 +679,8 @@ def summarise(
     seeds, values: one value per seed, without NaN. images: number of images per seed.
     """
     runs = np.asarray(values, np.float64)
-    r, half = len(runs), math.nan
+    r = len(runs)
+    half = math.nan
     if r > 1:
         t = float(scipy.special.stdtrit(r - 1, (1 + CONFIDENCE) / 2))
         half = t * float(runs.std(ddof=1)) / math.sqrt(r)
@@ -718,23 +726,24 @@ def _value(group: Group, quantity: str, method: str) -> Values | None:
 
 def _iocclusion(group: Group) -> Values | None:
     """Return iOcclusion with the share `HIDDEN` of the most salient pixels hidden."""
-    group_gaps, way = gaps(group, "other"), "grad_cam most"
+    group_gaps = gaps(group, "other")
+    masking = "grad_cam most"
     if (
         group_gaps is None
-        or way not in group_gaps.curves
+        or masking not in group_gaps.curves
         or np.isnan(group_gaps.gap).all()
     ):
         return None
-    is_hidden = np.isclose(group_gaps.curves[way].fraction, float(HIDDEN))
+    is_hidden = np.isclose(group_gaps.curves[masking].fraction, float(HIDDEN))
     if not is_hidden.any():
         return None
     seeds = np.array(group_gaps.seeds)[group_gaps.known].tolist()
-    values = group_gaps.index(way)[is_hidden][0]
+    values = group_gaps.index(masking)[is_hidden][0]
     images = group_gaps.images[1].max()
     return dataclasses.replace(
         summarise(seeds, values, images, within=(0, math.inf)),
         left_out=len(group_gaps.seeds) - len(seeds),
-        units=group_gaps.units(way)[is_hidden][0],
+        units=group_gaps.units(masking)[is_hidden][0],
         statistic=ratio,
     )
 

@@ -81,7 +81,7 @@ class Figure:
 
     @functools.cached_property
     def drawn(self) -> plots.Figure:
-        """The drawn figure; it is drawn on first use."""
+        """The figure as a matplotlib figure; it is drawn on first use."""
         return self.source() if callable(self.source) else self.source
 
     @property
@@ -346,7 +346,7 @@ class _Drawing:
             pipe.send(self._draw_next())
 
     def _draw_next(self) -> dict[int, dict[str, str | bytes]]:
-        """Draw figures until none is left; return their files: content by path, by figure number."""
+        """Draw figures until none is left; return the content of files by path, by figure number."""
         files = {}
         while token := self._numbers.read(_TOKEN_BYTES):
             number = len(self._figures) - 1 - int.from_bytes(token)
@@ -407,7 +407,8 @@ def _named(block: Block, names: set[str]) -> Block:
         return block
     kind = type(block).__name__
     base = re.sub(r"[^\w+-]+", "-", block.name).strip("-") or "unnamed"
-    name, count = base, 1
+    name = base
+    count = 1
     while f"{kind}/{name}" in names:
         count += 1
         name = f"{base}-{count}"

@@ -116,7 +116,8 @@ def metrics(
 
     Scores per seed have the columns of `BenchmarkScores.values`.
     """
-    metric, bias = study.options.metric, "shape_bias"
+    metric = study.options.metric
+    bias = "shape_bias"
     if study.is_runs and metric != bias:
         sets = study.selected.loc[study.selected["metric"] == bias, "dataset"].unique()
         values = inputs.values_of(study.selected, bias, sets)
@@ -129,7 +130,8 @@ def blocks(study: analysis_lib.BenchmarkScores) -> Iterator[document.Block | Non
 
     Nothing is yielded if no data set has two methods with several seeds.
     """
-    repeats, statistics = study.repeats, frame(study)
+    repeats = study.repeats
+    statistics = frame(study)
     if statistics.empty:
         reason = f"no algorithm has several {repeats}"
         if study.is_of_means:
@@ -161,7 +163,8 @@ def _table(
     means: means over algorithms of the columns of `frame`, which the page shows. statistics: all
     rows of `frame`, which are written to the CSV file.
     """
-    repeats, columns = study.repeats, tables.columns("metric dataset difference:g")
+    repeats = study.repeats
+    columns = tables.columns("metric dataset difference:g")
     for key, head in _HEADS.items():
         show = tables.digits(study.unit.digits if key == "lead" else 0)
         columns[key] = tables.Column(

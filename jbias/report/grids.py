@@ -161,7 +161,7 @@ def blocks(study: analysis_lib.BenchmarkScores) -> Iterator[document.Block | Non
 def _method_table(
     study: analysis_lib.BenchmarkScores, runs: pd.DataFrame, setting: str
 ) -> tables.Table | None:
-    """Return a table with a row per metric and method: its scores over the grid; None if empty.
+    """Return the table of scores over the grid, one row per metric and method; None if empty.
 
     runs: the result of `frame`. setting: name of the setting, for headings and the caption.
     """

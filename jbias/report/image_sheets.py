@@ -61,7 +61,8 @@ def saliency(
     names: names of the images. network_maps: maps and decisions by name of the network. title: of
     the figure.
     """
-    columns, notes = {"unchanged": images}, {}
+    columns = {"unchanged": images}
+    notes = {}
     for network, shown in network_maps.items():
         columns[network] = [
             overlay(image, weight)
@@ -89,7 +90,8 @@ def mean_maps(means: Mapping[str, MeanMap], *, title: str) -> plots.Figure:
     means: mean map by name of the network. title: title of the figure.
     """
     largest = max(mean.map.max() for mean in means.values()) or 1.0
-    columns, notes = {}, {}
+    columns = {}
+    notes = {}
     for network, mean in means.items():
         columns[network] = [mean.map / largest]
         lines = f"to {mean.map.max():.2f}", f"{mean.empty} of {mean.count} empty"
@@ -142,17 +144,20 @@ def draw(
     tall = max(shape[0] for shape in shapes)
     wide = max(shape[1] for shape in shapes)
     scale = math.ceil(min_width / wide)
-    tall, wide = scale * tall, scale * wide
+    tall = scale * tall
+    wide = scale * wide
     below = {
         name: [_below(note, wide) for note in column_notes]
         for name, column_notes in notes.items()
     }
     note_lines = [len(lines) for texts in below.values() for lines, _ in texts]
     row = tall + LINE * max(note_lines, default=0) + GAP
-    bands, left = _bands(columns, across), NAME if names else EDGE
+    bands = _bands(columns, across)
+    left = NAME if names else EDGE
     width = max(left + max(map(len, bands)) * (wide + GAP) + EDGE, 3 * NAME)
     room = width - 2 * EDGE
-    over, under = wrapped(title, room, TITLE), wrapped(foot, room, NAMES)
+    over = wrapped(title, room, TITLE)
+    under = wrapped(foot, room, NAMES)
     heads = {name: wrapped(name, wide + 4, HEAD) for name in columns}
     tops = [LINE * max(len(heads[name]) for name in band) + GAP for band in bands]
     body = counts.pop() * row + GAP

@@ -112,9 +112,10 @@ class Rules:
         }[rule]
 
     def _often_evaluated(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return records without those with fewer than `last` values.
+        """Return the records with at least `last` values of their cell.
 
-        Records of the chosen metric and data sets are always included.
+        Records of the chosen metric and data sets are always included. A cell is a seed's values
+        of one metric on one data set under one condition.
         """
         cells = results.number_rows(frame, selection.CELL)
         is_chosen = frame["metric"] == self.options.metric
@@ -160,7 +161,8 @@ def from_runs(
     for unknown names and for runs from which the rule selects nothing.
     """
     records = records or workdirs.read(patterns)
-    frame, runs = records.pop_frame(), records.runs
+    frame = records.pop_frame()
+    runs = records.runs
     labels = {run.workdir: run.label for run in runs}
     paths = frame["workdir"].cat
     label_by_path = pd.Categorical([labels[path] for path in paths.categories])
@@ -252,7 +254,8 @@ def _select_by_all(
     asked_for = results_by_rule[options.selection]
     if isinstance(asked_for, ValueError):
         raise asked_for
-    values_by_rule, errors = [], []
+    values_by_rule = []
+    errors = []
     for name, result in results_by_rule.items():
         if isinstance(result, ValueError):
             errors.append(result)
@@ -440,7 +443,7 @@ def _notes(
 
 
 def _notes_of_run(run: workdirs.Run) -> Iterator[str]:
-    """Yield notes on a run that is unfinished or damaged, fixes a source of noise, or has no config."""
+    """Yield notes on a run: unfinished, damaged, without config, or with fixed noise."""
     if not run.finished:
         yield f"{run.workdir} is not finished (it has no file `done`)."
     sums = checksums.read_folder(run.workdir)
@@ -495,7 +498,8 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkSc
     named = list(dict.fromkeys(frame["algorithm"]))
     _check_names("--datasets", options.datasets, known)
     _check_names("--algorithms", options.algorithms, named)
-    datasets, algorithms = options.datasets or known, options.algorithms or named
+    datasets = options.datasets or known
+    algorithms = options.algorithms or named
     wanted = frame["dataset"].isin(datasets) & frame["algorithm"].isin(algorithms)
     frame = frame[wanted].reset_index(drop=True)
     frame, notes = _complete(frame, path, options.drop, reading.unfinished)
@@ -514,7 +518,8 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkSc
         )
     trained_on = frame.loc[frame["trained_on"], ["algorithm", "dataset"]]
     pairs = frozenset(trained_on.itertuples(index=False, name=None))
-    complete_sets, complete_algorithms = set(frame["dataset"]), set(frame["algorithm"])
+    complete_sets = set(frame["dataset"])
+    complete_algorithms = set(frame["algorithm"])
     datasets = [name for name in datasets if name in complete_sets]
     algorithms = [name for name in algorithms if name in complete_algorithms]
     if options.trained_on:

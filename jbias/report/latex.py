@@ -107,7 +107,8 @@ def _parts(table: "tables.Table", limit: int) -> Iterator[list[int]]:
 
     Every part starts with the columns of words. A column wider than `limit` has its own part.
     """
-    fixed, part = list(range(table.texts)), []
+    fixed = list(range(table.texts))
+    part = []
     for j in range(table.texts, len(table.head)):
         if part and _width(table, [*fixed, *part, j]) > limit:
             yield [*fixed, *part]

@@ -143,9 +143,11 @@ def compare_settings(
     ]
     fields = ["model", "column", *NumberSettings._fields]
     frame = pd.DataFrame(records, columns=fields, dtype=object)
-    notes, rows = [], []
+    notes = []
+    rows = []
     for column, part in frame.groupby("column", sort=False):
-        title, hows = TITLES.get(column, column), part["how"].replace("", USUAL)
+        title = TITLES.get(column, column)
+        hows = part["how"].replace("", USUAL)
         if hows.nunique() > 1:
             raise ValueError(
                 f"{title}: must be measured with the same options for all models, got "
@@ -163,7 +165,8 @@ def compare_settings(
             notes.append(
                 f"{title} has different images or rules: {_models_by_text(part, texts)}."
             )
-        images, rules = part["images"].dropna(), part["rule"].dropna().unique()
+        images = part["images"].dropna()
+        rules = part["rule"].dropna().unique()
         row = {"column": column, "sets": ", ".join(part["dataset"].unique())}
         row |= {"how": hows.iloc[0], "rules": ", ".join(rules)}
         row["images"] = min(images, default=None)
@@ -249,7 +252,8 @@ def row(
         for (measure, dataset), settings in measures.items()
     }
     measurements_by_probe = _measurements_by_probe(cells, measures)
-    numbers, settings = {}, {}
+    numbers = {}
+    settings = {}
     imagenet = _cell_key(cells, measurements_by_probe, _PLAIN, ["imagenet"])
     means = corruption_error.corruption_means(cells) if imagenet else {}
     for name in _BENCHMARKS:
@@ -389,31 +393,33 @@ def _column_settings(
     name: name of the column. sizes: numbers of images by key. measures: settings of measurements.
     """
     dataset, condition, metric = key
-    measure, _, how = condition.partition("/")
+    measure, _, options_text = condition.partition("/")
     if name != "pgd":
         excluded = metric.partition("_without_")[2]
         options = [
             f"without {excluded}" if excluded else "",
             _differing_options(measures.get((measure, dataset), {})),
         ]
-        how = ", ".join(filter(None, options))
+        options_text = ", ".join(filter(None, options))
     # Other metrics have n over several conditions, or over decisions for either cue.
     has_images = metric in ("accuracy", "real_accuracy", "pgd_accuracy")
     n = sizes.get(key, math.nan) if has_images else math.nan
-    return _number_settings(measure, dataset, measures, how=how, n=n)
+    return _number_settings(measure, dataset, measures, how=options_text, n=n)
 
 
 def _mean_settings(
     mean: corruption_error.BenchmarkMean, measures: Measures
 ) -> NumberSettings:
     """Return the settings of a mean over corruptions: published files, measures, or both."""
-    how = _differing_options(measures.get(mean.source, {}))
+    options_text = _differing_options(measures.get(mean.source, {}))
     measure, dataset = mean.source
     if not mean.files:
-        return _number_settings(measure, dataset, measures, how=how)
+        return _number_settings(measure, dataset, measures, how=options_text)
     if mean.source == corruption_error.FILES:
         return NumberSettings("published files")
-    return NumberSettings(f"{mean.files} published files and {dataset}", how=how)
+    return NumberSettings(
+        f"{mean.files} published files and {dataset}", how=options_text
+    )
 
 
 def _curves(cells: Cells, settings: SettingsByColumn) -> dict[str, float]:
@@ -570,10 +576,12 @@ def read_kinds(path: str) -> pd.DataFrame:
     The file has one line per model and the columns model, name, training and, optionally, epsilon.
     An empty name becomes the model; an empty epsilon NaN. Raises ValueError with file and line.
     """
-    columns, rows = ("model", "name", "training"), {}
+    columns = ("model", "name", "training")
+    rows = {}
     lines = csv_rows.read_named(path, columns, "training", key="model")
     for model, (place, fields) in lines.items():
         epsilon = csv_rows.parse_number(fields.get("epsilon", ""), "epsilon", place)
-        name, training = fields["name"] or model, fields["training"]
+        name = fields["name"] or model
+        training = fields["training"]
         rows[model] = {"name": name, "training": training, "epsilon": epsilon}
     return pd.DataFrame.from_dict(rows, orient="index")

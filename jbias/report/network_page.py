@@ -337,7 +337,8 @@ class Page(NamedTuple):
         interval_words: kind of interval, for the caption. Rows begin with the name of the data set
         if there are several. None if there are no cells.
         """
-        data, rows = [], []
+        data = []
+        rows = []
         for dataset, cells_by_network in cells_by_set.items():
             prefix = f"{dataset}: " if len(cells_by_set) > 1 else ""
             for row in dict.fromkeys(itertools.chain(*cells_by_network.values())):
@@ -388,7 +389,8 @@ class Page(NamedTuple):
         looks = plots.marks(names, {*frame["line"]})
 
         def finish(axes: plots.Axes, rows: pd.DataFrame) -> None:
-            lowest, highest = rows[shares].min().min(), rows[shares].max().max()
+            lowest = rows[shares].min().min()
+            highest = rows[shares].max().max()
             axes.set(ylim=(min(0, lowest), max(102, highest)))
             axes.set_xlabel("; ".join(rows["label"].unique()), **plots.ink())
 

@@ -95,7 +95,8 @@ def reliability(reliabilities: Mapping[str, calibration.Reliability]) -> Figure:
     pairs = cells.reshape(rows, 2, across).swapaxes(1, 2).reshape(-1, 2)
     for (axes, below), (name, bins) in zip(pairs, reliabilities.items()):
         has_images = bins.count > 0
-        low, width = bins.edges[:-1], np.diff(bins.edges)
+        low = bins.edges[:-1]
+        width = np.diff(bins.edges)
         confidence = bins.confidence[has_images]
         accuracy = bins.accuracy[has_images]
         axes.plot([0, 1], [0, 1], color=plots.INK, linewidth=0.8, linestyle=_DASHED)
@@ -329,7 +330,8 @@ def decodability(numbers: Sequence[decisions.Number], *, title: str = "") -> Fig
             "decodability: numbers must include shape_decoding at a site, as returned by "
             f"linear_decoding.measure, got {len(numbers)} without"
         )
-    lines, looks = {}, {}
+    lines = {}
+    looks = {}
     for i, factor in enumerate(_FACTORS):
         lines[factor] = [values[f"{factor}_decoding", site] for site in sites]
         looks[factor] = plots.marked(i)

@@ -162,7 +162,8 @@ class MeasuredNetwork:
             measure, _, measure_condition = condition.partition("/")
             if (measure, dataset) not in numbers:
                 # Conditions of plain accuracy do not begin with a measure's name.
-                measure, measure_condition = "accuracy", condition
+                measure = "accuracy"
+                measure_condition = condition
             number = Number(
                 metric,
                 None if pd.isna(value) else value,
@@ -382,7 +383,8 @@ def read(
     records_by_workdir = {str(workdir): group for workdir, group in grouped}
     networks = []
     for workdir, name in _names(records_by_workdir).items():
-        path, measures = pathlib.Path(workdir), read_measures(workdir)
+        path = pathlib.Path(workdir)
+        measures = read_measures(workdir)
         config = workdirs_lib.read_json(path / "config.json")
         provenance = workdirs_lib.read_json(path / "provenance.json")
         contents = {

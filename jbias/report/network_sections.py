@@ -198,7 +198,9 @@ def _critical_band_figure(
 
     The caption lists networks without a band.
     """
-    panels, bands, without_band = {}, {}, []
+    panels = {}
+    bands = {}
+    without_band = []
     for network in networks:
         accuracies = noise_accuracies(network, measurement)
         band = fitted_band(network, measurement, accuracies)
@@ -254,7 +256,8 @@ def noise_accuracies(
 
     The weakest noise is last. The labels of rows and columns are text.
     """
-    accuracies, clean = {}, []
+    accuracies = {}
+    clean = []
     for number in network.numbers[measurement]:
         match = _NOISE.fullmatch(number.condition)
         if match and number.metric == "accuracy":
@@ -288,7 +291,8 @@ def fitted_band(
 
 def _corruption_errors(page: Page) -> tables.Table | None:
     """Return the table of mean errors and mCE, with the reason for a missing mCE."""
-    rows, notes = [], {}
+    rows = []
+    notes = {}
     for network in page.networks:
         for measurement in network.corruption_accuracies:
             for summary in network.error_summaries(measurement):
@@ -331,7 +335,8 @@ def _corrupted_images(
     """Return the name of the corrupted images, such as "imagenet (imagenet_c)"."""
     measure, dataset = measurement
     if measurement == PUBLISHED_FILES:
-        measure, dataset = "files", "as published"
+        measure = "files"
+        dataset = "as published"
     if len([*network.error_summaries(measurement)]) == 1:
         return f"{dataset} ({measure})"
     family = "ImageNet-C's" if _is_of_imagenet_c(summary) else "ImageNet-C-bar's"
@@ -485,7 +490,8 @@ _NORMS = {"linf": "ℓ∞", "l2": "ℓ2"}
 
 def _attacks(page: Page) -> Blocks:
     """Yield the figure and the table of accuracy under attack."""
-    rows, counts_by_set = [], {}
+    rows = []
+    counts_by_set = {}
     for network, measurement, _ in page.measurements("pgd", "fgsm"):
         measure, dataset = measurement
         counts = counts_by_set.setdefault(dataset, {}).setdefault(network.name, {})
@@ -636,7 +642,8 @@ def _commonest_confusions(matrix: Confusion) -> Iterator[dict[str, Any]]:
 
 def _receptive_fields(page: Page) -> Blocks:
     """Yield the table of effective receptive fields, one row per network and site."""
-    rows, heads = {}, {}
+    rows = {}
+    heads = {}
     for network, measurement, _ in page.measurements("receptive_field"):
         for number in network.numbers[measurement]:
             site, _, share = number.condition.rpartition(" ")
@@ -657,7 +664,8 @@ def _provenance(page: Page) -> Blocks:
     rows = []
     for network in page.networks:
         for (measure, dataset), settings in network.measures.items():
-            images, seconds = settings["images"], settings["seconds"]
+            images = settings["images"]
+            seconds = settings["seconds"]
             rows.append(
                 {
                     "network": network.name,
@@ -683,7 +691,8 @@ def provenance_table(networks: Iterable[MeasuredNetwork]) -> tables.Table | None
 
 def _provenance_row(network: MeasuredNetwork) -> dict[str, Any]:
     """Return weights, device, software and duration of a network, by key of the column."""
-    provenance, run = network.provenance, network.config.get("run", {})
+    provenance = network.provenance
+    run = network.config.get("run", {})
     device, code = provenance.get("device", {}), provenance.get("code", {})
     versions = provenance.get("packages", {})
     packages = [name for name in ("jax", "flax", "numpy") if name in versions]

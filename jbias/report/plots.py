@@ -148,7 +148,8 @@ def _saved(fig: Figure, form: str, omitted: Sequence[str], **options) -> bytes:
 
     omitted: names of metadata to leave out. options: further arguments of `savefig`.
     """
-    out, metadata = io.BytesIO(), dict.fromkeys(omitted)
+    out = io.BytesIO()
+    metadata = dict.fromkeys(omitted)
     with mpl.rc_context(dict(STYLE)):
         fig.savefig(out, format=form, metadata=metadata, **options)
     return out.getvalue()
@@ -171,7 +172,8 @@ def inline(
     svg = svg.replace('href="#', f'href="#{prefix}').replace("url(#", f"url(#{prefix}")
     end = svg.index(">") + 1
     width = re.search(r'\bwidth="([\d.]+pt)"', svg)[1]
-    title, description = markupsafe.escape(title), markupsafe.escape(description)
+    title = markupsafe.escape(title)
+    description = markupsafe.escape(description)
     # Browsers show the title on hover, so it is short.
     texts = f"<title>{title}</title><desc>{description}</desc>"
     tag = f'<svg role="img" aria-label="{title}" style="--natural:{width}"'
@@ -198,7 +200,9 @@ def critical_difference(
     best on top; the other half on the right, the worst on top. The bar above the axis is as long
     as the critical difference. Source: Demsar, JMLR 2006, figure 1.
     """
-    k, line_height, gap = len(names), 0.16, 0.07
+    k = len(names)
+    line_height = 0.16
+    gap = 0.07
     order = [int(i) for i in np.argsort(ranks, kind="stable")]
     half = math.ceil(k / 2)
     sides = order[:half], order[half:][::-1]
@@ -208,7 +212,8 @@ def critical_difference(
         + 0.6
         for side in sides
     ]
-    left, length = side_widths[0] + 0.1, max(5.0, 8.6 - sum(side_widths))
+    left = side_widths[0] + 0.1
+    length = max(5.0, 8.6 - sum(side_widths))
     right = left + length
     clique_ranks = [ranks[list(clique)] for clique in cliques]
     spans = [(min(members), max(members)) for members in clique_ranks]
@@ -257,7 +262,8 @@ def critical_difference(
         alignment = "right" if sign < 0 else "left"
         for i in side:
             row_height = row_heights[i]
-            middle, x = y - row_height / 2, x_of(ranks[i])
+            middle = y - row_height / 2
+            x = x_of(ranks[i])
             axes.plot(
                 [x, x, outer + 0.04 * sign],
                 [top, middle, middle],
@@ -465,7 +471,8 @@ def _write_numbers(
     """
     for (i, j), value in np.ndenumerate(values):
         if math.isnan(value):
-            label, colour = "–", INK
+            label = "–"
+            colour = INK
         elif value >= least:
             # Black, not INK, on light cells: INK becomes light on a dark page.
             brightness = np.dot(cells.to_rgba(value)[:3], (0.299, 0.587, 0.114))
@@ -500,9 +507,11 @@ def blocks(frame: pd.DataFrame, labels: Sequence[int]) -> Figure:
 
     frame: symmetric, with neighbouring rows in a block. labels: number of the block of each row.
     """
-    n, names = len(frame), [f"{name} {i}" for i, name in enumerate(frame.index, 1)]
+    n = len(frame)
+    names = [f"{name} {i}" for i, name in enumerate(frame.index, 1)]
     # Beyond 30 rows there is no space for a number in each cell.
-    every, size = math.ceil(n / 30), 0.37 * min(n, 30)
+    every = math.ceil(n / 30)
+    size = 0.37 * min(n, 30)
     width = max(size + LETTER * max(map(len, names)) + 0.3, PHONE)
     fig, ((axes,),) = grid(1, cell=(0, 0.8 * size + 0.3), alone=width)
     matrix(
@@ -543,7 +552,10 @@ def blank(width: float, height: float, layout: str | None = None) -> Figure:
 
 
 def ink(size: float = SMALL) -> dict[str, Any]:
-    """Return colour and font size of text, as arguments of matplotlib. size: font size in points."""
+    """Return colour and font size of text, as arguments of matplotlib.
+
+    size: font size in points.
+    """
     return {"color": INK, "fontsize": size}
 
 

@@ -52,7 +52,7 @@ def share(value: float) -> str:
 def answer(
     analysis: analysis_lib.Analysis, seed_answer: tuple[str, str] | None = None
 ) -> tuple[str, str]:
-    """Return (headline, basis): the answer in one sentence, and the tests behind the answer.
+    """Return (headline, basis): the answer in one sentence, and sentences on the tests behind it.
 
     seed_answer: headline and basis of tests over seeds; None for the tests of ranks.
     """
@@ -78,7 +78,8 @@ def points(analysis: analysis_lib.Analysis) -> list[str]:
     """
     if analysis.friedman is None or analysis.by_seeds or analysis.rejects:
         return []
-    result, n = analysis.friedman, len(analysis.datasets)
+    result = analysis.friedman
+    n = len(analysis.datasets)
     f = ""
     if not math.isinf(result.statistic):
         f = f", F = {_three_digits(result.statistic)}"
@@ -156,7 +157,8 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
             f"{analysis.critical_difference:.2f} apart (α = {analysis.alpha:g})."
         )
         return headline, " ".join([test, limit, *_single_datasets(analysis)])
-    num_pairs, significant = k * (k - 1) // 2, analysis.significant
+    num_pairs = k * (k - 1) // 2
+    significant = analysis.significant
     if not significant:
         headline = (
             f"The {k} algorithms differ as a whole ({test_in_brackets}), and no single pair of the "
@@ -409,7 +411,8 @@ def untested(analysis: analysis_lib.Analysis) -> list[str]:
 
 def describe_scores(analysis: analysis_lib.Analysis) -> str:
     """Return the caption of the main table: metric, unit, spread and selection."""
-    study, sizes = analysis.study, set(analysis.cells["n"]) - {0}
+    study = analysis.study
+    sizes = set(analysis.cells["n"]) - {0}
     if study.is_of_means:
         spread = (
             "Means over runs, ± as in the file, which may be a standard deviation, a standard "
@@ -431,7 +434,8 @@ def describe_bold(analysis: analysis_lib.Analysis, *, has_bold: bool) -> str:
 
     has_bold: True if the table has bold cells.
     """
-    best, repeats = analysis.study.best, analysis.study.repeats
+    best = analysis.study.best
+    repeats = analysis.study.repeats
     if analysis.by_seeds is not None and has_bold:
         return (
             f"Bold: the {best} of a data set, and scores that the tests over {repeats} do not "
@@ -465,7 +469,8 @@ def stability(analysis: analysis_lib.Analysis) -> Iterator[str]:
             "treat the scores as exact."
         )
         return
-    stable, mixed = analysis.seeds["stability"], analysis.seeds["mixed"]
+    stable = analysis.seeds["stability"]
+    mixed = analysis.seeds["mixed"]
     best = int(np.argmax(stable.best))
     yield (
         f"With other {repeats} (redrawn from these), {stable.algorithms[best]} would rank "
@@ -751,7 +756,8 @@ def _compared_algorithms(study: analysis_lib.BenchmarkScores) -> str:
 
 def _deciding_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
     """Yield the sentences of a paper on Friedman's, Nemenyi's and Welch's tests."""
-    f, permutation = analysis.friedman, analysis.permutation
+    f = analysis.friedman
+    permutation = analysis.permutation
     n, k = analysis.means.shape
     is_infinite = math.isinf(f.statistic)
     explanation = " (the ranks are the same on all data sets)" if is_infinite else ""

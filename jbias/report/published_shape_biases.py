@@ -28,7 +28,7 @@ _CAPTION = (
 
 
 def read() -> pd.DataFrame:
-    """Return one row per network, and one for people, by increasing shape bias.
+    """Return a frame with one row per network, and one row for people, by increasing shape bias.
 
     Columns: network, training, shape_bias (a fraction), source, licence and url; with published
     decisions also shape and either (counts), shape_bias_lower, shape_bias_upper and

@@ -124,7 +124,8 @@ def analyse(
     measure; a model that lacks a measure of `given` is left out of all partial correlations.
     source: text on the origin of the frame. Raises ValueError if a subset has fewer than 4 models.
     """
-    kinds, split = frame[options.category].astype(str), options.split
+    kinds = frame[options.category].astype(str)
+    split = options.split
     subsets = {"all": frame}
     if split is not None:
         if split not in set(kinds):
@@ -274,7 +275,9 @@ def _influential(
 
 def report(study: Correlations) -> document.Report:
     """Return the page of a study of correlations."""
-    x, y, models = study.options.x, study.options.y, len(study.frame)
+    x = study.options.x
+    y = study.options.y
+    models = len(study.frame)
     caveat_blocks = [("caveats", document.Text(caveats(study)))]
     return document.Report(
         title="jbias correlations",
@@ -311,7 +314,8 @@ def results(study: Correlations) -> dict[str, object]:
 
 def headline(study: Correlations) -> tuple[str, str]:
     """Return (main result in one or two sentences, sentences on the data and the tests)."""
-    options, family = study.options, study.families["all"]
+    options = study.options
+    family = study.families["all"]
     pairs = study.pairs[study.pairs["models"] == "all"]
     level = f"α = {options.alpha:g} {WORDS[options.adjust]}"
     if family.family:
@@ -352,10 +356,12 @@ def headline(study: Correlations) -> tuple[str, str]:
 
 def _headline_given(study: Correlations) -> str:
     """Return a sentence with the number of significant and of reversed partial correlations."""
-    names, family = tables.join(study.options.given), study.given.families["all"]
+    names = tables.join(study.options.given)
+    family = study.given.families["all"]
     if not family.family:
         return f"Given {names}, no correlation can be tested."
-    passed, plain = study.tested(family), study.families["all"].statistic
+    passed = study.tested(family)
+    plain = study.families["all"].statistic
     reversed_count = (passed & (plain * family.statistic < 0)).to_numpy().sum()
     significant = f"{passed.to_numpy().sum()} of {family.family} are significant"
     return (
@@ -364,8 +370,9 @@ def _headline_given(study: Correlations) -> str:
 
 
 def _limit(study: Correlations) -> str:
-    """Return a phrase: the reason why no p over all models can be as small as alpha, and a remedy."""
-    options, least = study.options, study.attainable["all"]
+    """Return a phrase: the reason why no p over all models can reach alpha, and a remedy."""
+    options = study.options
+    least = study.attainable["all"]
     reason = f"p {WORDS[options.adjust]} is at least {least:.2g}"
     tests = study.families["all"].family if options.adjust == "holm" else 1
     orders = math.ceil(round(tests / options.alpha, 6)) - 1
@@ -485,7 +492,8 @@ def _undefined_pairs(statistic: pd.DataFrame) -> str:
 
 def tables_of(study: Correlations) -> document.Placed:
     """Yield (section id, table): correlations of pairs, among measures, and influential models."""
-    options, sign = study.options, SIGN[study.options.method]
+    options = study.options
+    sign = SIGN[study.options.method]
     format_number = tables.digits(2)
     level = f"p ≤ {options.alpha:g} {WORDS[options.adjust]}"
     caption = f"Correlations; bold: {level}."
@@ -538,7 +546,8 @@ def _pairs_table(
     name, caption: name and caption of the table. controls: text on the variables that the last
     columns control for.
     """
-    options, pairs = study.options, study.pairs
+    options = study.options
+    pairs = study.pairs
     if "low" in pairs:
         caption += f" In brackets: {_INTERVALS}."
     if "partial" in pairs:
@@ -648,10 +657,12 @@ def heat(study: Correlations, families: Mapping[str, Matrix]) -> plots.Figure:
     """
     sizes = {name: f"n = {family.n}" for name, family in families.items()}
     titles = [f"{name} ({n})" if name else n for name, n in sizes.items()]
-    first, count = next(iter(families.values())).statistic, len(families)
+    first = next(iter(families.values())).statistic
+    count = len(families)
     rows, columns = first.shape
     cell = 0.5  # Inches.
-    row_length, column_length = max(map(len, first.index)), max(map(len, first))
+    row_length = max(map(len, first.index))
+    column_length = max(map(len, first))
     label_width = (
         0.052 * column_length - 0.2
     )  # Of the slanted label of the last column.
@@ -749,7 +760,8 @@ def scatter(
         len({x for x, _ in column}) == 1 for column in zip(*grid, strict=True)
     )
     shares_y = all(len({y for _, y in row}) == 1 for row in grid)
-    rows, columns = len(grid), len(grid[0])
+    rows = len(grid)
+    columns = len(grid[0])
     cell = max(panel[0], 4.8 / columns), panel[1]
     fig, cells = plots.grid(
         rows * columns,

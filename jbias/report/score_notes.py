@@ -171,7 +171,8 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
         order = np.argsort(np.abs(column), kind="stable")
         sizes = np.abs(column)[order]
         split = _first_jump(sizes, bound)
-        usual, unusual = order[:split], [*order[split:]]
+        usual = order[:split]
+        unusual = [*order[split:]]
         if len(usual) and sizes[split - 1] > 1:
             low = usual[column[usual] <= 1]
             high = usual[column[usual] > 1]

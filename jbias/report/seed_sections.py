@@ -44,7 +44,8 @@ def answer(analysis: Analysis) -> tuple[str, str] | None:
 
 def _untested(analysis: Analysis) -> tuple[str, str]:
     """Return (headline, basis) if no pair of algorithms has several runs."""
-    result, repeats = analysis.by_seeds, analysis.study.repeats
+    result = analysis.by_seeds
+    repeats = analysis.study.repeats
     where = f"on {_quoted(result.datasets)}"
     if analysis.study.is_of_means:
         headline = f"Nothing was tested {where}: {analysis_lib.MEANS_ALONE}."
@@ -103,7 +104,8 @@ def _valid_tests(analysis: Analysis, dataset: str) -> list[seed_tests.SeedTest]:
 
 def _dataset_answer(analysis: Analysis, dataset: str) -> str:
     """Return the sentences on one data set, starting with algorithms at chance, if any."""
-    tests, study = _valid_tests(analysis, dataset), analysis.study
+    tests = _valid_tests(analysis, dataset)
+    study = analysis.study
     void = [test for test in tests if _names_at_chance(study, test)]
     if not void:
         return _test_sentence(analysis, dataset, tests)
@@ -194,7 +196,7 @@ def _advantage(analysis: Analysis, test: seed_tests.SeedTest) -> str:
 
 
 def _digits(analysis: Analysis, test: seed_tests.SeedTest) -> int:
-    """Return the number of digits for a difference: that of scores, more if it would round to 0."""
+    """Return the number of digits of a difference: as for scores, more if it would round to 0."""
     digits = analysis.study.unit.digits
     small = abs(test.difference)
     if not 0 < small < 10.0**-digits:
@@ -220,7 +222,8 @@ def _p_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
 
 def _basis(analysis: Analysis) -> Iterator[str]:
     """Yield the sentences on the tests behind the answer, and on their limits."""
-    result, repeats = analysis.by_seeds, analysis.study.repeats
+    result = analysis.by_seeds
+    repeats = analysis.study.repeats
     if result.paired:
         yield (
             f"Student's t-test of the differences of equal {repeats} (--paired-seeds) decides "
@@ -261,7 +264,8 @@ def _basis(analysis: Analysis) -> Iterator[str]:
 
 def _limits_of_permutation(analysis: Analysis) -> Iterator[str]:
     """Yield a sentence if there are too few runs for a significant p by permutation."""
-    result, repeats = analysis.by_seeds, analysis.study.repeats
+    result = analysis.by_seeds
+    repeats = analysis.study.repeats
     tests = [test for test in result.tests if not test.why_not]
     never = [test for test in tests if test.least_permutation_pvalue > result.alpha]
     if never:
@@ -288,7 +292,8 @@ def _limits_of_permutation(analysis: Analysis) -> Iterator[str]:
 
 def _uneven(analysis: Analysis) -> Iterator[str]:
     """Yield a warning on two runs against more, for which Welch's test is too liberal."""
-    result, repeats = analysis.by_seeds, analysis.study.repeats
+    result = analysis.by_seeds
+    repeats = analysis.study.repeats
     counts = _counts(result)
     two = [
         name
@@ -361,7 +366,8 @@ def _without_spread(analysis: Analysis) -> Iterator[str]:
 
 def _left_out(analysis: Analysis) -> Iterator[str]:
     """Yield sentences with the algorithms and runs that are in no test."""
-    result, study = analysis.by_seeds, analysis.study
+    result = analysis.by_seeds
+    study = analysis.study
     repeats = study.repeats
     single = _with_single_run(result)
     if single and result.family:
@@ -405,7 +411,7 @@ def _subject_with_single_run(result: seed_tests.SeedTestsResult) -> str:
 
 
 def _differences(analysis: Analysis) -> Iterator[str]:
-    """Yield a sentence on the largest difference of means on each data set, if nothing was tested."""
+    """Yield a sentence on the largest difference of means per data set, if nothing was tested."""
     for dataset in analysis.by_seeds.datasets:
         tests = [
             test for test in oriented(analysis.by_seeds) if test.dataset == dataset
@@ -456,7 +462,8 @@ def _heads(study: analysis_lib.BenchmarkScores) -> tuple[str, str, str]:
 
 def table(analysis: Analysis) -> tables.Table | None:
     """Return the table of all tests over seeds."""
-    result, study = analysis.by_seeds, analysis.study
+    result = analysis.by_seeds
+    study = analysis.study
     difference_head, first, second = _heads(study)
     number = tables.digits(study.unit.digits)
     advantage = tables.interval(tables.digits(study.unit.digits, plus=True))
@@ -603,7 +610,8 @@ def results(analysis: Analysis) -> Mapping[str, Any] | None:
 
 def methods(analysis: Analysis) -> str:
     """Return the sentences on methods for a paper; "" without tests over seeds."""
-    result, repeats = analysis.by_seeds, analysis.study.repeats
+    result = analysis.by_seeds
+    repeats = analysis.study.repeats
     if result is None or not result.family:
         return ""
     if result.reference:

@@ -212,9 +212,9 @@ def odd_one_out(page: Page) -> Blocks:
 
 
 def _like_published(page: Page) -> Iterator[dict[str, Any]]:
-    """Yield a row per shape bias that was measured on the same images as the published ones.
+    """Yield a table row per shape bias of the images for which results are published.
 
-    Keys are columns of `published_shape_biases.read`, and rule.
+    Keys: rule, and the columns of `published_shape_biases.read`.
     """
     for network, measurement, _, number in page.numbers("shape_bias", "shape_bias"):
         images = network.measures[measurement]["images"]

@@ -94,7 +94,10 @@ class Draws(NamedTuple):
     seed: int
 
     def draw(self, cell: ShiftCell) -> DrawnAccuracies:
-        """Return draws of the mean accuracies of a cell; both accuracies of a seed get one weight."""
+        """Return draws of the mean accuracies of a cell.
+
+        Both accuracies of a seed get one weight.
+        """
         rng = np.random.default_rng([self.seed, 0, *sorted(map(abs, cell.seeds))])
         weights = two_sample.t_weights(len(cell.seeds), self.draws, rng)
         name = f"{cell.recipe.label}/{cell.attribute}/{cell.level}"
@@ -138,10 +141,13 @@ def p_larger(
     control, the drop is compared with 0. With single seeds v is unknown, and the test covers
     images only.
     """
-    excess, images, over_seeds = -tau, 0.0, []
+    excess = -tau
+    images = 0.0
+    over_seeds = []
     for sign, cell in ((1, extreme), (-1, control)):
         if cell is not None:
-            drops, s = 100 * (cell.inside - cell.outside), len(cell.seeds)
+            drops = 100 * (cell.inside - cell.outside)
+            s = len(cell.seeds)
             excess += sign * float(drops.mean())
             images += sum(100**2 * p * (1 - p) / n for _, p, n in _sets(cell))
             over_seeds += [(float(drops.var(ddof=1)) / s, s - 1)] if s > 1 else []
@@ -191,7 +197,10 @@ def _recipe_columns(recipe: shift_runs.Recipe) -> TableRow:
 
 
 def _group_columns(cell: ShiftCell) -> TableRow:
-    """Return columns with metrics of groups, as text and as numbers in %, and the number of seeds."""
+    """Return the number of seeds and the metrics of groups, as columns of a table.
+
+    Metrics are text and numbers in %.
+    """
     columns = {}
     for (name, metric), values in cell.groups.items():
         columns[f"_{metric}@{name}"] = spread(values)
@@ -393,7 +402,8 @@ def ranks(cells: ShiftCells, draws: Draws) -> Iterator[TableRow]:
     """
 
     def comparison_key(cell: ShiftCell) -> tuple:
-        recipe, kind = cell.recipe, shifts.KINDS.index(cell.kind)
+        recipe = cell.recipe
+        kind = shifts.KINDS.index(cell.kind)
         return recipe.algorithm, recipe.data, cell.attribute, recipe.dealt, kind
 
     kinds = [cell for cell in cells if cell.kind]
@@ -430,10 +440,8 @@ def agreement(
     # tau-b of the observed values and the draws, 0 if all are tied.
     taus = (signs_inside * signs_outside).sum(axis=0) / np.where(scale > 0, scale, 1)
     _, low, high = estimate(taus) if len(taus) > 1 else [math.nan] * 3
-    crossed, pairs = (
-        int((signs_inside[:, 0] * signs_outside[:, 0] < 0).sum()),
-        len(first),
-    )
+    crossed = int((signs_inside[:, 0] * signs_outside[:, 0] < 0).sum())
+    pairs = len(first)
     keys = ("whose", "algorithm", "data", "attribute", "kind")
     row = dict(zip(keys, named, strict=True)) | {"models": ", ".join(models)}
     return row | {

@@ -114,7 +114,8 @@ def table(
     name: key of `_COLUMNS` and `_CAPTIONS`. rows: values by key of the column. caption_end:
     appended to the caption. caption_values: fields of the caption.
     """
-    rows, columns = list(rows), tables.columns(_COLUMNS[name], **_HEADS)
+    rows = list(rows)
+    columns = tables.columns(_COLUMNS[name], **_HEADS)
     groups = dict.fromkeys(
         key for row in rows for key in row if key[0] == "_" and "@" in key
     )
@@ -132,8 +133,10 @@ def table(
 
 def report(study: shift_runs.ShiftStudy, args: argparse.Namespace) -> document.Report:
     """Return the page of a study. args: parsed flags of the command `jbias report shifts`."""
-    cells, draws = study.cells, Draws(args.draws, args.seed)
-    tau, alpha = args.tau, args.alpha
+    cells = study.cells
+    draws = Draws(args.draws, args.seed)
+    tau = args.tau
+    alpha = args.alpha
     candidates, kinds = shift_drops.verdicts(cells, draws, tau=tau, alpha=alpha)
     remedies = shift_drops.remedies(cells, draws, args.reference)
     realised = list(_image_counts(cells))
@@ -214,7 +217,8 @@ def _answer(
     basis = f"{len(tested)} recipes and attributes; {count}. {definition}. {basis}"
     if not bugs:
         return f"None of {len(tested)} candidates is a bug.", basis
-    first, has_several = bugs[0], len({row["_recipe"] for row in tested}) > 1
+    first = bugs[0]
+    has_several = len({row["_recipe"] for row in tested}) > 1
     subject = f"{first['attribute']}" + f" of {first['_recipe'].label}" * has_several
     verb = "is a bug:" if len(bugs) == 1 else "are bugs, the worst of them"
     cost = f"its {first['kind']} shift costs {first['over']:.2f} points of accuracy"
@@ -242,7 +246,7 @@ def _run_rows(cells: ShiftCells) -> Iterator[TableRow]:
 
 
 def _image_counts(cells: ShiftCells) -> Iterator[dict[str, Any]]:
-    """Yield numbers of images by class and value, one dict per data, attribute, level and options.
+    """Yield numbers of images by class and value, a dict per data, attribute, level and options.
 
     Keys: data, attribute, level, options and sets. By data set, sets has the names of classes and
     values, and counts: rows are classes, columns values, as in the provenance.
@@ -448,7 +452,8 @@ def _drops_by_level(kind: str, kinds: TableRows) -> pd.DataFrame:
 
 def _short_names(recipes: Iterable[Recipe]) -> dict[Recipe, str]:
     """Return short names by recipe: the model, and algorithm and data if these differ."""
-    recipes, fields = list(dict.fromkeys(recipes)), ["model"]
+    recipes = list(dict.fromkeys(recipes))
+    fields = ["model"]
     for field in ("algorithm", "data"):
         if len({getattr(recipe, field) for recipe in recipes}) > 1:
             fields.append(field)
@@ -463,8 +468,8 @@ def _short_names(recipes: Iterable[Recipe]) -> dict[Recipe, str]:
 def _titles(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """Return titles by pair (data, attribute): the attribute, with the data if these differ."""
     pairs = dict.fromkeys(pairs)
-    several = len({data for data, _ in pairs}) > 1
-    return {pair: " by ".join(pair) if several else pair[1] for pair in pairs}
+    has_several_data = len({data for data, _ in pairs}) > 1
+    return {pair: " by ".join(pair) if has_several_data else pair[1] for pair in pairs}
 
 
 def _accuracies_by_seed(
@@ -553,13 +558,15 @@ def _accuracies_by_size(cells: ShiftCells, draws: Draws, setting: str) -> pd.Dat
     for cell in cells:
         size = cell.images or "" if setting == "images" else cell.settings.get(setting)
         if cell.share > shift_runs.CONTROL and str(size).isdecimal():
-            recipe, excluded = cell.recipe, (setting, EPOCHS)
+            recipe = cell.recipe
+            excluded = (setting, EPOCHS)
             title = f"{recipe.model}, {cell.attribute} {cell.level}, {recipe.algorithm}"
             settings = (*sorted(cell.options.items()), *sorted(cell.settings.items()))
             key = title, recipe.data, *(x for x in settings if x[0] not in excluded)
             epochs = cell.settings.get(EPOCHS)
             groups.setdefault(key, {})[int(size), epochs] = cell
-    rows, used_titles = [], []
+    rows = []
+    used_titles = []
     for (title, *_), sized in groups.items():
         splits_epochs = len({size for size, _ in sized}) < len(sized)
         for group_epochs in dict.fromkeys(
@@ -636,7 +643,8 @@ def against(frame: pd.DataFrame) -> plots.Figure:
 
 def learning(frame: pd.DataFrame) -> plots.Figure:
     """Return curves of means and deviations; frame: columns panel, line, x, value, std."""
-    looks, labels = plots.styles(SETS.values()), ("iteration", "accuracy in %")
+    looks = plots.styles(SETS.values())
+    labels = ("iteration", "accuracy in %")
     return plots.curves(_first_panels(frame), looks, labels)
 
 
@@ -657,7 +665,8 @@ def _first_panels(frame: pd.DataFrame) -> pd.DataFrame:
 
 def omissions(frame: pd.DataFrame) -> str:
     """Return a note on the numbers of panels and lines that a figure does not show, or ""."""
-    limits, panels = [], frame["panel"].nunique()
+    limits = []
+    panels = frame["panel"].nunique()
     if panels > MAX_PANELS:
         limits.append(f"the first {MAX_PANELS} of {panels} panels")
     num_lines = frame["line"].nunique()

@@ -35,7 +35,7 @@ Seeds = Float[np.ndarray, "s"]
 
 
 class Recipe(NamedTuple):
-    """Description of the training of networks apart from the shift; fields are texts of the page."""
+    """Training of networks apart from the shift; fields are texts of the page."""
 
     model: str
     algorithm: str
@@ -84,7 +84,7 @@ class ShiftCell:
 
     @property
     def kind(self) -> str:
-        """The kind of shift, such as "sub-population"; "" for levels that train on a single value."""
+        """The kind of shift; "" for levels that train on a single value of the attribute."""
         return "" if self.only_value else shifts.LEVELS[self.level].kind
 
     @property
@@ -150,7 +150,9 @@ def read(
     selection do.
     """
     records = workdirs.read(patterns)
-    frame, runs, empty = records.pop_frame(), records.runs, records.empty
+    frame = records.pop_frame()
+    runs = records.runs
+    empty = records.empty
     shifted = {run.workdir: run for run in runs if _shift_of(run)}
     if not shifted:
         raise ValueError(
@@ -160,7 +162,9 @@ def read(
         )
     frame = frame[frame["workdir"].isin(list(shifted))].reset_index(drop=True)
     selected, rule = _selected(frame, shifted, selection, last)
-    notes, cells, incomplete = list(_notes(empty, runs, shifted, frame)), [], []
+    notes = list(_notes(empty, runs, shifted, frame))
+    cells = []
+    incomplete = []
     for cell in _by_cell(frame, shifted):
         names = [run.workdir for run in cell.runs]
         cell, cell_notes = _measured(cell, selected[selected["workdir"].isin(names)])
@@ -303,12 +307,14 @@ def _by_cell(
     pooled: dict[tuple, ShiftCell] = {}
     for cell, dealt_name, setting in zip(run_cells, dealt, settings, strict=True):
         recipe = cell.recipe._replace(dealt=dealt_name, setting=setting)
-        named = dataclasses.replace(cell, recipe=recipe)
-        key = _sort_key(named)
-        first = pooled.setdefault(key, named)
-        if first is not named:
-            _refuse_unlike(first, named.runs[0])
-            pooled[key] = dataclasses.replace(first, runs=(*first.runs, *named.runs))
+        named_cell = dataclasses.replace(cell, recipe=recipe)
+        key = _sort_key(named_cell)
+        first = pooled.setdefault(key, named_cell)
+        if first is not named_cell:
+            _refuse_unlike(first, named_cell.runs[0])
+            pooled[key] = dataclasses.replace(
+                first, runs=(*first.runs, *named_cell.runs)
+            )
     return [pooled[key] for key in sorted(pooled)]
 
 
@@ -331,7 +337,8 @@ def _of_run(run: workdirs.Run, row: pd.Series) -> ShiftCell:
     }
     images = sum(sizes.values()) or int(options.get("images") or 0)
     settings = {k: v for k, v in recipe_settings.items() if "train.shift." not in k}
-    attribute, level = str(shift.get("attribute", "attribute")), str(shift["level"])
+    attribute = str(shift.get("attribute", "attribute"))
+    level = str(shift["level"])
     recipe = Recipe(str(row["model"]), algorithm, data)
     return ShiftCell(
         recipe=recipe,
@@ -417,5 +424,6 @@ def _refuse_unlike(first: ShiftCell, run: workdirs.Run) -> None:
 def _sort_key(cell: ShiftCell) -> tuple:
     """Return (data, attribute, recipe, level), which orders cells as on the page."""
     known = [*shifts.LEVELS, cell.level]
-    recipe, level = cell.recipe, (known.index(cell.level), cell.level)
+    recipe = cell.recipe
+    level = (known.index(cell.level), cell.level)
     return recipe.data, cell.attribute, recipe, *level

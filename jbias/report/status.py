@@ -72,13 +72,17 @@ def rows(patterns: Sequence[str]) -> list[RunProgress]:
 def row(workdir: pathlib.Path) -> RunProgress:
     """Return the status and progress of the run in a workdir."""
     heartbeat = status.read_heartbeat(workdir)
-    config, age = _config(workdir), _age(workdir)
+    config = _config(workdir)
+    age = _age(workdir)
     try:
         progress = status.read(workdir)
     except (ValueError, OSError) as error:
         reason = " ".join(str(error).split())
         return RunProgress(str(workdir), "damaged", reason, age_seconds=age)
-    seconds, state, reason, doing = age or 0.0, progress.phase, progress.reason, ""
+    seconds = age or 0.0
+    state = progress.phase
+    reason = progress.reason
+    doing = ""
     if state == "running":
         doing = heartbeat.get("doing", "")
         doing = "opening" if heartbeat and doing not in _PATIENCE else doing
@@ -90,7 +94,8 @@ def row(workdir: pathlib.Path) -> RunProgress:
                 f"{seconds / 60:.0f} minutes"
             )
     pace = heartbeat if (state, doing) == ("running", "stepping") else {}
-    eta, seeds = pace.get("eta_seconds"), config.get("seeds")
+    eta = pace.get("eta_seconds")
+    seeds = config.get("seeds")
     valid = config.get("valid") if isinstance(config.get("valid"), dict) else {}
     return RunProgress(
         workdir=str(workdir),

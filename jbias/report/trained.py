@@ -48,9 +48,11 @@ def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
     included. A run without settings, or without settings of a test set, is ignored for this test
     set.
     """
-    trained, known = set(), set()
+    trained = set()
+    known = set()
     for run in runs:
-        sources, tests = list(_sources(run.settings)), _mapping(run.settings, "tests")
+        sources = list(_sources(run.settings))
+        tests = _mapping(run.settings, "tests")
         for name in datasets:
             test = tests.get(name)
             if not isinstance(test, Mapping):
@@ -98,7 +100,8 @@ def _sources(config: Mapping[str, Any]) -> Iterator[_Source]:
     """Yield the training sets of all stages of a run. config: settings of the run."""
     for changed in _mappings(config, "stages") or [{}]:
         stage = {**config, **changed}
-        train, algo = _mapping(stage, "train"), _mapping(stage, "algo")
+        train = _mapping(stage, "train")
+        algo = _mapping(stage, "algo")
         stylises = algo.get("transfer") or train.get("renders")
         in_algorithm = set()
         if stylises and algo.get("stylised", True):
@@ -125,7 +128,8 @@ def _kinds_of(settings: Mapping[str, Any], name: str = "") -> set[str]:
     root = (settings.get("root") or "") if settings.get("data") in _FOLDERS else ""
     # The name in the settings: a symbolic link is not resolved.
     folder = os.path.basename(os.path.normpath(root))
-    reader, split = settings.get("data", ""), settings.get("split", "")
+    reader = settings.get("data", "")
+    split = settings.get("split", "")
     names = f"{name}/{reader}/{split}/{folder}".lower()
     return {kind for kind, (_, pattern) in _KINDS.items() if re.search(pattern, names)}
 
@@ -141,7 +145,8 @@ def _have_same_distribution(train: Mapping[str, Any], test: Mapping[str, Any]) -
 
 def _location(settings: Mapping[str, Any]) -> tuple[str, str]:
     """Return (folder, split) of a data set; split is "" unless a split differs in distribution."""
-    root, split = settings.get("root"), str(settings.get("split", ""))
+    root = settings.get("root")
+    split = str(settings.get("split", ""))
     split = split.partition("[")[0]
     folder = os.path.realpath(root) if root else ""
     return folder, "" if split in _COMMON_SPLITS else split

@@ -49,7 +49,10 @@ NAMES: Mapping[str, str] = types.MappingProxyType(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A run in a workdir; the settings are empty if there is no config.json."""
+    """A run in a workdir; the settings are empty if there is no config.json.
+
+    seeds: seeds with records. costs: content of costs.json. finished: True if the run has ended.
+    """
 
     workdir: str
     name: str
@@ -125,10 +128,10 @@ class Run:
 
 
 def paper_name(run: Run) -> str:
-    """Return the name of a run's method in papers, with the rest of its variant in brackets.
+    """Return the name of a run's method in papers; other parts of its variant are in brackets.
 
-    A run without a variant is named by the transforms of its inputs that are methods: ERM
-    with mixup is Mixup.
+    A run without a variant is named by the transforms of its inputs that are methods: ERM with
+    mixup is Mixup.
     """
     return method_name(run.algorithm, run.variant or "+".join(_transforms(run)))
 
@@ -139,14 +142,16 @@ def method_name(algorithm: str, variant: str) -> str:
     variant: "" for none. Names without an entry are returned unchanged.
     """
     variant_parts = variant.split("+") if variant else []
-    paper_name, named_parts = NAMES.get(algorithm, algorithm), set()
+    paper_name = NAMES.get(algorithm, algorithm)
+    named_parts = set()
     # The name with the most parts of the variant wins.
     for key, name in NAMES.items():
         key_algorithm, _, key_variant = key.removesuffix(")").partition(" (")
         key_parts = set(key_variant.split("+")) if key_variant else set()
         is_better = named_parts < key_parts <= set(variant_parts)
         if key_algorithm == algorithm and is_better:
-            paper_name, named_parts = name, key_parts
+            paper_name = name
+            named_parts = key_parts
     unnamed = [part for part in variant_parts if part not in named_parts]
     return f"{paper_name} ({'+'.join(unnamed)})" if unnamed else paper_name
 
@@ -258,7 +263,9 @@ def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.base_label, []).append(run)
-    labels, owners, bases = {}, {}, {}
+    labels = {}
+    owners = {}
+    bases = {}
     for base, group in groups.items():
         suffixes = _suffixes(group) if len(group) > 1 else [""]
         for run, suffix in zip(group, suffixes, strict=True):
@@ -317,7 +324,8 @@ def assumed(start: Mapping[str, Any]) -> str:
     start: an item of "starts" in costs.json: source, devices, device, watts, share, pue and
     intensity.
     """
-    watts, emitted = start["watts"], start.get("intensity")
+    watts = start["watts"]
+    emitted = start.get("intensity")
     power = f"{watts:g} W each ({start['source']})" if watts else "power not known"
     factor = f"{100 * start['share']:g} % of it in use, PUE {start['pue']:g}"
     text = f"{start['devices']} × {start['device']}, {power}, {factor}"
@@ -331,7 +339,8 @@ def _costs(path: pathlib.Path) -> dict[str, Any]:
     """
     costs = read_json(path)
     try:
-        total, starts = costs.get("total", {}), costs.get("starts", [])
+        total = costs.get("total", {})
+        starts = costs.get("starts", [])
         numbers = [value for key, value in total.items() if key != "hours"]
         numbers += total.get("hours", {}).values()
         for start in starts:
