@@ -3,8 +3,7 @@
 python examples/own_report.py examples/biasbed_table2.csv report-own
 
 The function computes data frames, and declares sections of text, tables and figures. jbias
-writes the page and CSV, Parquet, LaTeX, Markdown, SVG and results.json; also PDF and PNG
-with figures=("pdf", "png") for `document.write`.
+writes the page, CSV, Parquet, LaTeX, Markdown, SVG (and PDF, PNG: figures=) and results.json.
 """
 
 import pathlib

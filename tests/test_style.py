@@ -35,7 +35,7 @@ LIMITS = {
     "jbias/models": {"opening": 0, "vague name": 1, "splat": 8, "**dict(": 0},
     "jbias/papers": {"opening": 0, "vague name": 5, "splat": 1, "**dict(": 0},
     "jbias/prepare": {"opening": 0, "vague name": 1, "splat": 3, "**dict(": 0},
-    "jbias/report": {"opening": 0, "vague name": 25, "splat": 10, "**dict(": 0},
+    "jbias/report": {"opening": 0, "vague name": 14, "splat": 10, "**dict(": 0},
     "jbias/runs": {"opening": 0, "vague name": 1, "splat": 1, "**dict(": 0},
     "jbias/runtime": {"opening": 1, "vague name": 8, "splat": 3, "**dict(": 0},
     "jbias/scores": {"opening": 0, "vague name": 1, "splat": 0, "**dict(": 0},

@@ -474,11 +474,11 @@ def _accuracies(group: Group, measurement: Measurement | None) -> pd.DataFrame:
 
 
 def hiding(groups: Iterable[Group]) -> pd.DataFrame:
-    """Return accuracies, gaps and iOcclusion, one row per group, filling, masking and hidden fraction.
+    """Return accuracies, gaps and iOcclusion per group, filling, masking and hidden fraction.
 
     Columns: the fields of `Key`, fill, way (the masking), and the columns of `_gap_columns`.
-    Accuracies, gaps and hidden fractions are from 0 to 1. Without groups that were measured so, a
-    frame without rows.
+    Accuracies, gaps and hidden fractions are from 0 to 1. Without measured groups, the frame has
+    no rows.
     """
     frames = [pd.DataFrame(columns=[*Key._fields, "fill", "hidden"])]
     for group in groups:

@@ -346,7 +346,7 @@ class _Drawing:
             pipe.send(self._draw_next())
 
     def _draw_next(self) -> dict[int, dict[str, str | bytes]]:
-        """Draw figures until none is left; return the content of files by path, by figure number."""
+        """Draw figures until none is left; return file contents by path, by figure number."""
         files = {}
         while token := self._numbers.read(_TOKEN_BYTES):
             number = len(self._figures) - 1 - int.from_bytes(token)
