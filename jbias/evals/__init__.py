@@ -27,7 +27,10 @@ MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxy
 
 
 def __getattr__(name: str) -> Any:
-    """Return `error_consistency`, imported on first use to keep the start of training fast."""
+    """Return `error_consistency`, imported on first use to keep the start of training fast.
+
+    AttributeError for any other name.
+    """
     if name == "error_consistency":
         from jbias.stats import consistency
 
@@ -45,20 +48,25 @@ def _are_numbers(result: object) -> bool:
 def find_measure(
     name: str, where: str = "measures"
 ) -> Callable[[Decisions], list[Number]]:
-    """Return a measure by name; ValueError, beginning with `where`, for an unknown name.
+    """Return a measure, a function from decisions to numbers, by its name.
 
-    name: of MEASURES, `path/to/file.py:function`, or the name of an installed package's.
+    name: a key of MEASURES, "path/to/file.py:function", or the name of an entry point
+    "jbias.measures" of an installed package. where: start of the error message. ValueError
+    for an unknown name.
     """
     return extensions.find(where, name, _measures())
 
 
 def check_measure(name: str, where: str = "measures") -> None:
-    """Raise ValueError if `find_measure` would for this name; run no code of the user."""
+    """Raise ValueError if `find_measure` would raise it for this name.
+
+    Imports neither the user's file nor an installed package. Arguments: see `find_measure`.
+    """
     extensions.check_name(where, name, _measures())
 
 
 def _measures() -> extensions.Registry:
-    """Return the registry of measures."""
+    """Return the registry in which `find_measure` looks up names."""
     return extensions.Registry(
         group="measures",
         known=MEASURES,

@@ -4,8 +4,8 @@ accuracy, real_accuracy: with one correct class per image, or with several.
 by_class, make_by_class, confusion, entropy: the accuracy of each class, and the confusions.
 by_group: groups are pairs of a class and a value of an attribute; worst and balanced means.
   Worst-group accuracy: Sagawa, Koh, Hashimoto and Liang, ICLR 2020,
-  https://arxiv.org/abs/1911.08731. Groups without images, which do not occur there, are left
-  out of all numbers.
+  https://arxiv.org/abs/1911.08731. Deviation: groups without images are left out of all
+  numbers; the paper has none.
 stacked_halves: which of two stacked images a network follows, by the class of the other.
 """
 
@@ -13,7 +13,7 @@ import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from jbias.evals import decisions, probe
 
@@ -21,15 +21,15 @@ Column = Int[np.ndarray, "n"]  # Of images.
 
 
 def accuracy(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return the share of images whose predicted class is their label."""
+    """Return the number "accuracy": the share of images whose predicted class is their label."""
     return [decisions.mean("accuracy", decided.right)]
 
 
 def real_accuracy(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return the share of images whose predicted class is an accepted one (ReaL labels).
+    """Return the number "real_accuracy": the share of images predicted as an accepted class.
 
-    The accepted classes are the columns accepted_0, accepted_1, ..., padded with -1. Images
-    without an accepted class are left out. ValueError without such columns.
+    The accepted classes (ReaL labels) are the columns accepted_0, accepted_1, ..., padded
+    with -1. Images without an accepted class are left out. ValueError without such columns.
     Source: Beyer et al. 2020, https://arxiv.org/abs/2006.07159.
     """
     names = [name for name in decided.columns if name.startswith("accepted_")]
@@ -46,8 +46,8 @@ def real_accuracy(decided: decisions.Decisions) -> decisions.Numbers:
 def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:
     """Return a probe that shows unchanged images and measures the accuracy of each class.
 
-    classes: the names of the decision classes; without them a class is named by its
-    number.
+    classes: the names of the decision classes, by class id; without them a class is named
+    by its id.
     """
     probe.check_class_names("classes", classes)
     numbers = functools.partial(class_numbers, classes=tuple(classes))
@@ -58,7 +58,11 @@ def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:
 def class_numbers(
     decided: decisions.Decisions, *, classes: Sequence[str] = ()
 ) -> Iterator[decisions.Number]:
-    """Yield class_accuracy of each class that has images, with the condition "class=cat"."""
+    """Yield class_accuracy of each class that has images, with the condition "class=cat".
+
+    Called with a mapping from condition to decisions (`decisions.per_condition`). classes:
+    as in `make_by_class`.
+    """
     label = decided.columns["label"]
     for class_id in np.unique(label[label >= 0]):
         name = f"class={classes[class_id] if classes else class_id}"
@@ -73,9 +77,10 @@ def by_class(decided: decisions.Decisions) -> decisions.Numbers:
 def confusion(response: Column, label: Column, k: int) -> Float[np.ndarray, "rows k"]:
     """Return the percentages of responses (rows) to the images of each class (columns).
 
-    Columns sum to 100; the column of a class without images is NaN. If a response is
-    negative, a last row counts responses for none of the k classes. Images without a label
-    are left out.
+    response, label: by image, the decided and the right class, in 0 ... k - 1. k: the number
+    of classes. Columns sum to 100; the column of a class without images is NaN. If a response
+    is negative, a last row counts responses for none of the k classes. Images without a label
+    (negative) are left out.
     """
     response, label = np.asarray(response), np.asarray(label)
     rows = np.where(response < 0, k, response)
@@ -87,8 +92,9 @@ def confusion(response: Column, label: Column, k: int) -> Float[np.ndarray, "row
 def entropy(response: Column, k: int) -> float:
     """Return the entropy of the responses in bits, at most log2(k).
 
-    - sum_c p_c log2 p_c, with p_c the share of class c among all responses. Responses for none
-    of the k classes (negative) add nothing. Classes without images count like any other.
+    The entropy is -sum_c p_c log2 p_c, with p_c the share of class c among all responses.
+    response: by image, the decided class in 0 ... k - 1, or negative for none of them, which
+    adds nothing to the sum. k: the number of classes.
     """
     response = np.asarray(response)
     share = np.bincount(response[response >= 0], minlength=k) / len(response)
@@ -102,11 +108,12 @@ MAX_GROUPS = 64  # With more groups, the accuracies of single groups are left ou
 def by_group(decided: decisions.Decisions) -> decisions.Numbers:
     """Return accuracies over the groups (class, value of "attribute") that have images.
 
-    "worst_group_accuracy": the accuracy of the worst group, of equal ones the largest;
+    "worst_group_accuracy": the lowest accuracy of a group (of tied groups, the largest);
     "group_balanced_accuracy" and "class_balanced_accuracy": means of the accuracies of
     groups and of classes; "group_accuracy": of each group, with the condition
-    "group=<class>/<value>" in numbers, for at most MAX_GROUPS groups. Images without a class
-    or a value (negative) are left out. ValueError without the column.
+    "group=<class id>/<value>", if there are at most MAX_GROUPS groups. Images without a class
+    or a value (negative) are left out; empty if none remain. ValueError without a column
+    "attribute".
     """
     label = np.asarray(decided.columns["label"])
     value = decided.column("groups", "attribute", "open the set with its attribute")
@@ -138,13 +145,12 @@ def by_group(decided: decisions.Decisions) -> decisions.Numbers:
 
 
 def stacked_halves(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return how often decisions follow either half of images with two classes.
+    """Return the shares of decisions for either half of images that stack two classes.
 
-    "label" is the class of the half to recognise, "texture" that of the other half.
-    "follows_label" and "follows_other" are shares among all images with a conflict;
-    "follows_other" is also given by the class of the other half ("other 3"), which shows,
-    for instance, which digits override the label. Empty if no two halves conflict, as in
-    training.
+    The column "label" is the class of the half to recognise, "texture" that of the other
+    half. "follows_label" and "follows_other" are shares among all images with a conflict;
+    "follows_other" is also computed for each class of the other half, with the condition
+    "other 3". Empty if no image has halves of different classes, as in training.
     """
     label, other = (np.asarray(decided.columns[c]) for c in ("label", "texture"))
     is_conflict = (label >= 0) & (other >= 0) & (label != other)
@@ -164,9 +170,9 @@ INTERVAL_QUANTILES = (1 - 0.95) / 2, 0.975  # Of an interval of 95 %.
 
 
 def correct_by_condition(by_condition: decisions.ByName) -> Bool[np.ndarray, "c n"]:
-    """Return which images are decided as labelled, one row per condition.
+    """Return whether each image is decided as labelled, one row per condition.
 
-    ValueError if conditions have different numbers of images, or none.
+    ValueError if conditions have different numbers of images, or no images.
     """
     rows = [decided.right for decided in by_condition.values()]
     sizes = sorted({len(row) for row in rows})
@@ -183,9 +189,9 @@ def bootstrap_counts(
 ) -> Int[np.ndarray, "draws rows"]:
     """Return each row's sum of marks in bootstrap samples of n of the n images.
 
-    marks: for each image a whole number per row, such as 0 or 1. All rows of a draw have the
-    same images. Images with equal marks are drawn together, as one class of a multinomial:
-    the same distribution at a lower cost.
+    marks: whole numbers, one row per statistic and one column per image. draws: the number of
+    bootstrap samples. All rows of a sample have the same images. Images with equal marks are
+    drawn together, as one class of a multinomial: the same distribution at a lower cost.
     """
     patterns, sizes = np.unique(marks, axis=1, return_counts=True)
     n, rng = marks.shape[1], np.random.default_rng(seed)
@@ -199,7 +205,11 @@ def bootstrap_counts(
 def resample(
     by_condition: decisions.ByName, *, draws: int, seed: int
 ) -> tuple[Int[np.ndarray, "c"], Int[np.ndarray, "draws c"], int]:
-    """Return (correct images by condition, the same in bootstrap samples, number of images)."""
+    """Return the number of correct images by condition, in the set and in bootstrap samples.
+
+    Returns (counts in the set, counts in each sample, n images); conditions are in the order
+    of `by_condition`. draws: the number of samples.
+    """
     marks = correct_by_condition(by_condition)
     return marks.sum(1), bootstrap_counts(marks, draws=draws, seed=seed), marks.shape[1]
 
@@ -214,9 +224,9 @@ def bootstrap_interval(
 ) -> decisions.Numbers:
     """Return the numbers `metric`_lower, `metric`_upper and `metric`_undefined.
 
-    The first two are the percentiles 2.5 and 97.5 of the drawn values, without those that are
-    NaN; the third is the share of NaN. n: the number of images. value: of the metric itself;
-    if it is undefined (NaN), so are lower and upper.
+    drawn: the metric in each bootstrap sample. `_lower` and `_upper` are its percentiles 2.5
+    and 97.5, without NaN; `_undefined` is the share of samples that are NaN. n: the number of
+    images. value: the metric of the set; if it is NaN, lower and upper are None.
     """
     defined = drawn[np.isfinite(drawn)]
     lower = upper = None
@@ -233,10 +243,10 @@ def bootstrap_interval(
 def mean_ends(
     metric: str, marks: Column, highest: int, condition: str = "", *, seed: int = 0
 ) -> decisions.Numbers:
-    """Return `metric`_lower and `metric`_upper, a bootstrap interval of a mean.
+    """Return `metric`_lower and `metric`_upper: a 95 % bootstrap interval of mean(marks / highest).
 
-    The mean is that of marks / highest over n independent units, such as images or pairs;
-    marks: whole numbers in 0 ... highest.
+    marks: whole numbers in 0 ... highest, one for each independent unit (image or pair).
+    condition: of both numbers.
     """
     n = len(marks)
     drawn = bootstrap_counts(marks[None], draws=1000, seed=seed)[:, 0] / (highest * n)
@@ -245,15 +255,26 @@ def mean_ends(
 
 
 def count_cells(label: Column, value: Column) -> Int[np.ndarray, "k m"]:
-    """Return the number of images of each class and value; skips negative ones."""
+    """Return the number of images by class (row) and value of an attribute (column).
+
+    label, value: by image; images with a negative label or value are left out. The table has
+    max(label) + 1 rows and max(value) + 1 columns.
+    """
     shape = tuple(int(column.max(initial=-1)) + 1 for column in (label, value))
     return sum_cells(np.ones(len(label)), label, value, shape).astype(np.int64)
 
 
 def sum_cells(
-    weight: np.ndarray, label: Column, value: Column, shape: tuple[int, int]
+    weight: Shaped[np.ndarray, "n"],
+    label: Column,
+    value: Column,
+    shape: tuple[int, int],
 ) -> Float[np.ndarray, "k m"]:
-    """Return the sum of the images' weights by class and value; skips negative ones."""
+    """Return the sum of the images' weights by class (row) and value of an attribute (column).
+
+    weight, label, value: by image; images with a negative label or value are left out. shape:
+    numbers of rows and columns, above all labels and values.
+    """
     is_known = (label >= 0) & (value >= 0)
     flat = label[is_known].astype(np.int64) * shape[1] + value[is_known]
     sums = np.bincount(flat, weight[is_known], minlength=shape[0] * shape[1])

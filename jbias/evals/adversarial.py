@@ -39,16 +39,19 @@ def make(
     """Return a probe that attacks by projected gradient ascent, with one or several budgets.
 
     norm: "linf", the largest change of a value, or "l2", the Euclidean norm of all changes.
-    eps: the radius of the ball in that norm, for values in [0, 1]; several make a curve.
+    eps: the radius of the ball in that norm, for pixel values in [0, 1]; or several radii.
+    steps: the number of gradient steps.
     step_size: in the same norm; None: 2/255 for "linf", as published, and 2.5 eps / steps
       for "l2", as in Madry et al.
     restarts: the number of attacks from different starts; an image is robust if the
       decisions after all of them are right.
     random_start: whether attacks start at a random point of the ball; else at the image.
     strict: also count the images that are decided rightly both unchanged and attacked.
+    seed: of the random starts.
 
     The name of a condition has the norm and the budget, "linf 0.5/255" or "l2 0.5", and all
-    options that differ from the published protocol.
+    options that differ from the published protocol. Metrics: see `numbers`, with kind="pgd".
+    ValueError for invalid options.
     """
     for name, count in (("steps", steps), ("restarts", restarts)):
         is_count = isinstance(count, int) and not isinstance(count, bool) and count > 0
@@ -91,7 +94,8 @@ def make_fgsm(
 ) -> probe.Probe:
     """Return a probe of the fast gradient sign method: one step of the whole budget.
 
-    With norm="l2" the step follows the gradient itself. Options as of `make`.
+    With norm="l2" the step follows the gradient itself instead of its sign. Options: see
+    `make`. Metrics: see `numbers`, with kind="fgsm".
     """
     return _make_probe(
         "fgsm",
@@ -115,7 +119,11 @@ def _make_probe(
     restarts: int = 1,
     seed: int = 0,
 ) -> probe.Probe:
-    """Return the probe of an attack; step_sizes: by budget; description: of conditions."""
+    """Return the probe of an attack.
+
+    kind: "pgd" or "fgsm", the start of metrics' names. step_sizes: by budget. description:
+    words that the name of each condition ends with. Other options: see `make`.
+    """
     conditions, groups = {"": _params(0.0, 0.0, 0)} if strict else {}, {}
     for eps, step_size in step_sizes.items():
         name = f"{_size(norm, eps)} {description}".strip()
@@ -126,13 +134,17 @@ def _make_probe(
         for i, condition in enumerate(groups[name]):
             conditions[condition] = _params(eps, step_size, i)
 
-    def show(rows: probe.Rows, params: Any) -> probe.Images:
+    def show(rows: probe.Rows, params: dict[str, Any]) -> probe.Images:
+        """Return the images that the attack starts from; params: of `_params`."""
         if not random_start:
             return rows.image
         keys = occlusion.image_keys(seed, params["restart"], rows.index)
         return adversarial.starts(rows.image, keys, norm=norm, eps=params["eps"])
 
-    def move(rows: probe.Rows, params: Any, stimuli: probe.Images) -> probe.Images:
+    def move(
+        rows: probe.Rows, params: dict[str, Any], stimuli: probe.Images
+    ) -> probe.Images:
+        """Return the images after one step of the attack; params: of `_params`."""
         return adversarial.pgd(
             functools.partial(_cross_entropy, rows),
             rows.image,
@@ -158,8 +170,9 @@ def numbers(
 ) -> Iterator[decisions.Number]:
     """Yield <kind>_accuracy of each budget: the share of images right after all restarts.
 
-    If unchanged images were shown, too, <kind>_accuracy_strict counts the images that are
-    right both ways. groups: by budget, the names of its conditions.
+    If unchanged images were shown, too (condition ""), <kind>_accuracy_strict is the share of
+    images that are right both unchanged and attacked. kind: "pgd" or "fgsm". groups: names of
+    the conditions of all restarts, by the name of the budget.
     """
     for name, group in groups.items():
         is_robust = np.logical_and.reduce([by_condition[x].right for x in group])
@@ -170,14 +183,14 @@ def numbers(
 
 
 def _cross_entropy(rows: probe.Rows, image: probe.Images) -> Float[Array, "b"]:
-    """Return the loss of each image; 0, without gradient, for images without a class."""
+    """Return the cross-entropy loss of each image; 0, without gradient, for label -1."""
     logits = rows.logits(image)
     target = jax.nn.one_hot(rows.label, logits.shape[-1])
     return -(target * jax.nn.log_softmax(logits)).sum(-1)
 
 
 def _params(eps: float, step_size: float, restart: int) -> dict[str, np.ndarray]:
-    """Return the arrays of a condition."""
+    """Return a condition's parameters as NumPy scalars, by name."""
     return {
         "eps": np.float32(eps),
         "step_size": np.float32(step_size),
@@ -186,12 +199,16 @@ def _params(eps: float, step_size: float, restart: int) -> dict[str, np.ndarray]
 
 
 def _size(norm: str, value: float) -> str:
-    """Return a size in a norm in words, such as "linf 0.5/255"."""
+    """Return a norm and a size as text, such as "linf 0.5/255" or "l2 0.5"."""
     return f"linf {255 * value:.4g}/255" if norm == "linf" else f"l2 {value:.4g}"
 
 
 def _budgets(kind: str, norm: str, eps: float | Sequence[float]) -> tuple[float, ...]:
-    """Return one or several budgets as a tuple; ValueError for invalid ones."""
+    """Return `eps`, one or several budgets, as a tuple.
+
+    kind: start of the error message. ValueError for an unknown norm, and for budgets that are
+    negative, repeated or absent.
+    """
     options.check_choice(kind, "norm", norm, adversarial.BALLS)
     budgets = (eps,) if isinstance(eps, (int, float)) else tuple(eps)
     are_sizes = bool(budgets) and all(e == 0 or _is_positive(e) for e in budgets)
@@ -202,5 +219,6 @@ def _budgets(kind: str, norm: str, eps: float | Sequence[float]) -> tuple[float,
     return budgets
 
 
-def _is_positive(value: Any) -> bool:
+def _is_positive(value: object) -> bool:
+    """Return whether a value is a finite number above 0."""
     return isinstance(value, (int, float)) and 0 < value < math.inf

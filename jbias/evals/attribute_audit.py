@@ -1,4 +1,4 @@
-"""Test and rank many attributes: which of them lower accuracy under a shift?
+"""Test and rank attributes of images by the drop of accuracy under a shift of each attribute.
 
 Attributes that are correlated in the images share a drop in accuracy. `stratified_drop` is
 the drop of one attribute with another attribute held fixed: within each class the accuracies
@@ -25,12 +25,12 @@ Column, Marks = attribute_reliance.Column, attribute_reliance.Marks
 
 
 class StratifiedDrop(NamedTuple):
-    """The drop at the extreme level with another attribute held fixed, and its interval."""
+    """The drop of accuracy at the extreme level with another attribute held fixed, in [-1, 1]."""
 
     drop: float
-    low: float
+    low: float  # Normal interval of 95 %.
     high: float
-    error: float
+    error: float  # Standard error.
 
 
 def stratified_drop(
@@ -44,13 +44,16 @@ def stratified_drop(
 ) -> StratifiedDrop | None:
     """Return the drop under a kind of shift of `value`, with `other` held fixed.
 
-    correct, against: as given to `attribute_reliance.measure` for `reliance`, whose
-    arrangements are used, each on the half of the images that it was not chosen on. Images
-    with an unknown value of `other` (negative) are left out. In each class k, with n_bt images
-    of the cell with values b and t, b_b + c_t is fitted to the cell means; the drop is the sum
-    over k and b of the shift's weights times b_b. None if a weight needs a cell without
-    images, for instance if both attributes are always equal. The interval is normal, for the
-    sampling of images alone.
+    correct, label, value, against: the arguments with which `attribute_reliance.measure` made
+    `reliance`; correct and against must be two-dimensional here. other: by image, the values
+    of the other attribute; images with a negative one are left out. kind: a key of
+    reliance.kinds. None if a weight needs a cell without images, for instance if both
+    attributes are always equal.
+
+    Each arrangement of `reliance` is used on the half of the images that it was not chosen
+    on. In each class k, u_b + v_t is fitted by weighted least squares to the accuracies of the
+    cells (value b, other value t); the drop is the sum over k and b of the shift's weights
+    times u_b. The interval is for the sampling of images alone.
     """
     shares = [correct.mean(0)] + ([against.mean(0)] if against is not None else [])
     sums = np.zeros((2, 2))  # By trial, the drop and its variance.
@@ -74,16 +77,17 @@ def stratified_drop(
 
 
 def _class_effect(
-    row: np.ndarray,
-    shares: list[np.ndarray],
+    row: Float[np.ndarray, "m"],
+    shares: list[Float[np.ndarray, "n"]],
     value: Column,
     other: Column,
     values: Int[np.ndarray, "m"],
 ) -> tuple[float, float] | None:
-    """Return the weighted sum of effects in one class, and its variance; None if undefined.
+    """Return (weighted sum of the values' effects in one class, its variance).
 
-    row: weights of the values. shares: of correct networks by image, and of correct reference
-    networks, if any. value, other: of the images. values: those with weights.
+    row: the weight of each of `values`. shares: by image, the share of networks that are
+    correct, and of reference networks, if any. value, other: both attributes of the images.
+    None if the sum is undefined (see `_cell_weights`), or a value has no image.
     """
     if not np.any(row):
         return 0.0, 0.0
@@ -103,10 +107,14 @@ def _class_effect(
     return effect, variance
 
 
-def _cell_weights(row: np.ndarray, n: Int[np.ndarray, "m t"]) -> np.ndarray | None:
-    """Return the weights of cell means in sum_b row_b b_b of the fit; None if undefined.
+def _cell_weights(
+    row: Float[np.ndarray, "m"], n: Int[np.ndarray, "m t"]
+) -> Float[np.ndarray, "m t"] | None:
+    """Return W such that sum(W * cell means) is sum_b row_b u_b of the fitted effects.
 
-    n: the number of images by cell.
+    The effects u_b (rows) and v_t (columns) are those of the least-squares fit u_b + v_t to the
+    cell means, weighted by n, the number of images by cell. None if the sum is undefined: it
+    depends on cells without images.
     """
     m, t = n.shape
     design = np.zeros((m, t, m + t))
@@ -121,14 +129,15 @@ def _cell_weights(row: np.ndarray, n: Int[np.ndarray, "m t"]) -> np.ndarray | No
     return (n.ravel() * (design @ effects)).reshape(m, t)
 
 
-TAU, ALPHA = 0.05, 0.05
+TAU = 0.05  # Smallest relevant drop of accuracy, in [0, 1].
+ALPHA = 0.05  # Level of tests.
 _NORMAL = 1.96  # Standard errors in half an interval of 95 %.
 
 
 class Candidate(NamedTuple):
     """The result of one tested attribute."""
 
-    name: str
+    name: str  # Of the attribute.
     result: Reliance
     pvalues: Mapping[str, float]  # By kind, adjusted over all candidates and kinds.
     kind: str  # Of the drop that it is ranked by; "" if it cannot be tested.
@@ -150,22 +159,25 @@ def rank_candidates(
     reliances: Mapping[str, Reliance],
     *,
     against: Marks | None = None,
-    tau=TAU,
-    alpha=ALPHA,
+    tau: float = TAU,
+    alpha: float = ALPHA,
 ) -> list[Candidate]:
-    """Return candidates by verdict ("bug", "some", other), then by decreasing drop.
+    """Return one Candidate per attribute, sorted by verdict and then by decreasing drop.
 
-    candidates, reliances: by name, the attribute's values and the result of
-    `attribute_reliance.measure`. correct, label, against: as given to it.
+    Verdicts are sorted as "bug", "some", "none", "untestable"; after sorting, some are
+    replaced with "goes with". candidates: by name of the attribute, its value for each image.
+    reliances: by name, the result of `attribute_reliance.measure`. correct, label, against:
+    the arguments of that call. tau: smallest relevant drop, in [0, 1]. alpha: level of the
+    tests.
 
     A kind of shift is harmful if the interval of its drop is above `tau`, the networks' own
     drop (without the reference's) is above `tau`, and the p-value of a drop of at most `tau`,
     after Holm over all candidates and kinds, is at most `alpha`. A candidate is a "bug" if a
     kind is harmful, and if the interval of the drop stays above `tau` with any higher-ranked
     bug held fixed; else it "goes with" the bug that leaves the smallest drop, `other`.
-    `hurtful_kind` chooses the reported kind. "some": not a bug because the networks differ,
-    so that the interval is wide, but for these networks the drop is above `tau` by the
-    standard error of images alone. Untestable candidates come last.
+    `hurtful_kind` chooses the reported kind. "some": the networks differ, so that the interval
+    is too wide for a bug, but with the standard error of images alone the drop of these
+    networks is above `tau`.
     """
     pvalues_all = _adjusted_pvalues(reliances, tau, generalise=True)
     pvalues_these = _adjusted_pvalues(reliances, tau, generalise=False)
@@ -182,13 +194,14 @@ def rank_candidates(
             result = reliance.kinds[kind]
             # The least drop of these networks that is compatible with the images.
             least = min(result.drop - _NORMAL * result.error, result.own_drop)
-            if len(result.each) > 1 and least > tau:
+            if len(result.by_network) > 1 and least > tau:
                 verdict = "some"
         rows.append(Candidate(name, reliance, pvalues, kind, verdict))
     order = {"bug": 0, "some": 1, "none": 2, "untestable": 3}
     rows.sort(key=lambda row: (order[row.verdict], -row.drop if row.kind else 0))
 
     def hold_fixed(row: Candidate, bug: Candidate) -> StratifiedDrop | None:
+        """Return the candidate's drop with the bug's attribute held fixed."""
         return stratified_drop(
             np.atleast_2d(correct),
             label,
@@ -211,15 +224,15 @@ def _adjusted_pvalues(
 ) -> dict[tuple[str, str], float]:
     """Return p-values of drops of at most `tau` by (name, kind), adjusted by Holm.
 
-    generalise: to networks that are trained in the same way, by a t test over the networks;
-    else for these networks alone, by images.
+    reliances: by name. generalise: whether p-values hold for further networks that are trained
+    in the same way, by a t test over the networks; else for these networks alone, by images.
     """
     raw = {}
     for name, reliance in reliances.items():
         for kind, result in reliance.kinds.items():
-            num_networks, between = len(result.each), (0.0, 0)
+            num_networks, between = len(result.by_network), (0.0, 0)
             if generalise and num_networks > 1:
-                variance = float(np.var(result.each, ddof=1)) / num_networks
+                variance = float(np.var(result.by_network, ddof=1)) / num_networks
                 between = variance, num_networks - 1
             raw[name, kind] = two_sample.mean_exceeds(
                 result.drop - tau, between, result.error**2
@@ -229,14 +242,19 @@ def _adjusted_pvalues(
 
 
 def hurtful_kind(
-    reliance: Reliance, pvalues: Mapping[str, float], *, tau=TAU, alpha=ALPHA
+    reliance: Reliance,
+    pvalues: Mapping[str, float],
+    *,
+    tau: float = TAU,
+    alpha: float = ALPHA,
 ) -> tuple[str, bool]:
-    """Return the kind of shift to report, and whether it is harmful; ("", False) if untestable.
+    """Return (kind of shift to report, whether it is harmful); ("", False) if untestable.
 
-    The kind with the largest drop relative to the accuracy in distribution, among the
-    harmful ones if there are any. A joint shift includes the other two, and equals them if a
-    single value is exceptional: it is reported only if both of them have small p-values and
-    its drop is larger than theirs, or if it alone is harmful.
+    pvalues: adjusted, by kind. tau, alpha: see `rank_candidates`, which also says when a kind
+    is harmful. The reported kind has the largest drop relative to the accuracy in
+    distribution, among the harmful kinds if there are any. A joint shift includes the other
+    two kinds, and equals them if a single value is exceptional: it is reported only if both
+    have p-values up to alpha and its relative drop is larger, or if it alone is harmful.
     """
     if not reliance.kinds:
         return "", False
@@ -263,9 +281,11 @@ def _explain(
     hold_fixed: Callable[[Candidate, Candidate], StratifiedDrop | None],
     tau: float,
 ) -> Candidate:
-    """Return the candidate with the higher-ranked bug that leaves the smallest drop.
+    """Return the candidate `row` with its fields other, remains and verdict filled in.
 
-    hold_fixed: (candidate, bug) -> the candidate's drop with the bug held fixed.
+    bugs: higher-ranked candidates that are bugs; `other` is the one that leaves the smallest
+    drop. hold_fixed: (candidate, bug) -> the candidate's drop with the bug held fixed. Without
+    bugs the candidate is unchanged.
     """
     if not bugs or not row.kind:
         return row
@@ -291,8 +311,10 @@ class ChanceTest(NamedTuple):
     verdict: str
 
 
-def compare_with_chance(correct: Marks, label: Column, *, tau=TAU) -> ChanceTest:
-    """Test whether networks are right more often than answers that ignore the images.
+def compare_with_chance(
+    correct: Marks, label: Column, *, tau: float = TAU
+) -> ChanceTest:
+    """Return a test of whether networks are right more often than answers that ignore the images.
 
     correct: one row per network, one column per image. label: the class of each image.
     tau: the smallest relevant drop, in [0, 1].
@@ -339,10 +361,11 @@ class Pair(NamedTuple):
 def shift_weights(
     reliance: Reliance, kind: str, label: Column, value: Column
 ) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-    """Return the images' weights at the extreme level, in and out of distribution.
+    """Return (weights in distribution, weights out of distribution) of images at the extreme level.
 
-    Both sum to 1, and their sums over correct images are the accuracies of the level: on
-    each half of the images, the arrangement is the one that was chosen on the other half.
+    reliance, label, value: result and arguments of `attribute_reliance.measure`. kind: a key
+    of reliance.kinds. Both weights sum to 1, and their sums over correct images are the two
+    accuracies. On each half of the images, the arrangement is the one chosen on the other half.
     """
     weights = np.zeros((2, len(label)))
     row, column = _cell_of_images(reliance, label, value)
@@ -360,7 +383,9 @@ def shift_weights(
 def agreement(reliance: Reliance, kind: str, label: Column, value: Column) -> Column:
     """Return 1 for images whose value agrees with the class, -1 for disagreeing ones, else 0.
 
-    Agreement is by the arrangement that was chosen on all images.
+    A value agrees if it is more frequent in training than under the shift, by the arrangement
+    chosen on all images; 0: equally frequent, or a left-out image. Arguments: see
+    `shift_weights`.
     """
     row, column = _cell_of_images(reliance, label, value)
     contrast = reliance.kinds[kind].chosen.contrast()
@@ -370,8 +395,11 @@ def agreement(reliance: Reliance, kind: str, label: Column, value: Column) -> Co
 
 def _cell_of_images(
     reliance: Reliance, label: Column, value: Column
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row and column of each image's cell; 0 for images that are left out."""
+) -> tuple[Column, Column]:
+    """Return (row, column) of each image's cell in the tables of `reliance`.
+
+    Both are 0 for images that are left out.
+    """
     is_used = reliance.half >= 0
     rows, columns = (
         np.searchsorted(known, np.where(is_used, ids, known[0]))
@@ -392,11 +420,13 @@ def flipping_pairs(
 ) -> list[Pair]:
     """Return up to `count` pairs of a right and a wrong image, taking classes in turn.
 
-    right, likelihood: of each image. side: of `agreement`. other_columns: values of other attributes.
-    first: values of attributes that flip answers as well. Each image is in at most one pair.
-    A wrong image is paired with the right image that shares the most of `first`, then the
-    most of `other_columns`, then has the largest likelihood. Pairs that share the most of `first`
-    come first, then those whose wrong image has the smallest likelihood.
+    right, likelihood, label: by image, whether the answer is right, the probability of the
+    right class, and the class. side: result of `agreement`; the right image has side 1, the
+    wrong one -1. other_columns: values of other attributes by image. first: values of
+    attributes that flip answers as well, to be matched first. Each image is in at most one
+    pair. A wrong image is paired with the right image that shares the most of `first`, then
+    the most of `other_columns`, then has the largest likelihood. Pairs that share the most of
+    `first` come first, then those whose wrong image has the smallest likelihood.
     """
     if first is None:
         first = np.zeros((0, len(label)), int)

@@ -28,11 +28,16 @@ from jbias.stats import two_sample
 Column = Int[np.ndarray, "n"]  # By image: classes, or values of an attribute.
 Marks = Bool[np.ndarray, "s n"]  # By network and image: whether the decision is right.
 Cells = Float[np.ndarray, "k m"]  # By class (row) and value (column).
-ClassesAndValues = tuple[Int[np.ndarray, "a"], Int[np.ndarray, "b"]]
+ClassesAndValues = tuple[Int[np.ndarray, "k"], Int[np.ndarray, "m"]]  # Ascending.
 
 
-def share_variance(num_correct: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Return the variance of a share: p (1 - p) / n with p = (num_correct + 1) / (n + 2)."""
+def share_variance(
+    num_correct: Float[np.ndarray, "*c"], n: Int[np.ndarray, "*c"]
+) -> Float[np.ndarray, "*c"]:
+    """Return the smoothed variance p (1 - p) / n of a share, p = (num_correct + 1) / (n + 2).
+
+    num_correct, n: counts of equal shape, which is also the result's.
+    """
     p = (num_correct + 1) / (n + 2)
     return p * (1 - p) / np.maximum(n, 1)
 
@@ -40,12 +45,12 @@ def share_variance(num_correct: np.ndarray, n: np.ndarray) -> np.ndarray:
 def testable_cells(
     table: Cells, least: int, names: tuple[Sequence[str], Sequence[str]] | None = None
 ) -> tuple[ClassesAndValues, str]:
-    """Return classes and values with at least `least` images in every cell, and a note.
+    """Return ((classes, values), note): those with at least `least` images in every cell.
 
-    table: the number of images by class and value. names: of classes and of values. The class
-    or value with the largest share of cells with too few images is removed, repeatedly; of
-    equal ones a value. With fewer than two classes or values left, both are empty. The note
-    names what is left out, with counts; "" if nothing is.
+    table: the number of images by class and value. names: (of classes, of values), for the
+    note. The class or value with the largest share of cells with too few images is removed,
+    repeatedly; a value if tied with a class. With fewer than two classes or values left, both
+    are empty. The note names the removed classes and values with their counts; "" for none.
     """
     remaining = [np.flatnonzero(table.sum(axis)) for axis in (1, 0)]
     removed = []
@@ -85,9 +90,19 @@ def testable_cells(
 
 
 def _describe_removed(
-    table: Cells, remaining: list, axis: int, *, number: int, least: int, axis_names
+    table: Cells,
+    remaining: list[Int[np.ndarray, "x"]],
+    axis: int,
+    *,
+    number: int,
+    least: int,
+    axis_names: Sequence[Sequence[str]],
 ) -> str:
-    """Return a phrase on a class (axis 0) or value (axis 1) and its cells with few images."""
+    """Return a phrase on a removed class (axis 0) or value (axis 1) and its cells with few images.
+
+    remaining: classes and values that are not removed. number: of the removed class or value.
+    Other arguments: see `testable_cells`.
+    """
     counts, other_names = table.take(number, axis), axis_names[1 - axis]
     lacking = [
         f"{counts[k]} of {other_names[k]}"
@@ -105,10 +120,10 @@ def split_halves(
     used: ClassesAndValues,
     rng: np.random.Generator,
 ) -> Column:
-    """Return a random half, 0 or 1, of each image, balanced in each cell.
+    """Return the half, 0 or 1, to which each image is assigned at random within its cell.
 
-    -1 for images of other classes or values than `used`. In a cell with an odd number of
-    images, a random half gets one more.
+    used: (classes, values); -1 for images of other classes or values. In a cell with an odd
+    number of images, a random half gets one more.
     """
     half = np.full(len(label), -1, np.int64)
     for k, a in itertools.product(*used):
@@ -126,12 +141,15 @@ _MAX_ROUNDS = 50
 class Arrangement(NamedTuple):
     """Groups of classes (0, 1, or -1 for neither), and the circular order of values."""
 
-    kind: str
+    kind: str  # One of data.shifts.KINDS.
     groups: Int[np.ndarray, "k"]
     order: Int[np.ndarray, "m"]  # Values by their place.
 
     def tables(self, share: float) -> tuple[Cells, Cells]:
-        """Return P(value | class) for training and for testing; columns are values."""
+        """Return P(value | class) as (training, testing); rows are classes, columns values.
+
+        share: the strength of the shift, of data.shifts.LEVELS, from 1/2 to 1 (extreme).
+        """
         place = np.argsort(self.order)
         train, test = shifts.tables(self.kind, share, self.groups, len(self.order))
         return train[:, place], test[:, place]
@@ -145,9 +163,10 @@ class Arrangement(NamedTuple):
 def choose_arrangement(kind: str, accuracy: Cells) -> Arrangement:
     """Return the arrangement with the largest drop at the extreme level of a kind of shift.
 
-    accuracy: by class and value. Groups and order are optimised in turn, each for the given
-    other (assignment problems), from several starts. For up to eight classes all groups are
-    tried, so that the result is optimal; for more classes this is not certain.
+    kind: one of data.shifts.KINDS. accuracy: by class and value; ValueError unless finite.
+    From several starts, the order is optimised for fixed groups and the groups for a fixed
+    order (assignment problems), in turn. For up to eight classes all groups are tried, so that
+    the result is optimal; for more classes it may not be.
     """
     is_finite = np.isfinite(accuracy).all()
     must = "accuracies must be finite"
@@ -160,8 +179,8 @@ def choose_arrangement(kind: str, accuracy: Cells) -> Arrangement:
     return best
 
 
-def _starts(kind: str, accuracy: Cells) -> Iterator[np.ndarray]:
-    """Yield groups to start from: all if they are few, else some."""
+def _starts(kind: str, accuracy: Cells) -> Iterator[Int[np.ndarray, "k"]]:
+    """Yield groups of classes to start the search from: all if they are few, else random ones."""
     k = len(accuracy)
     yield shifts.half_groups(k)
     if kind == "marginal":
@@ -189,7 +208,10 @@ def _all_groups(k: int) -> Iterator[Int[np.ndarray, "k"]]:
 def _optimise(
     kind: str, accuracy: Cells, groups: Int[np.ndarray, "k"]
 ) -> tuple[Arrangement, float]:
-    """Return a locally optimal arrangement and its drop, by improving values and groups in turn."""
+    """Return (locally optimal arrangement, its drop), by improving order and groups in turn.
+
+    groups: of classes, to start from. Other arguments: see `choose_arrangement`.
+    """
     k, m = accuracy.shape
     train, test = shifts.tables(kind, 1.0, np.array([0, 1, -1]), m)
     rows = (train - test) / k  # Of group 0, of group 1, of neither.
@@ -216,26 +238,26 @@ MIN_CELL_SIZE = 2  # One image to choose an arrangement, and one to apply it to.
 class Point(NamedTuple):
     """Accuracies at one level of a shift, their difference, and its interval."""
 
-    level: str
-    share: float
+    level: str  # A key of data.shifts.LEVELS.
+    share: float  # Of that level.
     within: float  # Accuracy on the training distribution.
     outside: float  # Accuracy on the shifted distribution.
     drop: float  # Minus the drop of the reference networks, if any.
-    low: float
+    low: float  # Bootstrap interval of 95 % of the drop.
     high: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShiftDrop:
-    """The drop under shifts of one kind; cross-fitted except for `chosen`."""
+    """The drop of accuracy under shifts of one kind; cross-fitted except for `chosen`."""
 
-    kind: str
+    kind: str  # One of data.shifts.KINDS.
     curve: tuple[Point, ...]  # From the control to the extreme.
     error: float  # Standard error of the drop, used by `pvalue`.
     pvalue: float  # One-sided, of the hypothesis that the drop is not above 0.
     chosen: Arrangement  # Chosen on all images; for words, pictures and re-use.
     tried: tuple[Arrangement, Arrangement]  # Chosen on each half.
-    each: tuple[float, ...]  # The drop of each network alone.
+    by_network: tuple[float, ...]  # The drop of each network alone.
 
     @property
     def extreme(self) -> Point:
@@ -269,7 +291,7 @@ class ShiftDrop:
 class Reliance:
     """The drops of one attribute by kind of shift; if it is untestable, `kinds` is empty."""
 
-    kinds: Mapping[str, ShiftDrop]
+    kinds: Mapping[str, ShiftDrop]  # By kind.
     classes: Int[np.ndarray, "k"]  # Tested classes, by their numbers in the set.
     values: Int[np.ndarray, "m"]  # Tested values.
     count: Cells  # Number of images by cell.
@@ -289,19 +311,21 @@ def measure(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Reliance:
-    """Return the drop of s networks under each kind of shift, with intervals.
+    """Return the drop of s networks under each kind of shift, with intervals of 95 %.
 
-    correct: by network and image. against: the same for reference networks: drops, errors
-    and intervals are then of the difference to these under the same tables, which removes
-    what is hard for the reference, too; accuracies are not. names: of classes and values,
-    for messages. Intervals are percentiles of draws of images within cells and halves and,
-    for s > 1 networks, of networks (jbias.stats.two_sample); arrangements are not drawn
-    again. The p-value is one-sided, of a normal variable, for these networks: the drop
-    divided by the mean of both trials' standard errors. The two trials use the same images
-    and are dependent; no dependence makes the error of their mean larger. Variances of cells
-    are p (1 - p) / n with p = (num_correct + 1) / (n + 2), so that a few images that are all
-    right do not give a variance of 0. ValueError, in one line, for arguments that do not
-    match.
+    correct: by network and image, whether the decision is right. label, value: by image, its
+    class and the value of the attribute; negative: unknown, left out. against: `correct` of
+    reference networks; drops, errors and intervals are then differences to the reference's
+    under the same tables, while accuracies remain the networks' own. names: (of classes, of
+    values), for messages. kinds: of data.shifts.KINDS. draws: bootstrap samples, at least
+    100. ValueError for arguments whose shapes do not match.
+
+    Intervals are percentiles over samples of images within cells and halves and, for s > 1,
+    of networks (jbias.stats.two_sample); arrangements are not chosen again. The p-value is
+    one-sided, of a normal variable, for these networks: the drop divided by the mean of both
+    trials' standard errors. The two trials use the same images and are dependent; no
+    dependence makes the error of their mean larger. `share_variance` is the variance of
+    cells, so that a few images that are all right do not have a variance of 0.
     """
     correct = np.atleast_2d(np.asarray(correct, bool))
     against = correct[:0] if against is None else np.atleast_2d(against).astype(bool)
@@ -322,7 +346,8 @@ def measure(
     by_kind = {}
     if count.size:
 
-        def summarise(is_used: np.ndarray) -> _CellSummary:
+        def summarise(is_used: Bool[np.ndarray, "n"]) -> _CellSummary:
+            """Return the accuracies by cell of some of the images."""
             return _CellSummary.from_answers(
                 correct, against, label, value, is_used=is_used, used=used
             )
@@ -346,7 +371,7 @@ def measure(
 
 
 class _CellSummary(NamedTuple):
-    """Accuracies of some of the images, such as one half, by cell."""
+    """Accuracies on a subset of the images, such as one half, by cell."""
 
     members: list[Int[np.ndarray, "i"]]  # Numbers of each cell's images, row by row.
     accuracy: Cells
@@ -355,9 +380,19 @@ class _CellSummary(NamedTuple):
 
     @classmethod
     def from_answers(
-        cls, correct, against, label, value, *, is_used, used
+        cls,
+        correct: Marks,
+        against: Marks,
+        label: Column,
+        value: Column,
+        *,
+        is_used: Bool[np.ndarray, "n"],
+        used: ClassesAndValues,
     ) -> "_CellSummary":
-        """Return the summary of images with is_used, bool (n); used: classes and values."""
+        """Return the summary of the images where `is_used`, over the cells of `used`.
+
+        Other arguments: see `measure`; `against` has no rows without a reference.
+        """
         cells = ((label == k) & (value == a) for k, a in itertools.product(*used))
         members = [np.flatnonzero(is_used & cell) for cell in cells]
         n, shape = np.array([*map(len, members)]), [*map(len, used)]
@@ -385,11 +420,12 @@ def _measure_kind(
     kind: str,
     everything: _CellSummary,
     halves: Sequence[_CellSummary],
-    drawn: Sequence[np.ndarray],
+    drawn: Sequence[Float[np.ndarray, "draws k m"]],
 ) -> ShiftDrop:
     """Return the drop under a kind of shift: chosen on each half, applied to the other.
 
-    drawn: of `_resample`.
+    everything, halves: summaries of all images and of both halves. drawn: result of
+    `_resample`.
     """
     tried = tuple(choose_arrangement(kind, half.advantage) for half in halves)
     # (arrangement, the half that it is applied to, bootstrap samples of that half)
@@ -438,7 +474,7 @@ def _measure_kind(
         pvalue=float(stats.norm.sf((curve[-1].drop - curve[0].drop) / error)),
         chosen=choose_arrangement(kind, everything.advantage),
         tried=tried,
-        each=tuple(by_network.tolist()),
+        by_network=tuple(by_network.tolist()),
     )
 
 
@@ -448,10 +484,11 @@ def _resample(
     halves: Sequence[_CellSummary],
     rng: np.random.Generator,
     draws: int,
-) -> list[np.ndarray]:
-    """Return bootstrap samples of the cells' advantages in each half, (draws, k, m).
+) -> list[Float[np.ndarray, "draws k m"]]:
+    """Return, for each half, bootstrap samples of `_CellSummary.advantage`.
 
-    Both networks and images are drawn.
+    Both networks and images are drawn. correct, against: see `measure`; `against` has no rows
+    without a reference.
     """
     weights = two_sample.t_weights(len(correct), draws, rng)
     if len(against):

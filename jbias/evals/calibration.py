@@ -22,8 +22,8 @@ BINS = 15  # As in Guo et al.
 class Reliability(NamedTuple):
     """Images in bins of confidence; means of empty bins are NaN."""
 
-    edges: Float[np.ndarray, "m+1"]
-    count: Float[np.ndarray, "m"]
+    edges: Float[np.ndarray, "m+1"]  # Of the m bins, from 0 to 1.
+    count: Float[np.ndarray, "m"]  # Number of images.
     confidence: Float[np.ndarray, "m"]  # Mean.
     accuracy: Float[np.ndarray, "m"]
 
@@ -37,7 +37,8 @@ class Reliability(NamedTuple):
 def make(*, bins: int = BINS) -> probe.Probe:
     """Return a probe that shows unchanged images and measures calibration.
 
-    bins: the number of bins of confidence.
+    bins: the number of bins of confidence. Metrics: see `numbers`. ValueError unless bins is
+    1 or more.
     """
     is_count = isinstance(bins, int) and bins > 0
     probe.check(is_count, "calibration", "bins must be 1 or more", bins)
@@ -49,6 +50,9 @@ def make(*, bins: int = BINS) -> probe.Probe:
 @decisions.per_condition
 def numbers(decided: decisions.Decisions, *, bins: int = BINS) -> decisions.Numbers:
     """Return four errors of calibration, each better if smaller; None without images.
+
+    Called with a mapping from condition to decisions (`decisions.per_condition`). bins: the
+    number of bins of confidence.
 
     ece: expected calibration error over bins of equal width (Naeini et al. 2015, Guo et
       al. 2017, https://arxiv.org/abs/1706.04599); ece_mass: over bins with numbers of
@@ -71,12 +75,18 @@ def numbers(decided: decisions.Decisions, *, bins: int = BINS) -> decisions.Numb
 
 
 def reliability(
-    confidence: np.ndarray, right: Bool[np.ndarray, "n"], *, bins=BINS, equal="width"
+    confidence: Float[np.ndarray, "n"],
+    right: Bool[np.ndarray, "n"],
+    *,
+    bins: int = BINS,
+    equal: str = "width",
 ) -> Reliability:
-    """Return images in bins of confidence, of equal "width" or "mass".
+    """Return count, mean confidence and accuracy of images in bins of confidence.
 
-    Bins of equal width are ((m-1)/M, m/M], the first with 0, as in Guo et al.; bins of equal
-    mass are those of np.array_split over the sorted images, with ties in their order.
+    confidence, right: by image, the probability of the decided class, and whether that class
+    is right. bins: the number of bins. equal: "width" or "mass"; ValueError otherwise. Bins
+    of equal width are ((m-1)/M, m/M], the first with 0, as in Guo et al.; bins of equal mass
+    are those of np.array_split over the sorted images, with ties in their order.
     """
     is_known, must = equal in ("width", "mass"), "equal must be 'width' or 'mass'"
     probe.check(is_known, "calibration", must, equal)
@@ -93,7 +103,7 @@ def reliability(
         edges = np.array([0.0, *inner, 1.0])
     count = np.array([len(rows) for rows in rows_by_bin], np.float64)
 
-    def means(x):
+    def means(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "m"]:
         return np.array(
             [x[rows].mean() if len(rows) else np.nan for rows in rows_by_bin]
         )
@@ -102,15 +112,19 @@ def reliability(
 
 
 def of_decisions(decided: decisions.Decisions, *, bins: int = BINS) -> Reliability:
-    """Return a network's decisions on one set in bins of confidence."""
+    """Return `reliability` of decisions, over the images that have a right class.
+
+    bins: the number of bins, of equal width. ValueError without columns "confidence" and
+    "likelihood".
+    """
     confidence, _, right = _confidences(decided)
     return reliability(confidence, right, bins=bins)
 
 
 def _confidences(
     decided: decisions.Decisions,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (confidence, likelihood, is right) of the images that have a right class."""
+) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"], Bool[np.ndarray, "n"]]:
+    """Return (confidence, likelihood, is right) of the n images that have a right class."""
     has_class = decided.columns["label"] >= 0
     remedy = "measure the checkpoint again"
     confidence = decided.column("calibration", "confidence", remedy)

@@ -24,7 +24,12 @@ from jbias.runtime import console
 def load_suite(
     args: argparse.Namespace, changes: Sequence[str], **run: Any
 ) -> dict[str, Any]:
-    """Return the config of --suite with changes, --devices and further entries of its `run`."""
+    """Return the config of --suite as a dictionary, with changes applied.
+
+    args: flags, of which suite and devices are read. changes: "path=value" overrides of the
+    command line. run: entries that replace those of config["run"]; --devices, if given,
+    replaces its "devices". ValueError for an invalid suite.
+    """
     config = jc.to_dict(jc.load(args.suite, changes, flag="suite"))
     jc.check_type("suite.run", config.setdefault("run", {}), dict)
     config["run"] |= run
@@ -35,10 +40,11 @@ def load_suite(
 
 @dataclasses.dataclass
 class Command:
-    """The progress of one call of a command: what is done, and what is left out.
+    """Record of the names that one call of a command has finished, and has left out.
 
     verb: the participle in messages, such as "measured". strict: if not "", leaving out
-    raises a ValueError that begins with it. done: names. left_out: reasons by name.
+    raises a ValueError whose message begins with `strict`. say: called with lines for the
+    user. done: names of finished networks or sets. left_out: messages by name.
     """
 
     verb: str
@@ -48,7 +54,10 @@ class Command:
     left_out: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Note and say that something is left out; the reason contains its name."""
+        """Add a name to `left_out` and print the reason; ValueError if `strict` is set.
+
+        name: of a network, set or measure. reason: text that contains the name.
+        """
         if self.strict:
             raise ValueError(f"{self.strict}: {reason}")
         self.left_out[name] = f"not {self.verb}: {reason}"
@@ -56,9 +65,11 @@ class Command:
 
     @contextlib.contextmanager
     def leaving_out(
-        self, name: str, errors: type | tuple = networks.NETWORK_ERRORS
+        self,
+        name: str,
+        errors: type[Exception] | tuple[type[Exception], ...] = networks.NETWORK_ERRORS,
     ) -> Iterator[None]:
-        """Return a context in which errors lead to `name` being left out."""
+        """Return a context that catches `errors` and then calls `leave_out` with `name`."""
         try:
             yield
         except errors as error:
@@ -69,7 +80,8 @@ class Command:
     ) -> Iterator[networks.Network]:
         """Yield the networks of files and runs; those that cannot be opened are left out.
 
-        step: of runs, without --step.
+        paths: files of networks, or folders of runs. args: the flags of the command. step: the
+        checkpoint of runs ("best", "latest" or a number of steps) if --step is not given.
         """
         return networks.open_networks(paths, args, self.say, self.leave_out, step)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.evals import accuracy, decisions, grid_shuffle, occlusion, probe
 
@@ -23,19 +23,24 @@ GRID = 4
 
 
 def make() -> probe.Probe:
-    """Return a probe that shows unchanged images; the set's column "pair" numbers the pairs."""
+    """Return a probe that shows unchanged images and measures pairs of them.
+
+    The set must have a column "pair", the number of each image's pair. Metrics: see `numbers`.
+    """
     return probe.Probe({"": ()}, probe.identity, numbers)
 
 
 @decisions.per_condition
 def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
-    """Yield numbers of pairs of which both images were shown.
+    """Yield configural_substitute, accuracy and foil_rate of the pairs with both images shown.
+
+    Called with a mapping from condition to decisions (`decisions.per_condition`).
 
     configural_substitute: the share of pairs with both right; in [2 accuracy - 1, accuracy].
       It is 0 for decisions that do not depend on the tiles' order, and 1 / K^2 by chance
       for K classes.
-    accuracy, foil_rate: images decided as labelled, and as the other image of the pair is
-      labelled.
+    accuracy: the share of images decided as their own label.
+    foil_rate: the share of images decided as the label of the pair's other image.
     Each with _lower and _upper, intervals of 95 %: Wilson's for pairs; for images a bootstrap
     over pairs, whose two images are not independent.
     ValueError without a column "pair", for more than two images of a pair, and if no pair is
@@ -62,12 +67,17 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
 
 
 def make_tile_order(*, seed: int = 0) -> probe.Probe:
-    """Return a probe with conditions "", unchanged images, and "swapped", 4 by 4 tiles moved."""
+    """Return a probe with conditions "", unchanged images, and "swapped", 4 by 4 tiles moved.
+
+    seed: of the random pairs of tiles that are swapped. Metrics: see `order_numbers`.
+    """
     swap_of_condition = {"": 0, "swapped": 1}
     conditions = {name: occlusion.salt(name) for name in swap_of_condition}
 
     def show(rows: probe.Rows, salt: Any, swap: int) -> probe.Images:
-        def swap_tiles(image, key):
+        """Return images with tiles swapped; swap: see `swaps`."""
+
+        def swap_tiles(image: Array, key: PRNGKeyArray) -> Array:
             return rearrange(image, swaps(jax.random.permutation(key, GRID**2), swap))
 
         keys = occlusion.image_keys(seed, salt, rows.index)
@@ -76,9 +86,12 @@ def make_tile_order(*, seed: int = 0) -> probe.Probe:
     return probe.Probe(conditions, show, order_numbers, static=swap_of_condition.get)
 
 
-def rearrange(image: Array, order: Any) -> Array:
-    """Return the image with its 16 tiles in an order, as of grid_shuffle.arrange.
+def rearrange(
+    image: Float[Array, "h w c"], order: Int[Any, "16"]
+) -> Float[Array, "h w c"]:
+    """Return the image with its 4 by 4 tiles rearranged.
 
+    order: for each place, row by row, the number of the tile to put there (16 integers).
     Pixels at the right and bottom borders that are in no tile do not change.
     """
     h, w = (side // GRID * GRID for side in image.shape[:2])
@@ -86,8 +99,8 @@ def rearrange(image: Array, order: Any) -> Array:
     return image.at[:h, :w].set(arranged[:h, :w])
 
 
-def swaps(places: Any, swap: int) -> Any:
-    """Return an order of 16 tiles in which random pairs of tiles are swapped.
+def swaps(places: Int[Any, "16"], swap: int) -> Int[Any, "16"]:
+    """Return an order of 16 tiles, for `rearrange`, in which pairs of tiles are swapped.
 
     places: a permutation of 0 ... 15, in NumPy or JAX. swap: 1 ... 15; 0 changes nothing.
     Place s[i] gets the tile of s[i ^ swap], where s is `places`. So any two orders with the
@@ -102,6 +115,7 @@ def swaps(places: Any, swap: int) -> Any:
 def order_numbers(by_condition: decisions.ByName) -> decisions.Numbers:
     """Return order_dependence and the accuracy by condition.
 
+    by_condition: decisions under "" and "swapped".
     order_dependence: the share of images that are right only if no tile is swapped; at most
     the accuracy, and 0 for decisions that do not depend on the order of tiles. With _lower
     and _upper, Wilson's interval of 95 %.

@@ -29,20 +29,21 @@ COMMON = tuple(name for name, x in corruptions.CORRUPTIONS.items() if not x.extr
 def numbers(
     by_condition: ByName, *, errors: Mapping[str, float] | None = None
 ) -> Numbers:
-    """Return accuracies of conditions "fog-3", of corruptions "fog", and overall, "".
+    """Return accuracies of each condition "fog-3", each corruption "fog", and overall ("").
 
+    by_condition: decisions by corruption and severity, such as "fog-3". Metrics:
     "accuracy": of a condition. "corruption_accuracy": the mean over severities of a
     corruption, and overall over corruptions and severities. "corruption_accuracy_15": the
     mean over the common fifteen. Means over all but frost are called "..._without_frost";
     means over fewer corruptions, such as the common fifteen alone, or over fewer severities,
     are called "..._part".
 
-    errors: of a reference network, by corruption, the mean error over the severities that
-      are measured here. With it, "mean_corruption_error" is the mean over its corruptions
-      of the error divided by the reference's; all of them must have been measured.
+    errors: by corruption, a reference network's mean error, in (0, 1], over the severities
+      that are measured here. With it, "mean_corruption_error" is the mean over these
+      corruptions of the error divided by the reference's.
 
-    ValueError if a condition is no corruption and severity, or if a corruption lacks a
-    severity that another has.
+    ValueError if a condition is no corruption and severity, if a corruption lacks a severity
+    that another has, or if `errors` has a corruption that was not measured.
     """
     by_cell = {}
     for condition, decided in by_condition.items():
@@ -61,6 +62,7 @@ def numbers(
         raise ValueError(f"{must}, got no {', '.join(absent)}; {remedy}")
 
     def mean(metric: str, members: tuple[str, ...], condition: str = "") -> Number:
+        """Return the mean accuracy over all severities of the corruptions `members`."""
         cells = [by_cell[cell] for cell in itertools.product(members, severities)]
         value = sum(number.value for number in cells) / len(cells)
         num_correct = sum(number.count for number in cells)
@@ -93,7 +95,7 @@ def numbers(
 
 
 def _parse_condition(condition: str) -> tuple[str, int]:
-    """Return the corruption and severity of a condition such as "fog-3"."""
+    """Return (corruption, severity) of a condition such as "fog-3"; ValueError if it is none."""
     name, _, severity = condition.rpartition("-")
     is_known = name in {**corruptions.CORRUPTIONS, **corruptions.BAR}
     is_known = is_known and severity in map(str, corruptions.SEVERITIES)
@@ -103,7 +105,10 @@ def _parse_condition(condition: str) -> tuple[str, int]:
 
 
 def _ending_of_mean(names: tuple[str, ...]) -> str:
-    """Return the ending of a mean's name; "" if the corruptions are a whole family."""
+    """Return "", "_without_frost" or "_part", the ending of a metric that is a mean over `names`.
+
+    "" if the corruptions are all of ImageNet-C or all of ImageNet-C-bar.
+    """
     name_set = set(names)
     if name_set in (set(corruptions.CORRUPTIONS), set(corruptions.BAR)):
         return ""
@@ -135,12 +140,15 @@ ALEXNET_CLEAN_ERROR = 0.43478
 
 
 class ErrorSummary(NamedTuple):
-    """Errors over the corruptions that have all five severities, in [0, 1]."""
+    """Mean error, mCE and relative mCE over the corruptions that have all five severities."""
 
     names: tuple[str, ...]  # Corruptions that the mean is over.
     missing: tuple[str, ...]  # Other corruptions of the benchmark.
-    mean: float | None  # Over corruptions and severities; None without corruptions.
-    mce: float | None  # None if one is missing, or if AlexNet's errors do not apply.
+    # Mean error over corruptions and severities, in [0, 1]; None without corruptions.
+    mean: float | None
+    mce: (
+        float | None
+    )  # None if a corruption is missing, or AlexNet's errors do not apply.
     relative_mce: float | None  # None also if the clean error is unknown.
 
 
@@ -153,9 +161,10 @@ def summarise_errors(
 ) -> ErrorSummary:
     """Return mean error, mCE and relative mCE of one network on corrupted images.
 
-    cells: accuracy by corruption and severity. names: the corruptions of the benchmark.
-    is_imagenet_c: whether the benchmark is ImageNet-C with 1,000 classes, so that AlexNet's
-    errors apply. clean_error: on the same images without corruption.
+    cells: accuracy in [0, 1] by (corruption, severity). names: the corruptions of the
+    benchmark. is_imagenet_c: whether the benchmark is ImageNet-C with 1,000 classes, so that
+    AlexNet's errors apply. clean_error: the error, in [0, 1], on the same images without
+    corruption.
 
     With E the errors of the network, A those of AlexNet, c one of 15 corruptions, s a
     severity: mCE = mean_c sum_s E_sc / sum_s A_sc; relative mCE = mean_c
@@ -210,11 +219,12 @@ class BenchmarkMean(NamedTuple):
 
 
 def corruption_means(records: Mapping[Key, float]) -> dict[str, BenchmarkMean]:
-    """Return the means of ImageNet-C and C-bar, if all 95 or 50 conditions are measured.
+    """Return the mean accuracies of "imagenet_c" and "imagenet_cbar", by these names.
 
-    records: shares in [0, 1] by data set, condition and metric; NaN is ignored. Published
-    files take precedence; conditions without a file come from the first measure of
-    "imagenet", or of the benchmark itself, that has all of these: measures are not mixed.
+    A benchmark is left out unless all of its 95 or 50 conditions are measured. records:
+    metrics in [0, 1] by (data set, condition, metric); NaN is ignored. Published files take
+    precedence; all conditions without a file come from one measure: the first on "imagenet",
+    or on the benchmark's own set, that has all of them.
     """
     known = {key: value for key, value in records.items() if not math.isnan(value)}
     by_place = by_corruption(known)
@@ -234,15 +244,16 @@ def corruption_means(records: Mapping[Key, float]) -> dict[str, BenchmarkMean]:
 
 
 def is_file_of_one(dataset: str) -> bool:
-    """Return whether a set's name is a corruption and a severity, such as fog-3."""
+    """Return whether a data set's name ends with a corruption and a severity, such as "fog-3"."""
     match = _CELL.fullmatch(dataset)
     return match is not None and any(match[2] in names for names in CORRUPTED.values())
 
 
 def by_corruption(records: Mapping[Key, float]) -> dict[tuple[str, str], Cells]:
-    """Return accuracies by corruption and severity, for each (measure, set) and for FILES.
+    """Return accuracies by (corruption, severity), for each (measure, set) and for FILES.
 
-    A condition is the name of its measure and "fog-3", such as "imagenet_c/fog-3".
+    records: values by (data set, condition, metric), of which those of the metric "accuracy"
+    are used. A condition is the name of its measure and "fog-3", such as "imagenet_c/fog-3".
     ValueError if a corruption and severity has two values.
     """
     by_place = {}

@@ -41,16 +41,20 @@ def make(
 
     names: "imagenet_c", all nineteen corruptions; "imagenet_c_bar", all ten; or the names of
       some corruptions.
-    side: of the images, in pixels. table: the side whose settings are used, one of 32, 64 and
-      224; None: the images' own. The settings of ImageNet-C-bar scale with any side.
+    severities: some of 1 to 5.
+    side: of the images, in pixels. table: the image side, 32, 64 or 224 pixels, whose published
+      settings of ImageNet-C are used; None: `side`. Settings of ImageNet-C-bar scale with any
+      side.
     quantise: round stimuli to bytes, as in the published sets.
     stored: compress images by JPEG with quality 85; None: as in the published sets, that is,
       at all sides except 32 pixels.
-    frost: the folder of its photographs, frost1.png ..., which are not shipped. Without
-      it "imagenet_c" is the other eighteen, and means are called "..._without_frost".
-    errors: as of corruption_error.numbers.
+    frost: the folder of the photographs frost1.png, ..., which are not shipped. Without it
+      "imagenet_c" is the other eighteen, and means are called "..._without_frost".
+    errors: by corruption, a reference network's mean error in (0, 1]; adds the metric
+      "mean_corruption_error".
+    seed: of the random draws.
 
-    ValueError for invalid options.
+    Metrics: see `corruption_error.numbers`. ValueError for invalid options.
     """
     corruption_names = _corruption_names(names, frost)
     probe.check_choices("corruptions", "severities", severities, published.SEVERITIES)
@@ -73,6 +77,7 @@ def make(
     tables = published.quantisation_tables(85) if stored else None
 
     def show(rows: probe.Rows, params: Any, name: str) -> probe.Images:
+        """Return images with the corruption `name`; params: its salt and settings."""
         keys = occlusion.image_keys(seed, params["salt"], rows.index)
         corrupted = corrupt.corrupt_batch(
             rows.image,
@@ -91,7 +96,10 @@ def make(
 
 
 def _corruption_names(names: str | Sequence[str], frost: str | None) -> tuple[str, ...]:
-    """Return the corruptions of a family or a list; ValueError for an unknown name."""
+    """Return the names of corruptions, given a key of FAMILIES, one name or several.
+
+    frost: see `make`. ValueError for unknown or repeated names.
+    """
     if isinstance(names, str) and names in FAMILIES:
         absent = {"frost"} if frost is None else ()
         return tuple(name for name in FAMILIES[names] if name not in absent)

@@ -21,10 +21,10 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from jbias.evals import accuracy, decisions, probe, pyramid
 
@@ -36,14 +36,14 @@ _VECTORS_AT_ONCE = 256
 def fit_gaussians(
     values: Float[np.ndarray, "v f"], *, highest: float
 ) -> tuple[Float[np.ndarray, "v"], ...]:
-    """Fit a exp(-(f - mu)^2 / (2 s^2)) to each row of values, in float64.
+    """Return (a, mu, s, squares, converged) of a exp(-(f - mu)^2 / (2 s^2)) fitted to each row.
 
-    Returns a, mu, s, the sum of squared residuals and `converged`, each (v). Minimises the
-    squares over 0 <= a <= highest, mu and s.
+    values: at f = 0, 1, ... `squares`, the sum of squared residuals, is minimised over
+    0 <= a <= highest, mu and s, in float64. Each result has shape (v,).
 
     The squares have several minima. Levenberg and Marquardt's method, with a projection of a,
     starts from the lowest eight minima on a grid of (mu, s) with the best a at each, and the
-    lowest result counts; s is 10,000 if a constant fits as well.
+    lowest result is returned; s is 10,000 if a constant fits as well.
     `tests/evals/test_critical_band.py` compares with scipy's optimisers and, for all
     thresholds of four and five octaves, with a finer grid. converged: no further step lowers
     the squares by a share of 1e-12, and s is neither smaller than the points can resolve nor
@@ -55,8 +55,10 @@ def fit_gaussians(
     return tuple(map(np.concatenate, zip(*fits, strict=True)))
 
 
-def _fit(values, highest):
-    """Return the result of `fit_gaussians` for as many rows as fit into memory."""
+def _fit(
+    values: Float[np.ndarray, "v f"], highest: float
+) -> tuple[Float[np.ndarray, "v"], ...]:
+    """Return the result of `fit_gaussians`, for at most _VECTORS_AT_ONCE rows."""
     starts = _starts(values, highest)
     p, cost, done = _descend(
         starts, np.repeat(values, STARTS, axis=0), highest, rounds=ROUNDS
@@ -79,10 +81,16 @@ def _fit(values, highest):
     return a, mu, s, cost, converged
 
 
-def _descend(p, t, highest, *, rounds):
-    """Return parameters, squares and whether these are minimal, after at most `rounds` steps.
+def _descend(
+    p: Float[np.ndarray, "v 3"],
+    t: Float[np.ndarray, "v f"],
+    highest: float,
+    *,
+    rounds: int,
+) -> tuple[Float[np.ndarray, "v 3"], Float[np.ndarray, "v"], Bool[np.ndarray, "v"]]:
+    """Return (parameters, sum of squares, whether it is minimal) after at most `rounds` steps.
 
-    p: starting values of (a, mu, log s), one row per row of the values t.
+    p: starting values of (a, mu, log s), one row per row of the values t. highest: bound of a.
     """
     p, f = p.copy(), np.arange(t.shape[1])
     damping, done = np.full(len(t), 1e-3), np.zeros(len(t), bool)
@@ -105,14 +113,27 @@ def _descend(p, t, highest, *, rounds):
     return p, cost, done
 
 
-def _residuals(p, t, f):
-    """Return the curves of parameters p at places f, minus the values t."""
+def _residuals(
+    p: Float[np.ndarray, "v 3"],
+    t: Float[np.ndarray, "v f"],
+    f: Int[np.ndarray, "f"],
+) -> Float[np.ndarray, "v f"]:
+    """Return the Gaussians with parameters p (a, mu, log s) at the places f, minus the values t."""
     a, mu, log_s = p.T[:, :, None]
     return a * np.exp(-((f - mu) ** 2) / (2 * np.exp(2 * log_s))) - t
 
 
-def _step(p, t, f, damping, highest):
-    """Return the parameters after one step of Levenberg and Marquardt's method."""
+def _step(
+    p: Float[np.ndarray, "v 3"],
+    t: Float[np.ndarray, "v f"],
+    f: Int[np.ndarray, "f"],
+    damping: Float[np.ndarray, "v"],
+    highest: float,
+) -> Float[np.ndarray, "v 3"]:
+    """Return the parameters p after one step of Levenberg and Marquardt's method.
+
+    damping: of each row's step. highest: bound of a. Other arguments: see `_residuals`.
+    """
     a, mu, log_s = p.T[:, :, None]
     distance = (f - mu) / np.exp(log_s)
     shape = np.exp(-(distance**2) / 2)
@@ -135,8 +156,10 @@ def _step(p, t, f, damping, highest):
 
 
 @functools.cache
-def _grid(n: int):
-    """Return mu (m), s (w) and the curves of height 1 for all pairs (m w, n).
+def _grid(
+    n: int,
+) -> tuple[Float[np.ndarray, "m"], Float[np.ndarray, "w"], Float[np.ndarray, "m*w n"]]:
+    """Return (values of mu, values of s, Gaussians of height 1 for all pairs at n points).
 
     Steps of mu are 0.1 among n points: two minima may be as near as 0.2. Minima far from
     all points are wide, so that steps are larger there. The arrays are read-only.
@@ -153,8 +176,10 @@ def _grid(n: int):
     return mu, s, curves
 
 
-def _starts(values, highest):
-    """Return (a, mu, log s) of the lowest minima on the grid, STARTS for each row.
+def _starts(
+    values: Float[np.ndarray, "v f"], highest: float
+) -> Float[np.ndarray, "v*starts 3"]:
+    """Return (a, mu, log s) of the lowest minima on the grid, STARTS for each row of values.
 
     The lowest minimum is repeated if a row has fewer.
     """
@@ -173,8 +198,8 @@ def _starts(values, highest):
     return np.stack([heights, mu[i], np.log(s[j])], axis=-1).reshape(-1, 3)
 
 
-def _are_minima(cost: Float[np.ndarray, "v m w"]):
-    """Return which cells are below all neighbours; of equal neighbours only one is."""
+def _are_minima(cost: Float[np.ndarray, "v m w"]) -> Bool[np.ndarray, "v m w"]:
+    """Return whether each cell is below its eight neighbours; among equal ones, one is."""
     rows, columns = cost.shape[1:]
     padded = np.pad(cost, ((0, 0), (1, 1), (1, 1)), constant_values=np.inf)
     are_lowest = np.ones(cost.shape, bool)
@@ -193,8 +218,10 @@ HIGHEST = (
 )  # Threshold if images are recognised without noise only, or never.
 CRITERION = 50.0  # Per cent.
 BEYOND = 1.0  # Maximum of continuous thresholds, above HIGHEST.
-Tables = Float[np.ndarray, "*b sigmas octaves"]  # Accuracies.
-Thresholds = Float[np.ndarray, "*b octaves"]
+Tables = Float[np.ndarray, "*b sigmas octaves"]  # Accuracies in per cent.
+Thresholds = Float[
+    np.ndarray, "*b octaves"
+]  # In 0 ... HIGHEST (+ BEYOND); NaN: unknown.
 
 METRICS = "bandwidth", "center_frequency", "peak_noise_sensitivity"
 # Reasons for a band without numbers.
@@ -236,8 +263,8 @@ class CriticalBand:
 def octave_frequencies(side: int) -> tuple[float, ...]:
     """Return the nominal frequencies of the octaves in cycles per image, ascending.
 
-    For a side of 224 pixels: 1.75 to 112. The highest is half the side. `pyramid.centroid`
-    returns the mean frequency of the noise.
+    side: of the images, in pixels; for 224: 1.75 to 112. The highest is half the side.
+    `pyramid.centroid` returns the mean frequency of the noise.
     """
     return tuple(side / 2**n for n in range(len(pyramid.sizes(side)), 0, -1))
 
@@ -249,9 +276,9 @@ def critical_band_fit(
 
     Fits a exp(-(f - mu)^2 / (2 s^2)) by least squares with 0 <= a <= highest. bandwidth =
     2 sqrt(ln 4) s; center_frequency = 2^mu times the lowest nominal frequency;
-    peak_noise_sensitivity = 2^(a - 4). thresholds: ascending in frequency, one for each of
-    `octave_frequencies(side)`, at least four; NaN is unknown. ValueError for another number
-    of thresholds, or a threshold out of range.
+    peak_noise_sensitivity = 2^(a - 4). thresholds: in 0 ... highest, ascending in frequency,
+    one for each of `octave_frequencies(side)`, at least four; NaN is unknown. side: of the
+    images, in pixels. ValueError for another number of thresholds, or a threshold out of range.
     """
     octaves, where = len(octave_frequencies(side)), "critical_band_fit"
     must = f"a fit needs {FEWEST_OCTAVES} octaves, of images of 17 pixels or more"
@@ -268,7 +295,10 @@ def critical_band_fit(
 def fit_bands(
     thresholds: Thresholds, *, side: int, highest: float = HIGHEST
 ) -> list[CriticalBand]:
-    """Return `critical_band_fit` for each row of thresholds; equal rows are fitted once."""
+    """Return one band for each row of thresholds, as from `critical_band_fit`, without checks.
+
+    thresholds: one row per band. side: of the images, in pixels. Equal rows are fitted once.
+    """
     vectors, row_of_vector = np.unique(thresholds, axis=0, return_inverse=True)
     bands = [CriticalBand(flag=_flag(vector, highest)) for vector in vectors]
     varied = [i for i, band in enumerate(bands) if not band.flag]
@@ -281,14 +311,27 @@ def fit_bands(
                 float(mu),
                 float(s),
                 residual=float(residual),
-                converged=float(converged),
+                converged=bool(converged),
                 frequencies=octave_frequencies(side),
             )
     return [bands[i] for i in row_of_vector.reshape(-1)]
 
 
-def _make_band(vector, a, mu, s, *, residual, converged, frequencies) -> CriticalBand:
-    """Return the band of a fitted Gaussian, with a flag if its numbers would mislead."""
+def _make_band(
+    vector: Float[np.ndarray, "octaves"],
+    a: float,
+    mu: float,
+    s: float,
+    *,
+    residual: float,
+    converged: bool,
+    frequencies: Sequence[float],
+) -> CriticalBand:
+    """Return the band of a fitted Gaussian, with a flag if its numbers would mislead.
+
+    vector: thresholds. a, mu, s: height, centre and width, of `fit_gaussians`. residual: sum
+    of squares. frequencies: of the octaves.
+    """
     if s > FLAT:
         return CriticalBand(flag="flat")
     is_narrow = s <= 5 * NARROWEST or np.count_nonzero(vector) == 1
@@ -300,7 +343,7 @@ def _make_band(vector, a, mu, s, *, residual, converged, frequencies) -> Critica
         center_frequency=frequencies[0] * 2**mu,
         peak_noise_sensitivity=2 ** (a - HIGHEST),
         residual=residual,
-        converged=bool(converged),
+        converged=converged,
         flag="",
     )
 
@@ -319,10 +362,11 @@ def center_flag(mu: float, octaves: int) -> str:
 def flag_of_numbers(
     bandwidth: float, center_frequency: float, frequencies: Sequence[float]
 ) -> str:
-    """Return the flag that belongs to a band's recorded numbers.
+    """Return "narrow", "center_below", "center_above" or "" for a band's recorded numbers.
 
     Earlier versions recorded numbers also for narrow bands, and for bands with a centre
-    outside the octaves. frequencies: nominal, of the octaves.
+    outside the octaves. bandwidth: in octaves. center_frequency, frequencies: of the band and
+    of the octaves, in cycles per image.
     """
     if bandwidth <= 2 * math.sqrt(math.log(4)) * 5 * NARROWEST:
         return "narrow"
@@ -331,18 +375,18 @@ def flag_of_numbers(
 
 
 def normalised(accuracy: Tables) -> Tables:
-    """Return accuracies in per cent of the largest in the table; NaN if all are 0."""
+    """Return accuracies in per cent of the largest in each table; NaN if all are 0."""
     largest = np.nanmax(accuracy, axis=(-2, -1), keepdims=True)
     # In this order, half of the largest is exactly 50.
     return 100 * decisions.ratio(accuracy, largest)
 
 
 def threshold_indices(accuracy: Tables) -> Thresholds:
-    """Return the number of noise strengths, from the largest down, before one that passes.
+    """Return each octave's threshold: the number of strengths above the strongest that passes.
 
     accuracy: in per cent, one row for each of SIGMAS. A strength passes if its accuracy is
-    above the criterion. At most 4: then only the images without noise pass, or none. NaN if
-    an accuracy of the octave is NaN.
+    above CRITERION. Thresholds are whole numbers from 0 to 4; at 4, only images without noise
+    pass, or none. NaN if an accuracy of the octave is NaN.
     """
     passes = np.flip(accuracy, axis=-2) > CRITERION
     num_failed = np.where(passes.any(-2), passes.argmax(-2), HIGHEST)
@@ -350,20 +394,26 @@ def threshold_indices(accuracy: Tables) -> Thresholds:
 
 
 def continuous_thresholds(accuracy: Tables) -> Thresholds:
-    """Return continuous thresholds: the noise at which a fitted curve crosses the criterion.
+    """Return continuous thresholds: the noise at which a fitted curve crosses CRITERION.
 
-    The curve is clean / (1 + exp(k (log2 sigma - m))) with clean the octave's accuracy
-    without noise, fitted by least squares to the four strengths. The threshold is
-    1/2 - log2(sigma / 0.16) at the crossing; rounded it is that of `threshold_indices`. It is
-    clipped to 0 ... 5, and 5 if the accuracy without noise does not pass. Not part of either
-    protocol.
+    accuracy: in per cent, one row for each of SIGMAS. The curve is clean / (1 + exp(k (log2
+    sigma - m))) with clean the octave's accuracy without noise, fitted by least squares to
+    the four strengths. The threshold is 1/2 - log2(sigma / 0.16) at the crossing; rounded it
+    is that of `threshold_indices`. It is clipped to 0 ... 5, and 5 if the accuracy without
+    noise does not pass. Not part of either protocol.
     """
     strength = np.log2(np.array(SIGMAS[1:]) / SIGMAS[-1])
     return np.array([_crossing(strength, column) for column in np.transpose(accuracy)])
 
 
-def _crossing(strength, column):
-    """Return the continuous threshold of an octave; column: its accuracies by strength."""
+def _crossing(
+    strength: Float[np.ndarray, "4"], column: Float[np.ndarray, "5"]
+) -> float:
+    """Return the continuous threshold of an octave.
+
+    strength: log2(sigma / 0.16) of the four noises. column: accuracies in per cent by sigma,
+    the first without noise.
+    """
     clean, noisy = column[0], column[1:]
     if np.isnan(column).any():
         return np.nan
@@ -374,13 +424,19 @@ def _crossing(strength, column):
     return float(np.clip(0.5 - crossing, 0, HIGHEST + BEYOND))
 
 
-def _logistic(strength, noisy, clean) -> tuple[float, float]:
-    """Return the middle m and log2 of the slope k of the best curve, of least squares.
+def _logistic(
+    strength: Float[np.ndarray, "4"], noisy: Float[np.ndarray, "4"], clean: float
+) -> tuple[float, float]:
+    """Return (m, log2 k) of the least-squares fit clean / (1 + exp(k (strength - m))) to `noisy`.
 
-    Refines the eight lowest minima on a grid, as the squares have several minima.
+    noisy, clean: accuracies with each noise and without. Refines the eight lowest minima on a
+    grid, as the squares have several minima.
     """
 
-    def squares(m, log_k):
+    def squares(
+        m: Float[np.ndarray, "i 1"], log_k: Float[np.ndarray, "1 j"]
+    ) -> Float[np.ndarray, "i j"]:
+        """Return the sum of squared residuals for all pairs of m and log2 k."""
         with np.errstate(over="ignore"):
             curves = clean / (1 + np.exp(2**log_k * (strength[:, None, None] - m)))
         return ((curves - noisy[:, None, None]) ** 2).sum(0)
@@ -403,8 +459,11 @@ def _logistic(strength, noisy, clean) -> tuple[float, float]:
     return middle, slope
 
 
-def _flag(vector, highest: float) -> str:
-    """Return the flag of thresholds to which no Gaussian can be fitted, else ""."""
+def _flag(vector: Float[np.ndarray, "octaves"], highest: float) -> str:
+    """Return the flag of thresholds to which no Gaussian can be fitted, else "".
+
+    "unknown" with NaN; "no_critical_band", "all_critical" or "flat" if all are equal.
+    """
     if np.isnan(vector).any():
         return "unknown"
     if (vector != vector[0]).any():
@@ -418,16 +477,19 @@ MIXED_NOISE = "each its own noise"
 
 
 def condition_name(sigma: float, frequency: float) -> str:
-    """Return a condition's name, such as "noise 0.02 at 1.75"."""
+    """Return a condition's name, such as "noise 0.02 at 1.75"; CLEAN for sigma 0.
+
+    sigma: strength of the noise. frequency: nominal, of its octave, in cycles per image.
+    """
     return f"noise {sigma:g} at {frequency:g}" if sigma else CLEAN
 
 
 @functools.cache
 def noise_cells(octaves: int, seed: int) -> Int[np.ndarray, "images"]:
-    """Return the cell of the original's table (sigma by octave) for which an image is drawn.
+    """Return for 1050 images the cell of the original's table under whose noise each is shown.
 
-    Cells are drawn with equal probability, in blocks of 210 images. Image i of a set has entry
-    i modulo 1050. The array is read-only.
+    Cell i octaves + f is strength SIGMAS[i] in octave f; cells are drawn with equal
+    probability. Image i of a set has entry i modulo 1050. The array is read-only.
     """
     rng = np.random.default_rng(seed)
     size = (NUM_BLOCKS, BLOCK_SIZE)
@@ -447,8 +509,9 @@ def bvg_numbers(
 ) -> decisions.Numbers:
     """Return the metrics of the variant "bvg": accuracies, thresholds and bands.
 
-    side: of the images, in pixels. draws, seed: of the bootstrap over images. continuous:
-    whether to include continuous thresholds.
+    by_condition: decisions by `condition_name`. Metrics are called critical_band_...; see the
+    module. side: of the images, in pixels. draws, seed: of the bootstrap over images.
+    continuous: whether to include continuous thresholds.
     """
     row = {condition: i for i, condition in enumerate(by_condition)}
     frequencies = octave_frequencies(side)
@@ -482,9 +545,11 @@ def original_numbers(
 ) -> decisions.Numbers:
     """Return the metrics of the variant "original": accuracies, thresholds and bands.
 
-    sample: the number of images to use, drawn from the set; None: all. The noise of an image
-    follows from its number in the set, the column "index". Other arguments as of
-    `bvg_numbers`.
+    by_condition: decisions under the only condition, MIXED_NOISE. Metrics are called
+    critical_band_original_...; see the module. sample: the number of images to use, drawn
+    from the set; None: all. The noise of an image follows from its number in the set, the
+    column "index". side: of the images, in pixels. draws: of the bootstrap over images. seed:
+    of noise, sample and bootstrap. continuous: whether to include continuous thresholds.
     """
     (decided,) = by_condition.values()
     (is_right,) = accuracy.correct_by_condition(by_condition)
@@ -517,7 +582,10 @@ def original_numbers(
 
 
 def _to_table(counts: Int[np.ndarray, "*b c"]) -> Tables:
-    """Return accuracies in per cent from counts of correct images and of all images by cell."""
+    """Return accuracies in per cent by sigma and octave.
+
+    counts: the correct images of each cell, then all images of each cell.
+    """
     by_cell = counts.reshape(*counts.shape[:-1], 2, len(SIGMAS), -1)
     num_correct, num_shown = np.moveaxis(by_cell, -3, 0)
     return decisions.ratio(100 * num_correct, num_shown)
@@ -535,12 +603,15 @@ def _band_numbers(
 ) -> decisions.Numbers:
     """Return thresholds and bands from absolute and from normalised accuracies.
 
-    table: accuracies in per cent; drawn: those of bootstrap samples, for intervals. n: the
-    number of images. default: "absolute" or "normalised", whose metrics have no ending.
+    prefix: start of the metrics' names. table: accuracies in per cent; drawn: the same for
+    bootstrap samples, for intervals. side: of the images, in pixels. n: the number of images.
+    default: "absolute" or "normalised"; metrics from these accuracies have no ending.
+    continuous: whether to include continuous thresholds.
     """
     numbers = []
 
     def add(name: str, value: float) -> None:
+        """Append a number of the whole set."""
         numbers.append(decisions.quantity(f"{prefix}_{name}", value, n))
 
     scales = {"absolute": np.asarray, "normalised": normalised}
@@ -580,12 +651,14 @@ def _band_numbers(
 def band_interval(
     name: str, metric: str, bands: list[CriticalBand], n: int, *, value: float
 ) -> decisions.Numbers:
-    """Return the bootstrap interval of a metric of bands, as `name`_lower, _upper, _undefined.
+    """Return the 95 % bootstrap interval of a band's metric, as `name`_lower, _upper, _undefined.
 
-    bands: of bootstrap samples. Samples whose band has no numbers are left out; _undefined is
-    their share. For centres, a sample with the centre outside the octaves counts as below or
-    above all others: an end of the interval that falls on such samples is None. value: of the
-    images themselves; if it is undefined (NaN), both ends are None.
+    name: start of the numbers' metrics. metric: one of METRICS. bands: of bootstrap samples.
+    n: the number of images. Samples
+    whose band has no numbers are left out; _undefined is their share. For centres, a sample
+    with the centre outside the octaves counts as below or above all others: an end of the
+    interval that falls on such samples is None. value: the metric of all images; if it is
+    NaN, both ends are None.
     """
     values = np.array([getattr(band, metric) for band in bands])
     lower, upper, undefined = accuracy.bootstrap_interval(name, values, n, value=value)
@@ -605,8 +678,14 @@ def band_interval(
 _OUTSIDE = 1e100  # Above any frequency.
 
 
-def _by_octave(metric: str, values, side: int, n: int) -> decisions.Numbers:
-    """Return a metric's values with the condition "noise at <frequency>" of each octave."""
+def _by_octave(
+    metric: str, values: Iterable[float], side: int, n: int
+) -> decisions.Numbers:
+    """Return a metric's values with the condition "noise at <frequency>" of each octave.
+
+    values: by octave, ascending in frequency. side: of the images, in pixels. n: the number
+    of images.
+    """
     names = (f"noise at {frequency:g}" for frequency in octave_frequencies(side))
     return [
         decisions.quantity(metric, value, n, name) for value, name in zip(values, names)

@@ -10,11 +10,12 @@ exceeds 0.9.
 """
 
 import functools
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from jbias.augment import options, pillow
 from jbias.evals import critical_band, occlusion, probe, pyramid
@@ -37,8 +38,9 @@ def make(
     variant: "bvg" shows all images under all noises, 29 conditions at 224 pixels; "original"
     shows each image once, under noise drawn for it, and uses `sample` images of the set,
     drawn at random (None: all); it is meant for decisions among 16 classes. continuous: also
-    compute thresholds between whole numbers. draws: of the bootstrap over images. seed: of
-    noise, sample and bootstrap. ValueError for invalid options.
+    compute thresholds between whole numbers. side: of the images, in pixels. draws: of the
+    bootstrap over images. seed: of noise, sample and bootstrap. Metrics: see
+    `critical_band.bvg_numbers` and `original_numbers`. ValueError for invalid options.
     """
     is_large = isinstance(side, int) and side >= SMALLEST
     must = f"side must be at least {SMALLEST} pixels, for four octaves"
@@ -69,12 +71,15 @@ def make(
     )
 
 
-def show(rows: probe.Rows, params: dict, *, side: int, seed: int) -> probe.Images:
+def show(
+    rows: probe.Rows, params: Mapping[str, Array], *, side: int, seed: int
+) -> probe.Images:
     """Return the images in grey, at low contrast, with noise.
 
-    params: `number` of the condition; `sigma` and `level` of the pyramid: a single value for
-    all images, or several, of which image i has number i modulo their count. ValueError for
-    images of another side.
+    params: of `_params`: "number" of the condition, and arrays "sigma" (strength of the noise)
+    and "level" (of the pyramid) with one entry for all images, or several entries, of which
+    image i of the set has entry i modulo their number. side: of the images, in pixels;
+    ValueError for another. seed: of the noise.
     """
     shape, must = rows.image.shape[1:3], f"made for images of {side} by {side} pixels"
     probe.check(shape == (side, side), "critical_band", must, shape)
@@ -90,22 +95,29 @@ def show(rows: probe.Rows, params: dict, *, side: int, seed: int) -> probe.Image
 
 
 def grey(image: Float[Array, "b h w 3"]) -> Float[Array, "b h w"]:
-    """Return whole grey levels from 0 to 255, rounded as by Pillow's mode "L"."""
+    """Return whole grey levels from 0 to 255, rounded as by Pillow's mode "L".
+
+    image: in [0, 1].
+    """
     return pillow.luma(pillow.pack(image)).astype(jnp.float32)
 
 
 def lower_contrast(levels: Float[Array, "b h w"]) -> Float[Array, "b h w"]:
-    """Return grey levels of 0 to 255 with contrast 0.2 about a mean of 0.449."""
+    """Return images in [0, 1] with a fifth of the contrast, about a mean of 0.449.
+
+    levels: grey levels from 0 to 255.
+    """
     unit = levels / 255
     return (unit - unit.mean((1, 2), keepdims=True)) * CONTRAST + MEAN
 
 
 def noise(
-    side: int, key: PRNGKeyArray, sigma: Float[Array, ""], level: Array
-) -> Float[Array, "n n"]:
-    """Return a band of white noise with standard deviation sigma, as strong as the finest band.
+    side: int, key: PRNGKeyArray, sigma: Float[Array, ""], level: Int[Array, ""]
+) -> Float[Array, "side side"]:
+    """Return one band of white noise, scaled to the strength that the finest band has.
 
-    level: of the pyramid.
+    side: in pixels. sigma: standard deviation of the white noise, of pixels in [0, 1]. level:
+    of the pyramid; 0 is the finest band.
     """
     matrices = jnp.asarray(pyramid.there_and_back(side), jnp.float32)
     white = jax.random.normal(key, (side, side))
@@ -114,15 +126,20 @@ def noise(
     return sigma * jnp.sqrt(jnp.mean(finest**2) / jnp.mean(band**2)) * band
 
 
-def _filter(matrix, white):
-    """Return matrix white matrix'."""
+def _filter(
+    matrix: Float[Array, "n n"], white: Float[Array, "n n"]
+) -> Float[Array, "n n"]:
+    """Return the matrix product `matrix white matrix'`."""
     # By default accelerators round the factors of a product.
     product = functools.partial(jnp.matmul, precision="highest")
     return product(product(matrix, white), matrix.T)
 
 
-def _params(number: int, sigma, level) -> dict[str, np.ndarray]:
-    """Return the arrays of a condition; sigma, level: one or several values."""
+def _params(number: int, sigma: ArrayLike, level: ArrayLike) -> dict[str, np.ndarray]:
+    """Return a condition's arrays "number", "sigma" and "level", for `show`.
+
+    sigma, level: one value for all images, or several.
+    """
     return {
         "number": np.int32(number),
         "sigma": np.asarray(sigma, np.float32).reshape(-1),
@@ -130,8 +147,8 @@ def _params(number: int, sigma, level) -> dict[str, np.ndarray]:
     }
 
 
-def _all_conditions(side: int) -> dict[str, dict]:
-    """Return the conditions of the variant "bvg"."""
+def _all_conditions(side: int) -> dict[str, dict[str, np.ndarray]]:
+    """Return the arrays of each condition of the variant "bvg", by name."""
     frequencies = critical_band.octave_frequencies(side)
     conditions = {critical_band.CLEAN: _params(0, 0, 0)}
     for sigma in critical_band.SIGMAS[1:]:
@@ -141,7 +158,7 @@ def _all_conditions(side: int) -> dict[str, dict]:
     return conditions
 
 
-def _original_condition(side: int, seed: int) -> dict:
+def _original_condition(side: int, seed: int) -> dict[str, np.ndarray]:
     """Return the arrays of the only condition of the variant "original"."""
     octaves = len(critical_band.octave_frequencies(side))
     row, f = np.divmod(critical_band.noise_cells(octaves, seed), octaves)

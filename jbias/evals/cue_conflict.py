@@ -49,6 +49,7 @@ class ShapeBias:
 def shape_bias(decided: Names, shape: Names, texture: Names) -> ShapeBias:
     """Return n_shape / (n_shape + n_texture) over the images whose cues conflict.
 
+    decided, shape, texture: by image, the decided class, and the classes of both cues.
     n_shape counts decisions for the shape's class, n_texture for the texture's. Images
     whose cues agree, whose decision is neither, or one of whose classes is unknown
     (negative: the network cannot answer it) are not counted. Classes are all ids or all
@@ -67,9 +68,10 @@ def shape_bias(decided: Names, shape: Names, texture: Names) -> ShapeBias:
 
 
 def by_class(answer: Classes, shape: Classes, texture: Classes) -> dict[int, ShapeBias]:
-    """Return the shape bias among the images of each shape class that has a conflict.
+    """Return the shape bias by class id of the shape, for classes with an image of conflict.
 
-    The overall shape bias is not the mean of these.
+    answer, shape, texture: by image, class ids of the decision and of both cues; negative is
+    unknown. The overall shape bias is not the mean of these.
     """
     answer, shape, texture = map(np.asarray, (answer, shape, texture))
     biases = {}
@@ -87,10 +89,11 @@ def label_ranks(
 ) -> Int[np.ndarray, "n"]:
     """Return the rank of each image's label among all k scores, 1 for the largest score.
 
-    scores: logits, or scores of a set's classes. members: for each label the classes that it
-    stands for, of which the best rank counts; None: a label is a class. Of equal scores the
-    class with the higher number ranks first. 0 for an unknown label (negative). ValueError
-    for NaN, for different lengths, and for labels and members that are no classes.
+    scores: logits, or scores of a set's classes. members: for each label the classes (columns
+    of scores) that it stands for, of which the smallest rank counts; None: a label is a
+    column. Of equal scores the class with the higher number ranks first. 0 for an unknown
+    label (negative). ValueError for NaN, for different lengths, and for labels and members
+    that are no classes.
     """
     scores, label = np.asarray(scores), np.asarray(label)
     must = "scores must be (images, classes), with a label for each image"
@@ -114,8 +117,9 @@ def label_ranks(
 def best_place(
     scores: Float[Any, "n k"], is_member: Bool[Any, "n k"], xp: Any = np
 ) -> Int[Any, "n"]:
-    """Return the best rank of each row's member classes; ranks as in `label_ranks`.
+    """Return the smallest rank (1: largest score) among each row's member classes.
 
+    is_member: whether each class of a row is a member. Ties are broken as in `label_ranks`.
     xp: the module of the arrays, numpy or jax.numpy.
     """
     classes = xp.arange(scores.shape[1])[None]
@@ -129,7 +133,11 @@ def best_place(
 def cues_of(
     columns: Mapping[str, Classes], ranked: Mapping[str, str] = RANKED
 ) -> dict[str, Classes]:
-    """Return the classes to rank by the names of their rank columns; {} if one is missing."""
+    """Return the class ids whose ranks to compute, by the name of the column of ranks.
+
+    columns: of a set, by name. ranked: by column of ranks, the column of classes. {} if a
+    column of classes is missing.
+    """
     if not {*ranked.values()} <= columns.keys():
         return {}
     return {
@@ -139,14 +147,17 @@ def cues_of(
 
 
 def mean_reciprocal_rank(ranks: Int[np.ndarray, "n"]) -> float:
-    """Return the mean of 1 / rank over images with a known label; NaN without any."""
+    """Return the mean of 1 / rank over images with a rank above 0; NaN without any."""
     ranks = np.asarray(ranks)
     known = ranks[ranks > 0]
     return float((1 / known).mean()) if len(known) else math.nan
 
 
 def measure(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return shape_bias, fraction_neither and mean reciprocal ranks; see `numbers`."""
+    """Return shape_bias, fraction_neither and mean reciprocal ranks; see `numbers`.
+
+    ValueError without a column "texture".
+    """
     cues = _cues(decided)
     return [_to_number(shape_bias(*cues)), *_absolute_numbers(decided, cues)]
 
@@ -157,8 +168,8 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
     classes: the names of the decision classes, for conditions of single classes; without
     them a class is named by its number. Images of classes that the network lacks are shown,
     too: a cue without a class is never decided for. If the network gives logits or
-    probabilities, the ranks of both cues among all of its own classes are stored as columns
-    of `RANKED`.
+    probabilities, the ranks of both cues among all of its own classes are stored in the
+    columns "rank_shape" and "rank_texture". Metrics: see `numbers`.
     """
     probe.check_class_names("shape_bias", classes)
     return probe.Probe(
@@ -175,6 +186,9 @@ def numbers(
     decided: decisions.Decisions, *, classes: Sequence[str] = ()
 ) -> Iterator[decisions.Number]:
     """Yield shape bias, accuracies by either cue, and related shares.
+
+    Called with a mapping from condition to decisions (`decisions.per_condition`), which need
+    a column "texture". classes: see `make`.
 
     shape_bias, with shape_bias_lower and shape_bias_upper, Wilson's interval of 95 %, and
       for each shape class, with the condition "class=cat".
@@ -208,9 +222,12 @@ def numbers(
 
 
 def _absolute_numbers(
-    decided: decisions.Decisions, cues: tuple[np.ndarray, ...]
+    decided: decisions.Decisions, cues: tuple[Classes, Classes, Classes]
 ) -> Iterator[decisions.Number]:
-    """Yield fraction_neither and mean reciprocal ranks; cues: of `_cues`."""
+    """Yield fraction_neither and mean reciprocal ranks; see `numbers`.
+
+    cues: result of `_cues`.
+    """
     answer, shape, texture = cues
     overall = shape_bias(answer, shape, texture)
     is_conflict = _conflict(shape, texture)
@@ -231,20 +248,26 @@ def _absolute_numbers(
 
 
 def _to_number(bias: ShapeBias, condition: str = "") -> decisions.Number:
-    """Return a shape bias as a number, a share of the decisions for either cue."""
+    """Return the number "shape_bias": shape decisions among the decisions for either cue."""
     either = bias.n_shape + bias.n_texture
     return decisions.share("shape_bias", bias.n_shape, either, condition)
 
 
-def _cues(decided: decisions.Decisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (decided, shape, texture) classes; ValueError without a texture column."""
+def _cues(decided: decisions.Decisions) -> tuple[Classes, Classes, Classes]:
+    """Return the class ids (decided, shape, texture) of each image.
+
+    ValueError without a column "texture".
+    """
     remedy = "measure it on a set of cue conflicts"
     texture = decided.column("shape_bias", "texture", remedy)
     return decided.prediction, decided.columns["label"], texture
 
 
 def _class_ids(*cues: Names) -> list[Classes]:
-    """Return classes as numbers, -1 for unknown ones."""
+    """Return each array as class ids, numbered over all arrays, -1 for unknown names.
+
+    Arrays of ids are returned unchanged. ValueError for names together with ids.
+    """
     arrays = [*map(np.asarray, cues)]
     are_names = [array.dtype.kind not in "iufb" for array in arrays]
     if not any(are_names):
@@ -258,5 +281,5 @@ def _class_ids(*cues: Names) -> list[Classes]:
 
 
 def _conflict(shape: Classes, texture: Classes) -> Bool[np.ndarray, "n"]:
-    """Return which images have known cues of different classes."""
+    """Return whether each image has known cues of different classes."""
     return (shape != texture) & (shape >= 0) & (texture >= 0)

@@ -12,23 +12,23 @@ from jaxtyping import Float
 from jbias.evals import accuracy, decisions
 
 DIFFUSED, SHUFFLED = "diffused", "cells"
-Share = Float[np.ndarray, "*n"]
+Share = Float[np.ndarray, "*n"]  # Accuracy in [0, 1], by network.
 
 
 def robustness(original: Share, diffused: Share, shuffled: Share) -> Share:
     """Return R_cd = (Q_S + Q_T) / (2 Q_O) of accuracies; 1 without a loss, NaN if Q_O is 0.
 
-    original, diffused, shuffled: Q_O, Q_S and Q_T.
+    original, diffused, shuffled: the accuracies Q_O, Q_S and Q_T, of networks or samples.
     """
     return decisions.ratio(np.add(diffused, shuffled), 2 * np.asarray(original))
 
 
 def shape_part(diffused: Share, shuffled: Share) -> Share:
-    """Return S_cd = (Q_S / s) / (Q_S / s + Q_T / t) of each of several networks.
+    """Return S_cd = (Q_S / s) / (Q_S / s + Q_T / t) of each of several networks, in [0, 1].
 
-    diffused, shuffled: Q_S and Q_T; s and t are their means over the networks, so that values
-    are comparable among these networks only: 1/2 for a network with average Q_S and Q_T. In
-    [0, 1]; NaN if both are 0, or if s or t is 0.
+    diffused, shuffled: the accuracies Q_S and Q_T; s and t are their means over the networks,
+    so that values are comparable among these networks only: 1/2 for a network with average
+    Q_S and Q_T. NaN if both accuracies are 0, or if s or t is 0.
     """
     shape, texture = (decisions.ratio(x, np.mean(x)) for x in (diffused, shuffled))
     return decisions.ratio(shape, shape + texture)
@@ -40,6 +40,7 @@ def numbers(
 ) -> decisions.Numbers:
     """Return accuracies by condition, and cue_robustness, which is R_cd.
 
+    by_condition: decisions on unchanged, diffused and shuffled images, in this order.
     cue_robustness_lower and cue_robustness_upper: a bootstrap interval of 95 % over images,
     with `draws` samples. S_cd needs several networks: see `shape_part`.
     """

@@ -1,4 +1,4 @@
-"""Read tables of decisions that were made elsewhere, in place of a model.
+"""Read tables of decisions by other programs or people, and measure them like a network.
 
 A CSV or Parquet file has one row per stimulus; the default columns are model-vs-human's:
 
@@ -33,6 +33,7 @@ from typing import NamedTuple, NoReturn
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Float, Int
 
 from jbias import config as jc
 from jbias.data import base
@@ -59,6 +60,7 @@ _NUM_COMPARED = (
     4  # Images that are compared to recognise equal stimuli of two measures.
 )
 StimulusKey = tuple[str, str]  # A set, and a probe's condition.
+Responses = Int[np.ndarray, "n"]  # By image of a set: class id, _NO_ROW or _NO_ANSWER.
 # In arrays of decisions, in place of a class.
 _NO_ROW, _NO_ANSWER = -1, -2
 
@@ -67,18 +69,20 @@ _NO_ROW, _NO_ANSWER = -1, -2
 class DecidedNetwork(networks.Network):
     """A network of which only decisions are known; it is an inference.BoundNetwork.
 
-    decided: by set and condition, for each image of the set a class, _NO_ROW or _NO_ANSWER.
+    decided: by (set, condition), for each image of the set a class id, _NO_ROW or _NO_ANSWER.
     """
 
-    decided: Mapping[StimulusKey, np.ndarray]
+    decided: Mapping[StimulusKey, Responses]
     apply = at = net = None
     graded = False
     variables = ()
 
-    def answered(self, dataset: str, conditions: Collection[str]) -> np.ndarray | None:
-        """Return which images of a set have a row under all conditions, bool (n).
+    def answered(
+        self, dataset: str, conditions: Collection[str]
+    ) -> Bool[np.ndarray, "n"] | None:
+        """Return whether each image of a set has a row under all of the conditions.
 
-        None if a condition has no rows at all.
+        dataset: name of the set. None if a condition has no rows, or there is no condition.
         """
         responses = [self.decided.get((dataset, condition)) for condition in conditions]
         if not responses or any(response is None for response in responses):
@@ -90,8 +94,9 @@ class DecidedNetwork(networks.Network):
     ) -> inference.Logits:
         """Return logits that are infinite for the decided class and 0 for others.
 
-        NaN for all classes if the response is no answer. ValueError if a stimulus has no
-        row.
+        image: stimuli, which are ignored; origin: the set, condition and image numbers that
+        they were made from. NaN for all classes if the response is no answer. ValueError if a
+        stimulus has no row.
         """
         stimuli_text = origin.dataset
         if origin.condition:
@@ -117,10 +122,10 @@ class DecidedNetwork(networks.Network):
 
 
 def stimuli(suite: suites.Suite) -> dict[StimulusKey, suites.Task]:
-    """Return all stimuli that a table can be about: by set and condition, a measure.
+    """Return, by (set, condition), the first task of the suite that shows these stimuli.
 
-    Without stimuli that depend on a network, such as attacks. ValueError if two measures
-    show different stimuli under one name.
+    Stimuli that depend on a network, such as attacks, are left out. ValueError if two
+    measures show different stimuli under one name.
     """
     first_task: dict[StimulusKey, suites.Task] = {}
     for task in suite.tasks():
@@ -139,7 +144,7 @@ def stimuli(suite: suites.Suite) -> dict[StimulusKey, suites.Task]:
 
 
 def _make_probe(suite: suites.Suite, task: suites.Task) -> probe.Probe:
-    """Return the probe of a measure that decides among the set's own classes."""
+    """Return the probe of a task's measure, for decisions among the set's own classes."""
     classes = tuple(suite.sources[task.dataset].classes)
     return suite.make_probe(task.measure, task.dataset, classes)
 
@@ -147,7 +152,10 @@ def _make_probe(suite: suites.Suite, task: suites.Task) -> probe.Probe:
 def _are_equal(
     suite: suites.Suite, condition: str, task: suites.Task, other: suites.Task
 ) -> bool:
-    """Return whether two measures of a set show equal stimuli; compares a few images."""
+    """Return whether two measures of a set show equal stimuli under a condition.
+
+    Compares the first _NUM_COMPARED images.
+    """
     count = min(_NUM_COMPARED, len(suite.sources[task.dataset]))
     index = np.arange(count, dtype=np.int32)
     few = prepared_sets.select(suite, task.dataset, index)
@@ -162,8 +170,8 @@ def _are_equal(
 
 def _make_stimuli(
     shown_probe: probe.Probe, batch: inference.Batch, condition: str
-) -> np.ndarray:
-    """Return the stimuli of a condition that depend on no network."""
+) -> Float[np.ndarray, "b h w 3"]:
+    """Return the stimuli of a condition for a batch, in [0, 1], made without a network."""
     if shown_probe.show is probe.identity:
         return np.asarray(batch.image, np.float32) / 255
     return np.asarray(
@@ -172,16 +180,19 @@ def _make_stimuli(
 
 
 def stimulus_file(dataset: str, condition: str, image: int) -> str:
-    """Return the path of an exported stimulus; image: its number in the set."""
+    """Return the path of an exported stimulus, such as "voc/fog-3/000012.png".
+
+    dataset: name of the set. condition: of the probe. image: number in the set.
+    """
     folder = urllib.parse.quote(condition or prepared_sets.UNCHANGED, safe=" ,=+")
     return f"{dataset}/{folder}/{image:06d}.png"
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Return the names of columns by their keys in COLUMNS; ValueError for other keys.
+    """Return the names of a table's columns, by the keys of COLUMNS.
 
     text: of --columns, such as "response=predicted,image=path"; other columns keep their
-    default names.
+    default names. ValueError for a key that COLUMNS lacks, and for a pair without a name.
     """
     columns = dict(COLUMNS)
     for pair in filter(None, text.split(",")):
@@ -194,7 +205,10 @@ def parse_columns(text: str) -> dict[str, str]:
 
 
 def find_files(path: str) -> list[str]:
-    """Return the tables of a path (file, folder or glob), sorted; ValueError for none."""
+    """Return the paths of the tables, CSV or Parquet, of a file, folder or glob, sorted.
+
+    ValueError if there are none.
+    """
     if os.path.isfile(path):
         return [path]
     suffixes = ("csv", "parquet")
@@ -223,13 +237,13 @@ def load(
 ) -> Iterator[DecidedNetwork]:
     """Yield the networks whose decisions are in the tables of a path.
 
-    columns: names by key, of `parse_columns`. say: gets lines on images without a row, and on
-    responses that are no answer. ValueError, beginning with the file and the line number,
-    for a row that is no decision about a stimulus of the suite.
+    path: see `find_files`. columns: result of `parse_columns`. say: called with lines on
+    images without a row, and on responses that are no answer. ValueError, beginning with the
+    file and the line number, for a row that is no decision about a stimulus of the suite.
     """
     stimulus_keys = stimuli(suite)
     images = {name: _Images(suite, name, stimulus_keys) for name, _ in stimulus_keys}
-    by_network: dict[str, dict[StimulusKey, np.ndarray]] = {}
+    by_network: dict[str, dict[StimulusKey, Responses]] = {}
     first_row: dict[tuple, str] = {}
     for file in find_files(path):
         for row in _located_rows(file, columns, suite, images):
@@ -258,8 +272,8 @@ def load(
         yield _make_network(network, path, suite, decided)
 
 
-def _describe_lacking(decided: Mapping[StimulusKey, np.ndarray]) -> Iterator[str]:
-    """Yield lines on a network's images without a row, and without an answer, by set."""
+def _describe_lacking(decided: Mapping[StimulusKey, Responses]) -> Iterator[str]:
+    """Yield messages, by set, on the numbers of images without a row and without an answer."""
     for dataset in dict.fromkeys(name for name, _ in decided):
         responses = np.concatenate(
             [response for (name, _), response in decided.items() if name == dataset]
@@ -299,8 +313,9 @@ def _located_rows(
 ) -> Iterator[_LocatedRow]:
     """Yield the rows of a file that are about a stimulus to measure.
 
-    images: by set, of the sets that are measured. ValueError, after the last row, for names
-    that belong to no image.
+    columns: result of `parse_columns`. images: by name of the set, for the sets that are
+    measured; rows of other sets of the suite are skipped. ValueError for an invalid row, and,
+    after the last row, for names that belong to no image.
     """
     stem = os.path.basename(file).rsplit(".", 1)[0]
     sets = suite.config["sets"]
@@ -370,9 +385,10 @@ def _located_rows(
 def _only_set(
     where: str, image: str, images: Mapping[str, "_Images"], column: str
 ) -> str:
-    """Return the set that has an image of that name, or the only set; "" for none.
+    """Return the name of the only set, or of the set that has the image; "" if none has it.
 
-    ValueError if several sets have such an image.
+    where: start of the error message. image: name in the table. images: by set. column: name
+    of the table's column of sets, for the message. ValueError if several sets have the image.
     """
     if len(images) == 1:
         return next(iter(images))
@@ -388,7 +404,10 @@ def _only_set(
 
 @functools.lru_cache(4096)
 def _as_class(response: str, classes: tuple[str, ...]) -> str:
-    """Return a response in the set's spelling (accents may use other code points)."""
+    """Return a response in the spelling of `classes`, the set's; unchanged if it is none.
+
+    Equal accents may have different code points.
+    """
     (name,) = base.match_spelling((response,), classes)
     return name
 
@@ -397,9 +416,13 @@ def _make_network(
     name: str,
     path: str,
     suite: suites.Suite,
-    decided: Mapping[StimulusKey, np.ndarray],
+    decided: Mapping[StimulusKey, Responses],
 ) -> DecidedNetwork:
-    """Return the network of decisions; ValueError if its sets have different classes."""
+    """Return a network that gives the decisions; ValueError if its sets have different classes.
+
+    name: of the network. path: of the tables, for records and messages. decided: see
+    `DecidedNetwork`.
+    """
     sources = {dataset: suite.sources[dataset] for dataset, _ in decided}
     spaces = {(tuple(source.classes), source.space) for source in sources.values()}
     if len(spaces) > 1:
@@ -467,7 +490,8 @@ class _Images:
     def find(self, where: str, image: str) -> tuple[str, int] | None:
         """Return (condition, number of the image) of a name; None for an unknown name.
 
-        ValueError if several images have the name.
+        where: start of the error message. image: name in the table. ValueError if several
+        images have the name.
         """
         if image in self.exported:
             return self.exported[image]
@@ -511,12 +535,12 @@ class _Images:
         )
 
     def _folder(self) -> str:
-        """Return " (folder)" of the set's images, or ""."""
+        """Return " (<folder of the set's images>)" for messages, or "" if it has no folder."""
         root = getattr(self.store, "root", "")
         return f" ({root})" if root else ""
 
     def is_of_other_condition(self, image: str) -> bool:
-        """Return whether a name is that of a stimulus under a condition not measured."""
+        """Return whether a name is that of an exported stimulus under a condition not measured."""
         dataset, _, inner_path = image_names.plain_path(image).partition("/")
         folder, _, name = inner_path.rpartition("/")
         is_stimulus = dataset == self.dataset and _STIMULUS.fullmatch(name)
@@ -529,7 +553,11 @@ _STIMULUS = re.compile(r"\d{6}\.png")
 def _published_names(
     data: str, split: str, names: Sequence[str]
 ) -> image_names.PublishedNames:
-    """Return the published names of a set of Geirhos' stimuli; none for other sets."""
+    """Return the published names of a set's images; empty unless they are Geirhos' stimuli.
+
+    data: the kind of set ("geirhos", "model_vs_human", ...). split: of that kind. names: the
+    set's files.
+    """
     if data == "geirhos":
         return image_names.PublishedNames(names)
     if data == "model_vs_human":
@@ -543,10 +571,11 @@ def _likely_set(
     images: Mapping[str, _Images],
     known: Collection[str],
 ) -> str:
-    """Return the set that a file's name or an image's path begins with; "" for none.
+    """Return the name of the set that an image's path or the file's name begins with, or "".
 
-    stem: of the file's name. image: its path in the table; it decides, unless it is the path
-    of an image in the set of the file's name. images: by set. known: names of all sets.
+    stem: of the table's file name. image: path in the table; its first folder takes
+    precedence, unless the path is that of an image in the set that the file is named for.
+    images: by set, for the sets that are measured. known: names of all sets of the suite.
     """
     by_file = _longest_begin(stem, known)
     if by_file in images and images[by_file].files.has_path(image):
@@ -556,13 +585,22 @@ def _likely_set(
 
 
 def _longest_begin(stem: str, sets: Iterable[str]) -> str:
-    """Return the longest name of a set that a file's name begins with; "" for none."""
+    """Return the longest of the names `sets` that a file's stem begins with; "" for none.
+
+    The stem must equal the name, or continue with "_" after it.
+    """
     begins = [name for name in sets if stem == name or stem.startswith(f"{name}_")]
     return max(begins, key=len, default="")
 
 
-def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
-    """Yield ("file:line", row) of a table; ValueError for an empty or damaged file."""
+def _rows(
+    path: str, columns: Mapping[str, str]
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield ("file:line", row) of a table; rows are by the name of the column.
+
+    columns: result of `parse_columns`. ValueError for a damaged file, one without rows, and
+    one that lacks the column of responses or of images.
+    """
     if path.endswith(".parquet"):
         try:
             text = pd.read_parquet(path).to_csv(index=False)

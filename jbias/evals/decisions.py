@@ -1,4 +1,4 @@
-"""A network's decisions about a set, of which every metric is a function; helpers of metrics.
+"""A network's decisions about a set, from which metrics are computed; helpers of metrics.
 
 `share`, `mean` and `quantity` make numbers; `wilson_interval` gives their intervals;
 `per_condition` and `per_rule` apply a metric to the decisions of several conditions or rules.
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from etils import epath
 from jaxtyping import Bool, Float, Int, Shaped
+from numpy.typing import ArrayLike
 
 from jbias.data import labels
 from jbias.runs import checksums
@@ -30,9 +31,9 @@ class Decisions:
 
     prediction: the decided class of each image; -1 if the logits are NaN or infinite, which
     occurs only in the decisions of seeds during training, or if the response in a table is no
-    answer. columns: of the images: "label", and "texture" for cue conflicts, class ids in the
-    space of `prediction` (-1 without a class); and other columns of the set, such as
-    "attribute", in the set's own numbers. Decisions under a probe also have float32
+    answer. columns: by name, one entry per image: "label", and "texture" for cue conflicts,
+    are class ids as in `prediction` (-1 without a class); other columns of the set, such as
+    "attribute", have the set's own numbers. Decisions under a probe also have float32
     "confidence" and "likelihood", the probabilities of the decided and of the right class,
     and "index", the image's number in its set; and, if cues are ranked, int32 "rank_shape"
     and "rank_texture" (cue_conflict.label_ranks).
@@ -55,7 +56,10 @@ class Decisions:
         return (prediction == np.asarray(self.columns["label"])) & (prediction >= 0)
 
     def column(self, where: str, name: str, remedy: str) -> Shaped[np.ndarray, "n"]:
-        """Return a column; if it is missing, ValueError "where: ... ; remedy"."""
+        """Return the column `name`; ValueError if it is missing.
+
+        where, remedy: start and end of the error message.
+        """
         if name not in self.columns:
             must = f"{where}: decisions must have a column {name}"
             raise ValueError(f"{must}, got {', '.join(self.columns)}; {remedy}")
@@ -66,7 +70,7 @@ class Number(NamedTuple):
     """The value of a metric under a condition; a share is `count` of `n` images."""
 
     metric: str
-    value: float | None
+    value: float | None  # None if it is undefined.
     count: int | None  # pyright: ignore[reportIncompatibleMethodOverride]: a field
     n: int
     condition: str = ""
@@ -77,7 +81,10 @@ Numbers = list[Number]
 
 
 def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> list[int]:
-    """Write the decisions of all seeds on one set as one Parquet file; return its checksum."""
+    """Write the decisions of all seeds on one set as a Parquet file and return its checksum.
+
+    by_seed: decisions by seed. Returns the list of numbers of checksums.checksum.
+    """
     frames = [
         _frame(decided, seed=seed, image=np.arange(len(decided.prediction)))
         for seed, decided in by_seed.items()
@@ -86,14 +93,18 @@ def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> list[int]:
 
 
 def _frame(decided: Decisions, **first_columns: Any) -> pd.DataFrame:
-    """Return decisions as a table with a row per image."""
+    """Return decisions as a table with one row per image.
+
+    Its columns are `first_columns` (by name, an array or a constant), "prediction" and those
+    of the decisions.
+    """
     return pd.DataFrame(
         {**first_columns, "prediction": decided.prediction, **decided.columns}
     )
 
 
 def _write(path: epath.PathLike, frame: pd.DataFrame) -> list[int]:
-    """Write a table as Parquet and return its checksum."""
+    """Write a table as Parquet, creating folders, and return its checksum; see `write`."""
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = frame.to_parquet(index=False)
@@ -102,7 +113,10 @@ def _write(path: epath.PathLike, frame: pd.DataFrame) -> list[int]:
 
 
 def read(path: epath.PathLike) -> dict[int, Decisions]:
-    """Return the decisions in a file of `write`, by seed."""
+    """Return the decisions in a file of `write`, by seed in ascending order.
+
+    ValueError if the file lacks a column.
+    """
     by_seed = _read(path, "seed", ignored=["image"])
     return {int(seed): by_seed[seed] for seed in sorted(by_seed)}
 
@@ -110,7 +124,11 @@ def read(path: epath.PathLike) -> dict[int, Decisions]:
 def _read(
     path: epath.PathLike, key: str, ignored: Sequence[str] = ()
 ) -> dict[Any, Decisions]:
-    """Return decisions by the values of the column `key`, in the order of the file."""
+    """Return decisions by the values of the column `key`, in the order of the file.
+
+    ignored: names of columns to leave out. ValueError without the column `key` or
+    "prediction".
+    """
     with epath.Path(path).open("rb") as file:
         frame = pd.read_parquet(file)
     lacking = {key, "prediction"} - set(frame.columns)
@@ -140,7 +158,10 @@ def write_conditions(path: epath.PathLike, by_condition: ByName) -> None:
 
 
 def read_conditions(path: epath.PathLike) -> dict[str, Decisions]:
-    """Return the decisions in a file of `write_conditions`, by condition, in its order."""
+    """Return the decisions in a file of `write_conditions`, by condition, in the file's order.
+
+    ValueError if the file lacks a column.
+    """
     by_condition = _read(path, "condition")
     return {str(name): decided for name, decided in by_condition.items()}
 
@@ -151,8 +172,8 @@ def wilson_interval(
     """Return Wilson's score interval of a binomial share as (lower, upper); (0, 1) if n is 0.
 
     (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n), p = count / n.
-    Source: Wilson 1927, https://doi.org/10.2307/2276774. ValueError unless count is in
-    0 ... n.
+    confidence: a fraction, such as 0.95. Source: Wilson 1927,
+    https://doi.org/10.2307/2276774. ValueError unless count is in 0 ... n.
     """
     if not 0 <= count <= n:
         raise ValueError(f"wilson: count must be in 0 ... {n}, got {count}")
@@ -169,8 +190,9 @@ def wilson_interval(
 def per_condition(metric: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
     """Return a function that applies a metric to the decisions of each condition.
 
-    metric: (Decisions, **options) -> numbers. The returned function takes decisions by
-    condition; the conditions of its numbers begin with the names of the decisions.
+    metric: (Decisions, **options) -> numbers. The returned function takes (a mapping from
+    condition to decisions, **options) and returns all numbers in a list; the condition of a
+    number is the key of the decisions, a space, and the metric's own condition.
     """
 
     @functools.wraps(metric)
@@ -188,9 +210,10 @@ def per_condition(metric: Callable[..., Iterable[Number]]) -> Callable[..., Numb
 def per_rule(metric: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
     """Return a function that applies a metric to the decisions of each rule separately.
 
-    metric: (decisions by the probe's conditions, **options) -> numbers. The returned
-    function takes decisions by "condition rule" (the first rule has no name); the conditions
-    of its numbers end with the name of the rule.
+    metric: (mapping from condition to decisions, **options) -> numbers. The returned function
+    takes (a mapping from "condition rule" to decisions, **options), where rule is one of
+    labels.AGGREGATES, or absent for the first rule; it returns all numbers in a list, whose
+    conditions end with the name of the rule.
     """
 
     @functools.wraps(metric)
@@ -217,14 +240,15 @@ def share(metric: str, count: int, n: int, condition: str = "") -> Number:
 
 
 def mean(metric: str, marks: Bool[np.ndarray, "n"], condition: str = "") -> Number:
-    """Return the share of True entries as a Number."""
+    """Return the share of True entries of `marks`, one per image, as a Number."""
     return share(metric, np.sum(marks), len(marks), condition)
 
 
 def wilson_ends(number: Number) -> Numbers:
-    """Return Wilson's interval of a share as two numbers, `metric`_lower and `metric`_upper.
+    """Return the ends of a share's 95 % interval as the numbers `metric`_lower and `metric`_upper.
 
-    The images that the share counts must be independent.
+    number: a share, with its count. The interval is Wilson's; the images that the share
+    counts must be independent.
     """
     lower, upper = wilson_interval(number.count, number.n)
     return [
@@ -236,13 +260,14 @@ def wilson_ends(number: Number) -> Numbers:
 def cross_entropy(likelihood: Float[np.ndarray, "n"]) -> float:
     """Return the mean of -log likelihood, in nats.
 
+    likelihood: by image, the probability of the right class.
     A likelihood below the smallest normal float32, such as after an underflow, counts as
     that number, whose -log is 87.3.
     """
     return float(-np.log(np.maximum(likelihood, np.finfo(np.float32).tiny)).mean())
 
 
-def ratio(numerator: Any, denominator: Any) -> Float[np.ndarray, "..."]:
+def ratio(numerator: ArrayLike, denominator: ArrayLike) -> Float[np.ndarray, "..."]:
     """Return the elementwise ratio; NaN unless the denominator is above 0."""
     numerator, denominator = np.broadcast_arrays(numerator, denominator)
     return np.divide(
@@ -253,7 +278,10 @@ def ratio(numerator: Any, denominator: Any) -> Float[np.ndarray, "..."]:
     )
 
 
-def quantity(metric: str, value: Any, n: int, condition: str = "") -> Number:
-    """Return a value that is no share as a Number; None if it is None, NaN or infinite."""
+def quantity(metric: str, value: float | None, n: int, condition: str = "") -> Number:
+    """Return a Number without a count; its value is None if `value` is None, NaN or infinite.
+
+    n: the number of images that the value was computed from.
+    """
     is_defined = value is not None and np.isfinite(value)
     return Number(metric, float(value) if is_defined else None, None, n, condition)

@@ -9,12 +9,11 @@ uniformly.
 """
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.augment import options
 from jbias.evals import cue_decomposition, occlusion, probe
@@ -32,16 +31,20 @@ def make(
 ) -> probe.Probe:
     """Return a probe with conditions "", unchanged, "diffused", and "cells", shuffled cells.
 
-    steps: of `diffuse`; published are 512 to 5792, for photographs of streets with a million
-      pixels. points: of `shuffle_cells`; published are 64 and 128, for the same images. draws:
-      of the bootstrap over images. seed: of the bootstrap and of the cells.
+    steps: time steps of `diffuse`; published are 512 to 5792, for photographs of streets with
+      a million pixels. points: number of cells in `shuffle_cells`; published are 64 and 128,
+      for the same images. draws: bootstrap samples of the images. seed: of the bootstrap and
+      of the cells.
+
+    Metrics: see `cue_decomposition.numbers`. ValueError for counts that are too small.
     """
     options.check_plain("cue_decomposition", "at least 0", steps=steps)
     options.check_plain("cue_decomposition", "at least 1", points=points, draws=draws)
     names = ("", cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED)
     salt = occlusion.salt(f"cells {points}")
 
-    def show(rows: probe.Rows, steps: Any, kind: str) -> probe.Images:
+    def show(rows: probe.Rows, steps: Int[Array, ""], kind: str) -> probe.Images:
+        """Return the stimuli of the condition `kind`."""
         if kind == cue_decomposition.DIFFUSED:
             return diffuse(rows.image, steps)
         if kind == cue_decomposition.SHUFFLED:
@@ -64,8 +67,9 @@ def make(
 
 
 def diffuse(image: probe.Images, steps: int | Array) -> probe.Images:
-    """Return images after steps of 0.2 of du/dt = 2 div(D grad u), with one D for all channels.
+    """Return images u after time steps of 0.2 of du/dt = 2 div(D grad u), clipped to [0, 1].
 
+    image: in [0, 1]. steps: the number of time steps. All channels have the same D.
     D has the eigenvectors of the smoothed structure tensor of the smoothed 255 u, and
     1 / sqrt(1 + (m / l)^2) for its eigenvalues m, with l = 1/15: diffusion is weak across
     edges and strong along them. Images are mirrored at their borders, so that little flows
@@ -82,13 +86,15 @@ def diffuse(image: probe.Images, steps: int | Array) -> probe.Images:
     return jnp.clip(jax.lax.fori_loop(0, steps, step, image), 0, 1)
 
 
-def _mirror(x: Float[Array, "b h w c"], width: int) -> Float[Array, "b h2 w2 c"]:
-    """Return images with a mirrored border of some pixels, which repeats the edge."""
+def _mirror(
+    x: Float[Array, "b h w c"], width: int
+) -> Float[Array, "b h+2*width w+2*width c"]:
+    """Return images with a border of `width` mirrored pixels; edge pixels are repeated."""
     return jnp.pad(x, ((0, 0), (width,) * 2, (width,) * 2, (0, 0)), mode="symmetric")
 
 
 def _smooth(x: Float[Array, "b h w c"]) -> Float[Array, "b h-4 w-4 c"]:
-    """Return images smoothed by the kernel, without pixels that lack neighbours."""
+    """Return images smoothed by _KERNEL along both axes, without two pixels at each border."""
     weights = _KERNEL / _KERNEL.sum()
     for axis in (1, 2):
         n = x.shape[axis] - 4
@@ -100,7 +106,10 @@ def _smooth(x: Float[Array, "b h w c"]) -> Float[Array, "b h-4 w-4 c"]:
 def _diffusion_tensor(
     u: Float[Array, "b h w c"],
 ) -> tuple[Float[Array, "b h+1 w+1 1"], ...]:
-    """Return D at the corners of pixels, as its entries (xx, yy, xy)."""
+    """Return the diffusion tensor D at the corners of pixels, as its entries (xx, yy, xy).
+
+    u: images in [0, 255].
+    """
     u = _smooth(_mirror(u, 3))
     across, down = jnp.diff(u, axis=2), jnp.diff(u, axis=1)
     x1, x2, y1, y2 = across[:, :-1], across[:, 1:], down[:, :, :-1], down[:, :, 1:]
@@ -121,7 +130,12 @@ def _diffusion_tensor(
     )
 
 
-def _flow(u: Float[Array, "b h w c"], xx: Array, yy: Array, xy: Array) -> Array:
+def _flow(
+    u: Float[Array, "b h w c"],
+    xx: Float[Array, "b h+1 w+1 1"],
+    yy: Float[Array, "b h+1 w+1 1"],
+    xy: Float[Array, "b h+1 w+1 1"],
+) -> Float[Array, "b h w c"]:
     """Return 2 div(D grad u): the flow into each pixel from its eight neighbours.
 
     xx, yy, xy: entries of D at the corners of pixels.

@@ -2,7 +2,7 @@
 
 import functools
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,13 +27,16 @@ def read(
     seed: int = 0,
     where: str = "decoding",
 ) -> dict[str, Float[np.ndarray, "n d"]]:
-    """Return the features of all images by site, in the order of the sites, float32.
+    """Return the float32 features of all images by site, in the order of `sites`.
 
-    Maps are averaged over at most pool by pool regions, tokens over all positions; the result
-    is flattened. More than `columns` entries are projected to `columns` sums of equally many
-    entries with random signs, the same for all images (by `seed`), which keeps distances in
-    expectation. sites: None: all. batch: images per batch. ValueError, which begins with
-    `where`, for unknown sites, and for features that are NaN or infinite.
+    variables: the module's weights. sites: names of models.taps.sites; None: all. batch:
+    images per batch. where: start of error messages. ValueError for unknown sites;
+    probe.NotFiniteError, a ValueError, for features that are NaN or infinite.
+
+    Activation maps are averaged over at most pool by pool regions, tokens over all positions,
+    and flattened. More than `columns` entries are projected to `columns` sums of equally many
+    entries with random signs (by `seed`, the same for all images), which keeps distances in
+    expectation.
     """
     known = taps.sites(net, images.shape[1])
     wanted = known if sites is None else tuple(sites)
@@ -58,10 +61,18 @@ def read(
 
 
 @functools.lru_cache(maxsize=4)
-def _program(net, sites, pool, columns, seed):
-    """Return a compiled function (variables, images) -> features by site."""
+def _program(
+    net: nn.Module, sites: tuple[str, ...], pool: int, columns: int, seed: int
+) -> Callable[..., dict[str, Float[Array, "b d"]]]:
+    """Return a compiled function (variables, images as bytes) -> features by site.
 
-    def read_features(variables, images):
+    Arguments: see `read`.
+    """
+
+    def read_features(
+        variables: Mapping[str, Any], images: UInt8[Array, "b h w 3"]
+    ) -> dict[str, Float[Array, "b d"]]:
+        """Return the features of a batch by site."""
         _, activations = taps.read(net, variables, images.astype(jnp.float32) / 255)
         return {
             site: _project(_pool(activations[site], pool), columns, seed, site)
@@ -72,7 +83,10 @@ def _program(net, sites, pool, columns, seed):
 
 
 def _pool(x: Array, pool: int) -> Float[Array, "b d"]:
-    """Return activations averaged over regions or tokens, one row per image."""
+    """Return activations averaged over regions or tokens, one row per image.
+
+    x: maps (b, i, j, c), tokens (b, n, c) or vectors (b, d). pool: regions per side.
+    """
     x = x.astype(jnp.float32)
     if x.ndim == 3:
         x = x.mean(1)
@@ -85,7 +99,10 @@ def _pool(x: Array, pool: int) -> Float[Array, "b d"]:
 def _project(
     x: Float[Array, "b d"], columns: int, seed: int, site: str
 ) -> Float[Array, "b c"]:
-    """Return at most `columns` sums of the entries with random signs."""
+    """Return `columns` sums of the features with random signs; x itself if it is not wider.
+
+    seed, site: determine the signs.
+    """
     d = x.shape[1]
     if d <= columns:
         return x

@@ -1,4 +1,4 @@
-"""Grad-CAM: maps of the places in an image that support a network's decision.
+"""Grad-CAM: heatmaps of the places in an image that support a network's decision.
 
 Source: Selvaraju et al., ICCV 2017, https://arxiv.org/abs/1610.02391, in the form of Marcu
 and Pruegel-Bennett, "On the effects of data distortion on model analysis and training",
@@ -8,7 +8,7 @@ Deviation: a map without any evidence is zero; there it is 0 / 0.
 """
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -21,13 +21,17 @@ from jbias.evals import inference, probe
 from jbias.models import taps
 
 Activations = Float[Array, "b i j c"]  # At a site; also their gradients, and images.
-Maps = Float[Array, "b h w"]
+Maps = Float[Array, "b h w"]  # Heatmaps, in [0, 1].
 
 
-def image_maps(net: nn.Module, variables: Any, image: Activations, site: str) -> Maps:
-    """Return the maps of the images' largest logits at a site of models.taps.sites.
+def image_maps(
+    net: nn.Module, variables: Any, image: Float[Array, "b h w 3"], site: str
+) -> Maps:
+    """Return the Grad-CAM heatmap of each image's largest logit, in [0, 1].
 
-    ValueError for a site that the network lacks, or that has no rows and columns.
+    variables: the module's weights. image: in [0, 1]. site: the name of the layer whose
+    activations are used, of models.taps.sites. ValueError for a site that the network lacks,
+    or that has no rows and columns.
     """
     largest = lambda logits: logits.max(-1)
     activation, gradient = taps.site_gradient(net, variables, image, site, largest)
@@ -43,13 +47,16 @@ def maps(
     *,
     site: str = "the site",
 ) -> Maps:
-    """Return relu(mean_c a w_c) / max, with w the mean gradient of each channel; h by w.
+    """Return heatmaps relu(mean_c a_c w_c) / max, with w_c the mean gradient of channel c.
 
-    In [0, 1]; before the resizing the maximum is 1, or 0 if nothing is positive. Resized
-    bilinearly with pixel centres at halves and a repeated border, as in OpenCV, and in
-    PyTorch without aligned corners. NaN for an image with an activation or a gradient that is
-    not finite. For a ViT the class token is left out, and the other tokens are arranged like
-    the patches. ValueError for other shapes. site: for messages.
+    activation, gradient: at the site. height, width: of the heatmaps, in pixels. site: the
+    name of the site, for messages. ValueError for activations without rows and columns, or
+    tokens of patches; for a ViT the class token is left out.
+
+    Values are in [0, 1]; before the resizing the maximum is 1, or 0 if nothing is positive.
+    Resized bilinearly with pixel centres at halves and a repeated border, as in OpenCV, and
+    in PyTorch without aligned corners. NaN for an image with an activation or a gradient that
+    is not finite.
     """
     a = _to_map(activation.astype(jnp.float32), height, width, site)
     g = _to_map(gradient.astype(jnp.float32), height, width, site)
@@ -66,10 +73,11 @@ def maps(
 def batch_maps(
     network: inference.BoundNetwork, batches: Iterable[inference.Batch], site: str
 ) -> Iterator[Float[np.ndarray, "b h w"]]:
-    """Yield the maps of each batch, without padding.
+    """Yield the Grad-CAM heatmaps of each batch, in [0, 1], without padding.
 
-    ValueError for a network without sites, or a site without rows and columns;
-    probe.NotFiniteError if activations or gradients at the site are NaN or infinite.
+    site: of models.taps.sites. ValueError for a network without sites, or a site without rows
+    and columns; probe.NotFiniteError if activations or gradients at the site are NaN or
+    infinite.
     """
     if network.at is None:
         raise ValueError(
@@ -90,18 +98,29 @@ def batch_maps(
 
 @functools.partial(jax.jit, static_argnames=("at", "site"))
 def _maps_of_batch(
-    at, variables, image: UInt8[Array, "b h w 3"], *, site: str
-) -> Array:
-    """Return the maps of images as bytes."""
+    at: Callable[..., tuple[Array, Array]],
+    variables: Any,
+    image: UInt8[Array, "b h w 3"],
+    *,
+    site: str,
+) -> Maps:
+    """Return the Grad-CAM heatmaps of images that are bytes.
+
+    at, variables: of an inference.BoundNetwork.
+    """
     activation, gradient = at(variables, image.astype(jnp.float32) / 255, site)
     height, width = image.shape[1:3]
     return maps(activation, gradient, height, width, site=site)
 
 
-def _to_map(x: Array, height: int, width: int, site: str) -> Array:
-    """Return maps (b, i, j, c); tokens (b, 1, 1 + n, c) get the image's aspect ratio.
+def _to_map(
+    x: Float[Array, "b i j c"], height: int, width: int, site: str
+) -> Activations:
+    """Return activations with rows and columns; tokens are arranged like the image's patches.
 
-    ValueError if x has neither rows and columns nor tokens of patches.
+    x: activations with rows and columns, which are returned unchanged, or tokens
+    (b, 1, 1 + n, c), of which the first, the class token, is left out. height, width: of the
+    image. site: for the message. ValueError if the tokens do not fit the image.
     """
     if x.ndim == 4:
         if x.shape[1] > 1 or x.shape[2] == 1:

@@ -27,9 +27,9 @@ def make(
 ) -> probe.Probe:
     """Return a probe with conditions "", unchanged, and "4x4", 4 by 4 tiles in random order.
 
-    grids: numbers of tiles per side. classes: the names of the decision classes. The metrics
-    are accuracy and di_index, see `interference.numbers`. ValueError for grids that are not
-    whole numbers of 2 or more.
+    grids: numbers of tiles per side, one condition for each. classes: the names of the
+    decision classes. seed: of the orders. Metrics: accuracy and di_index, see
+    `interference.numbers`. ValueError for grids that are not whole numbers of 2 or more.
     """
     are_grids = probe.are_distinct(grids) and all(
         type(g) is int and g > 1 for g in grids
@@ -50,7 +50,7 @@ def make(
 def shuffle(
     image: Float[Array, "h w c"], key: PRNGKeyArray, *, g: int
 ) -> Float[Array, "h w c"]:
-    """Return an image with its g by g tiles in a random order, drawn uniformly.
+    """Return an image with its g by g tiles in a random order, drawn uniformly by `key`.
 
     The original order is possible. Tiles have floor(h / g) by floor(w / g) pixels; pixels
     outside of tiles are black. ValueError if a tile has no pixel.
@@ -61,7 +61,11 @@ def shuffle(
 def arrange(
     image: Float[Array, "h w c"], order: Int[Array, "g*g"], *, g: int
 ) -> Float[Array, "h w c"]:
-    """Return an image whose place i, row by row, shows the tile of place order[i]."""
+    """Return an image of g by g tiles, whose place i (row by row) shows tile order[i].
+
+    Tiles have floor(h / g) by floor(w / g) pixels; pixels outside of tiles are black.
+    ValueError if a tile has no pixel.
+    """
     h, w = (side // g for side in image.shape[:2])
     must = f"{g} by {g} tiles need as many pixels a side"
     probe.check(h * w > 0, "grid_shuffle", must, image.shape[:2])

@@ -1,4 +1,4 @@
-"""Compare a network's answers with people's, by the metrics of model-vs-human.
+"""Compare a network's answers with people's answers, by the metrics of model-vs-human.
 
 Source: Geirhos, Meding and Wichmann, NeurIPS 2020, https://arxiv.org/abs/2006.16736;
 Geirhos et al., NeurIPS 2021, https://arxiv.org/abs/2106.07411. Reference code:
@@ -11,13 +11,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from jbias.data import base, labels, tables
 from jbias.data.sets import geirhos
 from jbias.evals import accuracy, cue_conflict, decisions, probe, trials
 from jbias.stats import consistency
 
-People = Sequence[trials.Trials]
+People = Sequence[trials.Trials]  # One entry per person.
 
 
 SETS = ("edge", "silhouette", "cue-conflict", *geirhos.CONDITIONS)
@@ -43,12 +44,14 @@ def make(
     files: Sequence[str] = (),
     classes: Sequence[str] = (),
 ) -> probe.Probe:
-    """Return a probe that shows unchanged images and compares the answers with people's.
+    """Return a probe that shows unchanged images and compares the decisions with people's answers.
 
     root: a folder of people's answers, such as raw-data of model-vs-human.
     dataset: one of SETS; a condition after "/" is ignored. files: the names of the set's
       images, in order. classes: the names of the decision classes; default: Geirhos' 16 in
       their order.
+
+    Metrics: see `numbers`. ValueError without root or files, and for an unknown set.
     """
     dataset = dataset.partition("/")[0]
     base.check_known("human: dataset must be one of model-vs-human's", dataset, SETS)
@@ -60,6 +63,7 @@ def make(
     people = trials.people(root, dataset)
 
     def compare_decisions(by_condition: decisions.ByName) -> decisions.Numbers:
+        """Return the metrics of the decisions by condition."""
         return numbers(
             by_condition,
             dataset=dataset,
@@ -84,6 +88,8 @@ def numbers(
 ) -> decisions.Numbers:
     """Return metrics of agreement with people, of decisions in Geirhos' 16 classes.
 
+    Called with a mapping from condition to decisions (`decisions.per_condition`).
+
     Over the conditions that are not EXCLUDED: ood_accuracy and human_accuracy, over all
     images; and, averaged over conditions and then over people, accuracy_difference, the
     mean of (accuracy - person's accuracy)^2; observed_consistency; error_consistency, with
@@ -92,9 +98,10 @@ def numbers(
     human_response_entropy in bits. For each condition of a set with several, including the
     excluded ones: error_consistency and human_accuracy.
 
-    files: the names of all images of the set; the column "index" says which of them were
-    shown, if not all. people: their trials may include more images. classes: the names of the
-    decision classes; default: Geirhos' 16 in their order.
+    dataset: one of SETS. files: the names of all images of the set; the column "index" has
+    the numbers of those that were shown, if not all. people: trials of each person, which may
+    include more images. classes: the names of the decision classes; default: Geirhos' 16 in
+    their order. ValueError if people's trials lack an image or have another class for it.
     """
     ids = np.array([trials.image_id(name) for name in files])
     index = decided.columns.get("index", np.arange(len(decided.prediction)))
@@ -113,8 +120,13 @@ def numbers(
     return compare(network, selected, dataset)
 
 
-def _in_sixteen(decision: np.ndarray, classes: Sequence[str]) -> np.ndarray:
-    """Return decision classes as numbers of Geirhos' 16; -1 for other classes."""
+def _in_sixteen(
+    decision: Int[np.ndarray, "n"], classes: Sequence[str]
+) -> Int[np.ndarray, "n"]:
+    """Return the numbers, among Geirhos' 16, of classes given by id; -1 for other classes.
+
+    classes: names by id. ValueError if none of them is among the 16.
+    """
     number_of_name = {name: i for i, name in enumerate(labels.geirhos16())}
     sixteen = np.array([*(number_of_name.get(name, -1) for name in classes), -1])
     must = "the decision classes must be Geirhos' 16"
@@ -122,10 +134,15 @@ def _in_sixteen(decision: np.ndarray, classes: Sequence[str]) -> np.ndarray:
     return sixteen[np.asarray(decision)]  # -1 is the last entry.
 
 
-def _check_same_images(names: Sequence[str], label, category) -> None:
+def _check_same_images(
+    names: Sequence[str],
+    label: Int[np.ndarray, "n"] | None,
+    category: Int[np.ndarray, "n"],
+) -> None:
     """Raise ValueError if two images have one name, or people's trials another class.
 
-    label: the set's class of each image, -1 for none; category: of people's trials.
+    label: the set's class of each image, -1 for none; None: unknown, not compared. category:
+    the class in people's trials.
     """
     counts = collections.Counter(names)
     repeated = [name for name, count in counts.items() if count > 1]
@@ -146,7 +163,10 @@ def _check_same_images(names: Sequence[str], label, category) -> None:
 
 
 def compare(network: trials.Trials, people: People, dataset: str) -> decisions.Numbers:
-    """Return the metrics of `numbers` from trials with the same images in the same order."""
+    """Return the metrics of `numbers` from trials with the same images in the same order.
+
+    dataset: one of SETS, for its EXCLUDED conditions.
+    """
     everyone = [network, *people]
     correct = np.stack([person.response == person.category for person in everyone])
     condition = np.array(network.condition)
@@ -154,10 +174,18 @@ def compare(network: trials.Trials, people: People, dataset: str) -> decisions.N
     n, num_used = len(is_used), int(is_used.sum())
     numbers = []
 
-    def add(metric, value, count=None, n=num_used, name=""):
+    def add(
+        metric: str,
+        value: float,
+        count: int | None = None,
+        n: int = num_used,
+        name: str = "",
+    ) -> None:
+        """Append a number; name: of the condition."""
         numbers.append(decisions.Number(metric, float(value), count, n, name))
 
-    def add_share(metric, marks, name=""):
+    def add_share(metric: str, marks: Bool[np.ndarray, "..."], name: str = "") -> None:
+        """Append the share of True entries; name: of the condition."""
         add(metric, marks.sum() / marks.size, int(marks.sum()), marks.size, name)
 
     if num_used:
@@ -196,10 +224,11 @@ def compare(network: trials.Trials, people: People, dataset: str) -> decisions.N
 
 
 def overall(by_set: Mapping[str, Sequence[decisions.Number]]) -> decisions.Numbers:
-    """Return the benchmark's numbers: means over the 17 sets with equal weights.
+    """Return the means of the metrics OVERALL over the 17 sets, with equal weights.
 
-    by_set: the result of `numbers` by set. If sets are missing, the condition is, for
-    instance, "12 of 17 sets", so that the mean is not mistaken for the benchmark's.
+    by_set: the result of `numbers` by set. A metric that a set lacks is left out. If sets are
+    missing, the condition is, for instance, "12 of 17 sets", so that the mean is not mistaken
+    for the benchmark's. ValueError for a set that is not in SETS.
     """
     are_sets = bool(by_set) and {*by_set} <= {*SETS}
     probe.check(are_sets, "human", f"sets must be some of {', '.join(SETS)}", [*by_set])
@@ -216,7 +245,10 @@ def overall(by_set: Mapping[str, Sequence[decisions.Number]]) -> decisions.Numbe
 
 
 def shape_biases(people: People) -> dict[int, cue_conflict.ShapeBias]:
-    """Return the shape bias of all people's answers to cue conflicts, by shape class."""
+    """Return the shape bias of all people's pooled answers to cue conflicts, by shape class.
+
+    Keys are numbers of Geirhos' 16 classes. people: trials on the same images.
+    """
     known = tuple(labels.geirhos16())
     texture = geirhos.texture_labels("human", people[0].image, known)
     answer = np.concatenate([person.response for person in people])

@@ -1,4 +1,4 @@
-"""Find the image of a set that a name in a table of decisions means.
+"""Find images of a set by their names in a table of decisions.
 
 The exact path is tried first, then other spellings of the path: with "\\" between folders,
 with "./" or the set's own folder before it, URL-encoded, in another Unicode form, with another
@@ -25,7 +25,7 @@ from jbias.data.sets import geirhos
 
 # <number>_<experiment>_<who>_<condition>_<class>_<number>_<stimulus>.
 _TRIAL = re.compile(r"\d+_([^_]+)_(?:dnn|s\d+)_([^_]+)_([a-z]+)_\d+_(.+)")
-Places = dict[Any, list[int]]
+Places = dict[Any, list[int]]  # Numbers of images in the set, by a form of their name.
 
 
 class Trial(NamedTuple):
@@ -69,7 +69,10 @@ class ImageNames:
         return path in self._paths(_exact)
 
     def find(self, name: str) -> list[int]:
-        """Return the numbers of the images that a name may mean; [] for an unknown name."""
+        """Return the numbers of the images that match a name; [] for an unknown name.
+
+        Several if the match is not unique. Exact matches take precedence; see the module.
+        """
         for form in _FORMS:
             for path in _spellings(name):
                 for relative in self._relative(path):
@@ -91,7 +94,7 @@ class ImageNames:
         return last if is_in_set and not self._inner_folders & {*folders} else ""
 
     def _relative(self, path: str) -> Iterator[str]:
-        """Yield the path, and the paths after each name of the set's folder in it."""
+        """Yield the path, and the rest of the path after each folder named like the set's."""
         yield path
         names = path.split("/")
         for place, name in enumerate(names[:-1]):
@@ -102,8 +105,8 @@ class ImageNames:
 class PublishedNames:
     """Geirhos' stimuli, to look up by their names in model-vs-human's tables of answers.
 
-    conditions: of a set of "model_vs_human", whose files have such names; () for the sets of
-    "geirhos", whose files are <class>/<stimulus>.png.
+    names: the set's files. conditions: those of a set of "model_vs_human", whose files have
+    such names; () for the sets of "geirhos", whose files are <class>/<stimulus>.png.
     """
 
     def __init__(self, names: Sequence[str], conditions: base.Names = ()):
@@ -111,7 +114,7 @@ class PublishedNames:
 
     @functools.cached_property
     def _images(self) -> Places:
-        """Return the numbers of the images by the key of their name."""
+        """Return the numbers of the set's images, by `_key` of their names."""
         images: Places = collections.defaultdict(list)
         for i, name in enumerate(self._names):
             key = self._key(name, with_folder=True)
@@ -120,11 +123,15 @@ class PublishedNames:
         return images
 
     def find(self, name: str) -> list[int]:
-        """Return the numbers of the images that a published name may mean."""
+        """Return the numbers of the images with a published name; [] for an unknown name."""
         return self._images.get(self._key(name, with_folder=False), [])
 
-    def _key(self, name: str, *, with_folder: bool) -> tuple | None:
-        """Return the information in a name, to compare names; None for another form."""
+    def _key(self, name: str, *, with_folder: bool) -> tuple[str | int, ...] | None:
+        """Return the information in a name, to compare names; None for another form.
+
+        (experiment, condition, class, stimulus), or (class, stimulus) for sets of "geirhos".
+        with_folder: whether <class>/<stimulus>.png is accepted.
+        """
         trial = parse_trial(name)
         if self._conditions:
             if trial is None:
@@ -139,7 +146,7 @@ class PublishedNames:
 
 
 def plain_path(name: str) -> str:
-    """Return a path with slashes and without "./", spaces around it and double slashes."""
+    """Return a path normalised: with "/" only, and without "./", "//" and outer spaces."""
     return posixpath.normpath(name.strip().replace("\\", "/"))
 
 
@@ -151,7 +158,7 @@ def parse_trial(name: str) -> Trial | None:
 
 
 def _index(names: Sequence[str], form: Callable[[str], str]) -> Places:
-    """Return the numbers of names by their form."""
+    """Return the positions of the names, by form(name)."""
     index: Places = collections.defaultdict(list)
     for i, name in enumerate(names):
         index[form(name)].append(i)
@@ -165,6 +172,7 @@ def _spellings(name: str) -> list[str]:
 
 
 def _exact(name: str) -> str:
+    """Return the name unchanged."""
     return name
 
 

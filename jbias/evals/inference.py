@@ -16,22 +16,22 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree, UInt8
+from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped, UInt8
 
 from jbias.evals import cue_conflict, decisions, journals, probe
 from jbias.runtime import xla
 
 BATCHES_AHEAD = 2  # Batches in flight while the next is prepared.
 Logits = Float[Array, "b k"]
-Matrix = Float[Array, "k d"] | None
+Matrix = Float[Array, "k d"] | None  # From k network classes to d decision classes.
 
 
 class DecisionRule(NamedTuple):
-    """A rule from logits to decisions about n images; fields as in data.labels.ClassMap."""
+    """A rule from logits to decisions about the n images of a set."""
 
-    n: int
-    matrix: Matrix = None
-    aggregate: str = "mean_prob"
+    n: int  # Number of images.
+    matrix: Matrix = None  # Of data.labels.ClassMap; None: the network's own classes.
+    aggregate: str = "mean_prob"  # Of data.labels.AGGREGATES.
     label: Int[np.ndarray, "n"] | None = None  # If given, probabilities are computed.
     # By column name, further labels whose ranks are computed; only with `label`.
     cues: Mapping[str, Int[np.ndarray, "n"]] | None = None
@@ -40,10 +40,11 @@ class DecisionRule(NamedTuple):
 def make_scorer(apply: Callable) -> Callable[..., Logits]:
     """Return a function (variables, _, image, _) -> float32 logits of one network.
 
-    apply: (variables, float image in [0, 1]) -> logits. image is uint8 (b h w c).
+    apply: (variables, float image in [0, 1]) -> logits. The returned function takes images as
+    bytes, uint8 (b h w c), and ignores its second and fourth argument.
     """
 
-    def score(variables: Any, _, image: UInt8[Array, "b h w c"], __) -> Array:
+    def score(variables: Any, _, image: UInt8[Array, "b h w c"], __) -> Logits:
         return apply(variables, image.astype(jnp.float32) / 255).astype(jnp.float32)
 
     return score
@@ -52,6 +53,7 @@ def make_scorer(apply: Callable) -> Callable[..., Logits]:
 class ScoredDecisions(NamedTuple):
     """Decisions with the probabilities of the decided class and of the right class.
 
+    prediction: class id, or UNDECIDED. confidence: probability of the decided class.
     likelihood: of the right class; NaN for label -1, which is no class. ranks: by name, the
     rank of a cue's class among all logits (cue_conflict.label_ranks); 0 if the cue has no
     class, if no network class answers for it, or if a logit is NaN.
@@ -64,7 +66,7 @@ class ScoredDecisions(NamedTuple):
 
     @property
     def columns(self) -> dict[str, Array]:
-        """Return all arrays by name, ranks included."""
+        """Return the arrays by name: prediction, confidence, likelihood, and each of `ranks`."""
         columns = self._asdict()
         ranks = columns.pop("ranks")
         return columns | ranks
@@ -74,9 +76,13 @@ UNDECIDED = -1  # In place of a class if the logits decide nothing.
 
 
 def has_decision(
-    logits: Any, scores: Any, xp: Any = jnp, *, infinite: bool = False
-) -> Any:
-    """Return for each image whether its logits decide for a class, bool (b).
+    logits: Float[Any, "b k"],
+    scores: Float[Any, "b d"],
+    xp: Any = jnp,
+    *,
+    infinite: bool = False,
+) -> Bool[Any, "b"]:
+    """Return for each image whether its logits decide for a class.
 
     They do if no logit is NaN and the largest logit and the largest score are finite; -inf
     marks a class that is never decided for. scores: of the decision classes; the logits
@@ -92,29 +98,30 @@ def has_decision(
 
 @functools.partial(jax.jit, static_argnames=("aggregate", "infinite"))
 def decide_batch(
-    logits: tuple,
+    logits: tuple[Float[Array, "*s b k"], ...],
     matrix: Matrix,
-    label=None,
-    cues=None,
+    label: Int[Array, "b"] | None = None,
+    cues: Mapping[str, Int[Array, "b"]] | None = None,
     *,
     aggregate: str,
     infinite: bool = False,
-) -> tuple:
-    """Return the decisions of each network, int32 (b), from its logits for a batch.
+) -> tuple[Int[Array, "*s b"] | ScoredDecisions, ...]:
+    """Return the decisions of each network, int32 class ids, from its logits for a batch.
 
     logits: one array per network, (b, k), or (s, b, k) for s seeds; decisions have the same
     leading axis. A decision is UNDECIDED if the logits decide nothing (see `has_decision`,
-    which also describes `infinite`). With `label`, decisions are `ScoredDecisions`.
+    which also describes `infinite`). label: by image, the right decision class, or -1; with
+    it, decisions are `ScoredDecisions`. cues: by name, further labels whose ranks are
+    returned; only with `label`.
 
-    cues: by name, further labels whose ranks are returned.
-
-    matrix, aggregate: of data.labels.ClassMap; without a matrix, networks decide among their
-    own classes. A class that no network class answers for is never decided for. This is a
-    program of its own because sets differ in their rules: the network is compiled once for
-    all of them.
+    matrix: weights of the k network classes in the d decision classes; None: networks decide
+    among their own classes. aggregate: one of data.labels.AGGREGATES. A class that no network
+    class answers for is never decided for. This is a program of its own because sets differ
+    in their rules: the network is compiled once for all of them.
     """
 
     def decide(logits: Logits) -> Int[Array, "b"] | ScoredDecisions:
+        """Return the decisions of one network or seed."""
         scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
         is_decided = has_decision(logits, scores, infinite=infinite)
         if label is None:
@@ -131,12 +138,17 @@ def decide_batch(
 
 
 def with_confidence(
-    logits: Logits, label: Int[Array, "b"], matrix: Matrix, aggregate: str, cues=None
+    logits: Logits,
+    label: Int[Array, "b"],
+    matrix: Matrix,
+    aggregate: str,
+    cues: Mapping[str, Int[Array, "b"]] | None = None,
 ) -> ScoredDecisions:
     """Return a network's decisions with the probabilities of decided and right classes.
 
-    If several network classes answer for one decision class, its probability is their
-    aggregate divided by the sum over the decision classes.
+    Arguments: see `decide_batch`; logits that decide nothing are not marked. If several
+    network classes answer for one decision class, its probability is their aggregate divided
+    by the sum over the decision classes.
     """
     scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
     prediction = jnp.argmax(scores, axis=-1).astype(jnp.int32)
@@ -157,7 +169,10 @@ def with_confidence(
 
 
 def _ranks(logits: Logits, label: Int[Array, "b"], matrix: Matrix) -> Int[Array, "b"]:
-    """Return the rank among all logits of the best network class of each label."""
+    """Return the smallest rank, among all logits, of the network classes of each label.
+
+    0 for a label of -1 or without network classes, and for logits with NaN.
+    """
     is_member = label[:, None] == jnp.arange(logits.shape[1])[None]
     is_member = is_member if matrix is None else (matrix > 0).T[label]
     is_ranked = (label >= 0) & is_member.any(axis=1) & ~jnp.isnan(logits).any(axis=1)
@@ -169,7 +184,8 @@ def class_scores(
 ) -> Float[Array, "b d"]:
     """Return the aggregate score of each decision class; -inf if no network class answers for it.
 
-    matrix, aggregate: of data.labels.ClassMap.
+    matrix: weights of the k network classes in the d decision classes. aggregate: one of
+    data.labels.AGGREGATES, how logits or probabilities of network classes are combined.
     """
     # By default accelerators round the factors of a product.
     product = functools.partial(jnp.matmul, precision="highest")
@@ -190,19 +206,24 @@ def class_scores(
 
 @functools.partial(jax.jit, static_argnames="count")
 def largest_differences(
-    logits: tuple, others: tuple, *, count: int
+    logits: tuple[Float[Array, "*s b k"], ...],
+    other_logits: tuple[Float[Array, "*s b k"], ...],
+    *,
+    count: int,
 ) -> tuple[Float[Array, "*s"], ...]:
-    """Return the largest absolute difference between two sets of logits, by array.
+    """Return, for each array, the largest absolute difference between logits and other_logits.
 
-    logits, others: tuples of (b, k) or, for s seeds, (s, b, k). count: number of images in
-      the batch; further rows are padding and do not count.
+    logits, other_logits: tuples of (b, k) or, for s seeds, (s, b, k). count: number of images
+      in the batch; further rows are padding and do not count.
     """
 
-    def largest(x: Array, y: Array) -> Array:
+    def largest(
+        x: Float[Array, "*s b k"], y: Float[Array, "*s b k"]
+    ) -> Float[Array, "*s"]:
         difference = jnp.where(x == y, 0.0, jnp.abs(x - y))  # Both may be infinite.
         return difference[..., :count, :].max((-2, -1))
 
-    return tuple(map(largest, logits, others))
+    return tuple(map(largest, logits, other_logits))
 
 
 def decide_sets(
@@ -219,11 +240,11 @@ def decide_sets(
 
     For a rule with labels, the entries are `ScoredDecisions`.
 
-    score_seeds: `make_scorer` mapped over seeds. batches: the images of all sets in order,
-    in batches of one size, on the devices, the last padded. rules: one per set. split:
-    turns the decisions of a batch, once on the host, into one array per seed. halt: asked
-    before each batch; if it returns True, the remaining sets are not yielded. fetch:
-    brings decisions to the host.
+    score_seeds: result of `make_scorer`, mapped over seeds. variables: one entry per network
+    or group of seeds. batches: the images of all sets in order, in batches of one size, on
+    the devices, the last padded. rules: one per set. split: turns the decisions of a batch,
+    once on the host, into one array per seed. halt: called before each batch; if it returns
+    True, the remaining sets are not yielded. fetch: brings decisions to the host.
     """
     set_number, chunks = 0, []
     for rows, answers in _batches_ahead(score_seeds, variables, batches, rules, halt):
@@ -238,16 +259,20 @@ def decide_sets(
 
 
 def _concatenate(chunks: Sequence[PyTree]) -> PyTree:
-    """Return trees of arrays joined along the first axis."""
+    """Return one tree, whose arrays are those of the chunks joined along the first axis."""
     return jax.tree.map(lambda *arrays: np.concatenate(arrays), *chunks)
 
 
 def _batches_ahead(
-    score_seeds, variables, batches, rules, halt
+    score_seeds: Callable,
+    variables: tuple,
+    batches: Iterable[UInt8[Array, "b h w c"]],
+    rules: Sequence[DecisionRule],
+    halt: Callable[[], bool],
 ) -> Iterator[tuple[slice, tuple]]:
-    """Yield (rows of the batch, decisions about them) per batch and set.
+    """Yield (rows of the batch that are of the set, result of `decide_batch`) per batch and set.
 
-    Keeps batches in flight, so that the devices never wait for the host. Arguments as of
+    Keeps batches in flight, so that the devices never wait for the host. Arguments: see
     `decide_sets`.
     """
     waiting, first = collections.deque(), 0
@@ -278,8 +303,8 @@ class _RowsOfSet(NamedTuple):
 
     rule: DecisionRule
     rows: slice
-    label: np.ndarray | None  # Of the whole batch; -1 in rows of other sets.
-    cues: Mapping[str, np.ndarray] | None  # Of the whole batch, as `label`.
+    label: Int[np.ndarray, "b"] | None  # Of the whole batch; -1 in rows of other sets.
+    cues: Mapping[str, Int[np.ndarray, "b"]] | None  # Of the whole batch, as `label`.
 
 
 def _rows_by_set(
@@ -307,12 +332,12 @@ def _rows_by_set(
 
 
 def _column_of_batch(
-    column: np.ndarray, *, count: int, rows: slice, start: int
-) -> np.ndarray:
-    """Return a set's column at the rows of a batch, -1 in rows of other sets, int32 (count).
+    column: Int[np.ndarray, "n"], *, count: int, rows: slice, start: int
+) -> Int[np.ndarray, "b"]:
+    """Return a set's column at the rows of a batch, int32; -1 in rows of other sets.
 
-    rows: those of the set. start: the row of the set's first image; negative if it was in an
-    earlier batch.
+    count: the number b of rows of the batch. rows: those of the set. start: the row of the
+    set's first image; negative if it was in an earlier batch.
     """
     batch_column = np.full(count, -1, np.int32)
     batch_column[rows] = column[rows.start - start : rows.stop - start]
@@ -325,9 +350,9 @@ ANSWERS_AHEAD = 8  # Answers in flight while the next stimuli are made.
 class StimulusOrigin(NamedTuple):
     """The set, the probe's condition and the image numbers that stimuli were made from."""
 
-    dataset: str
+    dataset: str  # Name of the set.
     condition: str
-    index: Int[Array, "b"]
+    index: Int[Array, "b"]  # Number of each image in its set.
     source: Any = None  # The set, if its images are shown unchanged.
 
 
@@ -335,10 +360,10 @@ class BoundNetwork(Protocol):
     """A network in a fixed precision and on fixed devices.
 
     predict: (stimuli in [0, 1], their origin) -> logits. Most measures need nothing else;
-    a measure that needs an attribute that is None is left out. apply: the same as a
-    function of `variables` that JAX differentiates. at: (variables, images, site) -> the
-    values of probe.Rows.at. net: a flax module or a taps.Readable, for measures that read
-    all sites inside. graded: whether logits contain more than the decided class.
+    a measure that needs an attribute that is None is left out. apply: (variables, stimuli) ->
+    the same logits, differentiable by JAX. at: (variables, images, site) -> (activations,
+    gradient), see probe.Rows.at. net: a flax module or a taps.Readable, for measures that
+    read activations at all sites. graded: whether logits contain more than the decided class.
     """
 
     apply: Callable[[PyTree, probe.Images], Logits] | None
@@ -364,21 +389,21 @@ class BoundJaxNetwork(NamedTuple):
     graded: bool = True
 
     def predict(self, image: probe.Images, origin: StimulusOrigin) -> Logits:
-        """Return the logits, by one program for all networks with the same `apply`."""
+        """Return the logits of stimuli in [0, 1]; `origin` is not used."""
         return _logits(self.apply, self.variables, image)
 
 
 class StimulusCache:
-    """Stimuli on the devices that took long to make, kept for the networks that follow.
+    """Stimuli on the devices that took long to make, cached for the next networks.
 
-    room: bytes for all of them; stimuli that do not fit are made again.
+    room: the size of the cache in bytes; stimuli that do not fit are made again.
     """
 
     def __init__(self, room: int = 2**30):
         self._room, self._stimuli = room, {}
 
     def get(self, key: Hashable, make: Callable[[], Array]) -> Array:
-        """Return the stimuli of a key, made by `make` if they are not in the cache."""
+        """Return the cached stimuli of a key, or else make() and cache them if they fit."""
         if key in self._stimuli:
             return self._stimuli[key]
         stimuli = jax.block_until_ready(make())  # Raises here, before it is cached.
@@ -396,7 +421,7 @@ class Batch(NamedTuple):
     label: Int[Array, "b"]  # Decision class; -1 without a class.
     target: Int[Array, "b"]  # The network's own class; -1 without a class.
     count: int  # Number of real images; the remaining rows are padding.
-    dataset: str = ""
+    dataset: str = ""  # Name of the set.
     source: Any = None  # The set itself.
     cues: Mapping[str, Int[Array, "b"]] | None = None  # By name, labels to rank.
     # (key of probe and condition, function that makes the stimuli) -> cached stimuli.
@@ -421,8 +446,8 @@ def run_probe(
     compiling: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
     journal: journals.Journal | None = None,
     classes: int = 0,
-) -> dict[str, dict[str, np.ndarray]]:
-    """Return a network's decisions about each image, by condition, as columns.
+) -> dict[str, dict[str, Shaped[np.ndarray, "n"]]]:
+    """Return columns of a network's decisions, one entry per image, by condition.
 
     Columns: "prediction" int32 (n); float32 (n) "confidence", the probability of the decided
     class among the decision classes, and "likelihood", that of the right class (NaN without
@@ -431,9 +456,9 @@ def run_probe(
     of the means), divided by the sum over the decision classes.
 
     rules: by the suffix of a condition's name, "" for the first rule: the decisions of
-    condition "fog" under the rule "mean_logit" are named "fog mean_logit".
+    condition "fog" under the rule "mean_logit" have the key "fog mean_logit".
     tell: called as tell(number of images answered), with counted=False for answers that the
-    journal has. compiling: context of calls that may compile a program.
+    journal has. compiling: returns the context of calls that may compile a program.
     journal: stored answers, which are not computed again; new ones are added.
     classes: the number of logits that the network must have; 0: any.
 
@@ -473,22 +498,25 @@ def run_probe(
 
 
 class _BatchAnswers(NamedTuple):
-    """A network's answers to one batch under one condition, by all rules."""
+    """A network's answers to one batch under one condition, for each rule."""
 
     condition: str
     count: int  # Number of real images; the remaining rows are padding.
     index: Int[Array, "b"]  # Number of each image in its set.
-    followed_finite: Any  # Whether the gradients that made the stimuli are finite.
+    followed_finite: Bool[Any, ""]  # Whether the gradients for the stimuli are finite.
     answers: Mapping[str, ScoredDecisions]  # By condition and rule.
 
 
 def _check_finite(
-    batch: _BatchAnswers, columns: Sequence[Mapping], *, may_abstain: bool
+    batch: _BatchAnswers,
+    columns: Sequence[Mapping[str, Shaped[np.ndarray, "n"]]],
+    *,
+    may_abstain: bool,
 ) -> None:
-    """Raise probe.NotFiniteError if an answer of a batch decides nothing.
+    """Raise probe.NotFiniteError if an answer decides nothing, or a gradient is not finite.
 
-    columns: of each rule's answers, without padding. may_abstain: whether an answer may be
-    none of the classes, as a person's may.
+    columns: of each rule's answers, without padding. may_abstain: whether answers may be none
+    of the classes, as in tables of decisions.
     """
     under = f", under {batch.condition!r}" if batch.condition else ""
     for column in columns:
@@ -507,13 +535,13 @@ def _check_finite(
 
 
 @jax.jit
-def _all_finite(tree: PyTree) -> Array:
+def _all_finite(tree: PyTree) -> Bool[Array, ""]:
     """Return whether no float in the tree is NaN or infinite."""
     floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
     return jnp.array([jnp.isfinite(x).all() for x in floats]).all()
 
 
-def _check_logits(logits: Any, images: int, classes: int) -> None:
+def _check_logits(logits: Shaped[Array, "..."], images: int, classes: int) -> None:
     """Raise ValueError unless logits have shape (images, classes); classes 0: any number."""
     if jnp.ndim(logits) != 2 or len(logits) != images:
         must = f"logits must be {images} rows of numbers, one for each image"
@@ -526,12 +554,19 @@ def _check_logits(logits: Any, images: int, classes: int) -> None:
 
 
 def _run_conditions(
-    network, shown_probe, batches, rules, compiling, *, num_stored=0, classes=0
+    network: BoundNetwork,
+    shown_probe: probe.Probe,
+    batches: Iterable[Batch],
+    rules: Mapping[str, DecisionRule],
+    compiling: Callable[[], contextlib.AbstractContextManager],
+    *,
+    num_stored: int = 0,
+    classes: int = 0,
 ) -> Iterator[_BatchAnswers]:
     """Yield the answers to each batch under each condition, while they are computed.
 
-    num_stored: the number of answers that the journal has, which are skipped. Other
-    arguments as of `run_probe`.
+    num_stored: the number of answers (pairs of batch and condition) that the journal has,
+    which are skipped. Other arguments: see `run_probe`.
     """
     programs, shows_images = set(), shown_probe.show is probe.identity
     conditions = list(shown_probe.conditions)
@@ -603,7 +638,16 @@ def run_look(network: BoundNetwork, shown_probe: probe.Probe, batch: Batch) -> P
 
 
 @functools.partial(jax.jit, static_argnames=("apply", "at", "look"))
-def _look(apply, at, look, variables, image, index, target) -> PyTree:
+def _look(
+    apply: Callable,
+    at: Callable | None,
+    look: Callable[[probe.Rows], PyTree],
+    variables: PyTree,
+    image: UInt8[Array, "b h w 3"],
+    index: Int[Array, "b"],
+    target: Int[Array, "b"],
+) -> PyTree:
+    """Return the result of a probe's `look`; other arguments: see `_rows`."""
     return look(_rows(apply, at, variables, image, index, target))
 
 
@@ -618,8 +662,9 @@ def make_stimuli(
 ) -> probe.Images:
     """Return the stimuli of one condition for a batch, floats in [0, 1].
 
-    look_result: of `run_look`, if it is known. base_images: of this batch, by condition,
-    the stimuli that other conditions are made `onto`; new ones are added.
+    look_result: result of `run_look`; None: computed here if it is needed. base_images: for
+    this batch, by condition, the stimuli that other conditions are made `onto`; changed in
+    place: new ones are added. ValueError if the probe's `onto` is invalid.
     """
     base_images = {} if base_images is None else base_images
     params = jax.tree.map(jnp.asarray, shown_probe.conditions[condition])
@@ -673,44 +718,66 @@ def make_stimuli(
 
 
 @functools.partial(jax.jit, static_argnames=("show", "static"))
-def _stimuli(show, static, image, index, target, params) -> Array:
+def _stimuli(
+    show: Callable[..., probe.Images],
+    static: Hashable,
+    image: UInt8[Array, "b h w 3"],
+    index: Int[Array, "b"],
+    target: Int[Array, "b"],
+    params: PyTree,
+) -> probe.Images:
+    """Return the result of a probe's `show`; static: its last argument, None for none."""
     rows = probe.Rows(_unit(image), index, target, _refuse_logits)
     return show(rows, params) if static is None else show(rows, params, static)
 
 
 def _refuse_logits(image: probe.Images) -> Logits:
-    """Raise ValueError: takes the place of the network in `show`."""
+    """Raise ValueError; used as the network's function in `show`, which must not call it."""
     raise ValueError("probe: show must not ask the network, which `move` may")
 
 
 @functools.partial(jax.jit, static_argnames=("apply", "at", "move"))
 def _moved(
-    apply,
-    at,
-    move,
-    variables,
-    image,
-    index,
-    target,
-    params,
-    look_result,
-    stimuli,
-    steps,
-) -> Array:
-    """Return stimuli after some steps of the probe's `move`; on a CPU after one."""
+    apply: Callable,
+    at: Callable | None,
+    move: Callable[..., probe.Images],
+    variables: PyTree,
+    image: UInt8[Array, "b h w 3"],
+    index: Int[Array, "b"],
+    target: Int[Array, "b"],
+    params: PyTree,
+    look_result: PyTree,
+    stimuli: probe.Images,
+    steps: int,
+) -> probe.Images:
+    """Return stimuli after `steps` steps of a probe's `move`; on a CPU after one step.
+
+    params: of the condition. look_result: of `run_look`. Other arguments: see `_rows`.
+    """
     rows = _rows(apply, at, variables, image, index, target)._replace(seen=look_result)
     if xla.platform() == "cpu":
         return move(rows, params, stimuli)
     return jax.lax.fori_loop(0, steps, lambda _, x: move(rows, params, x), stimuli)
 
 
-def _rows(apply, at, variables, image, index, target) -> probe.Rows:
-    """Return a batch as a probe sees it, with functions that run the network."""
+def _rows(
+    apply: Callable,
+    at: Callable | None,
+    variables: PyTree,
+    image: UInt8[Array, "b h w 3"],
+    index: Int[Array, "b"],
+    target: Int[Array, "b"],
+) -> probe.Rows:
+    """Return the first argument of a probe's functions, for a batch and a network.
+
+    apply, at, variables: of a `BoundNetwork`. image, index, target: of a `Batch`.
+    """
 
     def logits(image: probe.Images) -> Logits:
         return apply(variables, image).astype(jnp.float32)
 
     def look(image: probe.Images, site: str) -> tuple[Array, Array]:
+        """Return (activations, gradient) at a site; ValueError for a network without sites."""
         if at is None:
             raise ValueError(
                 "probe: must look into the network, and an algorithm that answers in its "
@@ -722,19 +789,21 @@ def _rows(apply, at, variables, image, index, target) -> probe.Rows:
 
 
 def _unit(image: UInt8[Array, "b h w 3"]) -> probe.Images:
-    """Return bytes as floats in [0, 1]."""
+    """Return images of bytes as float32 in [0, 1]."""
     return image.astype(jnp.float32) / 255
 
 
 @functools.partial(jax.jit, static_argnames="apply")
-def _logits(apply, variables, image: probe.Images) -> Logits:
+def _logits(apply: Callable, variables: PyTree, image: probe.Images) -> Logits:
+    """Return the logits as float32; one program for all networks with the same `apply`."""
     return apply(variables, image).astype(jnp.float32)
 
 
-def _answers_ahead(answered: Iterator) -> Iterator:
-    """Yield answers on the host, with several in flight so that devices never wait.
+def _answers_ahead(answered: Iterator[_BatchAnswers]) -> Iterator[_BatchAnswers]:
+    """Yield the answers with their arrays on the host, in order.
 
-    After an error or a stop, the answers before it are yielded, then it is raised.
+    Up to ANSWERS_AHEAD are in flight, so that the devices never wait. After an exception in
+    `answered`, the answers before it are yielded, then it is raised.
     """
     waiting = collections.deque()
     try:
@@ -754,9 +823,10 @@ def agreement(
     shown_probe: probe.Probe,
     batches: Iterable[Batch],
 ) -> decisions.Numbers:
-    """Return the share of images that two networks assign to the same of their own classes.
+    """Return the number "agreement" of the probe's first and last conditions.
 
-    Under the probe's first and last conditions, on stimuli made with the first network.
+    Agreement is the share of images for which two networks have the same largest logit, on
+    stimuli made with `network`. probe.NotFiniteError if logits decide nothing.
     """
     names = [*shown_probe.conditions]
     num_equal, total = dict.fromkeys((names[0], names[-1]), 0), 0
@@ -781,12 +851,12 @@ def agreement(
 
 
 def to_decisions(
-    by_condition: Mapping[str, Mapping[str, np.ndarray]],
-    columns: Mapping[str, np.ndarray],
+    by_condition: Mapping[str, Mapping[str, Shaped[np.ndarray, "n"]]],
+    columns: Mapping[str, Shaped[np.ndarray, "n"]],
 ) -> dict[str, decisions.Decisions]:
-    """Return decisions by condition.
+    """Return the result of `run_probe`, by condition, as Decisions with the set's columns.
 
-    by_condition: the result of `run_probe`. columns: of the images, such as labels.
+    columns: of the shown images, by name, such as "label".
     """
     all_decisions = {}
     for condition, answers in by_condition.items():

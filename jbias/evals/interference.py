@@ -1,4 +1,4 @@
-"""Data interference (DI) index: do errors on distorted images gather in one class?
+"""Data interference (DI) index: the concentration of errors on distorted images in one class.
 
 A distortion that looks like some class to a network interferes with the measurement: the
 loss of accuracy is due to that class, and not only to the removed information. The index
@@ -23,8 +23,8 @@ from jbias.evals import accuracy, decisions, probe
 VARIANTS = ("share", "count")
 FEWEST = 5  # With fewer runs no range is given.
 Runs = Sequence[decisions.Decisions]  # Of one method, on the same set.
-Counts = Int[np.ndarray, "r k"]  # By run and class.
-Growth = Float[np.ndarray, "r k"]
+Counts = Int[np.ndarray, "r k"]  # Wrong decisions by run and decided class.
+Growth = Float[np.ndarray, "r k"]  # Result of `increase`, in percent.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Interference:
     std is NaN for a single run; low and high are NaN for fewer than `FEWEST` runs.
     """
 
-    runs: Float[np.ndarray, "r"]
+    runs: Float[np.ndarray, "r"]  # The index of each run.
     mean: float
     std: float  # Over runs, with r - 1.
     low: float  # The range of the mean in bootstrap samples of runs.
@@ -45,10 +45,10 @@ class Interference:
 
     @property
     def parts(self) -> Float[np.ndarray, "r 2"]:
-        """Return i_r[c*] / sum_c i_r[c] and i_r[c*] of each run, the factors of the index.
+        """Return the columns i_r[c*] / sum_c i_r[c] and i_r[c*], the factors of each run's index.
 
-        They do not depend on which class is dominant, so that methods with different
-        dominant classes can be compared.
+        Methods with different dominant classes can be compared by these factors. All are 0
+        if no class grows.
         """
         if self.dominant is None:
             return np.zeros((len(self.increase), 2))
@@ -58,10 +58,10 @@ class Interference:
 
 
 def wrong_by_class(decided: decisions.Decisions, classes: int) -> Int[np.ndarray, "k"]:
-    """Return the number of wrong decisions for each class; classes: their number.
+    """Return the number of wrong decisions for each decided class.
 
-    Images without a right class (-1) are left out. ValueError for a decision outside of
-    0 ... classes - 1.
+    classes: the number k of classes. Images without a right class (-1) are left out.
+    ValueError for a decision outside of 0 ... classes - 1.
     """
     prediction = np.asarray(decided.prediction)
     if len(prediction) and not 0 <= prediction.min() <= prediction.max() < classes:
@@ -76,9 +76,11 @@ def wrong_by_class(decided: decisions.Decisions, classes: int) -> Int[np.ndarray
 def increase(
     clean: Counts, distorted: Counts, images: int, *, variant: str = "share"
 ) -> Growth:
-    """Return how much each class grows among the wrong decisions, in percent, at least 0.
+    """Return the increase i of each class among the wrong decisions, in percent, at least 0.
 
-    clean, distorted: wrong decisions by run and class, W0 and W1. images: their number.
+    clean, distorted: numbers W0 and W1 of wrong decisions by run and decided class. images:
+    the number of images. ValueError for an unknown variant, or different shapes.
+
     Variant "share", as in the released code: i = K max(q1 - q0, 0), with q = W / sum W, or 0
     without wrong decisions, and K classes; if errors move from all classes equally to a
     single class, this class has K - 1. Variant "count", as in the text of the paper:
@@ -97,18 +99,19 @@ def increase(
 
 
 def _shares(counts: Counts) -> Float[np.ndarray, "*r k"]:
-    """Return counts divided by their sum over classes; 0 if that is 0."""
+    """Return counts divided by their sum over classes; 0 if the sum is 0."""
     return counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
 
 
 def index(
     increase: Growth, *, variant: str = "share", draws: int = 2000, seed: int = 0
 ) -> Interference:
-    """Return DI_r = i_r[c*] / (sum_c i_r[c]) w, with dominant class c* = argmax mean_r i_r[c].
+    """Return the index of each run r, DI_r = w i_r[c*] / sum_c i_r[c], and its mean and range.
 
-    increase: the result of the function `increase` with the same variant. w is mean_r i_r[c*]
-    for "share", i_r[c*] for "count", and max_r i_r[c*] for the worst case of both. A run in
-    which no class grows has 0; of equal classes the lowest is c*.
+    c* = argmax_c mean_r i_r[c] is the dominant class. increase: the result i of the function
+    `increase` with the same variant. w is mean_r i_r[c*] for "share", i_r[c*] for "count", and
+    max_r i_r[c*] for the worst case of both. A run in which no class grows has 0; if classes
+    are tied, c* is the lowest.
 
     For `FEWEST` runs or more, low and high are percentiles of the mean in `draws` bootstrap
     samples of runs, each with its own c* and w. This is a range of 95 %, and not a confidence
@@ -137,11 +140,11 @@ def index(
 
 
 def _index(
-    i: Growth, counts: np.ndarray, variant: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the runs' index (b, r), its worst case (b, r), and c* (b), of b samples of runs.
+    i: Growth, counts: Int[np.ndarray, "b r"], variant: str
+) -> tuple[Float[np.ndarray, "b r"], Float[np.ndarray, "b r"], Int[np.ndarray, "b"]]:
+    """Return (index of each run, its worst case, dominant class c*) in b samples of runs.
 
-    counts: how often each run is in each sample, (b, r).
+    counts: the number of times that each run is in each sample. variant: see `increase`.
     """
     mean = counts @ i / counts.sum(axis=1, keepdims=True)
     dominant = mean.argmax(axis=1)
@@ -155,12 +158,19 @@ def _index(
 
 
 def of_runs(
-    clean: Runs, distorted: Runs, *, classes: int, variant: str = "share", **options
+    clean: Runs,
+    distorted: Runs,
+    *,
+    classes: int,
+    variant: str = "share",
+    **options: int,
 ) -> Interference:
     """Return the index of runs of one method, from their decisions on clean and distorted images.
 
-    classes: their number. options: of `index`. ValueError if runs, images or labels differ.
-    With "share" the values of runs have a weight in common, so they are not independent.
+    clean, distorted: one entry per run, in the same order. classes: the number of classes.
+    variant: "share" or "count", see `increase`. options: draws and seed, see `index`.
+    ValueError if runs, images or labels differ. With "share" the values of runs have a weight
+    in common, so they are not independent.
 
         paths = [f"measured/{name}/decisions/test/grid_shuffle.parquet" for name in names]
         runs = [decisions.read_conditions(path) for path in paths]
@@ -174,6 +184,8 @@ def of_runs(
 
 def by_chance(clean: Runs, distorted: Runs, *, classes: int) -> float:
     """Return the expected mean index ("share") of these runs if distortion prefers no class.
+
+    Arguments: see `of_runs`.
 
     By permutation: each run's wrong decisions on clean and distorted images are pooled and
     dealt out at random, with the same numbers for both. Decisions are dealt independently,
@@ -200,9 +212,10 @@ def by_chance(clean: Runs, distorted: Runs, *, classes: int) -> float:
 
 
 def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
-    """Return wrong decisions by run and class, of clean and of distorted images.
+    """Return [wrong decisions on clean images, on distorted images], by run and class.
 
-    ValueError unless both are of the same runs, images and labels.
+    classes: the number of classes. ValueError unless both are of the same runs, images and
+    labels.
     """
     runs = (*clean, *distorted)
     sizes = {len(run.prediction) for run in runs}
@@ -229,7 +242,8 @@ def numbers(
 ) -> Iterator[decisions.Number]:
     """Yield the accuracy of each condition, and its di_index in percent, compared with "".
 
-    For a single network, DI = i[c*]^2 / sum_c i[c] in both variants. classes: their number.
+    classes: the number of classes. For a single network, DI = i[c*]^2 / sum_c i[c] in both
+    variants.
     """
     for name, decided in by_condition.items():
         yield decisions.mean("accuracy", decided.right, name)

@@ -1,4 +1,4 @@
-"""iOcclusion: the share of the generalisation gap that stays when parts of images are hidden.
+"""iOcclusion: the share of the generalisation gap that remains with parts of images hidden.
 
 Occlusion removes information from training images and from test images in the same way; if
 the remaining information still separates the two, the gap stays. The index compares gaps and
@@ -19,21 +19,21 @@ from jbias.evals import probe
 
 SMALLEST = 1e-6  # Gaps below this count as none.
 
-Share = float | Float[np.ndarray, "r"]
+Share = float | Float[np.ndarray, "r"]  # Accuracy in [0, 1], of one run or several.
 
 
 class Curve(NamedTuple):
-    """Accuracies and index by hidden fraction, for one way to hide parts."""
+    """Accuracies and index by hidden fraction, for one kind of mask."""
 
     fraction: Float[np.ndarray, "f"]  # Hidden share of the pixels, ascending from 0.
     train: Float[np.ndarray, "f *r"]  # Accuracy on training images.
-    test: Float[np.ndarray, "f *r"]
-    iocclusion: Float[np.ndarray, "f *r"]
+    test: Float[np.ndarray, "f *r"]  # Accuracy on test images.
+    iocclusion: Float[np.ndarray, "f *r"]  # Result of `index`.
 
 
 def index(
     train: Share, test: Share, hidden_train: Share, hidden_test: Share
-) -> np.ndarray:
+) -> Float[np.ndarray, "*r"]:
     """Return |(A(train^i) - A(test^i)) / (A(train) - A(test))|, of accuracies A in [0, 1].
 
     train^i: the training images, without augmentation, each with a fraction i of its pixels
@@ -47,11 +47,11 @@ def index(
 
 
 def curves(train: Mapping[str, Share], test: Mapping[str, Share]) -> dict[str, Curve]:
-    """Return the curve of each way to hide parts, from accuracies by condition.
+    """Return the curve of each kind of mask, such as "rectangle", by its name.
 
-    Conditions are "" and "rectangle 0.3", "grad_cam most 0.3", ...: the way to hide parts, and
-    the fraction of pixels. Values are accuracies, of one or several runs. Conditions that
-    only one set has are ignored. ValueError if "" is missing.
+    train, test: accuracies in [0, 1], of one or several runs, by condition: "" for unchanged
+    images, and "rectangle 0.3", "grad_cam most 0.3", ..., the mask and the hidden fraction of
+    pixels. Conditions that only one of both has are ignored. ValueError if "" is missing.
     """
     for name, by_condition in (("training", train), ("test", test)):
         must = f"the {name} set must be measured as it is, too"
@@ -68,9 +68,14 @@ def curves(train: Mapping[str, Share], test: Mapping[str, Share]) -> dict[str, C
 
 
 def _make_curve(
-    train: Mapping, test: Mapping, points: list[tuple[float, str]]
+    train: Mapping[str, Share],
+    test: Mapping[str, Share],
+    points: list[tuple[float, str]],
 ) -> Curve:
-    """Return the curve of points, as (fraction, condition), after a first point of 0."""
+    """Return the curve through the unchanged images and `points`.
+
+    train, test: see `curves`. points: (hidden fraction, condition), ascending.
+    """
     names = ["", *(condition for _, condition in points)]
     train_accuracy = np.array([train[name] for name in names], np.float64)
     test_accuracy = np.array([test[name] for name in names], np.float64)

@@ -1,4 +1,4 @@
-"""Journals: files of the answers so far of an unfinished measure, written batch by batch."""
+"""Journals: files with the answers of an unfinished measure, written batch by batch."""
 
 import contextlib
 import time
@@ -12,10 +12,10 @@ from jaxtyping import Shaped
 class Journal:
     """A file that answers are appended to, in the order of batches and conditions.
 
-    identity: of the measure, the network and the data; stored answers with another identity
-    are dropped, as is an entry that a stop left incomplete. entries: the stored answers, each
-    a structured array (rules, images) with the columns of inference.ScoredDecisions.
-    seconds: the time that they took.
+    identity: text that identifies the measure, the network and the data; stored answers with
+    another identity are dropped, as is an incomplete entry at the end. entries: the answers
+    stored when the file was opened, each a structured array (rules, images) with the columns
+    of inference.ScoredDecisions. seconds: the time that these answers took.
     """
 
     def __init__(self, path: epath.Path, identity: str):
@@ -36,7 +36,10 @@ class Journal:
                 self.seconds, self._end = seconds, file.tell()
 
     def add(self, answers: Sequence[Mapping[str, Shaped[np.ndarray, "n"]]]) -> None:
-        """Append the next answers: for each rule the columns of inference.ScoredDecisions."""
+        """Append the answers to one batch under one condition, and write them to the file.
+
+        answers: for each rule, the columns of inference.ScoredDecisions.
+        """
         first = answers[0]
         fields = [
             (name, column.dtype.newbyteorder("<")) for name, column in first.items()

@@ -40,15 +40,22 @@ class CrossValidated(NamedTuple):
     """Cross-validated decisions: each by weights that were fitted without the example."""
 
     decided: Labels
-    fits: int
-    unfinished: int  # Fits that reached the maximum number of steps.
+    fits: int  # Number of fits.
+    unfinished: int  # Number of fits that reached the maximum number of steps.
 
 
 def fit_logistic(
-    x: Rows, y: Labels, *, strength: float, start=None, tolerance=1e-4, steps=500
+    x: Rows,
+    y: Labels,
+    *,
+    strength: float,
+    start: Any = None,
+    tolerance: float = 1e-4,
+    steps: int = 500,
 ) -> Any:
-    """Return a fitted scikit-learn model that minimises the loss by L-BFGS.
+    """Return a fitted sklearn LogisticRegression, which minimises the loss by L-BFGS.
 
+    x, y: features and classes of the examples. strength: of the penalty; see the module.
     start: an earlier fit to begin with; None: begin at 0. The fit ends when no entry of the
     gradient exceeds `tolerance`, or after `steps` steps (`n_iter_`), which happens for a
     small strength and separable classes; the model is then not fully converged.
@@ -65,15 +72,21 @@ def fit_logistic(
 
 
 def cross_validate(
-    x: Rows, y: Labels, fold: Labels, *, strengths=STRENGTHS, steps: int = 500
+    x: Rows,
+    y: Labels,
+    fold: Labels,
+    *,
+    strengths: Sequence[float] = STRENGTHS,
+    steps: int = 500,
 ) -> CrossValidated:
     """Return decisions about each example by weights that were fitted without its fold.
 
+    x, y: features and classes of the examples. strengths: of the penalty, to choose from.
     For every test fold, weights of each strength are fitted without it and without the next
-    fold; the strength with the most correct decisions on the next fold (the largest of
-    equals) is then fitted to all examples outside of the test fold. A single strength needs
+    fold; the strength with the most correct decisions on the next fold (if tied, the largest
+    strength) is then fitted to all examples outside of the test fold. A single strength needs
     no choice. fold: of each example, at least three folds, counted from 0. steps: the maximum
-    of each fit.
+    number of steps of each fit.
     """
     if not y.any():  # A single class needs no weights.
         return CrossValidated(y, 0, 0)
@@ -100,13 +113,20 @@ def cross_validate(
 
 
 def deal_folds(
-    y: Labels, group: Labels, *, max_folds: int, seed: int, factor: str, names=()
+    y: Labels,
+    group: Labels,
+    *,
+    max_folds: int,
+    seed: int,
+    factor: str,
+    names: Sequence[str] = (),
 ) -> Labels:
-    """Return a random fold of each example, so that each group is in one fold only.
+    """Return a random fold of each example, counted from 0; each group is in one fold only.
 
-    Each class is in all folds. There are as many folds as the rarest class has groups, at
-    most `max_folds`. factor: "shape" or "texture", for messages. names: of the classes.
-    ValueError for fewer than three folds, or for a group with several classes.
+    y, group: class and group of each example. Each class is in all folds. There are as many
+    folds as the rarest class has groups, at most `max_folds`. factor: "shape" or "texture",
+    and names: of the classes, for messages. ValueError for fewer than three folds, or for a
+    group with several classes.
     """
     rng = np.random.default_rng(seed)
     groups_of_class = {c: np.unique(group[y == c]) for c in np.unique(y)}
@@ -129,7 +149,7 @@ def deal_folds(
 
 
 class DimensionShares(NamedTuple):
-    """Shares of neurons, which add to 1, and the correlations that they are computed from."""
+    """Shares of neurons, which sum to 1, and the correlations that they are computed from."""
 
     shape: float
     texture: float
@@ -141,11 +161,12 @@ class DimensionShares(NamedTuple):
 def dimension_shares(x: Rows, shape: Labels, texture: Labels) -> DimensionShares:
     """Return the shares of neurons that follow shape, texture and neither.
 
-    With Z = exp(r_shape) + exp(r_texture) + e: exp(r_shape) / Z, exp(r_texture) / Z, e / Z.
-    r_shape: over all pairs of images with the same shape and different textures, the
-    covariance of a neuron's two activations, summed over neurons, divided by the sum of their
-    variances; r_texture: with the same texture and different shapes. The residual has
-    correlation 1. NaN if there is no such pair, or no variance.
+    x: activations, one row per image. shape, texture: the class of each cue by image. With Z
+    = exp(r_shape) + exp(r_texture) + e: exp(r_shape) / Z, exp(r_texture) / Z, e / Z. r_shape:
+    over all pairs of images with the same shape and different textures, the covariance of a
+    neuron's two activations, summed over neurons, divided by the sum of their variances;
+    r_texture: with the same texture and different shapes. The residual has correlation 1. NaN
+    if there is no such pair, or no variance.
     """
     r_shape = shared_correlation(x, shape, texture)
     r_texture = shared_correlation(x, texture, shape)
@@ -161,9 +182,10 @@ def dimension_shares(x: Rows, shape: Labels, texture: Labels) -> DimensionShares
 
 
 def shared_correlation(x: Rows, shared_label: Labels, other_label: Labels) -> float:
-    """Return the correlation of pairs with equal shared_label and different other_label.
+    """Return the correlation of activations over pairs of images with one label in common.
 
-    NaN without such a pair, or without variance. Over the pairs of a group, the sum of
+    Pairs have equal shared_label and different other_label. x: activations, one row per
+    image. NaN without such a pair, or without variance. Over the pairs of a group, the sum of
     products of deviations is the square of their sum, minus the same for pairs that agree in
     both labels (each image with itself included).
     """
@@ -211,11 +233,11 @@ def measure(
     columns: "label", the shape's class, and the column named by `texture`. If there are
     "shape_exemplar" and "texture_exemplar", images with the same exemplar of the decoded
     factor are in the same fold, and pairs for the dimensions share the exemplar. Images with
-    an unknown class (negative) are left out. most: the maximum number of images; of more, a
-    random subset is used. folds: the maximum. strengths: of the penalty, one of which is
-    chosen. pool, width: see features.read. seed: of the subset, the folds, the projection
-    and the shuffled labels. classes: names of the classes of "label" and "texture", for
-    messages.
+    an unknown class (negative) are left out. sites: of models.taps.sites; None: all. most:
+    the maximum number of images; of more, a random subset is used. folds: the maximum number
+    of folds. strengths: of the penalty, one of which is chosen. pool, batch: see
+    features.read; width: its `columns`. seed: of the subset, the folds, the projection and
+    the shuffled labels. classes: names of the classes of "label" and "texture", for messages.
 
     Metrics, for shape and in the same way for texture: shape_decoding, the share of images
     decoded correctly; shape_decoding_shuffled, the same with labels shuffled among the
@@ -274,8 +296,8 @@ def measure(
 class _Factor(NamedTuple):
     """Shape or texture: the labels to decode, and the folds."""
 
-    name: str
-    y: Labels
+    name: str  # "shape" or "texture".
+    y: Labels  # Class of each image, numbered from 0.
     shuffled: Labels  # Labels without information about the image.
     fold: Labels
     shared: Labels  # Equal for images that are pairs in `dimension_shares`.
@@ -295,7 +317,11 @@ def _make_factor(
     seed: int,
     classes: Sequence[str],
 ) -> _Factor:
-    """Return the factor whose classes are in a column; arguments as of `measure`."""
+    """Return the factor `name`, "shape" or "texture", with random folds.
+
+    column: name of the column with its classes. columns: of the images, by name. max_folds:
+    the maximum number of folds. classes: see `measure`. ValueError: see `deal_folds`.
+    """
     class_ids, y = np.unique(columns[column], return_inverse=True)
     classes = classes if column in ("label", "texture") else ()
     name_of_id = dict(enumerate(map(tables.readable, classes)))
@@ -315,7 +341,7 @@ def _make_factor(
 
 
 def normalize_features(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
-    """Return centred features with mean square length 1 and at most n columns, float32.
+    """Return features centred and scaled to mean square length 1, at most n columns, float32.
 
     The scale makes strengths comparable between sites. More columns than rows are rotated
     into n columns, which changes no decoder: its penalty depends on lengths, not on axes.
@@ -332,7 +358,10 @@ def normalize_features(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
 def _decoding_numbers(
     factor: _Factor, x: Rows, strengths: Sequence[float], site: str
 ) -> decisions.Numbers:
-    """Return the decoding accuracies of a factor at a site; x: normalised features."""
+    """Return the decoding accuracies and decodability of a factor at a site; see `measure`.
+
+    x: result of `normalize_features`.
+    """
     name, n = f"{factor.name}_decoding", len(factor.y)
     chance, numbers, unfinished = factor.largest_class_size / n, [], []
     # Shuffled labels cannot be learnt with any penalty: one strength is enough.
@@ -354,7 +383,9 @@ def _decoding_numbers(
     return [*numbers, decisions.quantity(metric, decodability, n, site), *unfinished]
 
 
-def _shuffle_labels(y: Labels, group: Labels, fold: Labels, rng) -> Labels:
+def _shuffle_labels(
+    y: Labels, group: Labels, fold: Labels, rng: np.random.Generator
+) -> Labels:
     """Return labels that are permuted among the groups of each fold.
 
     All images of a group get the same label. Permuting between folds would make a label

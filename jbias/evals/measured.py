@@ -1,11 +1,11 @@
-"""Results of one model: all its numbers, and the headlines among them by name."""
+"""Results of one model: a table of all numbers, and its main numbers as attributes."""
 
 import dataclasses
 import json
 import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pandas as pd
 
@@ -35,8 +35,8 @@ class Estimate(float):
         n: int | None = None,
         dataset: str = "",
         unit: str = "",
-    ):
-        """Return the number with its interval, its images and its set."""
+    ) -> Self:
+        """Return the float `value` with the other arguments as attributes."""
         number = super().__new__(cls, value)
         number.lower, number.upper = lower, upper
         number.n, number.dataset, number.unit = n, dataset, unit
@@ -44,7 +44,7 @@ class Estimate(float):
 
     @property
     def details(self) -> str:
-        """Return the interval and n in words, such as "95 %: 0.201 to 0.305, n = 240 images"."""
+        """Return the interval and n as text, such as "95 %: 0.201 to 0.305, n = 240 images"."""
         words = []
         if self.lower is not None and self.upper is not None:
             words.append(f"95 %: {self.lower:.3f} to {self.upper:.3f}")
@@ -54,7 +54,7 @@ class Estimate(float):
 
     @property
     def text(self) -> str:
-        """Return the number with three digits, or "undefined"."""
+        """Return the number with three decimals, or "undefined" for NaN."""
         return "undefined" if math.isnan(self) else f"{float(self):.3f}"
 
     def __repr__(self) -> str:
@@ -122,12 +122,13 @@ class Measured:
 
     folder: of its records and decisions, which reports read. numbers: a table with one row
     per number and the columns of runs.results. left_out: a line, with the reason, for each
-    measure that was not made. first: names of sets, by the precedence in attributes.
-    class_counts: the number of decision classes by measure and set. constant_classes: by
-    measure and set, the class of all unchanged images, if they are all called the same.
+    measure that failed or was skipped. first: names of sets, in the order in which attributes
+    prefer them. class_counts: the number of decision classes by (measure, set).
+    constant_classes: by (measure, set), the name of the class that all unchanged images are
+    decided as; without an entry if there are several classes.
 
     The headlines, such as `shape_bias` and `accuracy`, are attributes, each an Estimate;
-    AttributeError, in one line, for a headline that was not measured.
+    AttributeError for a headline that was not measured.
     """
 
     folder: pathlib.Path
@@ -148,42 +149,42 @@ class Measured:
 
     @property
     def accuracy_shape(self) -> Estimate:
-        """Return the share of cue conflicts that are answered by their shape."""
+        """Return the share of cue-conflict images that are decided as their shape's class."""
         return self._headline("accuracy_shape")
 
     @property
     def accuracy_texture(self) -> Estimate:
-        """Return the share of cue conflicts that are answered by their texture."""
+        """Return the share of cue-conflict images that are decided as their texture's class."""
         return self._headline("accuracy_texture")
 
     @property
     def error_consistency(self) -> Estimate:
-        """Return Cohen's kappa between the network's errors and people's."""
+        """Return Cohen's kappa between the network's errors and people's, averaged over people."""
         return self._headline("error_consistency")
 
     @property
     def accuracy(self) -> Estimate:
-        """Return the top-1 accuracy on the first set of labelled images."""
+        """Return the top-1 accuracy on the first set, by `first`, that is no set of stimuli."""
         return self._headline("accuracy")
 
     @property
     def calibration_error(self) -> Estimate:
-        """Return the expected calibration error."""
+        """Return the expected calibration error, in [0, 1]."""
         return self._headline("calibration_error")
 
     @property
     def low_frequency_bias(self) -> Estimate:
-        """Return the relative accuracy on low spatial frequencies; see docs/measures.md."""
+        """Return the mean accuracy on low-pass filtered images divided by that on unchanged ones."""
         return self._headline("low_frequency_bias")
 
     @property
     def high_frequency_bias(self) -> Estimate:
-        """Return the relative accuracy on high spatial frequencies; see docs/measures.md."""
+        """Return the mean accuracy on high-pass filtered images divided by that on unchanged ones."""
         return self._headline("high_frequency_bias")
 
     @property
     def corruption_accuracy(self) -> Estimate:
-        """Return the mean accuracy under ImageNet-C's corruptions of the measured images."""
+        """Return the mean accuracy over ImageNet-C's corruptions and severities, in [0, 1]."""
         return self._headline("corruption_accuracy")
 
     @property
@@ -192,7 +193,10 @@ class Measured:
         return self._headline("critical_band_bandwidth")
 
     def _headline(self, name: str) -> Estimate:
-        """Return the first estimate of a headline; AttributeError without any."""
+        """Return the estimate of a headline on the first set that has it, by `first`.
+
+        name: a key of HEADLINES. AttributeError if the headline was not measured.
+        """
         headlines = [
             (key, estimate)
             for key, estimate in self.headlines()
@@ -208,7 +212,10 @@ class Measured:
         )
 
     def headlines(self) -> Iterator[tuple[str, Estimate]]:
-        """Yield (attribute name, estimate) of each headline, its sets in order of `first`."""
+        """Yield (key of HEADLINES, estimate) for each headline and set with that number.
+
+        The order is that of HEADLINES, then of sets in `first`, then of other sets' names.
+        """
         rank = {name: number for number, name in enumerate(self.first)}
         for key, headline in HEADLINES.items():
             rows = self.numbers[
@@ -225,12 +232,12 @@ class Measured:
                 yield key, estimate
 
     def doubts(self) -> list[str]:
-        """Return lines on sets where the answers of the model are no better than guesses.
+        """Return messages on sets where the model's decisions are no better than guesses.
 
-        Guessing among k classes decides for either cue in a share of 2 / k, and for the
-        label in 1 / k. Named are sets whose share has an interval of 95 % (Wilson's) that
-        is not above this; of cue conflicts, by no rule of pooling answers. So are sets
-        of several classes whose images are all called one class.
+        Guessing among k classes decides for either cue in a share 2 / k of cue conflicts, and
+        for the label in 1 / k. There is a message for a set if Wilson's 95 % interval of the
+        share does not lie above this (for cue conflicts, under every rule of aggregation), and
+        for a set whose images are all decided as one class.
         """
         lines = [*self._doubted_cues(), *self._doubted_accuracy()]
         constant: dict[str, str] = {}  # By data set, whatever measured it.
@@ -244,7 +251,7 @@ class Measured:
         return lines
 
     def _doubted_cues(self) -> Iterator[str]:
-        """Yield lines on sets whose decisions for either cue are no better than guesses."""
+        """Yield messages on sets whose decisions for either cue are no better than guesses."""
         numbers = self.numbers
         is_of_bias = (
             numbers["condition"].astype(str).str.split("/").str[0] == "shape_bias"
@@ -266,7 +273,7 @@ class Measured:
                 )
 
     def _doubted_accuracy(self) -> Iterator[str]:
-        """Yield a line if the accuracy on the first set is no better than chance."""
+        """Yield a message if shape bias was measured and `accuracy` is no better than chance."""
         headlines = [*self.headlines()]
         if not any(key == "shape_bias" for key, _ in headlines):
             return
@@ -282,7 +289,7 @@ class Measured:
             return  # The first set is the one whose accuracy is the model's.
 
     def table(self) -> list[str]:
-        """Return the headlines as lines of a table: measure, set, value, interval, n of what."""
+        """Return the headlines as aligned lines of text: label, set, value, interval and n."""
         rows = []
         for key, estimate in self.headlines():
             label = HEADLINES[key].label
@@ -300,7 +307,11 @@ class Measured:
 def read(
     folder: pathlib.Path, *, left_out: Sequence[str] = (), first: Sequence[str] = ()
 ) -> Measured:
-    """Return the results in a network's folder; left_out, first: as of Measured."""
+    """Return the results in a network's folder of records.
+
+    left_out: a line for each measure that failed or was skipped. first: names of sets, in the
+    order in which attributes prefer them.
+    """
     class_counts, constant_classes = {}, {}
     for path in sorted((folder / "measures").glob("*.json")):
         measure, _, dataset = path.stem.partition("@")
@@ -328,13 +339,17 @@ class MeasuredNetworks(tuple):
 
 
 def _variants(headline: Headline) -> tuple[str, ...]:
-    """Return further names of a metric, for means without a corruption."""
+    """Return other names under which a headline's metric is recorded (means without frost)."""
     is_corruptions = headline.measure == "imagenet_c"
     return (f"{headline.metric}_without_frost",) if is_corruptions else ()
 
 
-def _estimate(numbers: pd.DataFrame, row, unit: str) -> Estimate:
-    """Return a record's number with Wilson's interval of a share, else the stored one."""
+def _estimate(numbers: pd.DataFrame, row: Any, unit: str) -> Estimate:
+    """Return the number of a record with its interval.
+
+    The interval is Wilson's for a share, else the recorded `_lower` and `_upper`, if any.
+    numbers: all records. row: of `numbers`, from itertuples. unit: see `Headline`.
+    """
     n = None if pd.isna(row.n) else int(row.n)
     value = math.nan if pd.isna(row.value) else float(row.value)
     lower = upper = None
@@ -358,7 +373,7 @@ def _estimate(numbers: pd.DataFrame, row, unit: str) -> Estimate:
 
 
 def _align(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows as lines whose columns are aligned."""
+    """Return rows of cells as lines of text with aligned columns; at least one row."""
     columns = zip(*rows, strict=True)
     widths = [max(len(cell) for cell in column) for column in columns]
     return [

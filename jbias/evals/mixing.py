@@ -40,17 +40,19 @@ def make(
 ) -> probe.Probe:
     """Return a probe that shows images unchanged, and mixed with `others` by each method.
 
-    alpha: of the share's distribution, Beta(alpha, alpha). spectrum: of FMix's masks
-    (jbias.augment.fmix). crop, mirror: images are shifted by up to `crop` pixels and mirrored
-    half of the time before they are mixed, as in training; for diversity, while affinity uses
-    test images without this. ValueError for invalid options.
+    others: the images to mix with. methods: some of METHODS. alpha: of the distribution
+    Beta(alpha, alpha) of the share. spectrum: of FMix's masks, one of jbias.augment.fmix's
+    SPECTRA. crop, mirror: shift images by up to `crop` pixels, and mirror them with
+    probability 1/2, before they are mixed, as in training; meant for diversity, while
+    affinity uses test images without this. Metrics: see `numbers`. ValueError for invalid
+    options.
 
     Under the condition "mixup" the image is the one with the larger share. Under "mixup by
-    share" it is the first or the second image, with its share as the probability; the same
-    for other methods. This suffices for MixDiversity without the partner's label: with such
-    random roles, E[CE(z, y)] = E[lam CE(z, y_first) + (1 - lam) CE(z, y_second)], since each
-    image of a random ordered pair is first with the same probability. Partners of another set
-    have no label here: then the result is the reformulated loss, with
+    share" it is the first or the second image, with its share as the probability. Conditions
+    of other methods are analogous. This suffices for MixDiversity without the partner's
+    label: with such random roles, E[CE(z, y)] = E[lam CE(z, y_first) + (1 - lam) CE(z,
+    y_second)], since each image of a random ordered pair is first with the same probability.
+    Partners of another set have no label here: then the result is the reformulated loss, with
     lam ~ Beta(alpha + 1, alpha) for the image.
     """
     probe.check_choices("mixing", "methods", methods, METHODS)
@@ -71,10 +73,14 @@ def make(
         moves.append(geometric.flip())
 
     def show(rows: probe.Rows, params: Any, method: str) -> probe.Images:
+        """Return images mixed by `method`; unchanged for ""."""
         if not method:
             return rows.image
 
-        def mix(image: Float[Array, "h w 3"], key: PRNGKeyArray) -> Array:
+        def mix(
+            image: Float[Array, "h w 3"], key: PRNGKeyArray
+        ) -> Float[Array, "h w 3"]:
+            """Return an image mixed with a random partner."""
             k_mix, k_role, k_other, *k_moves = jax.random.split(key, 5)
             other = jax.random.randint(k_other, (), 0, len(params["others"]))
             partner = params["others"][other].astype(jnp.float32) / 255
@@ -135,12 +141,13 @@ def numbers(
 ) -> Iterator[decisions.Number]:
     """Yield accuracies, and the affinity, diversity and mix_diversity of each method.
 
+    by_condition: decisions under "", "mixup" and "mixup by share", and so on for `methods`.
     affinity: accuracy on mixed images, by the majority label, minus that on unchanged images,
       in percentage points; meant for a network trained without mixing, and test images.
     diversity: the mean cross-entropy of the majority label, in nats, over mixed images; meant
       for a network trained with that mixing, and its training images.
-    mix_diversity: the mean of lam CE(y) + (1 - lam) CE(y'), for the same.
-    Cross-entropies are those of decisions.cross_entropy.
+    mix_diversity: the mean of lam CE(y) + (1 - lam) CE(y'), in nats, over the same images.
+    Cross-entropies (CE) are computed by decisions.cross_entropy.
     """
     accuracies = {}
     for name in ("", *methods):
@@ -157,7 +164,7 @@ def numbers(
 
 
 def _loss(decided: decisions.Decisions) -> float | None:
-    """Return the mean cross-entropy over images with a class; None without any."""
+    """Return the mean cross-entropy, in nats, over images with a class; None without any."""
     has_class = decided.columns["label"] >= 0
     likelihood = np.asarray(decided.columns["likelihood"], np.float64)[has_class]
     return decisions.cross_entropy(likelihood) if len(likelihood) else None

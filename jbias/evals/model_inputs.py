@@ -1,4 +1,4 @@
-"""Prepare a suite's sets for one network, by its own description of its images.
+"""Prepare a suite's sets for one network, by the preprocessing that the network describes.
 
 Suites share their images among networks. If a single network is measured, its sets can
 have the size, crop and interpolation that it was trained for: `choose` reads these from its
@@ -26,8 +26,9 @@ _OF_SETS = ("size", "resize", "crop", "fit", "interpolation")
 class Inputs(NamedTuple):
     """The preparation of images for a network, before mean and standard deviation.
 
-    size: in pixels. options: of data.load, for sets of photographs. origins: where each
-    value is from, by its name.
+    size: of the images, in pixels. options: keyword arguments of data.load for sets of
+    photographs, some of "interpolation", "fit", "fill" and "resize". origins: the source of
+    each value in words, by the names of preprocessing.Preprocessing.
     """
 
     size: int
@@ -38,11 +39,11 @@ class Inputs(NamedTuple):
 def choose(
     described: preprocessing.Preprocessing, *, size: int | None, default: int
 ) -> Inputs:
-    """Return the preparation of a network's images; ValueError for an unknown interpolation.
+    """Return the size and options of a network's images; ValueError for an unknown interpolation.
 
-    described: by the network. size: the caller's, in pixels, or None. default: the size if
-    neither gives one. A crop fraction, as in timm, keeps its meaning at another size: the
-    short side is floor(size / fraction).
+    described: the network's own preprocessing. size: requested by the caller, in pixels, or
+    None. default: the size in pixels if neither gives one. At another size, a crop fraction as
+    in timm still applies: the short side is floor(size / fraction).
     """
     values, origins = described.values, dict(described.origins)
     own_size = values.get("size")
@@ -74,7 +75,10 @@ def choose(
 
 
 def _resize(values: Mapping[str, Any], size: int) -> int | None:
-    """Return the short side before the crop, in pixels; None if no value determines it."""
+    """Return the short side before the crop, in pixels; None if no value determines it.
+
+    values: of a Preprocessing. size: of the crop, in pixels.
+    """
     if "resize" in values and values.get("size") == size:
         return max(values["resize"], size)
     if "crop" in values:
@@ -85,8 +89,9 @@ def _resize(values: Mapping[str, Any], size: int) -> int | None:
 def prepare(sets: Mapping[str, Mapping[str, Any]], inputs: Inputs) -> dict[str, dict]:
     """Return a suite's sets with the options of a network's inputs added.
 
-    Sets that are published at one size, such as Geirhos' stimuli, are not cropped: only the
-    interpolation applies. A set's own options win. Sets that are drawn do not change.
+    sets: options of data.load by name of the set. Sets that are published at one size, such as
+    Geirhos' stimuli, are not cropped: only the interpolation applies. Options in `sets` take
+    precedence. Sets without files, which are generated, do not change.
     """
     prepared = {}
     for name, options in sets.items():
@@ -107,8 +112,9 @@ def describe_enlarged(
 ) -> Iterator[str]:
     """Yield a line on each set whose images are enlarged.
 
-    sets: by name. size: of the shown images, in pixels. remedy: how to choose another size, in
-    words. Judged by a few images of each set, evenly spaced; sets in memory are skipped.
+    sets: by name. size: of the shown images, in pixels. remedy: advice at the end of the line,
+    on choosing another size. A set counts as enlarged if the median short side of a few of
+    its images, evenly spaced, is below `size`; sets in memory are skipped.
     """
     for name, source in sets.items():
         sides = _short_sides(source)
@@ -119,7 +125,7 @@ def describe_enlarged(
 
 
 def _short_sides(source: base.Source) -> list[int]:
-    """Return the short sides of a few images in their files, in pixels."""
+    """Return the short sides, in pixels, of up to _NUM_SAMPLED image files; [] without files."""
     if not isinstance(source, sources.EncodedSource):
         return []
     sides = []
@@ -134,9 +140,10 @@ def _short_sides(source: base.Source) -> list[int]:
 
 
 def describe(inputs: Inputs, *, has_photographs: bool) -> str:
-    """Return the preparation of images in words, with the origin of each value.
+    """Return a line of text on the size, crop and interpolation of images, with their origins.
 
-    has_photographs: whether there is a set to crop; stimuli of one size are not cropped.
+    has_photographs: whether the suite has a set that is cropped; stimuli published at one
+    size are not.
     """
     phrases = [f"{inputs.size} pixels ({inputs.origins['size']})"]
     if "resize" in inputs.options and has_photographs:

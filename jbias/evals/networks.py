@@ -1,8 +1,8 @@
 """Networks to measure, and functions that open them from files and runs.
 
 `find_checkpoints` lists the files and runs under some paths; `from_file` opens a file, and
-`from_run` each seed of a run. `open_networks` opens all networks that a command's flags name, one
-after the other, and `follow` the checkpoints of a run in progress.
+`from_run` each seed of a run. `open_networks` opens all networks that a command's flags name,
+one after the other, and `follow` the checkpoints of a run in progress.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import numpy as np
 from etils import epath
 from flax import errors, serialization
 from flax import linen as nn
+from jaxtyping import Array, Bool
 
 from jbias import build, data, extensions, models, numerals, run_spec
 from jbias import config as jc
@@ -34,15 +35,15 @@ from jbias.runs import checkpoints, evaluations
 from jbias.runtime import cli, files, hub, mesh, messages
 from jbias.untrusted import opening
 
-# Errors of a single measure (options, shapes, memory): other measures can go on.
+# Errors of a single measure (options, shapes, memory): other measures can continue.
 MEASURE_ERRORS = (ValueError, MemoryError, errors.FlaxError, jax.errors.JaxRuntimeError)
-# Errors of a single network, such as of its files: other networks can go on.
+# Errors of a single network, such as of its files: other networks can continue.
 NETWORK_ERRORS = (OSError, *MEASURE_ERRORS)
 _MAX_LETTERS = 500  # Of an error's text: allocators print tables.
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error's text in one line."""
+    """Return an error's text in one line of at most 500 letters; its type if it has no text."""
     return messages.one_line(error)[:_MAX_LETTERS] or type(error).__name__
 
 
@@ -51,7 +52,7 @@ class Network:
     """A model of any kind that can be measured, with its identity and its classes.
 
     name: of its folder of results. classes, space: of its outputs, as in
-    data.labels.LabelSpace. digest: differs for other weights. fields: of its records: run,
+    data.labels.LabelSpace. digest: hash of its weights. fields: entries of its records: run,
     algorithm, variant, model, train_data, stage, seed, step, epoch. about: further entries
     of its config.json: "category", "config" of a run trained here, and "answers", the pairs
     of data.labels.LabelSpace, as a dictionary.
@@ -66,24 +67,38 @@ class Network:
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """Return the constants of the network's input normalisation; by default none."""
+        """Return the constants of the network's input normalisation, by name; by default {}."""
         return {}
 
-    def answered(self, dataset: str, conditions: Collection[str]) -> np.ndarray | None:
-        """Return which images of a set it can answer, bool (n); None (the default): all."""
+    def answered(
+        self, dataset: str, conditions: Collection[str]
+    ) -> Bool[np.ndarray, "n"] | None:
+        """Return whether the network can answer each image of a set; None (the default): all.
+
+        dataset: name of the set. conditions: of a probe; images must be answerable under all.
+        """
         return None
 
     def dtype(self, requested: Any) -> Any:
-        """Return the precision used if `requested` is asked for; by default float32."""
+        """Return the precision (a dtype) that the network computes in; by default float32.
+
+        requested: the dtype that the suite asks for.
+        """
         return jnp.float32
 
     def bind(self, dtype: Any, devices: jax.sharding.Mesh) -> Any:
-        """Return an inference.BoundNetwork in a precision and on devices; by default self."""
+        """Return an inference.BoundNetwork in a precision and on devices; by default self.
+
+        dtype: result of the method `dtype`. devices: a mesh with the axis "data".
+        """
         return self
 
 
 def identity(network: Network) -> dict[str, Any]:
-    """Return all that decides a network's answers, to recognise results of another network."""
+    """Return the entries that identify a network, to detect stored results of another network.
+
+    Keys: "digest", "model", "classes" (a hash), and those of `preprocessing`.
+    """
     names = json.dumps([network.space, *network.classes])
     return {
         "digest": network.digest,
@@ -99,13 +114,13 @@ class FlaxNetwork(Network):
 
     net: nn.Module
     variables: Mapping[str, Any]
-    # (variables, float image) -> logits, for an algorithm with its own way to answer.
+    # (variables, float image) -> logits, for an algorithm with its own decision rule.
     decide: Callable | None = None
     code: str = ""  # The user's file that defines the module.
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """Return the mean and std of the module's first layer, if it has them."""
+        """Return the "mean" and "std" that the module normalises images by, as far as set."""
         constants = {key: getattr(self.net, key, None) for key in _CONSTANTS}
         return {key: list(value) for key, value in constants.items() if value}
 
@@ -140,9 +155,10 @@ class FlaxNetwork(Network):
         return module_dtype or jnp.float32
 
     def bind(self, dtype: Any, devices: jax.sharding.Mesh) -> inference.BoundJaxNetwork:
-        """Return the network in a precision; equal modules share compiled programs.
+        """Return the network in a precision, with weights replicated on the devices.
 
-        probe.NotFiniteError if a weight is NaN or infinite.
+        Equal modules share compiled programs. probe.NotFiniteError if a weight is NaN or
+        infinite.
         """
         self._check_weights()
         net, variables = self.net, mesh.replicate(self.variables, devices)
@@ -161,9 +177,10 @@ class FlaxNetwork(Network):
 
 @functools.cache
 def make_apply(net: nn.Module, code: str = "") -> Callable:
-    """Return (variables, images) -> logits in evaluation mode; the same for equal modules.
+    """Return a function (variables, images in [0, 1]) -> logits in evaluation mode.
 
-    code: the user's file that defines the module; errors name it.
+    Equal modules get the same function object, so that it is compiled once. code: the user's
+    file that defines the module, named in errors; "" for a module of this package.
     """
     parameters = inspect.signature(type(net).__call__).parameters
     options = {"train": False} if "train" in parameters else {}
@@ -182,9 +199,12 @@ _LOGITS = extensions.Registry(
 
 @functools.cache
 def _make_site_reader(net: nn.Module) -> Callable:
-    """Return the function `at` of an inference.BoundNetwork; the same for equal modules."""
+    """Return the function `at` of an inference.BoundNetwork; one object for equal modules."""
 
-    def at(variables, image, site):
+    def at(
+        variables: Mapping[str, Any], image: probe.Images, site: str
+    ) -> tuple[Array, Array]:
+        """Return (activations at a site, gradient of each image's largest logit there)."""
         largest = lambda logits: logits.max(-1)
         return taps.site_gradient(net, variables, image, site, largest)
 
@@ -198,13 +218,14 @@ _FLAG = "--checkpoint (or --runs)"
 def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[str]:
     """Return the paths of weight files and runs under some paths and globs, in order.
 
-    any_file: accept a file in `paths` whatever its suffix. ValueError for a path without
-    weights or runs. A folder with config.json and checkpoints is a run; of another folder,
-    all weight files (by suffix) and runs below it are returned, except for hidden ones and
-    for those behind a link to a folder that is not a run. A file or run that is found twice
-    is returned once, by its first path. Links with different names to one file count as
-    different files: a published file is recognised by its name. Weights on the hub keep
-    their name, hf:OWNER/NAME@COMMIT, and are fetched when they are opened.
+    paths: files, folders, globs, or weights on the hub (hf:OWNER/NAME). any_file: accept a
+    file in `paths` whatever its suffix. ValueError for a path without weights or runs. A
+    folder with config.json and checkpoints is a run; of another folder, all weight files (by
+    suffix) and runs below it are returned, except for hidden ones and for those behind a link
+    to a folder that is not a run. A file or run with several matching paths is returned once,
+    by the first of them. Links with different names to one file count as different files: a
+    published file is recognised by its name. Weights on the hub keep their name,
+    hf:OWNER/NAME@COMMIT, and are fetched when they are opened.
     """
     first_path: dict[pathlib.Path, str] = {}  # By real path.
     for pattern in paths:
@@ -230,7 +251,7 @@ def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[st
 
 
 def _real_path(path: str) -> pathlib.Path:
-    """Return a path without links, except that a file keeps its own name."""
+    """Return a path with links resolved, except that a file's own name is not resolved."""
     real = pathlib.Path(path)
     if real.is_file():
         return real.parent.resolve() / real.name
@@ -263,7 +284,7 @@ def is_trained(path: str) -> bool:
 
 
 def path_stem(path: str) -> str:
-    """Return the default name of a file's network."""
+    """Return the default name of the network in a file, a folder or a repository on the hub."""
     if hub.is_hub(path):
         repository = hub.parse(path, _FLAG)
         return f"{repository.owner}-{repository.name}-{repository.commit[:8]}"
@@ -275,11 +296,11 @@ IMAGENET = "imagenet"  # --classes=imagenet, instead of a file.
 
 
 def read_classes(space_or_file: str, count: int) -> labels.LabelSpace:
-    """Return the classes that --classes gives to a file's network.
+    """Return the classes of a network's outputs, in order, as given by --classes.
 
-    space_or_file: the name of a known list, a file with one class name per line, or a CSV
-    file as read by data.labels.of_outputs. WordNet ids make the space "wnid", other names
-    "names". ValueError unless there are `count` classes.
+    count: the number of outputs. space_or_file: the name of a known list, a file with one
+    class name per line, or a CSV file as read by data.labels.of_outputs. WordNet ids make the
+    space "wnid", other names "names". ValueError unless there are `count` classes.
     """
     names = list_classes(space_or_file)
     if len(names) != count:
@@ -294,7 +315,11 @@ def read_classes(space_or_file: str, count: int) -> labels.LabelSpace:
 
 
 def list_classes(space_or_file: str) -> tuple[str, ...]:
-    """Return the class names that --classes gives; ValueError for no file, or a repeated name."""
+    """Return the names of outputs, in order, as given by --classes.
+
+    space_or_file: see `read_classes`. ValueError if there is no such list or file, or if a
+    name is repeated.
+    """
     if space_or_file == IMAGENET:
         return tables.wnids()
     if space_or_file == labels.GEIRHOS16 or labels.is_mapping(space_or_file):
@@ -335,11 +360,12 @@ def from_file(
 ) -> FlaxNetwork:
     """Return the network in a file of weights, or in a folder written by models.save_run.
 
-    name: of the network's folder of results; default: the file's. options: as of
-    models.load. about: entries of `Network.about`; "constants" says where mean and std come
-    from (for those in `options`, the caller says it); "train_data" and "method" are the
-    training set and method for the records. classes: see `read_classes`; None: the names in
-    the file itself, else ImageNet's. ValueError if the file cannot be read.
+    name: of the network's folder of results; default: the file's. model: a name of
+    models.MODELS or path/to/file.py:function; None: read from the file. classes: see
+    `read_classes`; None: the names in the file itself, else ImageNet's. about: entries of
+    `Network.about`; "constants" has the origins of "mean" and "std" in words, if `options`
+    give these; "train_data" and "method" are the training set and method for the records.
+    options: further keyword arguments of models.load. ValueError if the file cannot be read.
     """
     count, code = None, ""
     if model and model not in models.MODELS:
@@ -402,16 +428,17 @@ def from_file(
 
 
 def _digest_of_answers(answers: Sequence[tuple[str, str]]) -> str:
-    """Return a digest of the classes that outputs answer for."""
+    """Return a hash of the pairs (output, class) of data.labels.LabelSpace, 16 hex digits."""
     return hashlib.sha256(json.dumps(answers).encode()).hexdigest()[:16]
 
 
 def _read_user_model(
     path: str, maker: str, classes: int, options: Mapping[str, Any]
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """Return a module made by the user's code, and its variables from a flax file.
+    """Return (module made by the user's code, its variables from a flax file).
 
-    maker: path/to/file.py:function. classes: the number of outputs.
+    path: of the flax file. maker: path/to/file.py:function, called as function(classes,
+    **options). classes: the number of outputs. ValueError for a damaged file.
     """
     make = extensions.find("--model", maker, build.MODELS)
     net = build.call_checked("--model", make, classes, **options)
@@ -432,10 +459,11 @@ def _code_file(name: str, net: nn.Module) -> str:
 def from_run(
     path: str, *, step: str = "best", seeds: Sequence[int] = ()
 ) -> Iterator[FlaxNetwork]:
-    """Yield the network of each seed of a run, in all its branches, at a step.
+    """Yield the network of each seed of a run, in all its branches, at a saved step.
 
-    step: "best", "latest" or a number; "best" is the first step with the highest validation
-    accuracy among those saved. seeds: those to open; empty: all.
+    path: the run's workdir. step: "best", "latest" or a number; "best" is the first saved
+    step with the highest validation accuracy. seeds: those to open; empty: all. ValueError
+    for an invalid run, or a step that was not saved.
     """
     workdir = epath.Path(path)
     needed = (
@@ -467,12 +495,17 @@ def from_run(
 
 
 def _open_seed(
-    workdir: epath.Path, member, weights, *, stage: int, step: int
+    workdir: epath.Path,
+    member: run_spec.Member,
+    weights: Mapping[str, Any],
+    *,
+    stage: int,
+    step: int,
 ) -> FlaxNetwork:
     """Return the network of one seed of a run.
 
-    member: the seed and its branch, of run_spec.members. weights: its variables in the
-    checkpoint of `step`.
+    member: the seed and its branch. weights: its variables in the checkpoint of `step`.
+    stage: the number of the stage that saved the checkpoint.
     """
     config = member.branch.config
     needed = ("data.train/0.space",)
@@ -530,7 +563,7 @@ def _model_name(net: nn.Module) -> str:
 
 
 def _file_digest(*paths: str | os.PathLike | None) -> str:
-    """Return a digest of one or several files, such as weights and a linear layer; skips None."""
+    """Return one hash of the content of files, 16 hex digits; paths that are None are skipped."""
     digest = hashlib.sha256()
     for path in filter(None, paths):
         with open(path, "rb") as file:
@@ -544,10 +577,10 @@ _DONE = "done"  # File in the workdir of a run that has ended.
 def check_arguments(
     args: argparse.Namespace, out: str, config: Mapping[str, Any]
 ) -> list[str]:
-    """Return the files and runs of --checkpoint; ValueError for any invalid argument.
+    """Return the paths of files and runs in --checkpoint; ValueError for an invalid flag.
 
-    Called before sets are opened, which may take minutes. out: the folder of results.
-    config: the suite.
+    Called before sets are opened, which may take minutes. args: the command's flags. out: the
+    folder of results. config: of the suite.
     """
     if args.model:
         extensions.find("--model", args.model, build.MODELS)
@@ -592,12 +625,17 @@ Refuse = Callable[[str, str], None]
 
 
 def open_networks(
-    paths: Sequence[str], args, say: probe.Say, refuse: Refuse, step: int | str = "best"
+    paths: Sequence[str],
+    args: argparse.Namespace,
+    say: probe.Say,
+    refuse: Refuse,
+    step: int | str = "best",
 ) -> Iterator[Network]:
     """Yield the networks of files and runs, opened one after the other.
 
-    args: the command's flags. say: gets lines on normalisation and on unfinished runs.
-    refuse: called for each network that cannot be opened. step: of runs, without --step.
+    paths: of `find_checkpoints`. args: the command's flags. say: called with lines on
+    normalisation and on unfinished runs. refuse: called for each network that cannot be
+    opened. step: the checkpoint of runs if --step is not given, see `from_run`.
     """
     zoo_name = "jbias:zoo" if args.zoo is None else args.zoo
     zoo = None
@@ -626,7 +664,11 @@ def open_networks(
 def follow(
     args: argparse.Namespace, say: probe.Say, refuse: Refuse
 ) -> Iterator[Network]:
-    """Yield the networks of each checkpoint of a run once it is saved, until the run ends."""
+    """Yield the networks of each checkpoint of a run once it is saved, until the run ends.
+
+    args: flags; `follow` is the run's workdir, `interval` the seconds between looks for new
+    checkpoints, `once` whether to stop after the first look. say, refuse: see `open_networks`.
+    """
     workdir, opened_steps, is_over = epath.Path(args.follow), set(), False
     say(f"following {workdir}")
     while not is_over:
@@ -647,11 +689,12 @@ def follow(
 def _open_file(
     path: str, name: str, args: argparse.Namespace, zoo: Any, say: probe.Say
 ) -> FlaxNetwork:
-    """Return the network of a file; say which mean and std its images are normalised by.
+    """Return the network of a file, and print the mean and std of its input normalisation.
 
-    name: used if the zoo does not know the file. zoo: the table of published files, or None;
-    flags for mean and std take precedence over its entry. ValueError if --model contradicts
-    the zoo.
+    path: a file, a folder, or weights on the hub. name: of the network, if the zoo does not
+    have the file. args: the command's flags. zoo: the module with the table of published
+    files, or None; flags for mean and std take precedence over its entry. say: called with
+    lines for the user. ValueError if --model contradicts the zoo.
     """
     flags = {key: getattr(args, key) for key in _CONSTANTS}
     constants = {key: value for key, value in flags.items() if value is not None}
@@ -716,7 +759,7 @@ def _open_file(
 
 
 def _describe_constants(network: FlaxNetwork) -> str:
-    """Return a line on the mean and std that images are normalised by, and their origin."""
+    """Return a line of text on the mean and std of the input normalisation, with their origins."""
     numbers, origins = [], network.about["constants"]
     for key, values in network.preprocessing.items():
         values = values[:1] if len(set(values)) == 1 else values

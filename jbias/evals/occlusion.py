@@ -27,7 +27,7 @@ interference index (Table 3 of the paper).
 import functools
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -46,12 +46,15 @@ MEAN = (0.485, 0.456, 0.406)  # Of ImageNet's training images.
 
 
 def salt(purpose: str) -> np.uint32:
-    """Return a number that separates random draws for different purposes in `image_keys`."""
+    """Return a hash of a text, by which `image_keys` separates random draws for each purpose."""
     return np.uint32(zlib.crc32(purpose.encode()))
 
 
 def image_keys(seed: int, salt: Int[Array, ""], index: Int[Array, "b"]) -> PRNGKeyArray:
-    """Return a random key for each image, from its number in the set and the salt."""
+    """Return a random key for each image, from its number in the set, the salt and the seed.
+
+    salt: result of the function `salt`. index: numbers of the images in their set.
+    """
     key = jax.random.fold_in(jax.random.key(seed), salt)
     return jax.vmap(jax.random.fold_in, (None, 0))(key, index)
 
@@ -82,7 +85,10 @@ def rectangle_mask(
 
 
 def fourier_mask(key: PRNGKeyArray, count: Number, height: int, width: int) -> Mask:
-    """Return a mask of `count` pixels in a few large patches: the lowest of FMix's field."""
+    """Return a mask of `count` pixels in a few large patches: the lowest of FMix's field.
+
+    height, width: of the mask, in pixels.
+    """
     shape = fmix.noise_shape(height, width, "isotropic")
     grey = fmix.field(jax.random.normal(key, shape), height, width)
     return fmix.ranks(grey.ravel()).reshape(height, width) >= grey.size - count
@@ -91,7 +97,8 @@ def fourier_mask(key: PRNGKeyArray, count: Number, height: int, width: int) -> M
 def saliency_ranks(saliency: Float[Array, "h w"]) -> Int[Array, "h w"]:
     """Return for each pixel the number of pixels that are more salient.
 
-    Of equal pixels the first, row by row, counts as the more salient.
+    saliency: by pixel, larger for more salient ones. Of equal pixels the first, row by row,
+    counts as the more salient.
     """
     return fmix.ranks(saliency.ravel()).reshape(saliency.shape)
 
@@ -99,27 +106,31 @@ def saliency_ranks(saliency: Float[Array, "h w"]) -> Int[Array, "h w"]:
 def salient_mask(rank: Int[Array, "h w"], count: Number, least: Number) -> Mask:
     """Return a mask of the `count` most salient pixels, or of the least salient if `least`.
 
-    rank: of `saliency_ranks`.
+    rank: result of `saliency_ranks`. least: a boolean or 0/1 scalar.
     """
     return jnp.where(least, rank >= rank.size - count, rank < count)
 
 
 def pixel_count(thousandths: Number, pixels: int) -> Number:
-    """Return ceil(thousandths pixels / 1000), exact up to two million pixels."""
+    """Return ceil(thousandths pixels / 1000), exact up to two million pixels.
+
+    thousandths: the hidden fraction times 1000. pixels: of the image.
+    """
     return -(-thousandths * pixels // 1000)
 
 
 def paste(image: probe.Images, hidden: Mask, fill: Fill) -> probe.Images:
-    """Return images whose hidden pixels are those of `fill` at the same places."""
+    """Return the images with hidden pixels replaced by the pixels of `fill` at the same places."""
     return jnp.where(hidden[..., None], fill, image)
 
 
 def replacement(
     params: Mapping[str, Array], keys: PRNGKeyArray, *, other: bool
 ) -> Fill:
-    """Return the fill: if `other`, a random image of params["others"] for each key, else a colour.
+    """Return the pixels that replace hidden ones, in [0, 1].
 
-    params: of `fill_params`.
+    params: result of `fill_params`. keys: one per image. other: whether to return a random
+    image of params["others"] for each key, instead of the colour params["colour"].
     """
     if not other:
         return params["colour"].reshape(1, 1, 1, 3)
@@ -131,7 +142,11 @@ def replacement(
 def fill_params(
     where: str, fill: str, mean: Sequence[float], others: probe.Partners | None
 ) -> dict[str, Array]:
-    """Return the arrays that `replacement` needs for a fill; ValueError for invalid options."""
+    """Return the arrays of a fill for `replacement`: "colour" and, for "other", "others".
+
+    where: start of the error message. fill: one of FILLS. mean: the colour for fill "mean",
+    in [0, 1]. others: the images for fill "other". ValueError for invalid options.
+    """
     options.check_choice(where, "fill", fill, FILLS)
     colour = np.shape(mean) == (3,) and all(0 <= value <= 1 for value in mean)
     must = "mean must be a colour, three numbers in [0, 1]"
@@ -146,7 +161,7 @@ def fill_params(
 
 @functools.lru_cache(maxsize=4)
 def images_on_device(others: probe.Partners) -> UInt8[Array, "n h w 3"]:
-    """Return images of another set on the device, read once for all probes that use them."""
+    """Return the images of `others` on the device, read once for all probes that use them."""
     return jnp.asarray(others.read())
 
 
@@ -175,16 +190,18 @@ def make(
     masks: "rectangle", inside the image (its area is that of whole, even sides);
       "fourier", large patches, and "grad_cam", both of exactly ceil(i h w) pixels.
     orders: for "grad_cam": hide the "most" or the "least" salient pixels, or one of the two
-      at "random" for each image. quantise: round the map down to steps of 1/255.
-    fractions: i, in thousandths between 0 and 1.
-    fill: one of FILLS; mean, others: as of `make_cut_occlusion`.
-    site: the site of models.taps.sites whose map is used. "stage3" has 8 by 8 places for
+      at "random" for each image. quantise: round the heatmap down to steps of 1/255.
+    fractions: hidden shares i of the pixels, between 0 and 1 with at most three digits.
+    fill: one of FILLS: "black"; "mean", the colour `mean`; or "other", the same places in one
+      of the images `others`, drawn for each image.
+    site: the site of models.taps.sites for Grad-CAM. "stage3" has 8 by 8 places for
       images of 32 pixels in a ResNet with the small stem, as published; a VGG has 8 by 8 at
       "stage1" (2 by 2 at "stage3"), a BagNet 6 by 6 at "stage2" (2 by 2 or 3 by 3 at
       "stage3").
+    classes: the names of the decision classes. seed: of the masks and of images drawn.
 
-    The metrics are accuracy and di_index, see `interference.numbers`. classes: the names of
-    the decision classes. ValueError for invalid options.
+    Metrics: accuracy and di_index, see `interference.numbers`. ValueError for invalid
+    options.
     """
     probe.check_choices("occlusion", "masks", masks, MASKS)
     probe.check_choices("occlusion", "orders", orders, ORDERS)
@@ -200,13 +217,17 @@ def make(
                 name = f"{prefix} {fraction:g}"
                 conditions[name] = _params(name, in_thousandths, common)
 
-    def hide(rows: probe.Rows, params: Any, make_masks) -> probe.Images:
+    def hide(
+        rows: probe.Rows, params: Any, make_masks: Callable[[PRNGKeyArray], Mask]
+    ) -> probe.Images:
+        """Return images with masks hidden; make_masks: keys of the images -> masks."""
         keys = image_keys(seed, params["salt"], rows.index)
         mask_keys, fill_keys = jax.vmap(lambda key: jax.random.split(key, 2))(keys).T
         fills = replacement(params, fill_keys, other=fill == "other")
         return paste(rows.image, make_masks(mask_keys), fills)
 
     def show(rows: probe.Rows, params: Any, mask_name: str) -> probe.Images:
+        """Return images with a rectangle or Fourier mask hidden, else unchanged."""
         if mask_name not in ("rectangle", "fourier"):
             return rows.image  # `move` hides pixels by the network's map.
         height, width = rows.image.shape[1:3]
@@ -221,16 +242,17 @@ def make(
         return hide(rows, params, jax.vmap(make_mask))
 
     def look(rows: probe.Rows) -> Int[Array, "b h w"]:
-        """Return the ranks of pixels by the map of the unchanged image."""
+        """Return `saliency_ranks` of the Grad-CAM heatmaps of the unchanged images."""
         activation, gradient = rows.at(rows.image, site)
         height, width = rows.image.shape[1:3]
         maps = grad_cam.maps(activation, gradient, height, width, site=site)
         return jax.vmap(saliency_ranks)(jnp.floor(255 * maps) if quantise else maps)
 
-    def move(rows: probe.Rows, params: Any, stimuli: Array) -> Array:
+    def move(rows: probe.Rows, params: Any, stimuli: probe.Images) -> probe.Images:
+        """Return images with their most or least salient pixels hidden."""
         count = pixel_count(params["thousandths"], math.prod(stimuli.shape[1:3]))
 
-        def make_masks(keys):
+        def make_masks(keys: PRNGKeyArray) -> Mask:
             draw = jax.vmap(lambda key: jax.random.bernoulli(key, params["least"]))
             return jax.vmap(salient_mask, (0, None, 0))(rows.seen, count, draw(keys))
 
@@ -245,8 +267,11 @@ def make(
     return plain_probe._replace(move=move, steps=steps, look=look)
 
 
-def _params(name: str, thousandths: int, common: dict) -> dict[str, Any]:
-    """Return the arrays of a condition; common: of all conditions."""
+def _params(name: str, thousandths: int, common: Mapping[str, Array]) -> dict[str, Any]:
+    """Return a condition's arrays "salt", "thousandths" and "least", and those of `common`.
+
+    name: of the condition. thousandths: the hidden fraction times 1000.
+    """
     order = name.split(" ")[1:-1]
     return {
         "salt": salt(name),
@@ -257,7 +282,7 @@ def _params(name: str, thousandths: int, common: dict) -> dict[str, Any]:
 
 
 def _thousandths(fractions: Sequence[float]) -> dict[float, int]:
-    """Return fractions in thousandths, by fraction; ValueError for invalid fractions."""
+    """Return each fraction times 1000, by fraction; ValueError for invalid fractions."""
     thousandths = {f: round(1000 * f) for f in fractions}
     are_exact = all(abs(1000 * f - x) < 1e-6 for f, x in thousandths.items())
     are_inside = all(0 < x < 1000 for x in thousandths.values())
@@ -280,16 +305,19 @@ def make_cut_occlusion(
     classes: Sequence[str] = (),
     seed: int = 0,
 ) -> probe.Probe:
-    """Return a probe with conditions "", unchanged, and the fills, with the same rectangles.
+    """Return a probe with conditions "", unchanged images, and one per fill of a hidden rectangle.
+
+    All fills have the same rectangles.
 
     area: the rectangle's share of the image: a number in [0, 1] for all images, or drawn for
       each, "beta" from Beta(2, 1), as published, or "uniform".
     placement: "unrestricted", cut at the border, or "restricted" (`rectangle_mask`).
     fills: "black"; "mean", the colour `mean`; and "other", the same places in one of the
       images `others`, drawn for each image.
+    classes: the names of the decision classes. seed: of the rectangles and of images drawn.
 
-    The metrics are accuracy and di_index, see `interference.numbers`. classes: the names of
-    the decision classes. ValueError for invalid options.
+    Metrics: accuracy and di_index, see `interference.numbers`. ValueError for invalid
+    options.
     """
     probe.check_choices("cut_occlusion", "fills", fills, FILLS)
     is_area = area in AREAS or type(area) in (int, float) and 0 <= area <= 1
@@ -305,13 +333,14 @@ def make_cut_occlusion(
     is_restricted = placement == "restricted"
 
     def show(rows: probe.Rows, params: Any, fill: str) -> probe.Images:
+        """Return images with a rectangle replaced; fill: "colour", "other", or "" for none."""
         if not fill:
             return rows.image
         keys = image_keys(seed, params["salt"], rows.index)
         split = jax.vmap(lambda key: jax.random.split(key, 3))
         area_keys, mask_keys, fill_keys = split(keys).T
 
-        def make_mask(key, share):
+        def make_mask(key: PRNGKeyArray, share: Number) -> Mask:
             height, width = rows.image.shape[1:3]
             return rectangle_mask(key, share, height, width, restricted=is_restricted)
 
@@ -327,8 +356,11 @@ def make_cut_occlusion(
     return probe.Probe(conditions, show, numbers, static=fill_kind)
 
 
-def _area_sampler(area: str | float):
-    """Return a function from a key to the share of an image that is hidden."""
+def _area_sampler(area: str | float) -> Callable[[PRNGKeyArray], Number]:
+    """Return a function from a key to the hidden share of an image, in [0, 1].
+
+    area: one of AREAS, or a fixed share.
+    """
     if area == "beta":  # The distribution function is x^2.
         return lambda key: jnp.sqrt(jax.random.uniform(key))
     return jax.random.uniform if area == "uniform" else lambda key: jnp.float32(area)

@@ -1,4 +1,4 @@
-"""Odd one out by features: is an image distinguished from two shuffles of its parts?
+"""Odd one out: the share of images whose features differ most from those of two shuffles.
 
 Source: Wen, Li, Jing and Lee 2023 (DiST), https://arxiv.org/abs/2310.07555. Reference code:
 https://github.com/starsky77/DiST at d055ab0. There the two other images are made by texture
@@ -35,11 +35,13 @@ def measure(
     """Return odd_one_out at each site: the mean of `scores` of the features over images.
 
     With odd_one_out_lower and odd_one_out_upper, 95 % intervals of a bootstrap over images.
-    The numbers of the last site are also given without a condition. Chance is 1/3, also for
-    features that do not depend on the order of tiles. images: an array, or a
-    loader.LazyImages. batch: images per batch, each shown in three orders. seed: of the
-    bootstrap, and of the tiles' places, which also depend on the image's number,
-    columns["index"]. ValueError for unknown sites.
+    Conditions are sites; the numbers of the last site are repeated with the condition "".
+    Chance is 1/3, also for features that do not depend on the order of tiles.
+
+    variables: the module's weights. images: an array, or a loader.LazyImages. columns: of the
+    images; "index" has their numbers in the set. sites: of models.taps.sites; None: all.
+    batch: images per batch, each shown in three orders. seed: of the bootstrap, and, together
+    with an image's number, of its shuffles. ValueError for unknown sites.
     """
     arrange = jax.vmap(configural.rearrange)
     scores_by_site: dict[str, list] = {}
@@ -72,14 +74,18 @@ def measure(
 
 
 def _orders(seed: int, index: int) -> Int[np.ndarray, "3 16"]:
-    """Return the original order of tiles and two shuffles, for one image."""
+    """Return three orders of the 16 tiles of an image: the original, and two shuffles.
+
+    index: number of the image in its set.
+    """
     places = np.random.default_rng([seed, int(index)]).permutation(configural.GRID**2)
     return np.stack([configural.swaps(places, swap) for swap in range(3)])
 
 
 def scores(x: Float[np.ndarray, "3 n d"]) -> Float[np.ndarray, "n"]:
-    """Return for each image 1 if the first of three is the odd one out, else 0.
+    """Return for each image 1 if the first of three feature vectors is the odd one out, else 0.
 
+    x: features of the three versions (first axis) of n images.
     By distances 1 - Pearson's r: the first is the odd one out if the other two are closest
     to each other, so that its mean distance to them is the largest. If m pairs are equally
     close, each counts 1/m. 0 if a vector is constant, which has no correlation.

@@ -1,4 +1,4 @@
-"""Measure any model that is given as a function from images to outputs.
+"""Measure any model that is given as a Python function from images to outputs.
 
     def predict(images):  # uint8 (b, 224, 224, 3)
         return session.run(None, {"x": images})[0]  # (b, 1000)
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from etils import epath
-from jaxtyping import Array, Float, UInt8
+from jaxtyping import Array, Float, Int, Shaped, UInt8
 
 from jbias import config as jc
 from jbias.data import base, labels, sources
@@ -104,7 +104,11 @@ class Predictor:
         self.resolve()
 
     def resolve(self) -> preprocessing.Preprocessing:
-        """Return mean and std with their origins; ValueError if they are invalid."""
+        """Return the mean and std of the images with their origins; ValueError if invalid.
+
+        Values given as `mean` and `std` take precedence over those of `preprocess`. Without
+        either, there are no values: images stay in [0, 1].
+        """
         described = preprocessing.Preprocessing()
         if self.preprocess is not None:
             described = preprocessing.parse(self.preprocess)
@@ -116,7 +120,7 @@ class Predictor:
 
     @property
     def code(self) -> str:
-        """Return the file that defines the function, which errors name; "" if unknown."""
+        """Return the path of the file that defines `predict`, for error messages; "" if unknown."""
         function = inspect.unwrap(self.predict)
         while isinstance(function, functools.partial):
             function = function.func
@@ -139,7 +143,7 @@ class PredictorNetwork(networks.Network):
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """Return the form and size of the images, and mean and std if they are given."""
+        """Return "images" (their form) and "size", and "mean" and "std" if they are given."""
         predictor = self.predictor
         description = {"images": predictor.images, "size": predictor.size}
         applied = predictor.resolve().values
@@ -155,27 +159,29 @@ class PredictorNetwork(networks.Network):
 
     @property
     def net(self) -> taps.Readable | None:
-        """Return the predictor's `net`."""
+        """Return the predictor's `net`; None if activations cannot be read."""
         return self.predictor.net
 
     @functools.cached_property
     def apply(self) -> Callable | None:
-        """Return (variables, images) -> logits; one object, so that it is compiled once."""
+        """Return a function (variables, images) -> logits, or None; always the same object."""
         apply = self.predictor.apply
         return apply and (lambda variables, image: apply(image))
 
     @functools.cached_property
     def at(self) -> Callable | None:
-        """Return `at` of an inference.BoundNetwork; one object, so that it is compiled once."""
+        """Return `at` of an inference.BoundNetwork, or None; always the same object."""
         at = self.predictor.at
         return at and (lambda variables, image, site: at(image, site))
 
     def predict(
         self, image: probe.Images, origin: inference.StimulusOrigin
-    ) -> np.ndarray:
+    ) -> Float[np.ndarray, "b k"]:
         """Return the logits of images in [0, 1].
 
-        For probabilities their logarithms; for class names 0 and, for other classes, -100.
+        origin: of the images. For probabilities, logits are their logarithms; for class names,
+        0 for the named class and -100 for others. ValueError if images are not those of files
+        and the function takes files; see also `query`.
         """
         where = f"{len(image)} images of {origin.dataset}"
         if origin.condition:
@@ -194,8 +200,10 @@ class PredictorNetwork(networks.Network):
         return logits
 
 
-def _to_input(predictor: Predictor, image: Float[np.ndarray, "b h w 3"]) -> np.ndarray:
-    """Return images in [0, 1] as bytes, or normalised, as the function takes them."""
+def _to_input(
+    predictor: Predictor, image: Float[np.ndarray, "b h w 3"]
+) -> Shaped[np.ndarray, "b h w 3"]:
+    """Return images, given in [0, 1], as the function takes them: uint8, or normalised floats."""
     if predictor.images == "uint8":
         return np.rint(image * np.float32(255)).astype(np.uint8)
     applied = predictor.resolve().values
@@ -204,7 +212,7 @@ def _to_input(predictor: Predictor, image: Float[np.ndarray, "b h w 3"]) -> np.n
     return (image - np.float32(applied["mean"])) / np.float32(applied["std"])
 
 
-def _to_float32(logits: np.ndarray) -> Float[np.ndarray, "b k"]:
+def _to_float32(logits: Shaped[np.ndarray, "b k"]) -> Float[np.ndarray, "b k"]:
     """Return logits in float32 without new ties.
 
     A row that would have a new tie in float32, such as 1e9 + logit, is shifted by its largest
@@ -227,8 +235,8 @@ def _to_float32(logits: np.ndarray) -> Float[np.ndarray, "b k"]:
     return rounded
 
 
-def _are_probabilities(answers: np.ndarray) -> bool:
-    """Return whether no number is below 0 and each row sums to 1, up to rounding."""
+def _are_probabilities(answers: Shaped[np.ndarray, "b k"]) -> bool:
+    """Return whether no number is below 0 and each row sums to 1, within 0.01."""
     if not (answers >= 0).all():
         return False
     with np.errstate(over="ignore"):
@@ -236,7 +244,7 @@ def _are_probabilities(answers: np.ndarray) -> bool:
     return bool(np.abs(sums - 1).max() < 1e-2)
 
 
-def _count_distinct(rows: np.ndarray) -> np.ndarray:
+def _count_distinct(rows: Shaped[np.ndarray, "b k"]) -> Int[np.ndarray, "b"]:
     """Return the number of different values in each row."""
     ordered = np.sort(rows, axis=1)
     return 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(axis=1)
@@ -249,11 +257,12 @@ def query(
     where: str,
     kind: str = "",
 ) -> tuple[str, Float[np.ndarray, "b k"]]:
-    """Call the function on images; return the kind of its outputs, and them as logits.
+    """Call the function on images and return (kind of its outputs, logits).
 
-    images: in the form that the function takes. classes: the names of the outputs. where: in
-    words, for messages. kind: the required kind, one of KINDS; "": any. ValueError, in one
-    line, if the function raises an error or returns something invalid.
+    images: in the form that the function takes. classes: the names of the outputs. where: the
+    images in words, for messages. kind: the required kind, one of KINDS; "": any. ValueError
+    if the function raises an error or returns something invalid; probe.NotFiniteError for
+    NaN or infinite numbers.
     """
     n = len(images)
     remedy = f"{_AGAIN}{_module_remedy(predictor.predict)}"
@@ -287,13 +296,14 @@ def query(
 def _check_shape(
     predictor: Predictor,
     result: Any,
-    answers: np.ndarray,
+    answers: Shaped[np.ndarray, "..."],
     shape: tuple[int, int],
     where: str,
 ) -> None:
     """Raise ValueError unless a function's result is numbers of shape (images, classes).
 
-    answers: the result as an array.
+    result: of the function. answers: the result as an array. shape: the required shape.
+    where: the images in words, for the message.
     """
     n, k = shape
     is_numeric = answers.dtype.kind in "fiu"
@@ -311,12 +321,13 @@ def _check_shape(
 
 
 def _numbers_to_logits(
-    answers: np.ndarray, kind: str, where: str
-) -> tuple[str, np.ndarray]:
-    """Return the kind of a function's numbers, and them as logits.
+    answers: Shaped[np.ndarray, "b k"], kind: str, where: str
+) -> tuple[str, Float[np.ndarray, "b k"]]:
+    """Return ("logits" or "probabilities", logits) of a function's numbers.
 
-    kind: "logits", "probabilities" or, to determine it from the numbers, any other. ValueError
-    for numbers that are not finite, and for invalid probabilities.
+    kind: "logits", "probabilities" or, to determine it from the numbers, any other text.
+    where: the images in words, for messages. ValueError for numbers that are not finite, and
+    for invalid probabilities.
     """
     are_probabilities = _are_probabilities(answers)
     if kind not in ("logits", "probabilities"):
@@ -346,10 +357,13 @@ def _numbers_to_logits(
     return kind, np.log(np.maximum(logits, np.finfo(np.float32).tiny))
 
 
-def _check_count(classes: Any, count: int, outputs: int) -> None:
+def _check_count(
+    classes: str | Sequence[str] | Mapping[str, str], count: int, outputs: int
+) -> None:
     """Raise ValueError unless the number of listed classes is the number of outputs.
 
-    classes: as of Predictor, for the message. count: of the listed classes.
+    classes: the `classes` of a Predictor, for the message. count: of the listed classes.
+    outputs: of the function.
     """
     if count == outputs:
         return
@@ -367,8 +381,11 @@ def _check_count(classes: Any, count: int, outputs: int) -> None:
 
 def _class_numbers(
     names: Sequence[str], classes: tuple[str, ...], where: str
-) -> np.ndarray:
-    """Return the number of each class name; ValueError for an unknown name."""
+) -> Int[np.ndarray, "b"]:
+    """Return the position of each name in `classes`; ValueError for an unknown name.
+
+    where: the images in words, for the message.
+    """
     numbers = {name: i for i, name in enumerate(classes)}
     for name in sorted({*names} - {*classes}):
         (known,) = base.match_spelling((name,), classes)
@@ -378,7 +395,10 @@ def _class_numbers(
 
 
 def _check_callable(predict: Any) -> None:
-    """Raise ValueError unless a function takes one argument and returns (no async, no yield)."""
+    """Raise ValueError unless `predict` can be called with one argument and returns its result.
+
+    Classes, async functions and generators are refused.
+    """
     if inspect.isclass(predict):
         remedy = f"give an object of it, {predict.__name__}(...)"
         jc.refuse("predict", "be a function of images", predict, remedy)
@@ -413,9 +433,10 @@ def _check_callable(predict: Any) -> None:
 
 
 def _to_array(result: Any) -> np.ndarray:
-    """Return a function's result as an array; of dtype object unless numbers or names.
+    """Return a function's result as an array of numbers or names.
 
-    The result may be a PyTorch tensor on any device, or a list of such tensors.
+    result: may be a PyTorch tensor on any device, or a list of such tensors. Anything that
+    is no array becomes an array of dtype object.
     """
     if inspect.iscoroutine(result):
         result.close()
@@ -439,7 +460,7 @@ def _to_array(result: Any) -> np.ndarray:
 
 
 def _kind_in_words(result: Any) -> str:
-    """Return the type and length of a function's result, in words."""
+    """Return the type and length of a function's result as text, such as "a list of 2 (str)"."""
     kind = "None" if result is None else f"a {type(result).__name__}"
     if isinstance(result, list | tuple | Mapping):
         inner = sorted({type(x).__name__ for x in result})
@@ -460,7 +481,10 @@ def _module_remedy(predict: Any) -> str:
 
 
 def trial_images(size: int) -> UInt8[np.ndarray, "16 size size 3"]:
-    """Return sixteen fixed images of coarse and fine noise, to test and identify a model."""
+    """Return sixteen fixed images of coarse and fine noise, to test and identify a model.
+
+    size: of each side, in pixels.
+    """
     rng, side = np.random.default_rng(0), -(-size // 4)
     coarse = rng.integers(0, 224, (_NUM_TRIAL_IMAGES, 4, 4, 3))
     coarse = coarse.repeat(side, 1).repeat(side, 2)
@@ -471,7 +495,7 @@ def trial_images(size: int) -> UInt8[np.ndarray, "16 size size 3"]:
 def _bytes_to_input(
     predictor: Predictor, images: UInt8[np.ndarray, "b size size 3"]
 ) -> Any:
-    """Return images in the form that a function takes: an array, or PNG files' bytes."""
+    """Return images in the form that a function takes: an array, or a list of PNG files' bytes."""
     if predictor.images == "files":
         return [sources.to_png(image) for image in images]
     return _to_input(predictor, images.astype(np.float32) / 255)
@@ -488,10 +512,10 @@ def open_predictor(
 ) -> PredictorNetwork:
     """Return the network of a function, after a trial with sixteen images.
 
-    size: of the suite's images, in pixels. say: gets lines on its outputs and on the
-    preprocessing of its images. trained, method: training set and method, for the records.
-    sets: how the suite's sets are prepared, in words. ValueError, in one line, if the
-    function raises an error or its outputs are invalid.
+    size: of the suite's images, in pixels. say: called with lines on the outputs and on the
+    preprocessing of images. trained, method: names of the training set and method, for the
+    records. sets: preparations of the suite's sets, in words (`describe_sets`). ValueError if
+    the function raises an error or its outputs are invalid.
     """
     if predictor.size not in (0, size):
         raise ValueError(
@@ -560,7 +584,7 @@ def measure(
     method: str = "",
     **options: Any,
 ) -> Measured:
-    """Return the results of a function on a suite, as `jbias evaluate --predict` does.
+    """Measure a function on a suite, as `jbias evaluate --predict` does, and return the results.
 
     predict: images -> logits, probabilities or class names, or a `Predictor`. options: of
       Predictor: classes, name, images, mean, std, preprocess, size, outputs, version.
@@ -571,7 +595,8 @@ def measure(
       there.
     trained, method: the training set and the training method, for reports.
 
-    ValueError, in one line, for invalid arguments; measures that fail are left out and named.
+    ValueError for invalid arguments, or if nothing was measured; other measures that fail are
+    in the result's `left_out`.
     """
     say = console.logger(None)
     with xla.fixed_settings() as overridden:
@@ -604,19 +629,26 @@ def measure(
 
 
 def describe_sets(suite: suites.Suite) -> list[str]:
-    """Return the preparations of a suite's sets in words, without repetitions."""
+    """Return the distinct preparations of a suite's sets, in words (Source.preprocessing)."""
     return list(
         dict.fromkeys(source.preprocessing for source in suite.sources.values())
     )
 
 
 def load(path_and_name: str, **options: Any) -> Predictor:
-    """Return the Predictor of `path/to/file.py:name`; `options` override its own."""
+    """Return the Predictor of the function or Predictor at `path/to/file.py:name`.
+
+    options: fields of Predictor to set or change. ValueError if there is no such object.
+    """
     return as_predictor(load_object(path_and_name, "--predict"), **options)
 
 
 def load_object(path_and_name: str, where: str) -> Any:
-    """Return the object of `path/to/file.py:name`; ValueError, which begins with `where`."""
+    """Return the object at `path/to/file.py:name`, by importing the file.
+
+    The file's folder is added to sys.path. where: start of error messages. ValueError if the
+    file or the name does not exist, or the import fails.
+    """
     path, _, name = path_and_name.rpartition(":")
     if not os.path.isfile(path):
         remedy = "no such file"
@@ -654,8 +686,14 @@ def count_outputs(predictor: Predictor, size: int) -> int:
     return answers.shape[1] if is_numbers else 0
 
 
-def as_predictor(function: Any, **options: Any) -> Predictor:
-    """Return a Predictor of a function, or a Predictor with some options changed."""
+def as_predictor(
+    function: Callable[[Any], Any] | Predictor, **options: Any
+) -> Predictor:
+    """Return a Predictor of a function, or a Predictor with some options changed.
+
+    options: fields of Predictor. ValueError for an invalid value, and for mean, std or
+    preprocess of a Predictor with gradients.
+    """
     if isinstance(function, Predictor):
         fixed = {"mean", "std", "preprocess"} if function.apply else set()
         for key in sorted(fixed & options.keys()):

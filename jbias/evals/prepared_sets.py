@@ -1,6 +1,6 @@
 """Prepare sets for a network: select the images it can answer, map classes, make batches.
 
-`condition_images` returns the stimuli of a few images as arrays, to look at.
+`condition_images` returns the stimuli of a few images as arrays, for figures.
 """
 
 import csv
@@ -8,10 +8,10 @@ import difflib
 import io
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Array, Int, Shaped, UInt8
 
 from jbias import data
 from jbias.data import base, labels, loader, splits, tables
@@ -33,22 +33,23 @@ _SYNONYMS = types.MappingProxyType(
 
 
 class SetRequest(NamedTuple):
-    """A set to prepare; keep_unanswerable: with images whose class the network lacks."""
+    """A set to prepare for a network."""
 
-    dataset: str
-    keep_unanswerable: bool
+    dataset: str  # Name of the set.
+    keep_unanswerable: bool  # Whether to keep images whose class the network lacks.
 
 
 class PreparedSet(NamedTuple):
     """The images of a set that a network is shown, and the rules for its decisions."""
 
-    dataset: str
-    images: Any  # An array, or a loader.EncodedImages, which reads files.
-    index: np.ndarray  # Number of each image in its set.
-    columns: Mapping[str, np.ndarray]
-    target: np.ndarray  # Class among the network's own; -1 without a class.
+    dataset: str  # Name of the set.
+    # loader.EncodedImages read files.
+    images: UInt8[np.ndarray, "n h w 3"] | loader.EncodedImages
+    index: Int[np.ndarray, "n"]  # Number of each image in its set.
+    columns: Mapping[str, Shaped[np.ndarray, "n"]]  # "label": decision class, or -1.
+    target: Int[np.ndarray, "n"]  # Class among the network's own; -1 without a class.
     rules: Mapping[str, inference.DecisionRule]  # By aggregate.
-    classes: tuple[str, ...]  # Ids of the decision classes.
+    classes: tuple[str, ...]  # Names of the decision classes, by class id.
 
 
 def prepare(
@@ -62,6 +63,7 @@ def prepare(
 ) -> PreparedSet:
     """Return a set with labels among the network's decision classes.
 
+    dataset: name of the set in the suite. say: called with lines for the user.
     keep_unanswerable: keep images whose class the network lacks, with the label -1.
     measures: names of the measures that use the set, for a line on images that are left out.
     base.Mismatch if no image has a class of the network. ValueError if the images have
@@ -121,7 +123,8 @@ def prepare(
 def _check_aspect(where: str, source: base.Source, trained: str) -> None:
     """Raise ValueError if images have another aspect ratio than the training images.
 
-    trained: the data set in a network's records; unknown names are not checked.
+    where: start of the error message. source: the images. trained: name of the network's
+    training set; unknown names are not checked.
     """
     known = data.DATASETS.get(trained.partition("+")[0])
     if known is None:
@@ -142,10 +145,10 @@ def prepare_all(
     say: probe.Say,
     errors: tuple[type[BaseException], ...] = (),
 ) -> tuple[dict[SetRequest, PreparedSet], list[str]]:
-    """Return the prepared sets, and a line on each set that cannot be prepared.
+    """Return (prepared sets by request, messages on the sets that cannot be prepared).
 
-    measures_by_request: names of the measures that use each set. errors: types of errors
-    that concern one set and do not stop the others.
+    measures_by_request: names of the measures that use each set. say: called with lines for
+    the user. errors: types of errors that become messages instead of being raised.
     """
     prepared, foreign, faults = {}, {}, {}  # Dicts, as ordered sets.
     for request, measures in measures_by_request.items():
@@ -175,10 +178,11 @@ def _describe_unused(
     suite: suites.Suite,
     datasets: Sequence[str],
 ) -> Iterator[str]:
-    """Yield lines on outputs that answer for none of Geirhos' 16 classes.
+    """Yield messages on outputs that answer for none of Geirhos' 16 classes.
 
-    Such as "automobile" for "car". Only if classes were given as a list of names: a
-    dictionary says explicitly which outputs have no class.
+    An example is an output "automobile", as the class is called "car". datasets: names of
+    prepared sets. Nothing unless the classes were given as a list of names: a dictionary says
+    explicitly which outputs have no class.
     """
     answers = network.about.get("answers", {})
     if network.space != "names" or any(
@@ -236,7 +240,10 @@ def _near_class(name: str, classes: Iterable[str]) -> str:
 def _describe_mismatch(
     network: networks.Network, suite: suites.Suite, datasets: Iterable[str]
 ) -> str:
-    """Return a line on the classes of a network and of sets that it cannot answer."""
+    """Return a message on the classes of a network and of the sets that it cannot answer.
+
+    datasets: names of these sets.
+    """
     by_space: dict[labels.LabelSpace, list[str]] = {}
     for dataset in datasets:
         source = suite.sources[dataset]
@@ -267,6 +274,7 @@ def check_needs(
     """Raise ValueError if a probe needs gradients, sites or logits that the network lacks.
 
     Also if stimuli follow gradients and the set's classes are not the network's own.
+    measure_name: for the message. bound: the network. prepared: the set.
     """
     follows_gradients = shown_probe.move or shown_probe.look
     needs_sites = shown_probe.inside
@@ -293,8 +301,8 @@ def check_needs(
         )
 
 
-def _targets(class_map: labels.ClassMap) -> np.ndarray:
-    """Return the network's class of each decision class; -1 unless there is exactly one."""
+def _targets(class_map: labels.ClassMap) -> Int[np.ndarray, "d"]:
+    """Return the network's class id of each decision class; -1 unless there is exactly one."""
     if class_map.matrix is None:
         return np.arange(len(class_map.classes), dtype=np.int32)
     is_member = class_map.matrix > 0
@@ -302,7 +310,10 @@ def _targets(class_map: labels.ClassMap) -> np.ndarray:
 
 
 def subsample(prepared: PreparedSet, count: int) -> PreparedSet:
-    """Return `count` images, evenly spaced; all if `count` is 0 or exceeds their number."""
+    """Return the prepared set with only `count` images, evenly spaced; all if `count` is 0.
+
+    All, too, if `count` exceeds their number.
+    """
     n = len(prepared.index)
     if not 0 < count < n:
         return prepared
@@ -312,9 +323,10 @@ def subsample(prepared: PreparedSet, count: int) -> PreparedSet:
 def answered(
     prepared: PreparedSet, network: networks.Network, conditions: Collection[str]
 ) -> PreparedSet:
-    """Return the images that a network can answer under all conditions.
+    """Return the prepared set with only the images that a network can answer.
 
-    All images if it can answer none: then its `predict` raises an error with the reason.
+    conditions: of the probe; images must be answerable under all. All images are returned if
+    the network can answer none: then its `predict` raises an error with the reason.
     """
     has_answer = network.answered(prepared.dataset, conditions)
     if has_answer is None:
@@ -324,7 +336,7 @@ def answered(
 
 
 def _take(prepared: PreparedSet, rows: Int[np.ndarray, "m"]) -> PreparedSet:
-    """Return some of the images, by their places in `prepared`."""
+    """Return the prepared set with only the images at the positions `rows` of its arrays."""
     rules = {name: rule._replace(n=len(rows)) for name, rule in prepared.rules.items()}
     return prepared._replace(
         images=prepared.images[rows],
@@ -342,7 +354,8 @@ def device_batches(
 ) -> Iterator[inference.Batch]:
     """Yield the images on the devices, in batches of one size, the last one padded.
 
-    ranked: as of probe.Probe.
+    ranked: by name of a column of ranks, the column of classes to rank (probe.Probe.ranked);
+    the classes become `cues` of the batches.
     """
     n, size = len(prepared.index), batch_size(suite, prepared)
     batches = loader.batches([prepared.images], size, suite.reader_options)
@@ -368,17 +381,26 @@ def device_batches(
         )
 
 
-def _stimulus_keeper(cache: inference.StimulusCache, batch_key: tuple) -> Callable:
-    """Return inference.Batch.keep of one batch."""
+def _stimulus_keeper(
+    cache: inference.StimulusCache, batch_key: tuple
+) -> Callable[[tuple, Callable[[], Array]], Array]:
+    """Return a function (key, make) -> cached stimuli of one batch (inference.Batch.keep).
 
-    def keep(key, make):
+    batch_key: identifies the batch in the cache.
+    """
+
+    def keep(key: tuple, make: Callable[[], Array]) -> Array:
         return cache.get((*batch_key, *key), make)
 
     return keep
 
 
 def batch_size(suite: suites.Suite, prepared: PreparedSet) -> int:
-    """Return the number of images per batch, a multiple of the number of devices."""
+    """Return the number of images per batch, a multiple of the number of devices.
+
+    By suite.run["batch"], or, if that is 0, 32 on a CPU and 256 elsewhere; no larger than the
+    set needs.
+    """
     shards = suite.devices.shape["data"]
     default = 32 if xla.platform() == "cpu" else 256
     # No larger than the set: padding costs as much as images.
@@ -397,10 +419,11 @@ def select(
     index: Int[np.ndarray, "n"],
     prepared: PreparedSet | None = None,
 ) -> PreparedSet:
-    """Return images of a set by their numbers in it.
+    """Return the images of a set with the given numbers, as a PreparedSet.
 
-    prepared: the set as prepared for a network, which gives labels, targets and rules;
-    images that are not in it, or all without it, have label and target -1.
+    dataset: name of the set. index: numbers of the images in the set. prepared: the set
+    prepared for a network, from which labels, targets and rules are taken; images that are
+    not in it have label and target -1, as have all images without it.
     """
     label, target = np.full((2, len(suite.sources[dataset])), -1, np.int32)
     if prepared is not None:
@@ -419,8 +442,8 @@ def select(
 
 def read_images(
     suite: suites.Suite, prepared: PreparedSet
-) -> Shaped[np.ndarray, "n h w 3"]:
-    """Return the images as bytes."""
+) -> UInt8[np.ndarray, "n h w 3"]:
+    """Return all images of a prepared set in memory, uint8."""
     batches = device_batches(suite, prepared)
     return np.concatenate([np.asarray(batch.image)[: batch.count] for batch in batches])
 
@@ -432,9 +455,12 @@ def condition_images(
     conditions: Sequence[str],
     prepared: PreparedSet,
 ) -> dict[str, Shaped[np.ndarray, "n h w 3"]]:
-    """Return the stimuli of some conditions by name, after the unchanged images.
+    """Return the stimuli of all images of a prepared set, by condition.
 
-    bound: the network, for stimuli that depend on it; else NO_NETWORK.
+    task: the measure and set. bound: the network, for stimuli that depend on it; else
+    NO_NETWORK. conditions: names in the task's probe. Stimuli are floats in [0, 1], in the
+    order of `conditions`, with the key UNCHANGED for condition "". If "" is not among the
+    conditions, the first entry is UNCHANGED, with the set's images as uint8.
     """
     shown_probe = suite.make_probe(task.measure, task.dataset, prepared.classes)
     chunks = {} if "" in conditions else {UNCHANGED: [read_images(suite, prepared)]}

@@ -3,7 +3,7 @@
 `read` reads the attributes of a module: timm's `pretrained_cfg`, or others such as
 `preprocess`. `parse` reads a description: timm's dictionary, the transforms of torchvision's
 weights, an image processor of transformers, a Compose or a list of such transforms.
-`resolve` combines the caller's values with the model's, and keeps the origin of each value.
+`resolve` combines the caller's values with the model's, and records the origin of each value.
 
 predictors.Predictor applies mean and standard deviation. Size, crop and interpolation belong
 to a suite's sets, which all of its networks share: `describe` only reports the model's.
@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from jbias import config as jc
 from jbias.runtime import messages
@@ -63,10 +65,11 @@ _LISTS = ("Compose", "Sequential")  # Steps that contain other steps.
 class Preprocessing:
     """The preprocessing of a network's images.
 
-    values: by name ("mean", "std": three numbers; "size": pixels; "resize": pixels of the
-    short side before the crop; "crop": the side of the crop by that of the resized image;
-    "interpolation"; "fit": one of data.decoding.FITS). origins: by the same names, where
-    each value is from. notes: contradictions and steps that could not be read, in words.
+    values: by name: "mean" and "std", three numbers for images in [0, 1]; "size", in pixels;
+    "resize", the short side before the crop, in pixels; "crop", the side of the crop divided
+    by the side of the resized image; "interpolation", a name; "fit", one of
+    data.decoding.FITS. origins: by the same names, the source of each value in words. notes:
+    contradictions and steps that could not be read, in words.
     """
 
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -77,9 +80,9 @@ class Preprocessing:
 def read(model: Any) -> Preprocessing:
     """Return the preprocessing that a module, or a module that it wraps, describes.
 
-    Empty if there is no description. ValueError for invalid values in timm's configuration.
-    Other attributes may have such a name by chance: those that cannot be read are named in
-    `notes`.
+    model: a module of PyTorch, or any object; its attributes ATTRIBUTES are read, in this
+    order, until one has values. Without any, `values` is empty. ValueError for invalid values
+    in timm's configuration; other attributes that cannot be read are named in `notes`.
     """
     unread = []
     for _ in range(_MAX_DEPTH):
@@ -116,12 +119,15 @@ def read(model: Any) -> Preprocessing:
 
 
 def _is_own_method(model: Any, source: Any) -> bool:
-    """Return whether an attribute is a method of the model, which describes nothing."""
+    """Return whether `source`, an attribute of the model, is one of its methods."""
     return getattr(source, "__self__", None) is model
 
 
 def _is_normalising_layer(model: Any, source: Any) -> bool:
-    """Return whether an attribute is a layer that normalises: forward may apply it."""
+    """Return whether `source`, an attribute of a module, is a layer that normalises images.
+
+    Such a layer may be part of the module's forward pass.
+    """
     kind = type(source).__name__
     if not hasattr(model, "named_modules") or kind not in ("Normalize", "Sequential"):
         return False
@@ -129,10 +135,12 @@ def _is_normalising_layer(model: Any, source: Any) -> bool:
 
 
 def parse(source: Any, origin: str = "preprocess=") -> Preprocessing:
-    """Return the preprocessing in a description; the head of this file lists the forms.
+    """Return the preprocessing in a description of another framework.
 
-    origin: of the values, for messages. ValueError for an unknown form, for invalid values,
-    and for steps that change pixels in other ways than mean and std.
+    source: timm's dictionary, the transforms of torchvision's weights, an image processor of
+    transformers, a Compose or a list of such transforms, or a Preprocessing. origin: start of
+    error messages, and the origin of the values. ValueError for an unknown form, for invalid
+    values, and for steps that change pixels in other ways than mean and std.
     """
     parsed = _parse(source, origin)
     if not parsed.values and not isinstance(source, Preprocessing):
@@ -148,7 +156,10 @@ def parse(source: Any, origin: str = "preprocess=") -> Preprocessing:
 
 
 def _parse(source: Any, origin: str) -> Preprocessing:
-    """Return the preprocessing in a description; empty if its form is unknown."""
+    """Return the preprocessing in a description; without values if its form is unknown.
+
+    Arguments and errors: see `parse`.
+    """
     if isinstance(source, Preprocessing):
         return source
     if isinstance(getattr(source, "transforms", None), functools.partial):
@@ -183,7 +194,7 @@ def _get(source: Any, name: str) -> Any:
 
 
 def _kind_in_words(source: Any) -> str:
-    """Return the type and name of an object, for messages."""
+    """Return the type and name of an object as text, such as "Resize" or "a dict of mean, std"."""
     if isinstance(source, str):
         return repr(source)
     if isinstance(source, Mapping):
@@ -194,19 +205,19 @@ def _kind_in_words(source: Any) -> str:
 
 
 class _Normalisation(NamedTuple):
-    """(x - mean) / std, of images x in [0, 1]."""
+    """The normalisation (x - mean) / std of images x in [0, 1]."""
 
-    mean: np.ndarray
-    std: np.ndarray
+    mean: Float[np.ndarray, "3"]
+    std: Float[np.ndarray, "3"]
 
-    def then(self, mean: Any, std: Any) -> "_Normalisation":
-        """Return the normalisation that equals this one followed by another."""
+    def then(self, mean: ArrayLike, std: ArrayLike) -> "_Normalisation":
+        """Return the normalisation that equals this one followed by (x - mean) / std."""
         mean, std = np.asarray(mean, float), np.asarray(std, float)
         return _Normalisation(self.mean + self.std * mean, self.std * std)
 
     @property
-    def values(self) -> dict[str, Any]:
-        """Return mean and std by name."""
+    def values(self) -> dict[str, list[float]]:
+        """Return {"mean": three numbers, "std": three numbers}."""
         return {"mean": self.mean.tolist(), "std": self.std.tolist()}
 
 
@@ -214,7 +225,11 @@ _UNCHANGED = _Normalisation(np.zeros(3), np.ones(3))
 
 
 def _read_fields(source: Any, origin: str) -> dict[str, Any]:
-    """Return raw values from the entries of a dictionary or the attributes of an object."""
+    """Return unchecked values from the entries of a dictionary or the attributes of an object.
+
+    Keys: names in Preprocessing.values. origin: start of error messages. ValueError for a
+    processor whose steps are not only normalisations.
+    """
     get = functools.partial(_get, source)
     fields = {}
     for key, names in _NAMES.items():
@@ -240,12 +255,14 @@ def _read_fields(source: Any, origin: str) -> dict[str, Any]:
 
 def _read_processor(
     get: Callable[[str], Any], fields: Mapping[str, Any], origin: str
-) -> dict[str, Any]:
-    """Return mean and std that equal all steps of a processor of transformers.
+) -> dict[str, list[float]]:
+    """Return {"mean", "std"}, for images in [0, 1], that equal a processor's steps together.
 
-    get: returns an attribute by name. fields: of `_read_fields`. The processor rescales
-    bytes, subtracts 1 if it has an offset, then normalises, twice for EfficientNet's
-    `include_top`. ValueError for a step that is no normalisation.
+    get: returns an attribute of the processor by name, None if it is missing. fields: values
+    of the processor by name, of which "mean" and "std" are read. origin: start of error
+    messages. The processor (of transformers) rescales bytes, subtracts 1 if it has an offset,
+    then normalises, twice for EfficientNet's `include_top`. ValueError for a step that is no
+    normalisation.
     """
     for name in _OTHER_FIELDS:
         if get(name):
@@ -269,11 +286,16 @@ def _read_processor(
 
 
 def _rescaling(
-    get: Callable[[str], Any], mean: np.ndarray, std: np.ndarray, origin: str
+    get: Callable[[str], Any],
+    mean: Float[np.ndarray, "3"],
+    std: Float[np.ndarray, "3"],
+    origin: str,
 ) -> _Normalisation:
-    """Return the normalisation that a processor applies before mean and std.
+    """Return the normalisation of images in [0, 1] that a processor applies before mean and std.
 
-    Without rescaling, images are bytes if mean or std is above 1, else in [0, 1].
+    Arguments: see `_read_processor`. If the processor does not rescale bytes, mean and std
+    are taken to be of bytes if any is above 1, else of images in [0, 1]. ValueError if they
+    are 0 and 1, which leaves this open.
     """
     scale = get("rescale_factor")
     if get("do_rescale") is False:
@@ -294,8 +316,11 @@ def _rescaling(
     return rescaled.then(1.0, 1.0) if has_offset else rescaled
 
 
-def _refuse_mean_of_bytes(origin: str, mean: Any) -> None:
-    """Raise ValueError if a mean for images in [0, 1] is above 1."""
+def _refuse_mean_of_bytes(origin: str, mean: ArrayLike) -> None:
+    """Raise ValueError if a mean for images in [0, 1] is above 1.
+
+    origin: start of the error message.
+    """
     numbers = constants(f"{origin}: mean", mean, positive=False)
     if max(numbers) > 1:
         remedy = "divide mean and std by 255 if they are of bytes"
@@ -303,7 +328,7 @@ def _refuse_mean_of_bytes(origin: str, mean: Any) -> None:
 
 
 def _steps_of(source: Any) -> Sequence | None:
-    """Return the steps of a list of transforms; None for anything else."""
+    """Return the steps of a list, tuple, Compose or Sequential; None for anything else."""
     if isinstance(source, list | tuple):
         return source
     inner = getattr(source, "_modules", None)
@@ -315,7 +340,7 @@ def _steps_of(source: Any) -> Sequence | None:
 
 
 def _flat(steps: Sequence) -> Iterator[Any]:
-    """Yield the steps, and those of a Compose among them."""
+    """Yield the steps in order; a Compose, Sequential or list is replaced by its steps."""
     for step in steps:
         is_list = isinstance(step, list | tuple) or type(step).__name__ in _LISTS
         inner = _steps_of(step) if is_list else None
@@ -326,9 +351,10 @@ def _flat(steps: Sequence) -> Iterator[Any]:
 
 
 def _read_steps(steps: Sequence, origin: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return raw values from the steps of a Compose, and names of unknown steps.
+    """Return (unchecked values by name, descriptions of unknown steps) of a Compose's steps.
 
-    Without a Normalize, steps that turn images into numbers mean mean 0 and std 1.
+    origin: start of error messages. With a step that turns images into numbers and without a
+    Normalize, the values are mean 0 and std 1.
     """
     values, unread = {}, []
     normalisation, has_bytes, has_numbers = _UNCHANGED, False, False
@@ -361,11 +387,14 @@ def _read_steps(steps: Sequence, origin: str) -> tuple[dict[str, Any], tuple[str
     return values, tuple(unread)
 
 
-def _read_normalize(step: Any, origin: str, has_bytes: bool) -> tuple[Any, Any]:
-    """Return mean and std of a Normalize for images in [0, 1].
+def _read_normalize(
+    step: Any, origin: str, has_bytes: bool
+) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+    """Return (mean, std) of a Normalize step, converted to images in [0, 1].
 
-    has_bytes: whether the step gets bytes. The numbers of Albumentations' Normalize are
-    shares of its max_pixel_value.
+    origin: start of error messages. has_bytes: whether the step's input is bytes. The numbers
+    of Albumentations' Normalize are shares of its max_pixel_value. ValueError for invalid
+    numbers, and for a normalisation by each image's own statistics.
     """
     mean = np.asarray(_checked_value(origin, "mean", getattr(step, "mean", None)))
     std = np.asarray(_checked_value(origin, "std", getattr(step, "std", None)))
@@ -386,7 +415,7 @@ def _read_normalize(step: Any, origin: str, has_bytes: bool) -> tuple[Any, Any]:
 
 
 def _size_of_step(step: Any) -> Any:
-    """Return the size of a Resize or a CenterCrop; None without a size."""
+    """Return the unchecked size of a Resize or a CenterCrop; None if it has none."""
     size = getattr(step, "size", None)
     return getattr(step, "width", None) if size is None else size
 
@@ -398,7 +427,10 @@ def _is_to_rgb(step: Any) -> bool:
 
 
 def _sides(value: Any) -> dict[str, Any] | None:
-    """Return the named sides of a size of transformers; None for any other size."""
+    """Return the sides of a size of transformers, by names such as "shortest_edge"; else None.
+
+    value: a dictionary, or an object with attributes of these names.
+    """
     if isinstance(value, Mapping):
         return {key: side for key, side in value.items() if side is not None}
     sides = {name: getattr(value, name, None) for name in _SIDES}
@@ -406,7 +438,10 @@ def _sides(value: Any) -> dict[str, Any] | None:
 
 
 def _checked_value(origin: str, key: str, value: Any) -> Any:
-    """Return a value in standard form; ValueError if it is invalid."""
+    """Return a value in the form of Preprocessing.values; ValueError if it is invalid.
+
+    origin: start of the error message, or "". key: the name of the value.
+    """
     where = f"{origin}: {key}" if origin else key
     if key in ("mean", "std"):
         return constants(where, value, positive=key == "std")
@@ -430,9 +465,9 @@ def _checked_value(origin: str, key: str, value: Any) -> Any:
 
 
 def constants(where: str, value: Any, *, positive: bool) -> tuple[float, float, float]:
-    """Return three numbers, made from one or three; ValueError for anything else.
+    """Return three floats, made from one number or three; ValueError for anything else.
 
-    positive: whether all must be above 0, as divisors are.
+    where: start of the error message. positive: whether all must be above 0.
     """
     try:
         numbers = np.asarray(value, float).ravel()
@@ -447,7 +482,7 @@ def constants(where: str, value: Any, *, positive: bool) -> tuple[float, float, 
 
 
 def _interpolation(value: Any) -> str:
-    """Return the name of an interpolation that is given by name, number or enum."""
+    """Return the name of an interpolation, given by name, Pillow's number or an enum."""
     value = getattr(value, "value", value)
     return _PILLOW.get(value, str(value)) if isinstance(value, int) else str(value)
 
@@ -455,10 +490,11 @@ def _interpolation(value: Any) -> str:
 def resolve(
     described: Preprocessing, explicit: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> Preprocessing:
-    """Return the values to apply: the caller's, else the model's, else the defaults.
+    """Return the preprocessing to apply: the caller's values, else the model's, else defaults.
 
-    described: of the model. explicit: the caller's values by name; None for none. A
-    contradiction between the two is noted in `notes`. defaults: by name.
+    described: the model's. explicit: the caller's values by name; None: not given. defaults:
+    by name. A contradiction between caller and model is added to `notes`. ValueError for an
+    invalid value.
     """
     values, origins = dict(described.values), dict(described.origins)
     notes = list(described.notes)
@@ -485,7 +521,7 @@ def resolve(
 
 
 def format_value(value: Any) -> str:
-    """Return a value as short text; three equal numbers are written once."""
+    """Return a value, text or numbers, as short text; three equal numbers are written once."""
     if isinstance(value, str):
         return value
     numbers = [f"{x:.6g}" for x in np.atleast_1d(value)]
@@ -493,10 +529,10 @@ def format_value(value: Any) -> str:
 
 
 def describe(applied: Preprocessing, size: int, sets: Sequence[str] = ()) -> str:
-    """Return a line on the preprocessing of a network's images, with the origin of each value.
+    """Return a line of text on the preprocessing of images, with the origin of each value.
 
-    size: of the suite's images, in pixels. sets: preparations of the suite's sets, in words,
-    without repetitions.
+    applied: result of `resolve`. size: of the suite's images, in pixels. sets: preparations
+    of the suite's sets, in words, without repetitions.
     """
     images = f"images of {size} pixels (the suite's"
     if sets:
@@ -516,7 +552,8 @@ def describe(applied: Preprocessing, size: int, sets: Sequence[str] = ()) -> str
 def _describe_ignored(applied: Preprocessing, size: int) -> Iterator[str]:
     """Yield a phrase on the model's size, crop and interpolation, which are not applied.
 
-    Nothing if the model says none of these; size: of the suite's images, in pixels.
+    Nothing if the model describes none of these. size: of the suite's images, in pixels; an
+    equal size is not mentioned.
     """
     phrases = []
     if "size" in applied.values and applied.values["size"] != size:

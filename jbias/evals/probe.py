@@ -21,12 +21,11 @@ Images = Float[Array, "b h w 3"]  # In [0, 1].
 
 
 class Rows(NamedTuple):
-    """A batch of a set's images, with all else that stimuli may depend on."""
+    """A batch of a set's images, with everything else that stimuli may depend on."""
 
     image: Images
-    index: Int[
-        Array, "b"
-    ]  # Number of the image in its set; random draws are keyed by it.
+    # Number of the image in its set; random draws are keyed by it.
+    index: Int[Array, "b"]
     label: Int[Array, "b"]  # Right class among the network's own; -1 if it has none.
     logits: Callable[[Images], Float[Array, "b k"]]  # Differentiable.
     # (images, site) -> activations at a site of models.taps.sites, and there the gradient
@@ -39,7 +38,7 @@ class Rows(NamedTuple):
 class Partners:
     """Images of a set that a probe puts into images of another, or of the same, set.
 
-    name, fingerprint: of the set. read: returns the images on the devices of the suite.
+    name, fingerprint: of the set. read: returns the images as bytes, on the suite's devices.
     """
 
     name: str
@@ -104,26 +103,29 @@ class NotFiniteError(ValueError):
 
 
 def are_distinct(values: Sequence) -> bool:
-    """Return whether an option is a non-empty sequence without repeated values; not a string."""
+    """Return whether `values` is a non-empty sequence without repetitions, and no string."""
     is_list = not isinstance(values, str) and len(values) > 0
     return is_list and len(set(values)) == len(values)
 
 
 def check(is_valid: bool, where: str, must: str, got: Any) -> None:
-    """Raise ValueError "where: must, got ..." unless an option is valid."""
+    """Raise ValueError "{where}: {must}, got {got!r}" unless `is_valid`."""
     if not is_valid:
         raise ValueError(f"{where}: {must}, got {got!r}")
 
 
 def check_choices(where: str, name: str, values: Sequence, known: Sequence) -> None:
-    """Raise ValueError unless an option has one or more of the known values, each once."""
+    """Raise ValueError unless `values` are one or more of the known values, each once.
+
+    where: start of the error message. name: of the option.
+    """
     is_valid = are_distinct(values) and {*values} <= {*known}
     must = f"{name} must be one or more of {', '.join(map(str, known))}, each once"
     check(is_valid, where, must, values)
 
 
 def check_class_names(where: str, classes: Sequence[str]) -> None:
-    """Raise ValueError unless `classes` is a sequence of strings."""
+    """Raise ValueError unless `classes` is a sequence of strings; where: start of the message."""
     is_valid = not isinstance(classes, str) and all(
         isinstance(name, str) for name in classes
     )
@@ -131,5 +133,5 @@ def check_class_names(where: str, classes: Sequence[str]) -> None:
 
 
 def identity(rows: Rows, params: Any) -> Images:
-    """Return the unchanged images; `show` of a probe without stimuli of its own."""
+    """Return the unchanged images: the function `show` of a probe that changes no image."""
     return rows.image

@@ -33,14 +33,16 @@ from jbias.evals.decisions import Number
 
 
 def make_plain(*, measures: Sequence[str] = ("accuracy",)) -> probe.Probe:
-    """Return a probe that shows the unchanged images.
+    """Return a probe that shows the unchanged images and computes the given measures.
 
-    measures: names of evals.MEASURES, or the user's own (evals.find_measure).
+    measures: names of evals.MEASURES, or the user's own (evals.find_measure). ValueError for
+    an unknown name.
     """
     functions = [evals.find_measure(name, "plain.measures") for name in measures]
 
     @decisions.per_condition
     def numbers(decided: decisions.Decisions) -> decisions.Numbers:
+        """Return the numbers of all measures."""
         return [number for measure in functions for number in measure(decided)]
 
     ranked = cue_conflict.RANKED if "shape_bias" in measures else {}
@@ -67,7 +69,10 @@ _MAX_ITEMS = 5
 
 
 def summarize(probe_name: str, numbers: Sequence[Number]) -> str:
-    """Return a one-line summary of the numbers of a probe, or of a measure inside a network."""
+    """Return the main numbers of a measure as one line of text, such as "accuracy 0.75".
+
+    probe_name: a key of PROBES or INSIDE. numbers: all numbers of the measure.
+    """
     by_metric = collections.defaultdict(list)
     for number in numbers:
         by_metric[number.metric].append(number)
@@ -106,7 +111,7 @@ def summarize(probe_name: str, numbers: Sequence[Number]) -> str:
 
 
 def _items_by_condition(numbers: Sequence[Number]) -> str:
-    """Return "condition value, ..." with the metric for numbers without a condition."""
+    """Return "condition value, ..." as text, with the metric for numbers without a condition."""
     return ", ".join(
         _item(number.condition or number.metric, number) for number in numbers
     )

@@ -1,4 +1,4 @@
-"""The Laplacian pyramid as matrices: a band of an image is linear in each axis.
+"""The Laplacian pyramid as matrices, which act on each axis of an image.
 
 Source: Burt and Adelson, IEEE Trans. Communications 31, 1983, with the binomial kernel
 and mirrored edges of https://github.com/LabForComputationalVision/pyrtools, as in the
@@ -18,16 +18,17 @@ SMALLEST = 4  # Sides up to this length are not halved.
 
 
 def sizes(side: int) -> tuple[int, ...]:
-    """Return the side of every level, from the image's: for 224 it is 224, 112, ..., 7, 4."""
+    """Return the side of each level in pixels, descending from `side`: 224, 112, ..., 7, 4."""
     return (side,) if side <= SMALLEST else (side, *sizes((side + 1) // 2))
 
 
 @functools.cache
 def there_and_back(side: int) -> Float[np.ndarray, "levels+1 side side"]:
-    """Return G_0, ..., G_n, each downsampling l times and upsampling again; G_n is 0.
+    """Return the matrices G_0, ..., G_n; G_l downsamples l times and upsamples again, G_n is 0.
 
-    n = len(sizes(side)) is the number of levels: (G_l, G_(l+1)) give the band of level l,
-    where level 0 is the finest. The bands add up to the image. The array is read-only.
+    side: of the image, in pixels. n = len(sizes(side)) is the number of levels: the band of
+    level l of an image x is G_l x G_l' - G_(l+1) x G_(l+1)', where level 0 is the finest. The
+    bands sum to the image. The array is read-only.
     """
     down, up, products = np.eye(side), np.eye(side), [np.eye(side)]
     for size in sizes(side)[:-1]:
@@ -43,7 +44,8 @@ def there_and_back(side: int) -> Float[np.ndarray, "levels+1 side side"]:
 def centroid(side: int, level: int) -> float:
     """Return the mean frequency of a band of white noise, in cycles per image.
 
-    Frequencies are weighted by the expected power of the noise.
+    side: of the image, in pixels. level: of the band, 0 is the finest. Frequencies are
+    weighted by the expected power of the noise.
     """
     upper, lower = np.fft.fft(there_and_back(side)[level : level + 2], axis=1)
     # The noise at pixel (i, j) adds upper_ui upper_vj - lower_ui lower_vj at (u, v).
@@ -57,5 +59,8 @@ def centroid(side: int, level: int) -> float:
 
 
 def _smoothing_matrix(side: int) -> Float[np.ndarray, "side side"]:
-    """Return the matrix of the kernel, with ends mirrored without repeating the edge."""
+    """Return the matrix that smooths `side` samples by KERNEL, with ends mirrored.
+
+    The edge sample is not repeated.
+    """
     return ndimage.correlate1d(np.eye(side), KERNEL, axis=0, mode="mirror")

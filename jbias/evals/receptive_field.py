@@ -13,19 +13,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Float, Int, Num, Shaped
 
 from jbias.evals import decisions, probe
 from jbias.models import taps
 
 
 def area(field: Float[np.ndarray, "h w"], share: float) -> int:
-    """Return the smallest number of pixels that contain a share of the field."""
+    """Return the smallest number of pixels that contain a share of the field's sum.
+
+    field: at least 0 everywhere. share: between 0 and 1.
+    """
     return _index_of_share(np.sort(field, axis=None)[::-1], share) + 1
 
 
 def radius(field: Float[np.ndarray, "h w"], share: float) -> float:
-    """Return the radius of the disc about the centre of mass with a share of the field."""
+    """Return the radius, in pixels, of the disc with a share of the field's sum.
+
+    The disc is centred on the field's centre of mass. field, share: see `area`.
+    """
     places = np.indices(field.shape)
     centre = (places * field).sum((1, 2)) / field.sum()
     distance = np.sqrt(np.square(places - centre[:, None, None]).sum(0)).ravel()
@@ -51,15 +57,17 @@ def fields(
     seed: int = 0,
     batch: int = 32,
 ) -> dict[str, Float[np.ndarray, "h w"]]:
-    """Return by site the squared gradient of its middle unit for each pixel; sums to 1.
+    """Return by site the effective receptive field of its middle unit, which sums to 1.
 
-    images: uint8, or floats in [0, 1]. The square is summed over channels of the unit and of
-      the pixel, and averaged over images, whose random signs depend on their number. For an
-      even number of units the middle is the first after the half.
-    sites: some of models.taps.sites; None: all that have rows and columns.
+    variables: the module's weights. images: uint8, or floats in [0, 1]. sites: some of
+    models.taps.sites; None: all that have rows and columns. seed: of the random signs. batch:
+    images per batch.
 
-    ValueError for a site that is unknown or has no rows and columns, and if no activation at a
-    site depends on the image. All sites of a network share one compiled program.
+    The field at a pixel is the squared gradient of the unit by the pixel, summed over channels
+    of the unit and of the pixel, and averaged over images, whose random signs depend on their
+    number. For an even number of units the middle is the first after the half. ValueError for
+    a site that is unknown or has no rows and columns, and if no activation at a site depends
+    on the image. All sites of a network share one compiled program.
     """
     known = taps.sites(net, images.shape[1])
     example = jax.ShapeDtypeStruct((1, *images.shape[1:]), jnp.float32)
@@ -98,18 +106,20 @@ def measure(
     net: nn.Module,
     variables: Mapping[str, Any],
     images: Num[np.ndarray, "n h w 3"],
-    columns: Mapping[str, np.ndarray] | None = None,
+    columns: Mapping[str, Shaped[np.ndarray, "n"]] | None = None,
     *,
     sites: Sequence[str] | None = None,
     shares: Sequence[float] = SHARES,
     seed: int = 0,
     batch: int = 32,
 ) -> decisions.Numbers:
-    """Return the sizes of the fields in pixels, with conditions such as "stage1 50%".
+    """Return the sizes of receptive fields, with conditions such as "stage1 50%".
 
-    receptive_area: of the fewest pixels that contain the share; receptive_radius: of the
-    smallest disc about the field's centre of mass that does. Options as of `fields`;
-    `columns` is ignored.
+    receptive_area: the smallest number of pixels that contain the share; receptive_radius:
+    the radius, in pixels, of the disc about the field's centre of mass that contains it.
+
+    shares: of the field's sum, between 0 and 1. columns: ignored. Other arguments and errors:
+    see `fields`.
     """
     del columns
     are_shares = shares and all(0 < share < 1 for share in shares)
@@ -126,17 +136,24 @@ def measure(
 
 @functools.partial(jax.jit, static_argnames=("net", "spatial"))
 def _field(
-    net, spatial, variables, images, number, site_index, seed
+    net: nn.Module,
+    spatial: tuple[str, ...],
+    variables: Mapping[str, Any],
+    images: Num[Array, "b h w 3"],
+    number: Int[Array, "b"],
+    site_index: Int[Array, ""],
+    seed: int,
 ) -> Float[Array, "h w"]:
     """Return the sum over images of squared gradients of a site's middle unit.
 
-    spatial: names of sites, of which site_index is one. number: of each image; -1: ignored.
+    spatial: names of sites with rows and columns. site_index: position of the site in
+    `spatial`. number: of each image in the set; -1: ignored. Other arguments: see `fields`.
     """
-
     if images.dtype == jnp.uint8:
         images = images.astype(jnp.float32) / 255
 
-    def read_sites(x):
+    def read_sites(x: Float[Array, "b h w 3"]) -> list[Float[Array, "b i j c"]]:
+        """Return the activations at each site of `spatial`."""
         _, activations = taps.read(net, variables, x)
         return [activations[site] for site in spatial]
 

@@ -16,7 +16,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -62,12 +62,12 @@ def run_suite(
     *,
     has_all_measures: bool = True,
 ) -> list[str]:
-    """Evaluate one network and write its results; return a line on each failed measure.
+    """Evaluate one network and write its results; return a message on each failed measure.
 
-    The lines are also given to `say`. out: the parent of the network's folder.
-    has_all_measures: whether these are all of the suite's measures, after which the network
-    is marked as done. ValueError if the folder is another network's, or has a measure of the
-    same name with other options.
+    out: the parent of the network's folder. say: called with lines for the user, including
+    these messages. has_all_measures: whether these are all of the suite's measures, after
+    which the network is marked as done. ValueError if the folder has results of another
+    network, or of a measure of the same name with other options.
     """
     evaluation = NetworkEvaluation(network, suite, out / network.name, say)
     # Keep the measures of a set together.
@@ -92,10 +92,9 @@ def run_suite(
 def _describe_constant_answer(
     by_condition: decisions.ByName, classes: Sequence[str]
 ) -> str:
-    """Return a note on a network that answers all images alike; "" for other networks.
+    """Return a message if all decisions are the same, with the same probability; else "".
 
-    Answers are alike if every image, under all conditions, has the same decided class with
-    the same probability, as if the logits did not depend on the image.
+    by_condition: decisions under all conditions and rules. classes: names by class id.
     """
     all_decisions = by_condition.values()
     predictions = np.concatenate([decided.prediction for decided in all_decisions])
@@ -114,7 +113,11 @@ def _describe_constant_answer(
 
 
 def _constant_class(by_condition: decisions.ByName, classes: Sequence[str]) -> str:
-    """Return the class that all unchanged images of several classes are called, or ""."""
+    """Return the name of the class that all unchanged images are decided as; "" for several.
+
+    classes: names by class id. "" also if the images have a single label, or no class is
+    decided.
+    """
     unchanged = by_condition.get("")
     if unchanged is None or len(np.unique(unchanged.columns.get("label", ()))) < 2:
         return ""
@@ -133,16 +136,16 @@ class _Job(NamedTuple):
     # first rule. Rules that equal the first, because no class has several members, are left
     # out.
     rules: Mapping[str, str]
-    ranked: Mapping[str, str]  # As of the probe.
+    ranked: Mapping[str, str]  # Of the probe.
     # Equal for measures that need the same answers; None for a measure that shares none.
     shared_key: tuple | None
 
 
 class _Shared(NamedTuple):
-    """The rules and ranks that any of the measures with the same answers needs."""
+    """The rules and ranks that measures with the same answers need together."""
 
-    rules: dict[str, str]
-    ranked: dict[str, str]
+    rules: dict[str, str]  # See _Job.
+    ranked: dict[str, str]  # See probe.Probe.
 
 
 class _Findings(NamedTuple):
@@ -150,14 +153,17 @@ class _Findings(NamedTuple):
 
     numbers: decisions.Numbers
     decisions: decisions.ByName | None  # None for a measure of activations.
-    earlier_seconds: float  # For answers that the measure had before it was stopped.
+    earlier_seconds: (
+        float  # Time of the answers that an earlier, stopped call computed.
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NetworkEvaluation:
     """One network on one suite: prepares sets, runs measures and stores results.
 
-    folder: of the network's results. failures: lines on measures that failed.
+    folder: of the network's results. say: called with lines for the user. failures: messages
+    on measures that failed.
     """
 
     network: networks.Network
@@ -167,27 +173,29 @@ class NetworkEvaluation:
     failures: list[str] = dataclasses.field(default_factory=list)
 
     def report_failure(self, reason: str) -> None:
-        """Add a line to `failures` and say it."""
+        """Add a message to `failures` and print it."""
         self.failures.append(reason)
         self.say(f"not measured: {self.network.name}: {reason}")
 
     @contextlib.contextmanager
     def claim_folder(self) -> Iterator[None]:
-        """Lock the network's folder for this process and write its config and provenance.
+        """Return a context that locks the network's folder and writes its config and provenance.
 
-        ValueError if the folder is another network's.
+        ValueError if the folder has results of another network, or is a file.
         """
         network, folder = self.network, self.folder
         jc.check_folder_name("a network's name", network.name)
         fields, identity = network.fields, networks.identity(network)
-        about = {key: value for key, value in network.about.items() if key != "path"}
+        extra_fields = {
+            key: value for key, value in network.about.items() if key != "path"
+        }
         config = jc.to_dict(
             {
                 "algorithm": fields["algorithm"],
                 "variant": fields["variant"],
                 "model": {"name": fields["model"]},
                 "train": {"data": fields["train_data"]},
-                **about,
+                **extra_fields,
                 "seeds": [fields["seed"]],
                 "run": {**identity, "path": str(network.about.get("path", ""))},
             }
@@ -210,7 +218,8 @@ class NetworkEvaluation:
     def _check_same_network(self, expected: Mapping[str, Any]) -> None:
         """Raise ValueError if the folder has results of another network.
 
-        expected: this network's identity. Folders without answers may be claimed.
+        expected: entries of this network's config.json that identify it. A folder without
+        results passes, unless its config.json is from another program.
         """
         path = self.folder / "config.json"
         has_answers = any(
@@ -252,10 +261,11 @@ class NetworkEvaluation:
             )
 
     def _merge_provenance(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the sets, missing sets and suite of all calls for this network.
+        """Return the provenance of this call merged with that of earlier calls.
 
-        stored: the provenance of earlier calls; of entries with the same name the latest
-        counts. Measures that --only leaves out are not added.
+        Keys: "data" (sets), "missing" (reasons by set or task) and "suite" (config). stored:
+        the provenance of earlier calls; entries of this call replace those of the same name.
+        Measures that --only leaves out are not added.
         """
         old_suite, config = stored.get("suite", {}), self.suite.config
         data = {
@@ -281,7 +291,7 @@ class NetworkEvaluation:
         }
 
     def is_done(self, task: suites.Task) -> bool:
-        """Return whether a measure is stored; ValueError if it was made with other options."""
+        """Return whether a task's results are stored; ValueError if they have other settings."""
         if not (self.folder / "evals" / f"{task.name}.jsonl").exists():
             return False
         path = self.folder / "measures" / f"{task.name}.json"
@@ -304,7 +314,11 @@ class NetworkEvaluation:
         return True
 
     def describe(self, task: suites.Task) -> dict[str, Any]:
-        """Return a measure's options, data, code and precision, as stored with its results."""
+        """Return the settings of a task that are stored with its results.
+
+        Keys: "measure" (options), "precision" and "dataset", and, if they apply, "own_code",
+        "read" (digest of files) and "images" (number of answers).
+        """
         suite, measure = self.suite, task.measure
         source = suite.sources[task.dataset]
         shown_probe = suite.make_probe(measure, task.dataset)
@@ -341,7 +355,10 @@ class NetworkEvaluation:
         return description
 
     def describe_train_difference(self) -> str:
-        """Return how the suite's set `train` differs from the run's training set, or ""."""
+        """Return a phrase on differences of the suite's set `train` from the run's training set.
+
+        "" if there are none, or the network is not of a run trained here.
+        """
         trained_on = self.network.about.get("config", {}).get("train", {})
         if not trained_on:
             return ""
@@ -354,7 +371,7 @@ class NetworkEvaluation:
         return f"trained on {'; '.join(differing)}" if differing else ""
 
     def prepare(self, tasks: Sequence[suites.Task]) -> list[_Job]:
-        """Return jobs with prepared sets; measures whose set cannot be prepared fail."""
+        """Return the jobs of the tasks whose set can be prepared; report the others as failures."""
         probes, set_requests = [], []
         measures: dict[prepared_sets.SetRequest, list[str]] = {}
         for task in tasks:
@@ -384,7 +401,7 @@ class NetworkEvaluation:
         shown_probe: probe.Probe,
         prepared: prepared_sets.PreparedSet,
     ) -> _Job:
-        """Return the job of a measure on its prepared set."""
+        """Return the job of a task with its probe and prepared set."""
         max_images = task.measure.images
         conditions = shown_probe.conditions
         answerable = prepared_sets.answered(prepared, self.network, conditions)
@@ -463,9 +480,9 @@ class NetworkEvaluation:
         seconds: float | None,
         agreement_note: Mapping[str, str],
     ) -> dict[str, Any]:
-        """Return the duration, cost and classes of a measure, to store beside `describe`.
+        """Return entries on duration, cost and classes, to store together with `describe`.
 
-        seconds: None if another measure had needed the same decisions before.
+        seconds: duration; None if the decisions were already made for another measure.
         agreement_note: an entry on agreement that cannot be measured, or empty.
         """
         details: dict[str, Any] = {"images": job.num_images, "seconds": None}
@@ -493,7 +510,7 @@ class NetworkEvaluation:
     def _say_numbers(
         self, job: _Job, numbers: decisions.Numbers, duration: str
     ) -> None:
-        """Say a line with the main numbers of a measure."""
+        """Print a line with the main numbers of a measure; duration: in words."""
         summary = probe_registry.summarize(job.task.measure.probe, numbers)
         unit = "images" if job.task.measure.looks_inside else "answers"
         self.say(
@@ -502,7 +519,7 @@ class NetworkEvaluation:
         )
 
     def _explain(self, error: BaseException) -> str:
-        """Return in one line why a measure failed, and what may help."""
+        """Return one line of text: the reason why a measure failed, and a remedy if known."""
         reason = networks.describe_error(error)
         if messages.lacks_memory(error):
             return f"{reason}; --suite.run.batch=N with less at once"
@@ -520,8 +537,8 @@ class NetworkEvaluation:
         known: dict[tuple, decisions.ByName],
         shared: Mapping[tuple, _Shared],
         *,
-        advance,
-        untimed,
+        advance: Callable[..., None],
+        untimed: Callable[..., contextlib.AbstractContextManager],
     ) -> _Findings:
         """Return the numbers of a measure, by running the network if that is necessary.
 
@@ -585,12 +602,13 @@ class NetworkEvaluation:
         needs: _Shared,
         journal: journals.Journal,
         *,
-        advance,
-        untimed,
+        advance: Callable[..., None],
+        untimed: Callable[..., contextlib.AbstractContextManager],
     ) -> decisions.ByName:
-        """Return the network's decisions about a prepared set, by condition and rule.
+        """Return the network's decisions about a prepared set, by "condition rule".
 
-        Says a line if the network answers all images alike.
+        Prints a note if all decisions are the same. needs: the rules and ranks to compute.
+        journal: see inference.run_probe. advance, untimed: of console.count_images.
         """
         rules = {}
         for suffix, name in needs.rules.items():
@@ -620,7 +638,7 @@ class NetworkEvaluation:
         prepared: prepared_sets.PreparedSet,
         needs: _Shared,
     ) -> journals.Journal:
-        """Return the journal of a measure's answers, with those from before a stop."""
+        """Return the journal of a task's answers, with those of an earlier, stopped call."""
         inputs = [
             self.describe(task),
             needs.rules,
@@ -633,6 +651,7 @@ class NetworkEvaluation:
         return journals.Journal(self._journal_path(task), identity)
 
     def _journal_path(self, task: suites.Task) -> epath.Path:
+        """Return the path of a task's journal."""
         return self.folder / "underway" / f"{task.name}.npy"
 
     def _agreement(
@@ -641,7 +660,10 @@ class NetworkEvaluation:
         shown_probe: probe.Probe,
         prepared: prepared_sets.PreparedSet,
     ) -> decisions.Numbers:
-        """Return how often float32 decides as the network does; [] if it is in float32."""
+        """Return the agreement of the network with itself in float32; [] if it is in float32.
+
+        Measured on suite.run["agree"] images; [] if that is 0. See inference.agreement.
+        """
         count, devices = self.suite.run["agree"], self.suite.devices
         exact_dtype = self.network.dtype(jnp.float32)
         own_dtype = self.network.dtype(self.suite.dtype)
@@ -659,10 +681,10 @@ class NetworkEvaluation:
         by_condition: decisions.ByName | None,
         details: Mapping[str, Any],
     ) -> None:
-        """Write a measure's decisions, its description, and last its records.
+        """Write a task's decisions, its description, and last its records, which mark it as done.
 
-        The records mark the measure as done. by_condition: decisions, None to write none.
-        details: entries that are added to the description.
+        numbers: for the records. by_condition: decisions; None to write none. details:
+        entries that are added to the description.
         """
         if by_condition:
             path = self.folder / "decisions" / task.dataset

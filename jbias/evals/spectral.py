@@ -1,4 +1,4 @@
-"""Spectral bias: the share of its accuracy that a network keeps on low or high frequencies.
+"""Spectral bias: accuracy on low or high frequencies, relative to that on unchanged images.
 
 Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509, section 3.
 Reference code: https://github.com/paulgavrikov/biases_vs_generalization. The text says
@@ -16,22 +16,27 @@ CLEAN = "unfiltered"
 
 
 def radius(cutoff: float, side: int, *, high: bool) -> int:
-    """Return half the side of the box in pixels of the spectrum, rounded down.
+    """Return half the side of a filter's box, in pixels of the spectrum, rounded down.
 
-    A low-pass filter keeps the box, and a high-pass filter removes it. side: of the image.
+    A low-pass filter keeps the frequencies in the box, a high-pass filter (`high`) removes
+    them. cutoff: the kept share of each axis's frequencies, in [0, 1]. side: of the image, in
+    pixels.
     """
     return int((1 - cutoff if high else cutoff) * (side // 2))
 
 
 def condition_name(cutoff: float, *, high: bool) -> str:
-    """Return a condition's name, such as "low 0.3"."""
+    """Return the name of a filter's condition, such as "low 0.3" or "high 0.5"."""
     return f"{'high' if high else 'low'} {cutoff:g}"
 
 
 def bias(
     accuracies: Float[np.ndarray, "... cutoffs"], clean: Float[np.ndarray, "..."]
 ) -> Float[np.ndarray, "..."]:
-    """Return the mean over cut-offs of filtered accuracy by clean accuracy; NaN if clean is 0."""
+    """Return the mean of `accuracies` over cut-offs, divided by `clean`; NaN if clean is 0.
+
+    accuracies: on filtered images, by cut-off. clean: on unchanged images.
+    """
     return decisions.ratio(np.mean(accuracies, axis=-1), clean)
 
 
@@ -43,8 +48,9 @@ def numbers(
 
     low_freq_bias and high_freq_bias: the mean ratio over cut-offs 0.1 to 0.5, as in the
     published table; with the ending _text, over 0.1 to 0.4. spectral_ratio: high / (low +
-    high) of the former. Biases whose cut-offs are not all measured are left out. With _lower
-    and _upper, 95 % intervals of a bootstrap over images.
+    high) of these two. Biases whose cut-offs are not all measured are left out. With _lower
+    and _upper, 95 % intervals of a bootstrap over images. by_condition: decisions under CLEAN
+    and the conditions of `condition_name`. draws: bootstrap samples.
     """
     row = {condition: i for i, condition in enumerate(by_condition)}
     counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)

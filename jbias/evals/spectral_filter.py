@@ -11,7 +11,7 @@ transform.
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -35,8 +35,9 @@ def make(
 
     cutoffs: in [0, 1]. A low-pass filter keeps the inner share `cutoff` of each axis's
     frequencies, a high-pass filter the outer share. low, high: which filters are used. side:
-    of the images, in pixels. draws, seed: of the bootstrap over images. ValueError for
-    invalid, repeated or no cut-offs.
+    of the images, in pixels. symmetric: whether the box contains both -r and r. draws, seed:
+    of the bootstrap over images. Metrics: see `spectral.numbers`. ValueError for invalid,
+    repeated or no cut-offs.
     """
     is_side = isinstance(side, int) and side > 1
     probe.check(is_side, "spectral", "side must be a whole number of at least 2", side)
@@ -63,15 +64,20 @@ def make(
     return probe.Probe(conditions, show, numbers)
 
 
-def show(rows: probe.Rows, params: dict) -> probe.Images:
-    """Return clip(keep x + add low_pass(x), 0, 1); params: of `_params`."""
+def show(rows: probe.Rows, params: Mapping[str, Array]) -> probe.Images:
+    """Return clip(keep x + add low_pass(x), 0, 1) of images x; params: of `_params`."""
     image = rows.image
     filtered = params["keep"] * image + params["add"] * low_pass(image, params)
     return jnp.clip(filtered, 0, 1)
 
 
-def low_pass(image: Float[Array, "b n n c"], params: dict) -> Float[Array, "b n n c"]:
-    """Return Re(inverse(transform(x) box)) of each channel; ValueError for another side."""
+def low_pass(
+    image: Float[Array, "b n n c"], params: Mapping[str, Array]
+) -> Float[Array, "b n n c"]:
+    """Return the real part of each channel with only the frequencies in the box.
+
+    params: "even" and "edge" of `_params`. ValueError for images of another side.
+    """
     n = len(params["even"])
     shape, must = image.shape[1:3], f"made for images of {n} by {n} pixels"
     probe.check(shape == (n, n), "spectral", must, shape)
@@ -84,8 +90,10 @@ def low_pass(image: Float[Array, "b n n c"], params: dict) -> Float[Array, "b n 
     return inside - _both_axes(edge, turn * waves)
 
 
-def _both_axes(matrix, image):
-    """Return matrix x matrix' of each channel x."""
+def _both_axes(
+    matrix: Float[Array, "m n"], image: Float[Array, "b n n c"]
+) -> Float[Array, "b m m c"]:
+    """Return the matrix product `matrix x matrix'` of each channel x."""
     # By default accelerators round the factors of a product.
     return jnp.einsum(
         "ij,bjkc,lk->bilc", matrix, image, matrix, precision="highest", optimize=True
@@ -95,9 +103,11 @@ def _both_axes(matrix, image):
 def _params(
     r: int, side: int, keep: float, add: float, symmetric: bool
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a condition: for radius r, `even`, E's first column, and `edge`.
+    """Return a condition's arrays "even" (E's first column), "edge", "keep" and "add", by name.
 
-    O = edge J edge' = (s c' - c s') / side with c, s the waves of frequency r.
+    r: half the side of the box. side: of the image, in pixels. keep, add: factors in `show`.
+    symmetric: see `make`. O = edge J edge' = (s c' - c s') / side, with the waves c and s of
+    frequency r.
     """
     frequency = np.fft.fftfreq(side, 1 / side).round()
     is_inside = (frequency >= -r) & (frequency <= r if symmetric else frequency < r)

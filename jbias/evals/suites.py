@@ -55,10 +55,10 @@ class Measure(NamedTuple):
     """One probe, its options, and the sets that it shows."""
 
     name: str
-    probe: str
-    datasets: tuple[str, ...]
-    images: int
-    aggregates: tuple[str, ...]
+    probe: str  # A key of MAKERS, or the name of the user's own probe.
+    datasets: tuple[str, ...]  # Names of sets.
+    images: int  # Number of images of a set to show; 0: all.
+    aggregates: tuple[str, ...]  # Rules, of data.labels.AGGREGATES.
     options: Mapping[str, Any]  # Of the probe.
     others: str = ""  # The set of the partner images; "" is the set that is shown.
 
@@ -71,7 +71,7 @@ class Measure(NamedTuple):
     def takes_others(self) -> bool:
         """Return whether the probe puts images of another set into its own.
 
-        It does if the config names that set, or if the probe requires one.
+        True if the config names that set, or if the probe has a required argument `others`.
         """
         parameter = _probe_parameters(self.probe).get("others")
         is_required = parameter and parameter.default is parameter.empty
@@ -79,9 +79,10 @@ class Measure(NamedTuple):
 
     @property
     def description(self) -> dict[str, Any]:
-        """Return all that decides the measure's numbers, as JSON types.
+        """Return the entries that determine the measure's numbers, as JSON types.
 
-        Of the probe's options only those that differ from the defaults.
+        Keys: "probe", "images", "aggregates", "options" (only those that differ from the
+        probe's defaults) and, if given, "others".
         """
         description = {
             "probe": self.probe,
@@ -98,7 +99,7 @@ class Task(NamedTuple):
     """One measure on one set."""
 
     measure: Measure
-    dataset: str
+    dataset: str  # Name of the set.
 
     @property
     def name(self) -> str:
@@ -107,11 +108,11 @@ class Task(NamedTuple):
 
 
 def read_measure(
-    name: str, options: Mapping[str, Any], set_options: Mapping
+    name: str, options: Mapping[str, Any], set_options: Mapping[str, Mapping[str, Any]]
 ) -> Measure:
-    """Return one entry of a suite's `measures`; ValueError if it is invalid.
+    """Return one entry of a suite's `measures` as a Measure; ValueError if it is invalid.
 
-    set_options: the suite's `sets`, by name.
+    name, options: of the entry. set_options: the suite's `sets`, by name.
     """
     where = f"suite.measures.{name}"
     if "@" in name:
@@ -170,7 +171,10 @@ _REGISTRY = extensions.Registry(
 
 
 def _find_maker(where: str, probe_name: str) -> Callable:
-    """Return the function that makes a probe, built in or the user's; ValueError if unknown."""
+    """Return the function that makes a probe, built in or the user's; ValueError if unknown.
+
+    where: the entry of the suite, for the error message.
+    """
     return extensions.find(f"{where}.probe", probe_name, _REGISTRY)
 
 
@@ -218,8 +222,9 @@ def check_measure(measure: Measure, side: int) -> None:
 def build_probe(measure: Measure, context: Mapping[str, Any]) -> probe.Probe:
     """Return a measure's probe; the same object for equal arguments.
 
-    context: values that depend on the set, by argument name, such as "side". The probe
-    gets those that it has arguments for; the measure's own options win.
+    context: values that depend on the set, by argument name, such as "side". Those that the
+    probe has arguments for are passed to it; the measure's own options take precedence.
+    ValueError for an invalid option.
     """
     parameters = _probe_parameters(measure.probe)
     arguments = {key: value for key, value in context.items() if key in parameters}
@@ -229,7 +234,10 @@ def build_probe(measure: Measure, context: Mapping[str, Any]) -> probe.Probe:
 
 @functools.cache
 def _cached_probe(name: str, probe_name: str, frozen_options: tuple) -> probe.Probe:
-    """Return the probe of a measure; `frozen_options` are pairs of a key and a value."""
+    """Return the probe of a measure; ValueError for an invalid option.
+
+    name: of the measure. frozen_options: result of `_freeze`, pairs of a key and a value.
+    """
     where, options = f"suite.measures.{name}", dict(frozen_options)
     if probe_name not in probe_registry.INSIDE:
         return build.call_checked(where, _find_maker(where, probe_name), **options)
@@ -269,18 +277,19 @@ MAX_PARTNER_BYTES = 2**28
 class Suite(NamedTuple):
     """The sets and measures that each network is evaluated on."""
 
-    size: int
-    sources: Mapping[str, base.Source]
-    images: Mapping[str, UInt8[np.ndarray, "n h w c"] | None]  # None: read each time.
-    missing: Mapping[str, str]  # By set or task: why it cannot be used.
+    size: int  # Side of the images, in pixels.
+    sources: Mapping[str, base.Source]  # Open sets by name.
+    # By set; None: read from files each time.
+    images: Mapping[str, UInt8[np.ndarray, "n h w c"] | None]
+    missing: Mapping[str, str]  # By set or task, the reason why it cannot be used.
     measures: tuple[Measure, ...]
-    run: Mapping[str, Any]
+    run: Mapping[str, Any]  # The entry `run` of the config, with defaults.
     config: Mapping[str, Any]
     stimuli: inference.StimulusCache
 
     @property
     def devices(self) -> jax.sharding.Mesh:
-        """Return the devices that networks run on."""
+        """Return the devices that networks run on, as a mesh with the axis "data"."""
         return mesh.make(self.run["devices"])
 
     @property
@@ -290,7 +299,7 @@ class Suite(NamedTuple):
 
     @property
     def reader_options(self) -> loader.ReaderOptions:
-        """Return how images are read that are not in memory."""
+        """Return the options for reading images that are not in memory."""
         return loader.ReaderOptions(self.run["threads"] or num_cores())
 
     @property
@@ -322,10 +331,15 @@ class Suite(NamedTuple):
         return build_probe(measure, context)
 
     def make_partners(self, dataset: str) -> probe.Partners:
-        """Return images of a set, evenly spaced, few enough to stay on each device."""
+        """Return images of a set, evenly spaced, for a probe that puts them into others.
+
+        dataset: name of the set. There are at most MAX_PARTNERS images and MAX_PARTNER_BYTES;
+        they are read when `read` of the result is called.
+        """
         source = self.sources[dataset]
 
         def read() -> UInt8[jax.Array, "n h w 3"]:
+            """Return the images as bytes, replicated on the suite's devices."""
             bytes_per_image = 3 * self.size**2
             count = min(MAX_PARTNERS, MAX_PARTNER_BYTES // bytes_per_image, len(source))
             rows = np.linspace(0, len(source) - 1, count).round().astype(np.int64)
@@ -340,14 +354,17 @@ class Suite(NamedTuple):
     def select_images(
         self, dataset: str, index: Int[np.ndarray, "n"]
     ) -> UInt8[np.ndarray, "n h w 3"] | loader.EncodedImages:
-        """Return images of a set by their numbers: an array, or a reader of files."""
+        """Return the images of a set with the given numbers.
+
+        An array for a set in memory, else a loader.EncodedImages, which reads files.
+        """
         images = self.images[dataset]
         if images is not None:
             return images[index]
         return loader.EncodedImages(self.sources[dataset], index)
 
     def tasks(self) -> Iterator[Task]:
-        """Yield each measure on each of its sets, except for what is missing."""
+        """Yield each measure on each of its sets, except for missing sets and tasks."""
         for measure in self.measures:
             for dataset in measure.datasets:
                 task = Task(measure, dataset)
@@ -361,9 +378,9 @@ def open_suite(
 ) -> Suite:
     """Return a suite whose options are checked and whose available sets are open.
 
-    only: names of the measures to keep; empty: all. Sets of other measures stay closed.
-    `say` gets a line on each missing set. ValueError for an invalid option, or if no set is
-    available.
+    config: of the suite; see the module. say: called with a line on each missing set. only:
+    names of the measures to keep; empty: all. Sets of other measures are not opened.
+    ValueError for an invalid option, or if no set is available.
     """
     _cached_probe.cache_clear()  # Files that probes read may have changed.
     config = jc.to_dict(config)
@@ -410,9 +427,10 @@ def _open_sets(
     needs: Mapping[str, str],
     say: probe.Say,
 ) -> tuple[dict[str, base.Source], dict[str, str]]:
-    """Return the open sets of some measures, and why others are missing, both by name.
+    """Return (open sets, reasons why sets are missing) of some measures, both by name.
 
-    needs: by set, the suite's argument that provides it. ValueError if all are missing.
+    needs: by set, the suite's argument that provides it. say: called with a line on missing
+    sets. ValueError if all are missing.
     """
     used = {
         name for measure in measures for name in (*measure.datasets, measure.others)
@@ -472,8 +490,8 @@ def _drop_missing_tasks(
 ) -> Suite:
     """Return the suite without tasks whose probe lacks a file, such as people's answers.
 
-    needs: by measure, the suite's argument that provides it. `say` gets a line on each
-    reason. ValueError if no task is left.
+    needs: by measure, the suite's argument that provides its files. say: called with a line
+    on each reason. ValueError if no task is left.
     """
     reasons: dict[str, str] = {}  # By task.
     for task in suite.tasks():
@@ -496,9 +514,10 @@ def _drop_missing_tasks(
 
 
 def _missing_reason(error: base.Missing, needed: str) -> str:
-    """Return why a set is missing, without its name and without the expected files.
+    """Return the reason why a set is missing, without its name and the expected files.
 
-    needed: the suite's argument that gives the set's folder, such as "stimuli=DIR", or "".
+    error: the set's. needed: the suite's argument that gives the set's folder, such as
+    "stimuli=DIR", or "".
     """
     reason = " ".join(str(error).split()).partition("; expected: ")[0]
     reason = reason.partition(": ")[2] or reason

@@ -26,8 +26,8 @@ _EACH_GRID = [f"shuffle {g}" for g in GRIDS]
 _EACH_BILATERAL = [f"bilateral {d}" for d in BILATERAL]
 
 
-def _named(form: str, strengths: Iterable) -> tuple[str, ...]:
-    """Return names of conditions: `form` with each strength."""
+def _named(form: str, strengths: Iterable[float | str]) -> tuple[str, ...]:
+    """Return the names of conditions: `form`, a format string, with each strength."""
     return tuple(form.format(strength) for strength in strengths)
 
 
@@ -71,7 +71,10 @@ PUBLISHED: Mapping[str, tuple[float, ...]] = {
 
 
 def steps(condition: str) -> tuple[tuple[str, float], ...]:
-    """Return the steps of a condition as (kind, strength); () for unchanged images."""
+    """Return the steps of a condition, such as "blur 3 grey 1", as pairs (kind, strength).
+
+    () for unchanged images.
+    """
     words = condition.split()
     return tuple(zip(words[::2], map(float, words[1::2]), strict=True))
 
@@ -90,7 +93,8 @@ def numbers(
     number K of decision classes, is given: (A - 1 / K) / (A0 - 1 / K), which may also be below
     0. Both are undefined if the denominator is not above 0. With _lower and _upper, 95 %
     intervals of a bootstrap over images, which are the same for all conditions; _undefined:
-    the share of bootstrap samples in which the ratio is undefined.
+    the share of bootstrap samples in which the ratio is undefined. by_condition: decisions
+    under CLEAN and the conditions of `steps`. draws: bootstrap samples.
     """
     counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)
     clean = [*by_condition].index(CLEAN)

@@ -30,7 +30,7 @@ from jbias.augment import imagenet_c, options
 from jbias.evals import critical_band_stimuli, occlusion, probe, suppression
 
 Image = Float[Array, "h w 3"]  # Whole numbers, 0 to 255.
-Settings = Mapping[str, Any]
+Settings = Mapping[str, Any]  # Arrays of a step, of `settings`.
 MAX_GRID = max(suppression.GRIDS)
 SMALLEST = 2 * MAX_GRID  # Side in pixels with tiles of two pixels.
 SPACE_SIGMA = 75  # Of the bilateral filter, in pixels, for sides of 224 pixels.
@@ -49,9 +49,10 @@ def make(
 ) -> probe.Probe:
     """Return a probe that shows images unchanged, and under the conditions of some families.
 
-    families: of suppression.FAMILIES. side: of the images, in pixels. reference: the side for
-    which lengths are the published ones. classes: the names of the decision classes. draws:
-    of the bootstrap over images. ValueError for invalid options.
+    families: keys of suppression.FAMILIES. side: of the images, in pixels. reference: the
+    side, in pixels, for which lengths are the published ones. classes: the names of the
+    decision classes. draws: bootstrap samples of the images. seed: of the bootstrap and of
+    random steps. Metrics: see `suppression.numbers`. ValueError for invalid options.
     """
     is_large = isinstance(side, int) and side >= SMALLEST
     must = (
@@ -93,7 +94,10 @@ def make(
         "channel_shuffle": shuffle_channels,
     }
 
-    def show(rows: probe.Rows, params: tuple[Settings, ...], kinds: tuple[str, ...]):
+    def show(
+        rows: probe.Rows, params: tuple[Settings, ...], kinds: tuple[str, ...]
+    ) -> probe.Images:
+        """Return images after steps of the given kinds, in order."""
         image = jnp.round(rows.image * 255)
         for kind, step_settings in zip(kinds, params, strict=True):
             keys = occlusion.image_keys(seed, step_settings["salt"], rows.index)
@@ -115,7 +119,12 @@ def make(
 
 
 def settings(kind: str, strength: float, side: int, scale: float) -> Settings:
-    """Return the arrays of a step; its random draws are the same in all conditions."""
+    """Return the arrays of a step, and the salt of its random draws, by name.
+
+    kind: the first word of a step in suppression.FAMILIES, such as "blur". strength: its
+    number. side: of the images, in pixels. scale: factor of published lengths. Equal steps
+    have equal random draws in all conditions.
+    """
     if kind == "shuffle":
         arrays = _tiles(side, int(strength))
     elif kind == "rotation":
@@ -130,7 +139,7 @@ def settings(kind: str, strength: float, side: int, scale: float) -> Settings:
 
 
 def _radius(published: int, scale: float) -> int:
-    """Return a published radius in pixels of the images, at least 1."""
+    """Return a published radius, in pixels, times `scale`, as a whole number of at least 1."""
     return max(1, round(published * scale))
 
 
@@ -138,11 +147,12 @@ def _radius(published: int, scale: float) -> int:
 
 
 def _tiles(side: int, g: int) -> dict[str, np.ndarray]:
-    """Return the layout of g by g tiles with edges at floor(i side / g), as int32 arrays.
+    """Return the layout of g by g tiles with edges at floor(i side / g), as int32 arrays by name.
 
-    tile, within: for each row of pixels, its tile and its place in the tile. start, length:
-    of the tiles. Columns have the same layout. group: for each of MAX_GRID by MAX_GRID tiles,
-    row by row, the number of its size, or 4 for no tile; order: tiles sorted by group.
+    side: of the image, in pixels. tile, within: for each row of pixels, its tile and its
+    place in the tile. start, length: of the tiles. Columns have the same layout. group: for
+    each of MAX_GRID by MAX_GRID tiles, row by row, the number of its size, or 4 for no tile;
+    order: tiles sorted by group.
     """
     edges = np.arange(g + 1) * side // g
     length = np.diff(edges)
@@ -164,7 +174,10 @@ def _tiles(side: int, g: int) -> dict[str, np.ndarray]:
 
 
 def shuffle_tiles(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """Return an image with tiles in random order among those of equal height and width."""
+    """Return an image with tiles in random order among those of equal height and width.
+
+    s: arrays of `_tiles`.
+    """
     drawn = jnp.lexsort((jax.random.uniform(key, s["group"].shape), s["group"]))
     source = jnp.zeros_like(drawn).at[s["order"]].set(drawn).reshape(MAX_GRID, MAX_GRID)
     source = source[s["tile"][:, None], s["tile"][None]]
@@ -176,7 +189,8 @@ def shuffle_tiles(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
 def rotate_tiles(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
     """Return an image with each tile rotated by a random multiple of 90 degrees.
 
-    If tiles do not divide the side, the image is enlarged before and reduced after.
+    If tiles do not divide the side, the image is enlarged before and reduced after. s: arrays
+    of `_tiles`.
     """
     side, enlarged_side = len(image), len(s["tile"])
     turns = jax.random.randint(key, (MAX_GRID, MAX_GRID), 0, 4)
@@ -190,7 +204,10 @@ def rotate_tiles(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
 
 
 def _resize(image: Image, side: int) -> Image:
-    """Return an image resized bilinearly without antialiasing, as by OpenCV."""
+    """Return a square image resized bilinearly to `side` pixels without antialiasing, as by OpenCV.
+
+    Values are rounded to whole numbers.
+    """
     shape = side, side, 3
     if image.shape == shape:
         return image
@@ -201,9 +218,11 @@ def _resize(image: Image, side: int) -> Image:
 
 
 def _bilateral(d: int, scale: float) -> dict[str, np.ndarray]:
-    """Return offsets by distance, of which the first `count` are used, and their weights.
+    """Return the arrays of `bilateral`, by name.
 
-    d: the published diameter.
+    "offset": (row, column) offsets of neighbours by distance, of which the first "count" are
+    used; "space": their weights by distance; "sigma": of colours. d: the published diameter,
+    a key of suppression.BILATERAL. scale: factor of published lengths.
     """
     largest_radius = max(_radius(x // 2, scale) for x in suppression.BILATERAL)
     radius = _radius(d // 2, scale)
@@ -223,8 +242,9 @@ def _bilateral(d: int, scale: float) -> dict[str, np.ndarray]:
 def bilateral(
     image: Image, key: PRNGKeyArray, *, s: Settings, largest_radius: int
 ) -> Image:
-    """Return weighted means of pixels that are near in place and colour (bilateral filter).
+    """Return an image filtered by weighted means of near pixels of similar colour (bilateral).
 
+    s: arrays of `_bilateral`. largest_radius: of all strengths, in pixels. key: unused.
     Weights are exp(-L^2 / 2 sigma^2 - (i^2 + j^2) / 2 space^2), with L the sum over channels
     of absolute differences. Edges are mirrored without repeating the last pixel.
     """
@@ -242,7 +262,11 @@ def bilateral(
 
 
 def _blur_matrix(k: int, side: int, scale: float) -> Float[np.ndarray, "n n"]:
-    """Return the matrix of a Gaussian with k points, mirrored without repeating the edge."""
+    """Return the matrix that convolves `side` pixels with a Gaussian of k points.
+
+    k: a key of suppression.BLUR. scale: factor of published lengths. Ends are mirrored
+    without repeating the edge.
+    """
     radius = _radius(k // 2, scale)
     at = np.arange(-radius, radius + 1) / (suppression.BLUR[k] * scale)
     kernel = np.exp(-(at**2) / 2)
@@ -251,18 +275,19 @@ def _blur_matrix(k: int, side: int, scale: float) -> Float[np.ndarray, "n n"]:
 
 
 def blur(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """Return an image whose rows and columns are convolved with a Gaussian."""
+    """Return an image convolved with a Gaussian along both axes; s: with "matrix"; key: unused."""
     return jnp.round(imagenet_c.filter_both_axes(image, s["matrix"]))
 
 
 def non_local_means(
     image: Image, key: PRNGKeyArray, *, s: Settings, template: int, search: int
 ) -> Image:
-    """Return means over pixels in a window, weighted by the similarity of their surroundings.
+    """Return an image of means over a window, weighted by the similarity of surroundings.
 
     Weights are exp(-D / 3 h^2), with h the strength and D the mean, over the square of radius
-    `template`, of squared differences summed over channels. search: radius of the window.
-    Edges as in `bilateral`.
+    `template`, of squared differences summed over channels. search: radius of the window, in
+    pixels. s: with "strength". key: unused. Edges are mirrored without repeating the last
+    pixel.
     """
     planes = jnp.moveaxis(image, -1, 0)
     padded = _mirror(planes, search + template)
@@ -281,7 +306,7 @@ def non_local_means(
 
 
 def _square_means(plane: Float[Array, "h w"], size: int) -> Float[Array, "m n"]:
-    """Return means over all squares of a size that are inside the plane."""
+    """Return the mean over each square of `size` by `size` pixels inside the plane."""
     for axis in (0, 1):
         length = plane.shape[axis] - size + 1
         cut = functools.partial(jax.lax.slice_in_dim, axis=axis)
@@ -292,22 +317,27 @@ def _square_means(plane: Float[Array, "h w"], size: int) -> Float[Array, "m n"]:
 
 
 def _mirror(planes: Float[Array, "3 h w"], width: int) -> Float[Array, "3 m n"]:
-    """Return planes with a mirrored border of some pixels."""
+    """Return planes with a border of `width` mirrored pixels, without repeating the edge."""
     return jnp.pad(planes, ((0, 0), (width, width), (width, width)), mode="reflect")
 
 
-def _shift(padded: Float[Array, "3 m n"], down: Array, right: Array, shape) -> Array:
-    """Return the part of padded planes at a shift, in a shape."""
+def _shift(
+    padded: Float[Array, "3 m n"], down: Array, right: Array, shape: tuple[int, ...]
+) -> Float[Array, "3 h w"]:
+    """Return the part of padded planes with upper left pixel (down, right) and the given shape."""
     return jax.lax.dynamic_slice(padded, (jnp.zeros_like(down), down, right), shape)
 
 
 def _zero_sums(planes: Float[Array, "3 h w"]) -> tuple[Array, Array]:
-    """Return zeros for the weighted sum of pixels and the sum of weights."""
+    """Return (zeros for the weighted sum of pixels, zeros for the sum of weights)."""
     return jnp.zeros_like(planes), jnp.zeros_like(planes[0])
 
 
 def _weighted_mean(sums: tuple[Array, Array]) -> Image:
-    """Return the weighted sum of pixels divided by the sum of weights, rounded."""
+    """Return the image of the weighted sum divided by the sum of weights, rounded.
+
+    sums: (weighted sum of pixels, sum of weights).
+    """
     total, weight = sums
     return jnp.moveaxis(jnp.round(total / weight[None]), 0, -1)
 
@@ -316,11 +346,11 @@ def _weighted_mean(sums: tuple[Array, Array]) -> Image:
 
 
 def grey(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """Return (1 - a) x + a grey, with a the strength, as whole numbers."""
+    """Return (1 - a) x + a grey(x), as whole numbers; s: with a as "strength"; key: unused."""
     levels = critical_band_stimuli.grey(image / 255)[..., None]
     return imagenet_c.to_bytes((1 - s["strength"]) * image + s["strength"] * levels)
 
 
 def shuffle_channels(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """Return an image with its channels in random order."""
+    """Return an image with its channels in random order; s: unused."""
     return image[..., jax.random.permutation(key, 3)]

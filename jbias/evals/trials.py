@@ -45,14 +45,17 @@ _PHOTO = re.compile(r"n\d{8}")
 class Trials:
     """The answers of one subject on one set, each image once, sorted by `image`."""
 
-    subject: str
+    subject: str  # Name of a person or network.
     image: tuple[str, ...]  # Ids, see `image_id`.
     response: Int[np.ndarray, "n"]  # One of Geirhos' 16 classes, -1 for none.
     category: Int[np.ndarray, "n"]  # The right class.
     condition: tuple[str, ...]
 
     def select(self, image: Sequence[str]) -> "Trials":
-        """Return the answers to some images, in their order; ValueError if one is missing."""
+        """Return the answers to the given images, in their order; ValueError if one is missing.
+
+        image: ids, see `image_id`.
+        """
         places = {name: i for i, name in enumerate(self.image)}
         lacking = [name for name in image if name not in places]
         if lacking:
@@ -85,6 +88,7 @@ def image_id(name: str) -> str:
 def read(path: str, dataset: str = "") -> Trials:
     """Return the answers in one file, with conditions spelled as in data.geirhos.
 
+    dataset: one of geirhos.CONDITIONS; for other names, conditions are not checked.
     ValueError, with the line number, for another header, a response or category that is none
     of the 16 classes, an unknown condition of the set, two answers to one image, or two
     subjects.
@@ -123,7 +127,7 @@ def read(path: str, dataset: str = "") -> Trials:
 
 
 def people(folder: str, dataset: str) -> tuple[Trials, ...]:
-    """Return the answers of all people on a set, from <folder>[/<set>]/<set>_subject-*.csv.
+    """Return the answers of each person on a set, from <folder>[/<set>]/<set>_subject-*.csv.
 
     base.Missing without such files; ValueError if people saw different images, or the same
     images under different conditions.
@@ -159,7 +163,7 @@ def people(folder: str, dataset: str) -> tuple[Trials, ...]:
 
 
 def digest(people: Sequence[Trials]) -> str:
-    """Return a digest of people's answers, independent of their files and order."""
+    """Return a hash (16 hex digits) of people's answers, independent of their files and order."""
     entries = []
     for person in people:
         entry = [
@@ -174,7 +178,10 @@ def digest(people: Sequence[Trials]) -> str:
 
 
 def _read_rows(path: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield ("file.csv:2", cells by column) for each row; ValueError for an invalid file."""
+    """Yield ("file.csv:2", cells by column) for each row; ValueError for an invalid file.
+
+    Spaces around cells are removed, and column names are in lower case.
+    """
     must = f"{path}: answers must be a CSV file in UTF-8, got "
     with (
         base.explain_errors(must, *set_options.CSV_ERRORS),

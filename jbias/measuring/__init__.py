@@ -3,6 +3,6 @@
 cli.py        the command line
 models.py     opens MODEL: a file, a function, a module or a table of decisions
 sets.py       makes the suite for the user's folders
-arguments.py  adds the arguments of Python to messages that name flags
+arguments.py  adds the arguments of jbias.measure to messages that name flags
 run.py        measures a model and returns the results
 """

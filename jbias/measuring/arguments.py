@@ -1,4 +1,4 @@
-"""Name the arguments of jbias.measure in messages that name the flags of `jbias measure`."""
+"""Add the arguments of jbias.measure to messages that name the flags of `jbias measure`."""
 
 import contextlib
 import re
@@ -40,7 +40,11 @@ _WORD = re.compile(r"(?<![\w-])(?:--[a-z][a-z-]*|MODEL\b)")
 
 
 def name_arguments(message: str) -> str:
-    """Return a message with the arguments of Python for the flags in it, if it lacks these."""
+    """Return a message with the Python arguments for the flags that it names appended.
+
+    "--size: ..." becomes "--size: ... (in Python: size=)". Unchanged if the message names no
+    known flag, or already contains "in Python".
+    """
     if "in Python" in message:
         return message
     words = dict.fromkeys(_WORD.findall(message))
@@ -50,7 +54,7 @@ def name_arguments(message: str) -> str:
 
 @contextlib.contextmanager
 def named_in_errors() -> Iterator[None]:
-    """Name the arguments of Python in the message of a ValueError."""
+    """Return a context that applies `name_arguments` to the message of a ValueError."""
     try:
         yield
     except ValueError as error:
@@ -60,10 +64,11 @@ def named_in_errors() -> Iterator[None]:
 
 
 def logger() -> probe.Say:
-    """Return what prints a line of the log, with the arguments of Python in it."""
+    """Return a function that prints a line of the log, after `name_arguments`."""
     say = console.logger(None)
 
     def say_named(line: str) -> None:
+        """Print a line with Python arguments; events are printed unchanged."""
         say(line if isinstance(line, console.LogEvent) else name_arguments(line))
 
     return say_named

@@ -37,13 +37,20 @@ _MODEL = "the model to measure: a file, run, function or table, see above"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `jbias measure`; return the exit code."""
+    """Run `jbias measure`; return the exit code (see the module).
+
+    argv: the arguments; None: those of the process.
+    """
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     return cli.run(lambda: _measure(args, changes), rerun="resumes")
 
 
 def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
+    """Measure and print the results; return the exit code.
+
+    args: the flags. changes: overrides of the suite's entries, "--suite.key=value".
+    """
     from jbias.measuring import models, run, sets
 
     if args.devices:
@@ -80,7 +87,7 @@ def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
 
 def parser() -> cli.Parser:
-    """Return the command line's parser."""
+    """Return the parser of `jbias measure`."""
     arguments = cli.Parser("measuring", __doc__)
     arguments.add_argument("MODEL", help=_MODEL)
     texts = {

@@ -1,4 +1,4 @@
-"""Read MODEL: open what it names, as far as that needs no images."""
+"""Open the MODEL of `jbias measure`, as far as possible without images."""
 
 import argparse
 import difflib
@@ -15,34 +15,33 @@ from jbias.runtime import hub, messages
 TIMM = "timm:"
 _INSTALL = "pip install torch torchvision timm"
 _TABLES = (".csv", ".parquet")
-FOLDERS = "folders"  # A word for a list of classes, beside those of data.labels.
+FOLDERS = "folders"  # Value of --classes: the folders of the user's images.
 OF_FOLDERS = "the folders of --data, in alphabetical order"
 
 
 class Settings(NamedTuple):
     """Options of a model, as `jbias measure --help` lists them; None if not given."""
 
-    random_weights: bool = False
-    classes: Any = None
-    columns: str | None = None
-    mean: Any = None
-    std: Any = None
-    model: str | None = None
-    step: str | None = None
-    trained: str | None = None
-    method: str | None = None
+    random_weights: bool = False  # For timm:NAME.
+    classes: str | Sequence[str] | Mapping[str, str] | None = None  # See Predictor.
+    columns: str | None = None  # Of a table, "key=name,...".
+    mean: float | Sequence[float] | None = None  # Of images in [0, 1].
+    std: float | Sequence[float] | None = None
+    model: str | None = None  # A name of models.MODELS, for a file of weights.
+    step: str | None = None  # Of a run: "best", "latest" or a number.
+    trained: str | None = None  # Name of the training set, for records.
+    method: str | None = None  # Name of the training method, for records.
 
 
 class Model(NamedTuple):
-    """A model of one of three kinds: a predictor, loaded networks, or a table of decisions.
-
-    said: its preprocessing as the model or the caller describes it, with size and crop.
-    """
+    """A model of one of three kinds: a predictor, loaded networks, or a table of decisions."""
 
     predictor: predictors.Predictor | None = None
     loaded: tuple[networks.Network, ...] = ()
-    decisions: str = ""
-    said: preprocessing.Preprocessing = preprocessing.Preprocessing()
+    decisions: str = ""  # Path of the tables.
+    # Of a predictor: the preprocessing that the caller gives, else that of the model, with
+    # size and crop.
+    described: preprocessing.Preprocessing = preprocessing.Preprocessing()
 
 
 def read(
@@ -53,12 +52,12 @@ def read(
     say: probe.Say,
     refuse: Callable[[str, str], None],
 ) -> Model:
-    """Return the model that a text names, or that an object is.
+    """Open a model, given as text or as an object, and return it as a Model.
 
-    model: a text, as `jbias measure --help` lists them; or a module of PyTorch, a
-    Predictor or a function of images. options: of a Predictor or jbias.torch.wrap, for
-    these alone. refuse: gets the name and the reason, for weights that cannot be read.
-    ValueError, in one line, for what is none of these.
+    model: the MODEL of `jbias measure --help`; or a module of PyTorch, a Predictor or a
+    function of images. options: keyword arguments of Predictor or jbias.torch.wrap; ValueError
+    if given for a file, run or table. say: called with lines for the user. refuse: called
+    with (path, reason) for weights that cannot be read. ValueError for an invalid model.
     """
     if not isinstance(model, str | os.PathLike):
         return _of_object(model, settings, options)
@@ -106,7 +105,10 @@ def _is_table(path: str) -> bool:
 def _read_networks(
     text: str, settings: Settings, say: probe.Say, refuse: Callable[[str, str], None]
 ) -> tuple[networks.Network, ...]:
-    """Return the networks of files and runs."""
+    """Return the networks of the files and runs at a path, glob or repository on the hub.
+
+    text: MODEL. say, refuse: see `read`. ValueError if there is nothing.
+    """
     if not (hub.is_hub(text) or "://" in text or _may_exist(text)):
         raise ValueError(
             f"MODEL: nothing is at {text!r}; give a file of weights, a run, timm:NAME, "
@@ -133,11 +135,16 @@ def _read_networks(
 
 
 def _may_exist(path: str) -> bool:
+    """Return whether a path exists or is a glob."""
     return os.path.exists(os.path.expanduser(path)) or any(x in path for x in "*?[")
 
 
 def _of_object(model: Any, settings: Settings, options: Mapping[str, Any]) -> Model:
-    """Return the model of a module of PyTorch, a Predictor or a function."""
+    """Return the Model of a module of PyTorch, a Predictor or a function.
+
+    settings: of which mean, std and classes are used. options: keyword arguments of Predictor
+    or jbias.torch.wrap, which take precedence over settings.
+    """
     settled = {"mean": settings.mean, "std": settings.std}
     if not _depends_on_folders(settings):
         settled["classes"] = settings.classes
@@ -149,11 +156,11 @@ def _of_object(model: Any, settings: Settings, options: Mapping[str, Any]) -> Mo
         predictor = torch.wrap(model, **options)
     else:
         predictor = predictors.as_predictor(model, **options)
-    return Model(predictor=predictor, said=predictor.resolve())
+    return Model(predictor=predictor, described=predictor.resolve())
 
 
 def _depends_on_folders(settings: Settings) -> bool:
-    """Return whether the classes are a word whose meaning `settle_classes` decides."""
+    """Return whether settings.classes is "folders" or "geirhos16", see `settle_classes`."""
     classes = settings.classes
     return isinstance(classes, str) and classes in (labels.GEIRHOS16, FOLDERS)
 
@@ -163,19 +170,21 @@ def settle_classes(
     settings: Settings,
     *,
     size: int,
-    folders: Sequence[str],
+    folder_classes: Sequence[str],
     folders_in_words: str = OF_FOLDERS,
     has_stimuli: bool,
-) -> tuple[Any, str]:
-    """Return the classes of a predictor's outputs, and a line that says why; "" if given.
+) -> tuple[str | Sequence[str] | Mapping[str, str], str]:
+    """Return (`classes` for the predictor, message on how they were chosen).
 
-    folders: the classes of the user's own images, in their order; folders_in_words: what
-    messages call them. has_stimuli: whether Geirhos' 16 are a possible reading. ValueError,
-    with the possible readings, where the number of outputs does not decide.
+    Classes that the caller gave are returned with the message ""; otherwise the known list
+    whose length is the number of outputs is chosen. size: of the images, in pixels, for a
+    trial call. folder_classes: the classes of the user's own images, in order;
+    folders_in_words: their name in messages. has_stimuli: whether Geirhos' 16 are a known
+    list. ValueError if no list has that length, or several different lists have it.
     """
     lists = {
         labels.IMAGENET: ("ImageNet's 1000", labels.resolve_outputs(labels.IMAGENET)),
-        FOLDERS: (folders_in_words, tuple(folders)),
+        FOLDERS: (folders_in_words, tuple(folder_classes)),
         labels.GEIRHOS16: (
             "Geirhos' 16, in alphabetical order",
             tuple(labels.geirhos16()) if has_stimuli else (),
@@ -184,9 +193,9 @@ def settle_classes(
     if _depends_on_folders(settings):
         if settings.classes == labels.GEIRHOS16:
             return tuple(labels.geirhos16()), ""
-        if not folders:
+        if not folder_classes:
             raise ValueError("--classes: folders are those of --data; give it")
-        return tuple(folders), ""
+        return tuple(folder_classes), ""
     if settings.classes is not None or predictor.classes != labels.IMAGENET:
         return predictor.classes, ""
     count = predictors.count_outputs(predictor, size)
@@ -209,7 +218,11 @@ def settle_classes(
 
 
 def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
-    """Return a network of timm and its name; ValueError where timm cannot make it."""
+    """Return (module of timm, name of the network); ValueError if timm cannot make it.
+
+    text: MODEL, timm:NAME with or without ?pretrained=... is_random: whether the weights are
+    random; else they are read from the Hugging Face cache.
+    """
     name, _, query = text.removeprefix(TIMM).partition("?")
     if query not in ("", "pretrained=false", "pretrained=true"):
         must = "end with ?pretrained=false, ?pretrained=true or neither"
@@ -255,9 +268,9 @@ def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
 
 
 def _cached_weights(name: str) -> str:
-    """Return the file of a timm network's weights in the Hugging Face cache.
+    """Return the path of a timm network's weights in the Hugging Face cache.
 
-    ValueError, with the command that fetches it, where it is not there.
+    ValueError, with the command that fetches them, if they are not in the cache.
     """
     import huggingface_hub
     import timm

@@ -7,6 +7,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import ml_collections
 from etils import epath
 
 from jbias import config as jc
@@ -26,18 +27,19 @@ from jbias.evals import (
 from jbias.measuring import arguments, models, sets
 from jbias.runtime import messages, signals, xla
 
-# Pixels, where nothing says another size.
+# Default sizes of images, in pixels.
 _SIZE, _SIZE_OF_SHAPES = 224, 32
-# Measures that decisions made elsewhere can give.
+# Measures that need only decisions, as tables of decisions have.
 _OF_DECISIONS = ("accuracy", "classes", "shape_bias", "human")
 
 
 class Request(NamedTuple):
     """A model, the folders of images to measure it on, and options of the measurement.
 
-    size: of the images' sides, in pixels. images: how many are shown by measures that
-    change them; 0 is all. only: names of measures. changes: of the suite's entries. out:
-    the folder of the networks' folders. options: of a Predictor or jbias.torch.wrap.
+    model, options: see models.read. size: of the images' sides, in pixels; None: the model's,
+    else a default. images: number of images for measures that change images; 0: all. only:
+    names of measures; empty: all. changes: overrides of the suite's entries,
+    "--suite.key=value". out: the parent of the networks' folders of results.
     """
 
     model: Any
@@ -72,7 +74,7 @@ def measure(
     step: str | None = None,
     **options: Any,
 ) -> measured.Measured | measured.MeasuredNetworks:
-    """Measure a model on the images that are there; see jbias.measure."""
+    """Measure a model and return its results; arguments and errors: see jbias.measure."""
     if isinstance(images, str):  # What a function takes: an option of Predictor.
         options["images"], images = images, 0
     if suite is not None:
@@ -144,7 +146,11 @@ def measure(
 
 
 def _by_suite(model: Any, suite: str, **options: Any) -> measured.Measured:
-    """Return the results of a suite for a module, a Predictor or a function."""
+    """Return the results of a suite for a module, a Predictor or a function.
+
+    options: keyword arguments of predictors.measure, and of jbias.torch.wrap for a module.
+    ValueError for a model that is given as text.
+    """
     if isinstance(model, str):
         must = (
             "be a function, a module of PyTorch or a Predictor where a suite is given"
@@ -162,7 +168,10 @@ def _by_suite(model: Any, suite: str, **options: Any) -> measured.Measured:
 
 
 def command(request: Request) -> int:
-    """Measure, print a table for each network; return the exit code."""
+    """Measure, print a table for each network, and return the exit code of `jbias measure`.
+
+    ValueError for an invalid request.
+    """
     call = commands.Command("measured")
     measurements = _measure(request, call)
     if not measurements and not call.left_out:
@@ -179,7 +188,10 @@ def command(request: Request) -> int:
 
 
 def _measure(request: Request, call: commands.Command) -> list[measured.Measured]:
-    """Return the results of each network; `call` keeps the networks that were left out."""
+    """Return the results of each network; networks that fail are added to call.left_out.
+
+    ValueError for an invalid request.
+    """
     folders = sets.check(request.folders)
     settings, only = request.settings, request.only
     opened = models.read(
@@ -201,7 +213,9 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
             "--imagenet=DIR or --data=DIR (stimuli=, imagenet= or data= in Python)"
         )
     is_shapes = folders.data == sets.SHAPES
-    own = sets.find_images(folders.data) if folders.data and not is_shapes else None
+    own_images = (
+        sets.find_images(folders.data) if folders.data and not is_shapes else None
+    )
     default = _SIZE_OF_SHAPES if is_shapes else _SIZE
     inputs = _inputs(opened, request.size, default)
     has_photographs = bool(folders.imagenet or folders.data)
@@ -210,10 +224,10 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
         line += "; --size=N changes the size"
     call.say(f"images: {line}")
     if opened.predictor is not None:
-        opened = _settle(opened, settings, folders, own, inputs.size, call.say)
+        opened = _settle(opened, settings, folders, own_images, inputs.size, call.say)
     plan = sets.plan(
         folders,
-        own,
+        own_images,
         size=inputs.size,
         images=request.images,
         space=_space(opened),
@@ -268,9 +282,9 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
 def _with_decisions(
     network: networks.Network, suite: suites.Suite
 ) -> tuple[suites.Suite, list[str]]:
-    """Return the suite without sets that a table has no decisions on, and lines on these.
+    """Return (suite without the sets that a table has no decisions on, messages on these).
 
-    Of other networks the suite is the same.
+    For a network that is no table, the suite is unchanged.
     """
     if not isinstance(network, decision_tables.DecidedNetwork):
         return suite, []
@@ -295,7 +309,7 @@ def _with_decisions(
 
 
 def _are_of_shapes(opened: models.Model) -> bool:
-    """Return whether all networks were trained on the embedded set."""
+    """Return whether there are loaded networks, all trained on the embedded set shapes."""
     trained = [network.fields["train_data"] for network in opened.loaded]
     return bool(trained) and {*trained} == {sets.SHAPES}
 
@@ -303,11 +317,12 @@ def _are_of_shapes(opened: models.Model) -> bool:
 def _inputs(
     opened: models.Model, size: int | None, default: int
 ) -> model_inputs.Inputs:
-    """Return the preparation of images that the caller, a run's config or the model asks for.
+    """Return the preparation of images by the caller's size, the run's config or the model.
 
-    size: what the caller says, in pixels. default: the size if nobody says one.
+    size: requested by the caller, in pixels, or None. default: the size if there is no other.
+    ValueError if runs have images of different sizes.
     """
-    said = opened.said
+    described = opened.described
     sizes = {
         network.about["config"]["size"]
         for network in opened.loaded
@@ -319,20 +334,29 @@ def _inputs(
             "measure them one after the other"
         )
     if sizes:
-        said = preprocessing.Preprocessing({"size": sizes.pop()}, {"size": "the run"})
-    return model_inputs.choose(said, size=size, default=default)
+        described = preprocessing.Preprocessing(
+            {"size": sizes.pop()}, {"size": "the run"}
+        )
+    return model_inputs.choose(described, size=size, default=default)
 
 
 def _settle(
     opened: models.Model,
     settings: models.Settings,
     folders: sets.Folders,
-    own: sets.OwnImages | None,
+    own_images: sets.OwnImages | None,
     size: int,
     say: probe.Say,
 ) -> models.Model:
-    """Return the model with its predictor's classes, and without a crop, which sets do."""
-    names, names_in_words = own.classes if own else (), models.OF_FOLDERS
+    """Return the model with the classes, size, mean and std of its predictor set.
+
+    Size and crop are removed from its preprocessing, as the sets apply them. own_images: the
+    user's own images, if any. size: of the images, in pixels. say: called with a line on the
+    classes. ValueError if the classes are ambiguous.
+    """
+    names, names_in_words = (), models.OF_FOLDERS
+    if own_images:
+        names = own_images.classes
     if folders.data == sets.SHAPES:
         from jbias import data
 
@@ -342,15 +366,19 @@ def _settle(
         opened.predictor,
         settings,
         size=size,
-        folders=names,
+        folder_classes=names,
         folders_in_words=names_in_words,
         has_stimuli=bool(folders.stimuli),
     )
     if why:
         say(f"classes: {why}")
-    said = opened.said
-    constants = {key: x for key, x in said.values.items() if key in ("mean", "std")}
-    normalisation = preprocessing.Preprocessing(constants, said.origins, said.notes)
+    described = opened.described
+    constants = {
+        key: value for key, value in described.values.items() if key in ("mean", "std")
+    }
+    normalisation = preprocessing.Preprocessing(
+        constants, described.origins, described.notes
+    )
     predictor = dataclasses.replace(
         opened.predictor,
         classes=classes,
@@ -361,7 +389,7 @@ def _settle(
 
 
 def _space(opened: models.Model) -> str:
-    """Return the space of a model's classes, as data.labels has it."""
+    """Return the space of a model's classes, one of data.labels: "wnid", "entry16" or "names"."""
     if opened.decisions:
         return "entry16"
     if opened.predictor is not None:
@@ -372,9 +400,14 @@ def _space(opened: models.Model) -> str:
 
 
 def _changed(
-    config: Any, inputs: model_inputs.Inputs, changes: Sequence[str]
+    config: ml_collections.ConfigDict,
+    inputs: model_inputs.Inputs,
+    changes: Sequence[str],
 ) -> dict[str, Any]:
-    """Return a suite whose sets are prepared for the model, with the user's changes."""
+    """Return a suite's config with sets prepared for the model and the user's changes.
+
+    config: of the suite, which is changed in place. changes: "--suite.key=value".
+    """
     jc.change(config, changes, flag="suite")
     config = jc.to_dict(config)
     config["sets"] = model_inputs.prepare(config["sets"], inputs)
@@ -387,7 +420,10 @@ def _open(
     settings: models.Settings,
     call: commands.Command,
 ) -> Sequence[networks.Network]:
-    """Return the networks to measure."""
+    """Return the networks to measure, of whichever kind the model is.
+
+    call: its `say` is called with lines for the user. ValueError if they cannot be opened.
+    """
     if opened.decisions:
         columns = decision_tables.parse_columns(settings.columns or "")
         return [*decision_tables.load(opened.decisions, suite, columns, call.say)]
@@ -416,7 +452,9 @@ def _run(
 ) -> measured.Measured | None:
     """Return a network's results of a suite; None if nothing was measured.
 
-    lacking: lines on measures that are not in the suite.
+    out: the parent of the network's folder. call: gets the name if the network is done or
+    failed. first: names of sets, see measured.Measured. lacking: messages on measures that
+    are not in the suite. whole: whether the suite has all of its measures.
     """
     try:
         failed = runner.run_suite(network, suite, out, call.say, has_all_measures=whole)

@@ -1,4 +1,4 @@
-"""The suite for the folders that a user has: all that can be measured with them."""
+"""Make the suite of all measures that are possible with a user's folders of images."""
 
 import os
 import types
@@ -20,14 +20,14 @@ SHAPES = "shapes"
 class Folders(NamedTuple):
     """The user's folders of images; None for a folder that is not given."""
 
-    stimuli: str | None = None
+    stimuli: str | None = None  # Geirhos' stimuli.
     imagenet: str | None = None
-    data: str | None = None
-    humans: str | None = None
+    data: str | None = None  # Labelled images of the user's own; or SHAPES.
+    humans: str | None = None  # People's answers.
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is nothing to measure with."""
+        """Return whether there are no images to measure with."""
         return not (self.stimuli or self.imagenet or self.data)
 
 
@@ -45,15 +45,18 @@ _OF_FEATURES = ("decoding", "receptive_field")
 
 
 class Plan(NamedTuple):
-    """A suite, the sets of labelled photographs in it, and what is missing, with the reasons."""
+    """A suite for a user's folders."""
 
-    config: ml_collections.ConfigDict
-    first: tuple[str, ...]
-    missing: tuple[str, ...]
+    config: ml_collections.ConfigDict  # Of the suite.
+    first: tuple[str, ...]  # Names of its sets of labelled photographs.
+    missing: tuple[str, ...]  # Messages on measures that need other folders.
 
 
 def check(folders: Folders) -> Folders:
-    """Return the folders with their paths as text; ValueError for one that is not there."""
+    """Return the folders with paths as text, "~" expanded, and None for empty paths.
+
+    ValueError for a folder that does not exist, and for an invalid combination.
+    """
     checked = {}
     for key, path in folders._asdict().items():
         if path is None or path == "":
@@ -75,8 +78,8 @@ def check(folders: Folders) -> Folders:
 def find_stimuli(path: str) -> tuple[str, ...]:
     """Return the names of Geirhos' sets in a folder; ValueError without cue conflicts.
 
-    A folder with the 16 classes is taken for the cue conflicts themselves, unless it has
-    the name of another set.
+    A folder with the 16 classes counts as the cue conflicts themselves, unless it has the
+    name of another set.
     """
     splits = _splits_in(path)
     if "cue-conflict" in splits:
@@ -100,7 +103,7 @@ def find_stimuli(path: str) -> tuple[str, ...]:
 
 
 def _splits_in(path: str) -> tuple[str, ...]:
-    """Return the names of Geirhos' sets in a folder, which may be that of cue conflicts."""
+    """Return the names of Geirhos' sets in a folder; see `find_stimuli`."""
     spellings = _spellings()
     splits = [
         split
@@ -120,20 +123,21 @@ def _spellings() -> dict[str, tuple[str, ...]]:
 
 
 def _split_by_name(path: str) -> str:
-    """Return the one of Geirhos' sets that a folder is named for, or ""."""
+    """Return the name of the set, among Geirhos', that a folder is named for; "" for none."""
     name = os.path.basename(os.path.abspath(path))
     return next((split for split, names in _spellings().items() if name in names), "")
 
 
 def _has_classes(path: str) -> bool:
-    """Return whether a folder has one for each of Geirhos' 16 classes."""
+    """Return whether a folder contains a folder for each of Geirhos' 16 classes."""
     return {*labels.geirhos16()} <= {*_folders_in(path)}
 
 
 def find_images(path: str) -> OwnImages:
-    """Return a user's own images; ValueError for a folder without class folders.
+    """Return the root, splits and classes of a user's own images.
 
-    Of DIR/<split>/<class>/ the splits for training are left out if there are others.
+    path: a folder DIR with DIR/<class>/ or DIR/<split>/<class>/; splits for training are left
+    out if there are others. ValueError for a folder without folders.
     """
     inside = _folders_in(path)
     with_folders = [name for name in inside if _folders_in(os.path.join(path, name))]
@@ -154,7 +158,7 @@ def find_images(path: str) -> OwnImages:
 
 
 def _folders_in(path: str) -> list[str]:
-    """Return the names of the folders in a folder, in order, without hidden ones."""
+    """Return the sorted names of the folders in a folder, without hidden ones."""
     names = sorted(os.listdir(path))
     return [
         name
@@ -165,18 +169,18 @@ def _folders_in(path: str) -> list[str]:
 
 def plan(
     folders: Folders,
-    own: OwnImages | None,
+    own_images: OwnImages | None,
     *,
     size: int,
     images: int,
     space: str,
 ) -> Plan:
-    """Return the suite of all that can be measured.
+    """Return the suite of all measures that are possible with the folders.
 
-    folders: with at least one of stimuli, imagenet and data. own: the images of
-    folders.data. size: of the images' sides, in pixels. images: as the suite's argument of
-    that name. space: the label space of the network's classes; the user's own images get
-    the same where their class names are all in it.
+    folders: result of `check`, with at least one of stimuli, imagenet and data. own_images: the
+    images of folders.data, if any. size: of the images' sides, in pixels. images: number of
+    images for measures that change images; 0: all. space: the label space of the network's
+    classes; the user's own images get the same if their class names are all in it.
     """
     arguments = types.SimpleNamespace(**{**biases.SHARED_ARGUMENTS, **biases.OWN})
     arguments.data, arguments.size, arguments.images = "stimuli", size, images
@@ -186,7 +190,7 @@ def plan(
         arguments.data, arguments.root = "imagenet", folders.imagenet
     elif folders.data == SHAPES:
         arguments.data = SHAPES
-    own_sets = {} if own is None else _own_sets(own, space)
+    own_sets = {} if own_images is None else _own_sets(own_images, space)
     config = biases.make(arguments, own_sets)
     if folders.stimuli:
         absent = {*datasets.STIMULI} - {*find_stimuli(folders.stimuli)}
@@ -196,15 +200,21 @@ def plan(
     return Plan(config, first, missing(folders))
 
 
-def _own_sets(own: OwnImages, space: str) -> dict[str, dict[str, Any]]:
-    """Return the suite's sets of a user's own images, by name."""
-    options = {"split": "", "root": own.root, "data": "folder"}
-    if space == "wnid" and {*own.classes} <= {*tables.wnids()}:
+def _own_sets(own_images: OwnImages, space: str) -> dict[str, dict[str, Any]]:
+    """Return the options of the suite's sets of a user's own images, by name of the set.
+
+    There is one set for each split. space: see `plan`. ValueError for a split whose name
+    cannot be that of a folder of results.
+    """
+    options = {"split": "", "root": own_images.root, "data": "folder"}
+    if space == "wnid" and {*own_images.classes} <= {*tables.wnids()}:
         options["space"] = "wnid"
-    elif space in ("wnid", "entry16") and {*own.classes} <= {*labels.geirhos16()}:
+    elif space in ("wnid", "entry16") and {*own_images.classes} <= {
+        *labels.geirhos16()
+    }:
         options["space"] = "entry16"
     sets = {}
-    for split in own.splits:
+    for split in own_images.splits:
         jc.check_folder_name("--data: a folder", split)
         is_taken = split in (*datasets.STIMULI, "imagenet", "imagenet16")
         name = f"own-{split}" if is_taken else split
@@ -213,7 +223,7 @@ def _own_sets(own: OwnImages, space: str) -> dict[str, dict[str, Any]]:
 
 
 def _remove_sets(config: ml_collections.ConfigDict, absent: Collection[str]) -> None:
-    """Remove sets from a suite, and measures that have no other."""
+    """Remove the sets `absent` from a suite in place, and measures that have no other set."""
     for name in absent:
         if name in config.sets:
             del config.sets[name]
@@ -226,7 +236,10 @@ def _remove_sets(config: ml_collections.ConfigDict, absent: Collection[str]) -> 
 def remove_impossible(
     config: ml_collections.ConfigDict, *, has_gradients: bool, has_sites: bool
 ) -> str:
-    """Remove measures that a model cannot give; return their names, "" for none."""
+    """Remove the measures that a model lacks gradients or sites for, in place.
+
+    Returns their names, joined by ", "; "" for none. config: of a suite.
+    """
     names = () if has_gradients else _OF_GRADIENTS
     names += () if has_sites else _OF_FEATURES
     names = [name for name in names if name in config.measures]
@@ -236,7 +249,7 @@ def remove_impossible(
 
 
 def missing(folders: Folders) -> tuple[str, ...]:
-    """Return what is not measured, each with the folders that it needs."""
+    """Return messages on measures that are not possible, each with the folder that it needs."""
     if folders.data == SHAPES:
         return ()
     lacking = []

@@ -30,7 +30,7 @@ def conv(
 ) -> Map:
     """Return x after the convolution `name`, with its bias.
 
-    pad: zeros before and after, along both axes; None keeps the size at stride 1.
+    pad: numbers of zeros (before, after), along both axes; None keeps the size at stride 1.
     """
     kernel, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
     pad = pad or (kernel.shape[2] // 2,) * 2

@@ -19,12 +19,15 @@ from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report; return the exit code: 0, or 2 with one line on stderr."""
+    """Run `jbias papers biases`; return the exit code: 0, or 2 with one line on stderr.
+
+    argv: the arguments; None: those of the process.
+    """
     return options.run(parser(), _write_report, argv)
 
 
 def _write_report(args: argparse.Namespace) -> list[str]:
-    """Write the report; return the lines to print."""
+    """Write the report; return the lines to print. args: the flags of `parser`."""
     # Late, so that --help and errors in arguments are fast.
     from jbias.papers import biases_published
     from jbias.report import bias_plots, bias_study, document

@@ -11,6 +11,7 @@ import itertools
 import operator
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -87,7 +88,7 @@ _CAPTIONS = {
 
 
 def _columns() -> dict[str, list[str]]:
-    """Return, for each of our measures, the columns of the authors' file to average."""
+    """Return the columns of the authors' file whose mean is a measure, by our name of it."""
     their_names = {"stylized16": "stylized", "pgd": "PGD-40/low"}
     columns = {}
     for accuracy in ACCURACIES:
@@ -115,11 +116,11 @@ def _columns() -> dict[str, list[str]]:
 
 
 def read(path: str, ids: Sequence[str] = STUDY) -> ModelTable:
-    """Return the models' measures from the authors' benchmark.csv.
+    """Return the models' measures, in the authors' units, from their benchmark.csv.
 
-    ids: the models, STUDY or VIT. Accuracies on ImageNet-C and C-bar are means over their
-    columns, spectral biases over five cut-offs.
-    ValueError, with file and line, for a missing column or model.
+    path: of the file. ids: the models, STUDY or VIT. Accuracies on ImageNet-C and C-bar are
+    means over their columns, spectral biases over five cut-offs. ValueError, with file and
+    line, for a missing column or model.
     """
     if not pathlib.Path(path).is_file():
         raise ValueError(
@@ -156,7 +157,10 @@ def read(path: str, ids: Sequence[str] = STUDY) -> ModelTable:
 
 
 def _mean(fields: Mapping[str, str], place: str, *, names: Sequence[str]) -> float:
-    """Return the mean of the named fields of a row; place: "file:line" for errors."""
+    """Return the mean of the fields `names` of a row; ValueError if one is no number.
+
+    place: "file:line", the start of the error message.
+    """
     numbers = [
         csv_rows.parse_number(fields[name], name, place=place, needed=True)
         for name in names
@@ -165,10 +169,11 @@ def _mean(fields: Mapping[str, str], place: str, *, names: Sequence[str]) -> flo
 
 
 def cells(models: ModelTable, folder: pathlib.Path) -> pd.DataFrame:
-    """Compare with the printed tables 1 and 2, cell by cell.
+    """Return a comparison with the printed tables 1 and 2, one row per cell.
 
-    Returns the columns table, model, column, ours, printed and agrees: whether ours is
-    within half of the last printed digit.
+    Columns: table (1 or 2), model, column, ours, printed, and agrees: whether ours is within
+    half of the last printed digit. models: result of `read`. folder: with the file TABLES.
+    ValueError for a model that the study lacks.
     """
     rows, required = [], ("model", *ACCURACIES, *BIASES)
     for place, fields in csv_rows.read(str(folder / TABLES), required)[1]:
@@ -185,14 +190,16 @@ def cells(models: ModelTable, folder: pathlib.Path) -> pd.DataFrame:
     return frame.assign(agrees=(frame["ours"] - frame["printed"]).abs() <= HALF)
 
 
-def correlations(families: Mapping, among: Matrix, folder) -> pd.DataFrame:
-    """Compare with the printed correlations of figures 2 and 12.
+def correlations(
+    families: Mapping[str, Matrix], among: Matrix, folder: pathlib.Path
+) -> pd.DataFrame:
+    """Return a comparison with the printed correlations of figures 2 and 12, one row per pair.
 
     families: correlations of biases with averages, by the choice of models.
-    among: correlations among biases.
-    Returns the columns models, x, y, ours, p, printed and agrees. A printed 0.00 agrees if
-    the unadjusted p is above 0.05; another number if p is at most 0.05 and ours is within
-    half of the last printed digit.
+    among: correlations among biases. folder: with the file POSTER.
+    Columns: models, x, y, ours, p, printed and agrees. A printed 0.00 agrees if the
+    unadjusted p is above 0.05; another number if p is at most 0.05 and ours is within half of
+    the last printed digit. ValueError for a pair that the study lacks.
     """
     rows, required = [], ("models", "x", "y", "rho")
     for place, fields in csv_rows.read(str(folder / POSTER), required)[1]:
@@ -221,15 +228,17 @@ def report(
     appendix: Correlations,
     *,
     printed: str | None = None,
-    images: Sequence = (),
+    images: Sequence[Any] = (),
 ) -> document.Report:
     """Return the study's page, with the faults of the published numbers.
 
-    appendix: the study of the vision transformers. printed: folder with the printed
-    numbers, for a section that compares them with ours. images: photographs for figures.
+    models: result of `read`. study: its correlations. appendix: the correlations of the
+    vision transformers. printed: path of the folder with the printed numbers, for a section
+    that compares them with ours. images: result of bias_plots.read_photographs, for figures.
     """
     page = bias_study.report(models, study, images=images)
-    (answer, basis), facts, results = page.answer, {**page.facts}, {**page.results}
+    answer, basis = page.answer
+    page_facts, results = {**page.facts}, {**page.results}
     results["anomalies"] = ANOMALIES
     faults = ANOMALIES | {"biases": [*ANOMALIES["biases"], _UNPUBLISHED]}
     sections = []
@@ -248,7 +257,7 @@ def report(
             f" {len(pairs)} printed correlations agree."
         )
         total = len(table_cells) + len(pairs)
-        facts["As printed"] = f"{num_cells + num_pairs} of {total}"
+        page_facts["As printed"] = f"{num_cells + num_pairs} of {total}"
         results["printed"] = {"tables": table_cells, "correlations": pairs}
         comparison = [
             _printed_cells(table_cells),
@@ -263,13 +272,13 @@ def report(
         page,
         sections=sections,
         answer=(answer, basis),
-        facts=facts,
+        facts=page_facts,
         results=results,
     )
 
 
 def _vit(study: Correlations) -> document.Figure:
-    """Return the figure of the vision transformers' correlations."""
+    """Return the figure of the vision transformers' correlations; study: of these models."""
     pairs, alpha = study.pairs[study.pairs["models"] == "all"], study.options.alpha
     caption = _CAPTIONS["vit"].format(
         models=len(study.frame),
@@ -283,7 +292,10 @@ def _vit(study: Correlations) -> document.Figure:
 
 
 def _printed_cells(table_cells: pd.DataFrame) -> tables.Table:
-    """Return a table of the agreement with the printed tables, by column."""
+    """Return a table of the agreement with the printed tables, one row per column.
+
+    table_cells: result of `cells`.
+    """
     difference = (table_cells["ours"] - table_cells["printed"]).abs()
     with_difference = table_cells.assign(off=difference)
     rows = (
@@ -303,7 +315,10 @@ def _printed_cells(table_cells: pd.DataFrame) -> tables.Table:
 
 
 def _printed_pairs(pairs: pd.DataFrame) -> tables.Table:
-    """Return a table of correlations of biases with averages, ours and printed."""
+    """Return a table of correlations of biases with averages, ours and printed.
+
+    pairs: result of `correlations`.
+    """
     with_averages = pairs[~pairs["y"].isin(_BIASES)]
     rows, columns = [], {"x": ("bias", title), "y": ("average", str)}
     for choice in with_averages["models"].unique():
@@ -331,7 +346,10 @@ def _printed_pairs(pairs: pd.DataFrame) -> tables.Table:
 
 
 def _printed_among(pairs: pd.DataFrame) -> tables.Table:
-    """Return a table of correlations among biases, ours and printed."""
+    """Return a table of correlations among biases, ours and printed.
+
+    pairs: result of `correlations`.
+    """
     columns = {
         "x": ("bias", title),
         "y": ("bias", title),
@@ -345,5 +363,5 @@ def _printed_among(pairs: pd.DataFrame) -> tables.Table:
 
 
 def _as_printed(value: float) -> str:
-    """Return a printed correlation as text; the poster prints 0 if not significant."""
+    """Return a printed correlation as text; "n.s." for 0, which the poster prints if p > 0.05."""
     return "n.s." if value == 0 else tables.digits(2)(value)

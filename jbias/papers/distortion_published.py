@@ -17,7 +17,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,8 @@ NumberKey, Values = distortion_study.NumberKey, distortion_study.Values
 QUANTITIES, STACKED = distortion_study.QUANTITIES, distortion_study.STACKED
 PLAIN, OTHER = distortion_study.PLAIN, distortion_study.OTHER
 WITHOUT = distortion_study.WITHOUT
-Numbers = Mapping[NumberKey, Mapping]  # By cell: mean, std and n.
+Number = Mapping[str, float | None]  # mean, std and n (None if unknown) of a cell.
+Numbers = Mapping[NumberKey, Number]
 RUNS = 5
 UNNAMED = "CIFAR-10"  # Assumed for printed tables that name no data set.
 MARGIN = 1.0  # Percentage points: a smaller loss counts as no harm.
@@ -44,13 +45,13 @@ class PaperTable(NamedTuple):
 
     name: str  # Of our table; its first word is the name of the CSV file.
     data_column: str  # Column of the data set; "" if the file has none.
-    method_column: str
+    method_column: str  # Column of the method.
     number_prefixes: tuple[str, ...]  # Of the columns <prefix>mean and <prefix>std.
-    # The quantity, or the column that names it; "": named by the prefix.
+    # The quantity, or the column with its name; "": the prefix is its name.
     quantity: str = ""
-    lead: tuple[str, ...] = ("Data",)  # What the rows differ in.
-    head: tuple[str, ...] = ("method",)  # What the columns differ in.
-    training: str = PLAIN
+    lead: tuple[str, ...] = ("Data",)  # Properties that distinguish the rows.
+    head: tuple[str, ...] = ("method",)  # Properties that distinguish the columns.
+    training: str = PLAIN  # PLAIN, OTHER or WITHOUT.
     our_methods: tuple[str, ...] = ()  # Methods that the paper's table lacks.
 
 
@@ -192,8 +193,8 @@ _OUR_NAMES = {
 class Claim(NamedTuple):
     """The claim that the mean of `more` is larger than the mean of `less` minus `margin`."""
 
-    table: str
-    words: str
+    table: str  # A key of TABLES.
+    words: str  # The claim as text.
     more: NumberKey
     less: NumberKey
     whose: str = TABLE  # TEXT or TABLE.
@@ -201,7 +202,7 @@ class Claim(NamedTuple):
 
     @property
     def family(self) -> tuple[str, ...]:
-        """The key of the family of claims whose p-values are adjusted together."""
+        """Return the key of the family of claims whose p-values are adjusted together."""
         return self.table, self.more.quantity, self.more.data, self.whose
 
 
@@ -209,12 +210,12 @@ class Printed(NamedTuple):
     """The printed numbers and claims of the paper."""
 
     # By table and cell: mean, std and n; None for an empty cell.
-    tables: Mapping[str, Mapping[NumberKey, Mapping | None]]
+    tables: Mapping[str, Mapping[NumberKey, Number | None]]
     claimed: Sequence[Mapping[str, str]]  # Rows of distortion_claims.csv.
 
     @property
     def numbers(self) -> Numbers:
-        """The printed numbers of all tables by cell, without empty cells."""
+        """Return the printed numbers of all tables by cell, without empty cells."""
         return {
             cell: number
             for cells in self.tables.values()
@@ -222,15 +223,23 @@ class Printed(NamedTuple):
             if number
         }
 
-    def data(self, table: str, others: Sequence[str]) -> list[str]:
-        """Return the data sets of a table, followed by other data sets of ours."""
+    def data(self, table: str, our_data: Sequence[str]) -> list[str]:
+        """Return the names of a table's data sets, followed by `our_data`, each name once.
+
+        table: a key of TABLES.
+        """
         names = [cell.data for cell in self.tables[table]]
         if table != STACKED:
-            names += [name for name in others if name != STACKED]
+            names += [name for name in our_data if name != STACKED]
         return list(dict.fromkeys(names))
 
-    def layouts(self, others: Sequence[str] = ()) -> dict[str, distortion_page.Layout]:
-        """Return the layouts of the paper's tables; others: data sets for further rows."""
+    def layouts(
+        self, our_data: Sequence[str] = ()
+    ) -> dict[str, distortion_page.Layout]:
+        """Return the layouts of the paper's tables, by key of TABLES.
+
+        our_data: names of our data sets, for further rows.
+        """
         layouts = {}
         for table, paper_table in TABLES.items():
             cells = list(self.tables[table])
@@ -239,7 +248,7 @@ class Printed(NamedTuple):
                 cells += [cell._replace(method=method) for cell in first_method]
             first_data = [cell for cell in cells if cell.data == cells[0].data]
             rows: dict[tuple[str, ...], dict[str, NumberKey]] = {}
-            for data in self.data(table, others):
+            for data in self.data(table, our_data):
                 data_cells = [cell for cell in cells if cell.data == data]
                 if not data_cells:  # A data set of ours.
                     data_cells = [cell._replace(data=data) for cell in first_data]
@@ -262,21 +271,24 @@ class Printed(NamedTuple):
             )
         return layouts
 
-    def claims(self, others: Sequence[str] = ()) -> Iterator[Claim]:
-        """Yield the claims by table; others: further data sets, for claims about all sets."""
+    def claims(self, our_data: Sequence[str] = ()) -> Iterator[Claim]:
+        """Yield the claims, table by table, one for each ordered pair of means and data set.
+
+        our_data: names of our data sets, for claims about all data sets.
+        """
         by_table = itertools.groupby(self.claimed, key=lambda row: row["table"])
         for table, group in by_table:
             rows = list(group)
-            for data in self.data(table, others if rows[0]["data"] == "all" else ()):
+            for data in self.data(table, our_data if rows[0]["data"] == "all" else ()):
                 for row in rows:
                     yield from _claims(row, data)
 
 
 def _claims(row: Mapping[str, str], data: str) -> Iterator[Claim]:
-    """Yield the claims of a row about a data set.
+    """Yield the claims in a row of distortion_claims.csv about a data set.
 
     The row's claim is "A > B > C" about methods, or "A: X ≥ Y" about the data sets that
-    images were mixed with for method A.
+    images were mixed with for method A. data: name of the data set.
     """
     table, quantity = row["table"], row["quantity"]
     method, _, ordering = row["claim"].rpartition(": ")
@@ -309,7 +321,7 @@ def read(folder: str) -> Printed:
 
     ValueError for a missing file or an invalid row.
     """
-    numbers: dict[str, dict[NumberKey, Mapping | None]] = {}
+    numbers: dict[str, dict[NumberKey, Number | None]] = {}
     for table, paper_table in TABLES.items():
         name = "simplicity" if table == STACKED else paper_table.name.partition("_")[0]
 
@@ -317,7 +329,8 @@ def read(folder: str) -> Printed:
             row: Mapping[str, str],
             table: str = table,
             paper_table: PaperTable = paper_table,
-        ) -> list[tuple[NumberKey, Mapping | None]]:
+        ) -> list[tuple[NumberKey, Number | None]]:
+            """Return `_numbers` of a row of this table."""
             return _numbers(table, paper_table, row)
 
         rows = printed_numbers.read(folder, f"distortion_{name}", parse)
@@ -328,8 +341,11 @@ def read(folder: str) -> Printed:
 
 def _numbers(
     table: str, paper_table: PaperTable, row: Mapping[str, str]
-) -> list[tuple[NumberKey, Mapping | None]]:
-    """Return the cells of a row of a file with their mean, std and n; None if empty."""
+) -> list[tuple[NumberKey, Number | None]]:
+    """Return (cell, its mean, std and n) for each number in a row; None for an empty cell.
+
+    table: a key of TABLES. row: of the table's CSV file.
+    """
     if paper_table.data_column:
         data = row[paper_table.data_column]
     else:
@@ -383,7 +399,10 @@ _BLANK = {
 
 
 def order(claim: Claim, more: float, less: float) -> str:
-    """Return AS_CLAIMED, EQUAL or OPPOSITE for two means; "" if a mean is NaN."""
+    """Return AS_CLAIMED, EQUAL or OPPOSITE for the means of claim.more and claim.less.
+
+    "" if a mean is NaN. With a margin, an equal mean is AS_CLAIMED.
+    """
     if math.isnan(more) or math.isnan(less):
         return ""
     if math.isclose(more + claim.margin, less, rel_tol=1e-9, abs_tol=1e-9):
@@ -391,8 +410,13 @@ def order(claim: Claim, more: float, less: float) -> str:
     return AS_CLAIMED if more + claim.margin > less else OPPOSITE
 
 
-def _side(claim: Claim, more: float, less: float, counts: Sequence[int]) -> dict:
-    """Return a blank test with the means; counts: numbers of runs of the two groups."""
+def _side(
+    claim: Claim, more: float, less: float, counts: Sequence[int]
+) -> dict[str, Any]:
+    """Return the entries of _BLANK with means, counts and order, without p-values.
+
+    more, less: the two means. counts: numbers of runs of the two groups.
+    """
     return _BLANK | {
         "more": more,
         "less": less,
@@ -401,10 +425,10 @@ def _side(claim: Claim, more: float, less: float, counts: Sequence[int]) -> dict
     }
 
 
-def of_printed(claim: Claim, printed: Numbers) -> dict | None:
-    """Test a claim on the printed numbers; None if they are missing.
+def of_printed(claim: Claim, printed: Numbers) -> dict[str, Any] | None:
+    """Return the test of a claim on the printed numbers, with the entries of _BLANK.
 
-    Returns the entries of _BLANK before the adjustment.
+    p-values are not adjusted. None if a number is missing.
     """
     more, less = printed.get(claim.more), printed.get(claim.less)
     if not more or not less:
@@ -419,18 +443,24 @@ def of_printed(claim: Claim, printed: Numbers) -> dict | None:
     return side
 
 
-def of_measured(claim: Claim, study: DistortionStudy, model: str) -> dict | None:
-    """Test a claim on the networks of one architecture; None if they are missing.
+def of_measured(
+    claim: Claim, study: DistortionStudy, model: str
+) -> dict[str, Any] | None:
+    """Return the test of a claim on our networks, with the entries of _BLANK.
 
-    Returns the entries of _BLANK before the adjustment.
+    model: the networks' architecture. p-values are not adjusted. None if networks are missing.
     """
     more = study.value(claim.more.quantity, claim.more.key(model))
     less = study.value(claim.less.quantity, claim.less.key(model))
     return tested(claim, more, less) if more and less else None
 
 
-def tested(claim: Claim, more: Values, less: Values) -> dict:
-    """Test a claim by exchanging seeds; return the entries of _BLANK before adjustment."""
+def tested(claim: Claim, more: Values, less: Values) -> dict[str, Any]:
+    """Return the test of a claim by exchanging seeds, with the entries of _BLANK.
+
+    more, less: measured values of the two groups. p-values are not adjusted; they are NaN if
+    a group has fewer than two seeds.
+    """
     counts = len(more.units), len(less.units)
     side = _side(claim, more.tested, less.tested, counts=counts)
     if min(counts) > 1:
@@ -446,15 +476,18 @@ def tested(claim: Claim, more: Values, less: Values) -> dict:
     return side
 
 
-def judged(sides: Mapping[tuple[str, Claim], dict | None], alpha: float) -> dict:
-    """Return the tests with p adjusted over each family, and with verdicts.
+def judged(
+    sides: Mapping[tuple[str, Claim], dict[str, Any] | None], alpha: float
+) -> dict[tuple[str, Claim], dict[str, Any]]:
+    """Return the tests by (model, claim) with p adjusted over each family, and with verdicts.
 
-    sides: tests by model and claim, None if missing. alpha: level; half of it on each side.
+    sides: tests by (model, claim); those that are None are left out. alpha: level; half of it
+    on each side.
     Holm's adjustment increases with each p of the family, so the adjusted smallest possible
     p is the smallest possible adjusted p.
     """
     results = {key: side | {"verdict": UNTESTED} for key, side in sides.items() if side}
-    families: dict[tuple, list[dict]] = {}
+    families: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for (model, claim), side in results.items():
         if not math.isnan(side["p"]):
             families.setdefault((model, *claim.family), []).append(side)
@@ -476,7 +509,12 @@ def judged(sides: Mapping[tuple[str, Claim], dict | None], alpha: float) -> dict
 
 
 def frame(study: DistortionStudy, printed: Printed, *, alpha: float) -> pd.DataFrame:
-    """Return a table of the tests by claim and model, on printed and on our numbers."""
+    """Return a table of the tests, one row per claim and model of ours.
+
+    Columns: model ("" without measurements), table, data, claim, whose, family; the entries of
+    _BLANK with the prefixes paper_ and here_; and fdr, the two-sided p of our numbers adjusted
+    by Benjamini and Hochberg. alpha: level of the verdicts.
+    """
     claims, numbers = list(printed.claims(study.names("data"))), printed.numbers
     models = study.names("model")
     theirs = judged({("", x): of_printed(x, numbers) for x in claims}, alpha)
@@ -501,9 +539,9 @@ def frame(study: DistortionStudy, printed: Printed, *, alpha: float) -> pd.DataF
                 "family": " ".join((model, *claim.family)),
             }
             paper = theirs.get(("", claim), _BLANK)
-            here = ours.get((model, claim), _BLANK)
+            our_test = ours.get((model, claim), _BLANK)
             row |= {f"paper_{name}": value for name, value in paper.items()}
-            row |= {f"here_{name}": value for name, value in here.items()}
+            row |= {f"here_{name}": value for name, value in our_test.items()}
             rows.append(row)
     lead = ["model", "table", "data", "claim", "whose", "family"]
     sides = [f"{side}_{name}" for side in ("paper", "here") for name in _BLANK]
@@ -515,7 +553,10 @@ def frame(study: DistortionStudy, printed: Printed, *, alpha: float) -> pd.DataF
 
 
 def headline(claims: pd.DataFrame, alpha: float) -> tuple[str, str]:
-    """Return the answer, one sentence about the claims of the text, and its basis."""
+    """Return (one sentence on the claims of the text, sentences with details), for the page.
+
+    claims: result of `frame`. alpha: false discovery rate, as a fraction.
+    """
     if not len(claims):
         return (
             "No ordering of the paper can be tested here.",
@@ -542,7 +583,10 @@ def headline(claims: pd.DataFrame, alpha: float) -> tuple[str, str]:
 
 
 def _count_orders(claims: pd.DataFrame, side: str) -> str:
-    """Return a phrase with the number of means in the claimed order; side: here or paper."""
+    """Return a phrase with the number of claims whose means are in the claimed order.
+
+    claims: rows of `frame`. side: "here" or "paper".
+    """
     counts = claims[f"{side}_order"].value_counts()
     num_known, num_equal = counts.drop("", errors="ignore").sum(), counts.get(EQUAL, 0)
     num_claimed = counts.get(AS_CLAIMED, 0)
@@ -551,7 +595,7 @@ def _count_orders(claims: pd.DataFrame, side: str) -> str:
 
 
 def _count_verdicts(claims: pd.DataFrame) -> str:
-    """Return a phrase with the number of claims of each verdict."""
+    """Return a phrase with the number of claims of each verdict; claims: rows of `frame`."""
     counts = claims["here_verdict"].value_counts().to_dict()
     phrase = (
         f"{counts.get(HOLDS, 0)} hold, {counts.get(NOT, 0)} do not, and "
@@ -562,7 +606,7 @@ def _count_verdicts(claims: pd.DataFrame) -> str:
 
 
 def claim_caveats(claims: pd.DataFrame, alpha: float) -> Iterator[str]:
-    """Yield the limitations of the tests of claims."""
+    """Yield sentences on the limitations of the tests; claims: result of `frame`."""
     if num_blind := (claims["here_holm_least"] > alpha / 2).sum():
         max_claims = math.floor(alpha / 2 * math.comb(10, 5))
         yield _CAVEATS["blind"].format(num_blind, alpha / 2, max_claims)
@@ -575,14 +619,20 @@ def claim_caveats(claims: pd.DataFrame, alpha: float) -> Iterator[str]:
 
 
 def claim_tables(claims: pd.DataFrame, alpha: float) -> Iterator[tables.Table | None]:
-    """Yield a table of the measured claims, and a table of the claims without measurements."""
+    """Yield a table of the measured claims, and a table of the claims without measurements.
+
+    claims: result of `frame`. alpha: level of the tests. None for a table without rows.
+    """
     is_measured = claims["here_verdict"] != ""
     yield _claim_table("claims", claims[is_measured], alpha)
     yield _claim_table("claims_unmeasured", claims[~is_measured], alpha)
 
 
 def _claim_table(name: str, claims: pd.DataFrame, alpha: float) -> tables.Table | None:
-    """Return a table of tested claims; None without claims. name: of the table's caption."""
+    """Return a table of tested claims; None without claims.
+
+    name: key in _CAPTIONS, and name of the table's files. claims: rows of `frame`.
+    """
     if claims.empty:
         return None
     rows = claims.replace("", None)
@@ -628,10 +678,11 @@ The printed Table 4 does not name its data set; it is compared with {UNNAMED}.
 
 def extended(
     page: document.Report, study: DistortionStudy, printed: Printed, *, alpha: float
-):
-    """Return a report of distortion with the paper's tables and claims.
+) -> document.Report:
+    """Return a report of distortion with the paper's tables and claims added.
 
-    page: the report of `distortion_page.report`. alpha: level of the tests.
+    page: result of distortion_page.report for `study`. printed: result of `read`. alpha:
+    level of the tests.
     """
     claims, missing_rows = frame(study, printed, alpha=alpha), missing(study, printed)
     paper_tables = {
@@ -690,11 +741,11 @@ _NAMES = {
 
 
 class Missing(NamedTuple):
-    """Networks or measurements that the paper's tables lack."""
+    """Networks or measurements that are missing here for the paper's tables."""
 
-    tables: list[str]
+    tables: list[str]  # Keys of TABLES.
     description: str
-    command: str
+    command: str  # Makes the networks or measurements.
 
 
 _NETWORKS = "networks: "  # The start of a description of networks to train.
@@ -748,7 +799,10 @@ def _missing_table(missing_rows: Sequence[Missing]) -> tables.Table | None:
 
 
 def _note_on_empty(table: str, missing_rows: Sequence[Missing]) -> str:
-    """Return a sentence about a table without measurements, with its first command."""
+    """Return a sentence on a table without measurements, with the command to start with.
+
+    table: a key of TABLES. missing_rows: result of `missing`.
+    """
     rows = [row for row in missing_rows if table in row.tables]
     # Measuring existing networks is faster than training.
     first = min(rows, key=lambda row: row.description.startswith(_NETWORKS))
@@ -757,7 +811,7 @@ def _note_on_empty(table: str, missing_rows: Sequence[Missing]) -> str:
 
 
 def train(key: Key) -> str:
-    """Return the command that trains a group's networks."""
+    """Return the command that trains a group's networks; key: of the group."""
     data, method = _NAMES.get(key.data, key.data), _NAMES.get(key.method, key.method)
     arguments, name = [f"method={method}", f"data={data}", *_roots(data)], method
     if key.model != _default_model(key.data):
@@ -778,7 +832,7 @@ def train(key: Key) -> str:
 
 
 def measure(key: Key, quantity: str) -> str:
-    """Return the command that measures a quantity of a group's networks."""
+    """Return the command that measures a quantity, a key of QUANTITIES, of a group's networks."""
     data = _NAMES.get(key.data, key.data)
     arguments = [f"data={data}", *_roots(data)]
     if quantity in ("di_other", "di_anywhere", "cut_occlusion", "iocclusion"):
@@ -794,7 +848,10 @@ def measure(key: Key, quantity: str) -> str:
 
 
 def _roots(data: str) -> list[str]:
-    """Return the config arguments for the folders of a data set."""
+    """Return the config arguments for the folders of a data set, such as ["root=DIR"].
+
+    data: name of the set in configs.
+    """
     roots = [] if data == "shapes" else ["root=DIR"]
     if data == "stacked":
         roots.append("digits=DIR")
@@ -802,5 +859,5 @@ def _roots(data: str) -> list[str]:
 
 
 def _default_model(data: str) -> str:
-    """Return the paper's architecture for a data set."""
+    """Return the name of the paper's architecture for a data set, given its title."""
     return "resnet101" if data == "ImageNet" else "preact_resnet18"

@@ -1,4 +1,4 @@
-"""Printed numbers of a paper, from CSV files that were typed off the paper."""
+"""Read CSV files with numbers that were copied from a printed paper."""
 
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
@@ -7,9 +7,12 @@ from typing import Any
 from jbias.report import csv_rows
 
 
-def read(folder: str, name: str, parse: Callable[[Mapping], Any]) -> Iterator:
+def read(
+    folder: str, name: str, parse: Callable[[Mapping[str, str]], Any]
+) -> Iterator[Any]:
     """Yield `parse(row)` for each row of <folder>/<name>.csv.
 
+    parse: called with the row's cells by column.
     ValueError if the file does not exist, and, with its line, for a row for which `parse`
     raises a KeyError or ValueError.
     """

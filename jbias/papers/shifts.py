@@ -21,12 +21,15 @@ _PRINTED = "examples/published"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report; return the exit code: 0, or 2 with one line on stderr."""
+    """Run `jbias papers shifts`; return the exit code: 0, or 2 with one line on stderr.
+
+    argv: the arguments; None: those of the process.
+    """
     return options.run(parser(), _write_report, argv, spread="--runs")
 
 
 def _write_report(args: argparse.Namespace) -> list[str]:
-    """Write the report; return the lines to print."""
+    """Write the report; return the lines to print. args: the flags of `parser`."""
     from jbias.papers import shifts_published
 
     printed = shifts_published.read(args.printed)

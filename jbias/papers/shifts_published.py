@@ -14,7 +14,6 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -67,7 +66,7 @@ _CAPTIONS = {
 ShiftCell, ShiftCells = shift_runs.ShiftCell, shift_runs.ShiftCells
 Draws = shift_drops.Draws
 CellsByNetwork = dict[str, dict[str, ShiftCell]]  # By network, then by kind of shift.
-Row = tuple[str, ...]
+Row = tuple[str, ...]  # Cells of a table as text.
 two_digits = tables.digits(2)
 _COLOUR = ("model", "train_colour", "train_size")
 # By file: the columns of names, and the columns of numbers. The model "Average" has the
@@ -78,14 +77,14 @@ _FILES = {
     "ood_table2_drops": (_COLOUR, ("drop_pct",)),
     "ood_table3": (("train_cluster", "model"), ("id_acc", "ood_acc_avg")),
 }
-# The printed numbers by file, then by names.
+# The printed numbers by file (key of _FILES), then by the texts in its columns of names.
 Printed = Mapping[str, Mapping[tuple[str, ...], tuple[float, ...]]]
 
 
 def read(folder: str) -> Printed:
-    """Return the numbers of ood_*.csv in a folder; none for the folder "".
+    """Return the printed numbers in the files ood_*.csv of a folder.
 
-    ValueError for a missing file or an invalid row.
+    For the folder "" each file is empty. ValueError for a missing file or an invalid row.
     """
     printed: dict[str, dict] = {name: {} for name in _FILES}
     if not folder:
@@ -97,6 +96,7 @@ def read(folder: str) -> Printed:
             name_columns: Row = name_columns,
             number_columns: Row = number_columns,
         ) -> tuple[Row, tuple[float, ...]]:
+            """Return (names, numbers) of a row."""
             names = tuple(row[column] for column in name_columns)
             return names, tuple(numerals.real(row[column]) for column in number_columns)
 
@@ -110,9 +110,10 @@ def extended(
     study: shift_runs.ShiftStudy,
     args: argparse.Namespace,
 ) -> document.Report:
-    """Return a report of shifts with the paper's tables and the ranks of its models.
+    """Return a report of shifts with the paper's tables and the ranks of its models added.
 
-    page: the report of `shift_page.report`. args: the arguments of the command.
+    printed: result of `read`. page: result of shift_page.report for `study`. args: flags, of
+    which draws and seed, of the bootstrap, are used.
     """
     draws = Draws(args.draws, args.seed)
     our_ranks = list(shift_drops.ranks(study.cells, draws))
@@ -140,9 +141,10 @@ def extended(
 
 
 def printed_ranks(printed: Printed) -> Iterator[shift_drops.TableRow]:
-    """Yield the agreement of ranks in and out of distribution in the paper's Table 1.
+    """Yield rows on the agreement of models' ranks in and out of distribution in the paper.
 
-    Averages over models are left out.
+    One row per data set and kind of shift of its Table 1, without the averages over models.
+    Columns: see shift_drops.agreement.
     """
     rows = [(*names, *numbers) for names, numbers in printed["ood_table1"].items()]
     frame = pd.DataFrame(rows, columns=["data", "model", "kind", "id", "ood", "drop"])
@@ -156,7 +158,7 @@ def printed_ranks(printed: Printed) -> Iterator[shift_drops.TableRow]:
 
 
 def data_of(cell: ShiftCell) -> str:
-    """Return the paper's name of a cell's data and labels; "" if the paper lacks them.
+    """Return the paper's name of a cell's data set; "" if the paper lacks it with these labels.
 
     For CelebA, the paper has gender by four colours of hair only.
     """
@@ -175,7 +177,10 @@ def _data_name(cell: ShiftCell) -> str:
 def make_tables(
     cells: ShiftCells, printed: Printed, draws: Draws
 ) -> list[tables.Table]:
-    """Return the tables of the paper for which there are cells."""
+    """Return those of the paper's Tables 1 to 3 for which there are cells.
+
+    printed: result of `read`. draws: of the bootstrap.
+    """
     single = [cell for cell in cells if cell.only_value]
     clusters = [cell for cell in single if re.fullmatch(r"D\d+", cell.only_value)]
     colours = [cell for cell in single if cell not in clusters]
@@ -191,7 +196,10 @@ def make_tables(
 
 
 def _table1(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
-    """Return Table 1, with the most extreme level of each kind of shift."""
+    """Return Table 1: one row per training data, model and source, at the most extreme levels.
+
+    cells: with a kind of shift. printed: result of `read`.
+    """
     groups: dict[str, CellsByNetwork] = {}  # By training data.
     # Later cells, of more extreme levels, replace earlier cells.
     for cell in sorted(cells, key=lambda x: x.share):
@@ -217,20 +225,42 @@ def _table1(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
 
 
 def _table(
-    name: str, head: Row, *, rows: Sequence[Row], data: pd.DataFrame, **options: Any
+    name: str,
+    titles: Row,
+    *,
+    rows: Sequence[Row],
+    data: pd.DataFrame,
+    texts: int,
+    bold: frozenset[tuple[int, int]] = frozenset(),
 ) -> tables.Table:
-    """Return a table; head: without the first column. options: of tables.Table."""
-    head = ("Trained on", *head)
-    return tables.Table(name, _CAPTIONS[name], head, tuple(rows), data, **options)
+    """Return a table whose first column is titled "Trained on".
+
+    name: of the table's files, a key of _CAPTIONS. titles: of the other columns. rows: cells
+    as text, with the first column. data: unrounded numbers, for the files. texts: the number
+    of leading columns with words. bold: cells (row, column) in bold.
+    """
+    return tables.Table(
+        name,
+        _CAPTIONS[name],
+        ("Trained on", *titles),
+        tuple(rows),
+        data,
+        bold=bold,
+        texts=texts,
+    )
 
 
 def _table1_rows(
     networks: CellsByNetwork, printed: Printed, draws: Draws
 ) -> Iterator[tuple[str, str, dict[str, Row]]]:
-    """Yield the rows of Table 1 for one data set: model, source, and numbers by kind."""
+    """Yield (model, source of the numbers, (ID, OOD, drop) by kind) for rows of one data set.
+
+    networks: cells of one data set. printed: result of `read`. Numbers are texts, in %.
+    """
     first_cells = next(iter(networks.values()))
     name = data_of(next(iter(first_cells.values())))
-    theirs: dict[str, dict[str, tuple]] = {}  # Printed numbers by model and kind.
+    # Printed numbers by model and kind.
+    theirs: dict[str, dict[str, tuple[float, ...]]] = {}
     for (data, model, kind), numbers in printed["ood_table1"].items():
         if data == name:
             theirs.setdefault(model, {})[kind] = numbers
@@ -267,7 +297,7 @@ def _table1_rows(
 
 
 def _ours(cell: ShiftCell, draws: Draws) -> Row:
-    """Return the texts of a cell's accuracies and drop."""
+    """Return (ID accuracy, OOD accuracy, drop) of a cell as texts, in %."""
     drop = shift_drops.estimate(draws.draw(cell).percent)
     level = f" ({cell.level})" if cell.share < 1 else ""
     return (
@@ -278,7 +308,7 @@ def _ours(cell: ShiftCell, draws: Draws) -> Row:
 
 
 def _average(cells: ShiftCells, draws: Draws) -> Row:
-    """Return the texts of accuracies averaged over cells, and of the averages' drop."""
+    """Return (ID accuracy, OOD accuracy, drop of these) of means over cells as texts, in %."""
     drawn = [draws.draw(cell) for cell in cells]
     mean = shift_drops.DrawnAccuracies(
         np.mean([x.inside for x in drawn], axis=0),
@@ -290,11 +320,12 @@ def _average(cells: ShiftCells, draws: Draws) -> Row:
 
 
 def _paper(
-    theirs: Mapping[str, Mapping[str, tuple]], models: Sequence[str]
+    theirs: Mapping[str, Mapping[str, tuple[float, ...]]], models: Sequence[str]
 ) -> dict[str, Row]:
-    """Return the texts of printed numbers by kind of shift.
+    """Return printed (ID accuracy, OOD accuracy, drop) as texts, in %, by kind of shift.
 
-    For several models: average accuracies, and the drop of the averages.
+    theirs: printed numbers by model and kind. models: for several, their average accuracies,
+    and the drop of the averages. A kind that a model lacks is left out.
     """
     texts = {}
     for kind in shifts.KINDS:
@@ -308,7 +339,10 @@ def _paper(
 
 
 def _table2(cells: ShiftCells, printed: Printed) -> tables.Table:
-    """Return Table 2: rows by model, trained value and size, columns by tested value."""
+    """Return Table 2: rows by model, trained value and size, columns by tested value.
+
+    cells: trained on a single value. printed: result of `read`.
+    """
     values = list(dict.fromkeys(name for cell in cells for name in _values(cell)))
     rows, data = [], []
     trained_places = set()  # Of the cells of the trained values, which are bold.
@@ -364,13 +398,13 @@ def _table2(cells: ShiftCells, printed: Printed) -> tables.Table:
 
 
 def _values(cell: ShiftCell) -> list[str]:
-    """Return the tested values of a cell, in the order of its data if known, else sorted."""
+    """Return the names of a cell's tested values, in the data set's order, else sorted."""
     tested = [cell.only_value, *cell.others]
     return [name for name in _all_values(cell) if name in tested] or sorted(tested)
 
 
 def _all_values(cell: ShiftCell) -> list[str]:
-    """Return all values of a cell's attribute from the provenance; empty if unknown."""
+    """Return the names of all values of a cell's attribute; [] if the provenance lacks them."""
     for run in cell.runs:
         for dataset in run.data.values():
             if not isinstance(dataset, Mapping):
@@ -383,9 +417,9 @@ def _all_values(cell: ShiftCell) -> list[str]:
 
 
 def drops_of(cell: ShiftCell) -> tuple[float, float]:
-    """Return the drop in %, and the drop as the paper computes it.
+    """Return (drop in %, drop in % as the paper computes it) of a cell.
 
-    The latter is NaN if the number of values is unknown.
+    The second is NaN if the number of values is unknown; see `paper_compat`.
     """
     drop = float(shift_drops.percent(cell.inside.mean(), cell.outside.mean()))
     values = len(cell.others) + 1 if cell.others else len(_all_values(cell))
@@ -393,16 +427,20 @@ def drops_of(cell: ShiftCell) -> tuple[float, float]:
 
 
 def paper_compat(drop: float, values: int) -> float:
-    """Return the mean relative drop over all values, with 0 for the trained value."""
+    """Return the mean of relative drops over all values, including 0 for the trained value.
+
+    drop: mean over the other values. values: the number of values.
+    """
     return drop * (values - 1) / values
 
 
 def _printed_single(
     cell: ShiftCell, size: str, *, values: Sequence[str], printed: Printed
 ) -> list[str]:
-    """Return the texts of the paper's row of the same model, colour and size.
+    """Return the paper's row of the same model, colour and size as texts, in %.
 
-    Empty if the paper has no such row. values: the tested values of the table.
+    size: FULL or FEW. values: the tested values of the table, followed in the row by OOD, drop
+    and the paper's drop. [] if the paper has no such row. printed: result of `read`.
     """
     key = MODELS.get(cell.recipe.model, ""), cell.only_value[:1].upper(), size
     accuracies = [printed["ood_table2"].get((*key, x[:1].upper())) for x in values]
@@ -418,7 +456,10 @@ def _printed_single(
 
 
 def _table3(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
-    """Return Table 3: rows by cluster, D1 first, and the means over clusters."""
+    """Return Table 3: rows by cluster, D1 first, and the means over clusters.
+
+    cells: trained on a single cluster. printed: result of `read`.
+    """
     cells = sorted(cells, key=lambda x: (*_sort_key(x)[:2], int(x.only_value[1:])))
     groups = itertools.groupby(cells, key=lambda x: _sort_key(x)[:2])
     rows = []
@@ -450,24 +491,27 @@ def _table3(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
 
 
 def _sort_key(cell: ShiftCell) -> tuple[str, str, int]:
-    """Return training data, network and number of training images."""
+    """Return (text of the training, network, number of training images) of a cell."""
     return _trained(cell), cell.recipe.network, cell.images
 
 
 def _trained(cell: ShiftCell) -> str:
-    """Return the text of a cell's training: data, attribute and algorithm."""
+    """Return a cell's data, attribute and algorithm as text."""
     recipe = cell.recipe
     suffix = f" [{recipe.dealt}]" if recipe.dealt else ""
     return f"{recipe.data} by {cell.attribute}, {recipe.algorithm}{suffix}"
 
 
 def _seeds(cells: Iterable[ShiftCell]) -> str:
-    """Return the text of our rows' source, with the number of seeds."""
+    """Return the source of our numbers as text, with the number of seeds: "here, n=5"."""
     return f"here, n={tables.span((len(cell.seeds) for cell in cells), '–')}"
 
 
 def _cell_numbers(cells: Iterable[ShiftCell], draws: Draws) -> pd.DataFrame:
-    """Return the numbers of cells in full precision, for the table's files."""
+    """Return unrounded numbers for a table's files, one row per cell.
+
+    Columns: trained, model, kind, level, seeds, and in %: id, ood, drop_percent, low, high.
+    """
     rows = []
     for cell in cells:
         drawn = draws.draw(cell)

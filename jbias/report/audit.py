@@ -381,7 +381,7 @@ def answer(audited: Audited) -> tuple[str, str]:
     if bugs:
         finding = f"{tables.join(bugs)} hurt{'s' * (len(bugs) == 1)}"
     elif first.verdict == "some":
-        largest = points(max(first.result.kinds[first.kind].each))
+        largest = points(max(first.result.kinds[first.kind].by_network))
         finding = f"{first.name} hurts some networks, by up to {largest} points"
         finding += f" ({first.kind}), and others less or not at all; see below"
     return _after_chance(audited, f"{audited.model}: {finding}."), f"{basis}."
@@ -510,7 +510,12 @@ def findings(audited: Audited) -> Iterator[str]:
             yield f"{candidate.name} does not count as a bug: {reason}."
         if candidate.verdict == "some":
             drops = tables.join(
-                [*map(points, sorted(candidate.result.kinds[candidate.kind].each))]
+                [
+                    *map(
+                        points,
+                        sorted(candidate.result.kinds[candidate.kind].by_network),
+                    )
+                ]
             )
             yield (
                 f"{candidate.name}: {candidate.kind}, {direction(audited, candidate)}. Networks differ, with "

@@ -229,7 +229,7 @@ def test_p_tests_the_threshold_and_has_holms_correction_over_all_tests():
                 if len(answers) == 1:
                     raw_pvalues[name, kind] = scipy.stats.norm.sf(excess / error**0.5)
                     continue
-                spread = np.var(result.each, ddof=1) / 2
+                spread = np.var(result.by_network, ddof=1) / 2
                 free = (spread + error) ** 2 / spread**2
                 p = scipy.stats.t.sf(excess / (spread + error) ** 0.5, free)
                 raw_pvalues[name, kind] = p

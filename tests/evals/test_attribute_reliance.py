@@ -247,7 +247,7 @@ def test_only_the_drop_beyond_the_references_remains():
     result = reliance.kinds["conditional"]
     assert result.drop == pytest.approx(HIGH - LOW, abs=0.03)
     assert result.extreme.low < HIGH - LOW < result.extreme.high
-    assert np.mean(result.each) == pytest.approx(result.drop)
+    assert np.mean(result.by_network) == pytest.approx(result.drop)
     assert result.extreme.within == pytest.approx(HIGH - 0.15, abs=0.03)
 
 

@@ -148,7 +148,7 @@ def test_networks_that_differ_are_told_apart():
     audited = made(networks=3, dead=2)
     first = audited.candidates[0]
     assert (first.name, first.verdict) == ("hair", "some")
-    drops = first.result.kinds[first.kind].each
+    drops = first.result.kinds[first.kind].by_network
     assert drops[0] > 0.4
     assert max(map(abs, drops[1:])) < 0.1
     assert np.mean(drops) == pytest.approx(first.drop)
