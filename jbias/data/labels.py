@@ -67,8 +67,8 @@ class LabelSpace(NamedTuple):
     name, which has precedence.
     """
 
-    classes: tuple[str, ...]
-    space: str
+    classes: tuple[str, ...]  # Names, in the order of class ids.
+    space: str  # "names", "wnid" or "entry16".
     answers: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:

@@ -197,8 +197,9 @@ def largest_feasible_size(
     """Return the largest size at which every pair of tables is feasible; 0 if none.
 
     available: numbers of images per class and value. pairs: training and test tables.
-    sizes(size) -> the sizes of the parts. Since rounding makes some sizes infeasible below
-    larger feasible ones, sizes up to one image per class above the bisection's are tried.
+    sizes: number of images -> {part: its number of images}. Since rounding makes some sizes
+    infeasible below larger feasible sizes, sizes up to one image per class above the
+    bisection's result are tried.
     """
     pairs = list(pairs)
 
@@ -235,11 +236,11 @@ def make_shift(
     """Return disjoint parts of the images that have the given tables, up to rounding.
 
     y, attribute: class and value of each image. train, test: P(value | class), rows sum to
-    1; classes are balanced. sizes: images of "train", "id_test" and "ood_test", and of
-    "valid", which follows the training table. The selection within a class and value
-    depends on `seed` alone.
+    1; classes are balanced. sizes: {part: its number of images}, for "train", "valid" and
+    "id_test", which follow the training table, and "ood_test". The selection within a class
+    and value depends on `seed` alone.
 
-    Raises ValueError for arguments that do not fit. Raises Infeasible, with the numbers of
+    ValueError for arguments that do not fit. Infeasible, a ValueError, with the numbers of
     missing images by class and value and the largest feasible size, if images are missing.
 
     >>> random = np.random.default_rng(0)

@@ -145,7 +145,7 @@ def add(
 
 
 def read_encoded(source: base.Source, index: int) -> bytes:
-    """Return the stored bytes of an image's file, or a PNG of an image in memory."""
+    """Return image number `index` as an encoded file: its stored bytes, or a PNG."""
     if isinstance(source, EncodedSource):
         opened = source.store.open(index)
         with open(opened, "rb") if isinstance(opened, str) else opened as file:

@@ -41,9 +41,9 @@ class TestSet(NamedTuple):
     matrix, aggregate: of labels.ClassMap. measures: names in jbias.evals.MEASURES.
     """
 
-    name: str
+    name: str  # Of the test set in the config.
     images: loader.Images
-    columns: Columns
+    columns: Columns  # {name: an int per image}.
     matrix: Float[np.ndarray, "k d"] | None
     aggregate: str
     measures: tuple[str, ...]

@@ -8,7 +8,8 @@ Shapes are those of the embedded data set, in its poses, black on white. For two
 are assigned to each other so that the sum of squared differences is minimal, and a tile is the
 mean of the two: grey where they differ. Of many poses, the pair with the most distinct
 pictures is selected: with the largest margin, in squared distances, by which each picture is
-nearer to its own shape than to any other shape in any pose. The search is the same for every size.
+nearer to its own shape than to any other shape in any pose. The search is the same for every
+size.
 """
 
 import itertools

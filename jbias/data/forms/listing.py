@@ -30,8 +30,8 @@ _PART = re.compile(rf"(?P<base>[^\[\]]+)(?:\[{_PERCENT}:{_PERCENT}\])?")
 class Listing(NamedTuple):
     """All images of a split: their store, names, byte lengths and labels.
 
-    classes is None for shards without class names; labels are 0 to k - 1, and the data set
-    knows their meaning.
+    labels are 0 to k - 1, indices in `classes`. classes is None for shards without class
+    names: the data set knows the meaning of the labels.
     """
 
     store: stores.Store

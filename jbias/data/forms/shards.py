@@ -239,7 +239,7 @@ def _only_label(features: Mapping[str, Any]) -> int:
 
 
 def _first_name(features: Mapping[str, Any]) -> Any:
-    """Return a record's value of the first feature in _NAME_KEYS; None without such a feature."""
+    """Return a record's value of the first feature in _NAME_KEYS; None without one."""
     for key in _NAME_KEYS:
         values = _values(features, key)
         if values:

@@ -91,9 +91,10 @@ def _check_labels(where: str, labels: np.ndarray, *, n: int, k: int) -> Column:
 
 
 def load_pickle(path: str) -> dict[bytes, Any]:
-    """Return a pickled dict of arrays of bytes, text, and lists of text or integers.
+    """Return the dict in a pickle file: names to arrays of bytes, text, or lists.
 
-    Raises ValueError for any other content, OSError if the file cannot be read.
+    Lists have text or integers. ValueError for any other content, OSError if the file cannot
+    be read.
     """
     with (
         opening.open_binary(path) as file,

@@ -192,8 +192,9 @@ def _read_flags(where: str, path: str, names: Names) -> Flags:
 
 
 def _lengths(where: str, folder_path: str, names: Names) -> list[int]:
-    """Return the sizes of the files in bytes; ValueError if one does not exist.
+    """Return the size in bytes of each named file; ValueError if a file does not exist.
 
+    folder_path: folder of the files.
     where: start of error messages.
     """
     with os.scandir(folder_path) as entries:

@@ -122,8 +122,9 @@ def _read_binary(
 
 
 def _to_images(where: str, pixels: np.ndarray) -> UInt8[np.ndarray, "n 32 32 3"]:
-    """Return images from rows of red, green and blue planes (n, 3072).
+    """Return images from rows of red, green and blue planes.
 
+    pixels: bytes (n, 3072); ValueError for rows of another length.
     where: start of error messages.
     """
     if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != 3072:
@@ -180,7 +181,7 @@ def read_arrays(request: folder.Request) -> sources.ArraySource:
 
 
 def _open(where: str, path: str) -> np.ndarray:
-    """Return a memory-mapped .npy file; base.Missing if there is no such file.
+    """Return the memory-mapped array of an .npy file; base.Missing if there is no such file.
 
     where: start of error messages.
     """

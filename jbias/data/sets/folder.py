@@ -31,10 +31,10 @@ class Request(NamedTuple):
     """A split, or a part of one, of a data set in files, and its preprocessing."""
 
     name: str  # Of the data set; for a user's own images, of their folder.
-    split: str
-    where: str  # The start of messages.
+    split: str  # Such as "train[:90%]".
+    where: str  # Start of error messages.
     root: str  # An existing folder.
-    part: listing.Split
+    part: listing.Split  # `split`, parsed.
     transform: decoding.Preprocess
     spellings: Names = ()  # Further names of the split's folder.
     cite: str = ""
@@ -76,10 +76,11 @@ def request(
 ) -> Request:
     """Return the request for a split of a data set of tables/data_sets.json below `root`.
 
-    size, resize, crop, fit, interpolation, fill: as in decoding.preprocess. For example,
-    resize=256 with size=224 cuts off the outer 12.5 %, as BiasBed did.
-    folders: {split: further names of its folder}.
-    Raises ValueError for wrong options, base.Missing if `root` does not exist.
+    name: key of tables/data_sets.json. split: "train" or "train[:90%]".
+    size, resize, crop, fit, interpolation, fill: see decoding.preprocess; default size: the
+    published one, else 224. For example, resize=256 with size=224 cuts off the outer 12.5 %,
+    as BiasBed did. folders: {split: further names of its folder}.
+    ValueError for wrong options, base.Missing if `root` does not exist.
     """
     row = tables.data_sets()[name]
     is_users, images = row.get("own"), row.get("images")
