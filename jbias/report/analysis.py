@@ -242,7 +242,7 @@ class BenchmarkScores:
 
     @functools.cached_property
     def at_chance(self) -> tuple[dict, ...]:
-        """Cells whose accuracy, or cue accuracy, is indistinguishable from chance.
+        """Cells with an accuracy, or cue accuracy, that is indistinguishable from chance.
 
         Each is a dict with the keys algorithm, dataset, metric, accuracy, classes (number of
         classes), chance and n (number of images); accuracy and chance are fractions.
@@ -438,7 +438,7 @@ class Analysis:
 
     @property
     def leaders(self) -> set[str]:
-        """The algorithm with the first mean rank, and the algorithms not significantly worse.
+        """The algorithm of the first mean rank, and the algorithms not significantly worse.
 
         By Nemenyi's test. Empty if no algorithm is significantly worse.
         """
@@ -1122,7 +1122,7 @@ def _classes(study: BenchmarkScores) -> dict[str, int]:
 
 
 def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
-    """Yield cells whose 95 % Wilson interval of the accuracy contains 1 / classes.
+    """Yield cells with 1 / classes in the 95 % Wilson interval of the accuracy.
 
     See `BenchmarkScores.at_chance` for the keys.
     """
@@ -1150,7 +1150,7 @@ def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
 
 
 def _cues_at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
-    """Yield cells of cue conflicts whose share of decisions for a cue is at chance.
+    """Yield cells of cue conflicts with a share of decisions for a cue at chance.
 
     Two of k classes belong to a cue, so guessing decides for a cue in a share of 2 / k. The shape
     bias of such decisions has no meaning. A cell is at chance if the lower end of Wilson's 95 %

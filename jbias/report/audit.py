@@ -742,7 +742,7 @@ def flips(audited: Audited) -> pd.DataFrame:
 
 
 def figures(audited: Audited) -> Iterator[tuple[str, document.Figure]]:
-    """Yield ("curves", "likelihood" or "flips", the section's id; the section's figure).
+    """Yield (section id, figure) for the levels, the probabilities and the flipped answers.
 
     Nothing is drawn for attributes that were not tested.
     """

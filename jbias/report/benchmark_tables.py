@@ -504,7 +504,7 @@ def blocked(analysis: Analysis) -> tables.Table | None:
 
 
 def dataset_blocks(analysis: Analysis) -> tables.Table | None:
-    """Return the table of the block number of each data set, from 1."""
+    """Return the table of the block of each data set, numbered from 1."""
     rows = {"dataset": analysis.datasets}
     rows |= {
         by: 1 + blocks.labels for by, (blocks, _) in analysis.dataset_blocks.items()

@@ -337,7 +337,7 @@ def _ranges(place: int, n: int) -> Iterator[list[int]]:
 def _groups_near(
     columns: _Columns, place: int, others: list[int], *, hinted: bool
 ) -> tuple[Iterator[list[int]], int]:
-    """Return (groups of columns whose mean may be the column `place`, number of groups tried).
+    """Return (groups of columns with a mean near the column `place`, number of groups tried).
 
     Groups are lists of indices; the mean of a group agrees with the column in the first rows.
     Tried are all subsets of `others` if there are few columns, else all ranges of neighbours.

@@ -371,7 +371,7 @@ def _indices(study: DistortionStudy) -> tables.Table | None:
 def _conditions(
     study: DistortionStudy,
 ) -> Iterator[tuple[Key, study_lib.Measurement, str]]:
-    """Yield (key of the group, measurement, condition) of distortions except on training images.
+    """Yield (key of the group, measurement, condition) of distortions of test images.
 
     Distortions are those whose decisions may be stored. Of occlusion, only conditions with the
     share `HIDDEN` of hidden pixels.

@@ -336,7 +336,7 @@ def _options(network: MeasuredNetwork, measurement: Measurement) -> dict[str, An
 
 
 def kind(network: MeasuredNetwork, measurement: Measurement) -> str:
-    """Return the options of a measurement that its conditions depend on, as JSON.
+    """Return as JSON the options of a measurement that determine its conditions.
 
     Equal for all seeds of a group.
     """

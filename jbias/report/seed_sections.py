@@ -547,7 +547,7 @@ def _cut(analysis: Analysis) -> str:
 
 
 def _reading_of_intervals(result: seed_tests.SeedTestsResult) -> str:
-    """Return the sentence that explains intervals with and without 0."""
+    """Return the sentence on the meaning of intervals with and without 0."""
     if result.family == 1:
         return "If the interval contains 0, the pair does not differ significantly."
     return (

@@ -89,7 +89,7 @@ def read(path: str, algorithms: Sequence[str], datasets: Sequence[str]) -> Pairs
 
 
 class _Source(NamedTuple):
-    """A training set of a run."""
+    """A training set of a run, with the kinds of images that the run saw."""
 
     settings: Mapping[str, Any]
     kinds: set[str]  # Kinds of modified images that the run saw, keys of `_KINDS`.
