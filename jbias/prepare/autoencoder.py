@@ -3,9 +3,10 @@
 jbias prepare autoencoder --net=cae --data=shapes --out=cae.npz
 jbias prepare autoencoder --net=edsr --data=folder --root=photos --out=edsr.npz
 
-cae learns to reconstruct images from a code of 2 bits a pixel, edsr from images `scale` times
-smaller. Images are first enlarged `enlarge` times: the damage is as coarse as a pixel of the
-code, and should be small compared with the objects in the image.
+cae learns to reconstruct images from a code of 2 bits per pixel. edsr learns to reconstruct
+images from copies that are --scale times smaller. Images are first enlarged --enlarge times.
+Damage of the network changes blocks of pixels of the enlarged image. These blocks should be
+small compared with the objects in the image.
 """
 
 import argparse
@@ -168,12 +169,17 @@ NETS: Mapping[str, Net] = {
     ),
 }
 
+NET_HELP = (
+    "network: cae, a compressive autoencoder, or edsr, a network that enlarges images "
+    "(super-resolution)"
+)
 # Flags for sizes of the networks -> help.
 _SIZES = {
-    "width": "channels of cae, a multiple of 8 (default: 32; published: 128)",
-    "features": "channels of edsr (default: 32; published: 64)",
-    "blocks": "blocks of edsr, at least 4 (default: 8; published: 16)",
-    "scale": "enlargement by edsr, 2 or 4 (default: 2; published: 4)",
+    "width": "cae only: number of channels, a multiple of 8 (default: 32; published: 128)",
+    "features": "edsr only: number of channels (default: 32; published: 64)",
+    "blocks": "edsr only: number of blocks, at least 4 (default: 8; published: 16)",
+    "scale": "edsr only: factor by which it enlarges images, 2 or 4 (default: 2; "
+    "published: 4)",
 }
 _WHERE, BATCH, IMAGES = "prepare autoencoder", 8, 10_000
 _TEST_IMAGES = 256
@@ -183,22 +189,28 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare autoencoder` to its parser."""
     add = parser.add_argument
     absent = argparse.SUPPRESS  # No entry in the arguments: the network's default.
-    add("--net", required=True, help=f"one of {', '.join(NETS)}")
-    dataset.add_options(parser, out="file to write, .npz")
-    steps_help = "training steps (default: 5000 for cae, 2000 for edsr)"
-    add("--steps", type=int, default=absent, help=steps_help)
-    add("--batch", type=int, default=BATCH, help=f"images a step (default: {BATCH})")
+    add("--net", required=True, metavar="NET", help=NET_HELP)
+    out_help = "file to write the weights into, ending in .npz"
+    dataset.add_options(parser, out=out_help, out_metavar="FILE")
+    steps_help = "number of training steps (default: 5000 for cae, 2000 for edsr)"
+    add("--steps", type=int, default=absent, metavar="N", help=steps_help)
+    batch_help = f"number of images per step (default: {BATCH})"
+    add("--batch", type=int, default=BATCH, metavar="N", help=batch_help)
     rate_help = "peak learning rate of Adam, with warm-up and a cosine decay "
     rate_help += "(default: 0.004 for cae, 0.002 for edsr)"
-    add("--rate", type=float, default=absent, help=rate_help)
-    enlarge_help = "factor by which images are enlarged first "
+    add("--rate", type=float, default=absent, metavar="RATE", help=rate_help)
+    enlarge_help = "factor by which images are enlarged before the network "
     enlarge_help += "(default: 2 for cae, 1 for edsr)"
-    add("--enlarge", type=int, default=absent, help=enlarge_help)
-    images_help = f"largest number of training images (default: {IMAGES})"
-    add("--images", type=int, default=IMAGES, help=images_help)
-    add("--seed", type=int, default=0, help="seed of the training (default: 0)")
+    add("--enlarge", type=int, default=absent, metavar="N", help=enlarge_help)
+    images_help = (
+        "largest number of training images; more images are reduced to a random "
+    )
+    images_help += f"selection (default: {IMAGES})"
+    add("--images", type=int, default=IMAGES, metavar="N", help=images_help)
+    seed_help = "random seed of the training (default: 0)"
+    add("--seed", type=int, default=0, metavar="N", help=seed_help)
     for name, size_help in _SIZES.items():
-        add(f"--{name}", type=int, default=absent, help=size_help)
+        add(f"--{name}", type=int, default=absent, metavar="N", help=size_help)
 
 
 def run(args: argparse.Namespace) -> str:

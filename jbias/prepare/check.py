@@ -31,21 +31,32 @@ _COLUMNS = 12
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare check` to its parser."""
     add = parser.add_argument
-    add("--src", required=True, help="folder of the data set, its `root`")
-    add("--data", default="folder", help=f"one of {', '.join(data.DATASETS)}")
-    add("--splits", default="", help="splits, as a+b+c (default: all)")
-    size_help = "pixels of the images on the sheet (default: 64)"
-    add("--size", type=int, default=64, help=size_help)
-    sheet_help = "file of a figure with an image of some classes, .png (default: none)"
-    add("--sheet", default="", help=sheet_help)
-    space_help = "kind of class names: names, wnid or entry16; data=folder only"
-    add("--space", default="", help=space_help)
-    classes_help = "file with a class name a line; data=folder only"
-    add("--classes", default="", help=classes_help)
-    options_help = "further options of the data set: subset=True,a=b"
-    add("--options", default="", help=options_help)
-    list_help = "file for a list of damaged images, for the option skip, .json"
-    add("--list", default="", help=list_help)
+    src_help = "folder of the data set, the option `root` in a config"
+    add("--src", required=True, metavar="DIR", help=src_help)
+    add("--data", default="folder", metavar="NAME", help=dataset.data_help("folder"))
+    splits_help = (
+        "splits to check, joined by +, such as train+val (default: all splits; "
+    )
+    splits_help += "for your own data sets, all folders in --src)"
+    add("--splits", default="", metavar="A+B", help=splits_help)
+    size_help = "side in pixels of the images on the sheet (default: 64)"
+    add("--size", type=int, default=64, metavar="PIXELS", help=size_help)
+    sheet_help = "figure to write, ending in .png: one image of each of up to "
+    sheet_help += f"{_COLUMNS} classes (default: no figure)"
+    add("--sheet", default="", metavar="FILE", help=sheet_help)
+    space_help = f"{dataset.SPACE_HELP} (default: names)"
+    add("--space", default="", metavar="KIND", help=space_help)
+    classes_help = "file with one class name per line, for shards whose labels are "
+    classes_help += (
+        "numbers; only for --data=folder (default: the names in the data set)"
+    )
+    add("--classes", default="", metavar="FILE", help=classes_help)
+    options_help = "further options of the data set, separated by commas, such as "
+    options_help += "subset=True for --data=imagenet (default: none)"
+    add("--options", default="", metavar="KEY=VALUE,...", help=options_help)
+    list_help = "file to write a list of the damaged images into, ending in .json; the "
+    list_help += "data set's option skip reads it (default: no list)"
+    add("--list", default="", metavar="FILE", help=list_help)
 
 
 def run(args: argparse.Namespace) -> list[str]:

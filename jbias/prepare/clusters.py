@@ -3,14 +3,18 @@
     jbias prepare clusters --checkpoint=resnet50.pth --data=folder --root=photos
     jbias prepare clusters --checkpoint=runs/erm --data=shapes --site=stage2 --balanced
 
-The features of each class are clustered by k-means (k-means++, the best of 10 starts), and its
-clusters sorted by size: D1 is the union of the largest cluster of each class, D8 of the
-smallest (Hu, Sang, Wang and Jiang 2021, https://arxiv.org/abs/2111.09190).
-Writes OUT/<split>.csv, which the data set's option columns=OUT/<split>.csv reads as column
-`cluster`; and for each class OUT/<split>-<number>-<class>.png, with a row for each cluster of
-the images nearest to its centre. Features are cached in OUT/features: a command that was
-stopped, or one with another --k and --out and the same --features, uses them.
-To train on D1 alone: shift=only-D1.
+The features of the images of each class are clustered by k-means, started by k-means++. The
+clusters of a class are numbered by size: D1 joins the largest cluster of every class, and DK,
+with K the value of --k, the smallest (Hu, Sang, Wang and Jiang 2021,
+https://arxiv.org/abs/2111.09190).
+
+Writes OUT/<split>.csv with the column `cluster`, which the option columns=OUT/<split>.csv of
+the data set reads. For each class, writes OUT/<split>-<number>-<class>.png: a row per cluster,
+with the images that are nearest to its centre. To train on D1 alone, use shift=only-D1 (see
+`jbias train`).
+
+Features are cached in OUT/features, and the same command continues where it was stopped. To
+try another --k, give the same --features and a new --out.
 """
 
 import argparse
@@ -283,29 +287,49 @@ def _read_block(
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare clusters` to its parser."""
     cli.add_network_flags(parser)
-    size_help = "pixels (default: those of the run, else 224)"
+    size_help = "side of the images in pixels (default: that of the run, 224 for files)"
     dataset.add_options(parser, size=0, size_help=size_help)
     add = parser.add_argument
-    add("--out", default="clusters", help="folder to write into (default: clusters)")
+    out_help = "folder to write the table and the pictures into (default: clusters)"
+    add("--out", default="clusters", metavar="DIR", help=out_help)
     features_help = "folder in which features are cached (default: OUT/features)"
-    add("--features", default="", help=features_help)
-    options_help = "further options of the data set: label=Male,a=b"
-    add("--options", default="", help=options_help)
-    network_help = "name of the network, if there are several (default: the first)"
-    add("--network", default="", help=network_help)
-    site_help = "site of the features in the network (default: the last, pooled)"
-    add("--site", default="", help=site_help)
-    add("--k", type=int, default=8, help="clusters of each class (default: 8)")
-    add("--restarts", type=int, default=10, help="starts of k-means (default: 10)")
-    add("--seed", type=int, default=0, help="seed of k-means (default: 0)")
-    normalise_help = "scale features to length 1 before clustering"
+    add("--features", default="", metavar="DIR", help=features_help)
+    options_help = "further options of the data set, separated by commas, such as "
+    options_help += "label=Male for --data=celeba (default: none)"
+    add("--options", default="", metavar="KEY=VALUE,...", help=options_help)
+    network_help = "name of the network to use if --checkpoint names several "
+    network_help += "(default: the first)"
+    add("--network", default="", metavar="NAME", help=network_help)
+    site_help = "layer whose output is clustered, such as stage2; maps and tokens are "
+    site_help += (
+        "averaged over positions; an unknown name prints all names (default: the "
+    )
+    site_help += "last, such as stage4 of a ResNet)"
+    add("--site", default="", metavar="NAME", help=site_help)
+    k_help = "number of clusters of each class, at least 2 (default: 8)"
+    add("--k", type=int, default=8, metavar="N", help=k_help)
+    restarts_help = (
+        "number of random starts of k-means in each class; the clustering with "
+    )
+    restarts_help += "the smallest distances is used (default: 10)"
+    add("--restarts", type=int, default=10, metavar="N", help=restarts_help)
+    seed_help = "random seed of k-means (default: 0)"
+    add("--seed", type=int, default=0, metavar="N", help=seed_help)
+    normalise_help = "scale features to length 1 before clustering (default: do not)"
     add("--normalise", action="store_true", help=normalise_help)
-    add("--balanced", action="store_true", help="make clusters of equal size")
-    least_help = "smallest number of images in a cluster (default: --k)"
-    add("--least", type=int, help=least_help)
-    add("--name", default="cluster", help="name of the column (default: cluster)")
-    shown_help = "images in a row of a picture (default: 12; 0: no pictures)"
-    add("--shown", type=int, default=12, help=shown_help)
+    balanced_help = (
+        "make clusters of equal size (default: sizes as k-means returns them)"
+    )
+    add("--balanced", action="store_true", help=balanced_help)
+    least_help = "smallest number of images that a cluster may have; the command stops "
+    least_help += "with an error at a smaller cluster (default: the value of --k)"
+    add("--least", type=int, metavar="N", help=least_help)
+    name_help = "name of the column in the table; a config refers to it, such as "
+    name_help += "attribute=cluster (default: cluster)"
+    add("--name", default="cluster", metavar="NAME", help=name_help)
+    shown_help = "number of images in each row of a picture; 0 draws no pictures "
+    shown_help += "(default: 12)"
+    add("--shown", type=int, default=12, metavar="N", help=shown_help)
 
 
 def run(args: argparse.Namespace) -> str:

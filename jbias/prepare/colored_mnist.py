@@ -26,26 +26,56 @@ from jbias.prepare import dataset
 
 _WHERE, _EXAMPLES = "prepare colored-mnist", 12
 _SETTINGS = ("correlation", "label_noise", "grey", "n", "seed")
+_FORM_HELP = (
+    "relation of digit and colour: irm and domainbed have two classes (digits 0 to 4, and "
+    "5 to 9) in red or green, as Arjovsky et al. 2019 and DomainBed. The other forms have "
+    "ten classes in four colours, as Hu et al. 2021. In three of them a digit has two main "
+    "colours: marginal (red and yellow for all digits), conditional (red and yellow for 0 "
+    "to 4, green and blue for 5 to 9) and joint (red and yellow for 0 to 4, yellow and "
+    "green for 5 to 9). uniform has all colours equally often; red, yellow, green and blue "
+    "have one colour (default: irm)"
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare colored-mnist` to its parser."""
     parser.argument_default = argparse.SUPPRESS  # Left out: the data set's default.
     add = parser.add_argument
-    add("--root", required=True, help="folder of MNIST's published files")
-    add("--out", required=True, help="folder to write into")
-    splits_help = f"splits, as a+b, of {', '.join(forms.SPLITS)} (default: train+test)"
-    add("--splits", default="train+test", help=splits_help)
-    form_help = f"one of {', '.join(forms.FORMS)} (default: irm)"
-    add("--form", default="irm", help=form_help)
-    correlation_help = "rate at which colour and label agree (default: the form's)"
-    add("--correlation", type=float, help=correlation_help)
-    noise_help = "rate of flipped labels, for two classes (default: 0.25)"
-    add("--label-noise", type=float, help=noise_help)
-    add("--grey", action="store_true", help="draw without colours")
-    add("--n", type=int, help="use the first n images of each split (default: all)")
-    add("--size", type=int, help="pixels (default: 14, 28 or 32, by the form)")
-    add("--seed", type=int, default=0, help="seed of the colours (default: 0)")
+    root_help = "folder with the four published files of MNIST"
+    add("--root", required=True, metavar="DIR", help=root_help)
+    add("--out", required=True, metavar="DIR", help="folder to write the arrays into")
+    splits_help = "splits to write, joined by +; the forms irm and domainbed have "
+    splits_help += f"{', '.join(forms.SPLITS)}, where train_0 and train_1 are the two "
+    splits_help += "environments of train; the other forms have train and test "
+    splits_help += "(default: train+test)"
+    add("--splits", default="train+test", metavar="A+B", help=splits_help)
+    add("--form", default="irm", metavar="FORM", help=_FORM_HELP)
+    correlation_help = (
+        "fraction of the images, 0 to 1, in the colour of their label (irm, "
+    )
+    correlation_help += "domainbed) or in a main colour of their digit (marginal, "
+    correlation_help += (
+        "conditional, joint), the same in every split (default: irm 0.8 in "
+    )
+    correlation_help += (
+        "train_0, 0.9 in train_1, 0.1 in test; domainbed 0.9, 0.8 and 0.1; "
+    )
+    correlation_help += "the others 1 in train, 0 in test)"
+    add("--correlation", type=float, metavar="SHARE", help=correlation_help)
+    noise_help = (
+        "fraction of the labels that are flipped, 0 to 1; only for the forms irm "
+    )
+    noise_help += "and domainbed (default: 0.25)"
+    add("--label-noise", type=float, metavar="SHARE", help=noise_help)
+    grey_help = "draw grey digits: a control that cannot use colour (default: coloured)"
+    add("--grey", action="store_true", help=grey_help)
+    n_help = "use the first N images of each split (default: all)"
+    add("--n", type=int, metavar="N", help=n_help)
+    size_help = "side of the images in pixels (default: 14 for irm, 28 for domainbed, "
+    size_help += "else 32)"
+    add("--size", type=int, metavar="PIXELS", help=size_help)
+    seed_help = "random seed of environments, labels and colours (default: 0)"
+    add("--seed", type=int, default=0, metavar="N", help=seed_help)
 
 
 def run(args: argparse.Namespace) -> str:

@@ -37,18 +37,26 @@ _DEFAULT_NAMES = [
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare corrupt` to its parser."""
     add = parser.add_argument
-    dataset.add_options(parser, out="folder to write into")
-    names_help = f"corruptions, as fog+snow, of {', '.join(_KNOWN)} (default: the "
-    names_help += "fifteen common ones except frost)"
-    add("--names", default="+".join(_DEFAULT_NAMES), help=names_help)
-    severities_help = "severities from 1 to 5, as 1+3 (default: all)"
-    add("--severities", default="1+2+3+4+5", help=severities_help)
-    add("--frost", default="", help="folder of photographs, for the corruption frost")
-    table_help = "side whose settings to use, 32, 64 or 224 (default: --size)"
-    add("--table", type=int, default=None, help=table_help)
-    jpeg_help = "write JPEG of quality 85, as the published data sets, not PNG"
+    dataset.add_options(parser, out="folder to write the test sets into")
+    names_help = "corruptions to apply, joined by +, such as fog+snow; known are "
+    names_help += f"{', '.join(_KNOWN)} (default: the fifteen of the main ImageNet-C "
+    names_help += "benchmark except frost, which needs --frost)"
+    add("--names", default="+".join(_DEFAULT_NAMES), metavar="A+B", help=names_help)
+    severities_help = "severities from 1 (weakest) to 5, joined by +, such as 1+3 "
+    severities_help += "(default: all five)"
+    add("--severities", default="1+2+3+4+5", metavar="1+3", help=severities_help)
+    frost_help = "folder of photographs of frost; required for --names=frost"
+    add("--frost", default="", metavar="DIR", help=frost_help)
+    table_help = (
+        "image side (32, 64 or 224 pixels) whose published strengths are used; "
+    )
+    table_help += "required if --size has another value (default: --size)"
+    add("--table", type=int, default=None, metavar="PIXELS", help=table_help)
+    jpeg_help = "write JPEG files of quality 85, as in the published data sets "
+    jpeg_help += "(default: write PNG files)"
     add("--jpeg", action="store_true", help=jpeg_help)
-    add("--seed", type=int, default=0, help="seed of the corruptions (default: 0)")
+    seed_help = "random seed of the corruptions (default: 0)"
+    add("--seed", type=int, default=0, metavar="N", help=seed_help)
 
 
 def run(args: argparse.Namespace) -> str:

@@ -35,32 +35,61 @@ def add_options(
     parser: argparse.ArgumentParser,
     *,
     out: str = "",
+    out_metavar: str = "DIR",
     size: int = 32,
-    size_help: str = "pixels (default: 32)",
+    size_help: str = "side of the images in pixels (default: 32)",
 ) -> None:
     """Add the flags that name a data set, its split and its options to a parser.
 
     Flags that the user leaves out are absent from the arguments: the data set's default.
-    out: help of the required flag --out; "" adds no --out. size, size_help: default and help
-    of --size.
+    out, out_metavar: help and metavar of the required flag --out; out="" adds no --out.
+    size, size_help: default and help of --size.
     """
     add = parser.add_argument
     absent = argparse.SUPPRESS  # No entry in the arguments: the data set's default.
     if out:
-        add("--out", required=True, help=out)
-    names = ", ".join(data.DATASETS)
-    add("--data", default="shapes", help=f"one of {names} (default: shapes)")
-    split_help = "such as train[:90%%] (default: train)"
-    add("--split", default="train", help=split_help)
-    add("--size", type=int, default=size, help=size_help)
-    add("--root", default=absent, help="folder of a data set of files")
-    space_help = "kind of class names: names, wnid or entry16; data=folder only"
-    add("--space", default=absent, help=space_help)
-    add("--n", type=int, default=absent, help="number of images; data=shapes only")
-    correlation_help = "rate at which texture and class agree; data=shapes only"
-    add("--correlation", type=float, default=absent, help=correlation_help)
-    seed_help = "seed of the drawing; data=shapes only"
-    add("--data-seed", type=int, default=absent, help=seed_help)
+        add("--out", required=True, metavar=out_metavar, help=out)
+    add("--data", default="shapes", metavar="NAME", help=data_help("shapes"))
+    split_help = "split of the data set; for sets in files also a part of it: "
+    split_help += (
+        "train[:90%%] is 90 %% of the images of each class, train[90%%:] the other "
+    )
+    split_help += "10 %% (default: train)"
+    add("--split", default="train", metavar="SPLIT", help=split_help)
+    add("--size", type=int, default=size, metavar="PIXELS", help=size_help)
+    add("--root", default=absent, metavar="DIR", help=ROOT_HELP)
+    space_help = f"{SPACE_HELP} (default: names)"
+    add("--space", default=absent, metavar="KIND", help=space_help)
+    n_help = "number of images, a multiple of 16, or of 240 for --split=cue_conflict; "
+    n_help += (
+        "only for --data=shapes (default: 4096 for train, 512 for valid, else 480)"
+    )
+    add("--n", type=int, default=absent, metavar="N", help=n_help)
+    add(
+        "--correlation",
+        type=float,
+        default=absent,
+        metavar="SHARE",
+        help=CORRELATION_HELP,
+    )
+    add("--data-seed", type=int, default=absent, metavar="N", help=DATA_SEED_HELP)
+
+
+ROOT_HELP = "folder of the data set; required for sets in files (default: none)"
+SPACE_HELP = (
+    "kind of class names: names (any names), wnid (WordNet ids such as n02084071) or "
+    "entry16 (the 16 class names of Geirhos' stimuli); only for --data=folder"
+)
+CORRELATION_HELP = (
+    "fraction of the images whose texture is that of the class, 0 to 1; only for "
+    "--data=shapes (default: 0.99)"
+)
+DATA_SEED_HELP = "random seed of the drawn images; only for --data=shapes (default: 0)"
+
+
+def data_help(default: str) -> str:
+    """Return the help of --data: the names of all data sets, and the default."""
+    return f"data set: one of {', '.join(data.DATASETS)} (default: {default})"
 
 
 def open_source(args: argparse.Namespace) -> base.Source:

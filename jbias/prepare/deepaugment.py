@@ -1,15 +1,20 @@
-r"""Make DeepAugment's second training set: images after damaged networks.
+r"""Make the additional training set of DeepAugment, from randomly damaged networks.
+
+Each image is passed through an image-to-image network with randomly damaged weights or
+activations.
 
 jbias prepare deepaugment --net=cae --data=shapes --out=prepared/cae
 jbias prepare deepaugment --net=edsr --data=shapes --out=prepared/edsr
 jbias prepare deepaugment --net=cae --weights=cae.npz --short=512 \
     --format=jpeg --data=folder --space=wnid --root=/data/imagenet --out=/data/cae
 
-The first two commands train a small network on the data set first, OUT/<net>.npz (see `prepare
-autoencoder`); the third uses the published network (see `prepare weights`) with images of the
-authors' size (--short=512 for cae, 128 for edsr), except that the long side is rounded to a
-sixteenth of the short side, so that few programs are compiled. Writes
-OUT/<split>/<class>/<number>.png, where the number is the image's index, and the settings
+The first two commands first train a small network on the data set and write it to
+OUT/<net>.npz (see `jbias prepare autoencoder`). The third command uses the published network
+(see `jbias prepare weights`). The authors' images have a short side of 512 pixels for cae and
+128 pixels for edsr, which --short sets. The long side is rounded to a multiple of a sixteenth
+of the short side. This differs from the authors' sizes, but needs fewer compiled programs.
+
+Writes OUT/<split>/<class>/<number>.png, where the number is the image's index, and the settings
 OUT/<split>.json. Image i depends on the data set, the options and i alone: started again, or
 in parts, the command makes only the missing images.
 """
@@ -44,26 +49,55 @@ _FLAGS = ("true_swaps", "true_skips")  # Of edsr.
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare deepaugment` to its parser."""
     add = parser.add_argument
-    add("--net", required=True, help=f"one of {', '.join(autoencoder.NETS)}")
-    dataset.add_options(parser, out="folder to write into")
-    weights_help = "file with the network's weights, .npz (default: train a small one)"
-    add("--weights", default="", help=weights_help)
-    short_help = "short side in pixels to which files are resized, without a crop "
-    short_help += "(default: 0: squares of --size)"
-    add("--short", type=int, default=0, help=short_help)
-    enlarge_help = "factor by which images of --size are enlarged for the network "
-    enlarge_help += "(default: 2 for cae, 1 for edsr)"
-    add("--enlarge", type=int, default=None, help=enlarge_help)
-    format_help = "png, or jpeg of quality 75 as the authors' (default: png)"
-    add("--format", default="png", help=format_help)
-    renewal_help = "probability of a newly damaged network after an image "
-    renewal_help += f"(default: {law.RENEWAL})"
-    add("--renewal", type=float, default=law.RENEWAL, help=renewal_help)
-    add("--seed", type=int, default=0, help="seed of training and damage (default: 0)")
-    add("--part", default="1/1", help="make the k-th of n parts, k/n (default: 1/1)")
-    swaps_help = "edsr: swap channels as the paper says, not as the released code does"
+    add("--net", required=True, metavar="NET", help=autoencoder.NET_HELP)
+    dataset.add_options(parser, out="folder to write the images into")
+    weights_help = (
+        "weights file of the network, ending in .npz (default: train a small "
+    )
+    weights_help += "network first)"
+    add("--weights", default="", metavar="FILE", help=weights_help)
+    short_help = (
+        "resize images to this short side in pixels, a multiple of 16, and do not "
+    )
+    short_help += (
+        "crop them; only for sets in files, with --weights (default: 0, which "
+    )
+    short_help += "uses squares of --size)"
+    add("--short", type=int, default=0, metavar="PIXELS", help=short_help)
+    enlarge_help = (
+        "factor by which images of --size are enlarged before the network, and "
+    )
+    enlarge_help += (
+        "reduced again after it; not with --short (default: 2 for cae, 1 for "
+    )
+    enlarge_help += "edsr)"
+    add("--enlarge", type=int, default=None, metavar="N", help=enlarge_help)
+    format_help = (
+        "format of the images: png, or jpeg of quality 75, as the authors used "
+    )
+    format_help += "(default: png)"
+    add("--format", default="png", metavar="FORMAT", help=format_help)
+    renewal_help = "probability, after each image, that the network is damaged anew "
+    renewal_help += f"(default: {law.RENEWAL}: about 20 images share one damage)"
+    add(
+        "--renewal",
+        type=float,
+        default=law.RENEWAL,
+        metavar="SHARE",
+        help=renewal_help,
+    )
+    seed_help = "random seed of training and damage (default: 0)"
+    add("--seed", type=int, default=0, metavar="N", help=seed_help)
+    part_help = (
+        "make only part K of N parts, to divide the work between processes, such "
+    )
+    part_help += "as 1/4 (default: 1/1)"
+    add("--part", default="1/1", metavar="K/N", help=part_help)
+    swaps_help = "edsr only: swap channels as the paper describes (default: as in the "
+    swaps_help += "released code)"
     add("--true-swaps", action="store_true", help=swaps_help)
-    skips_help = "edsr: skip blocks as the paper says, not as the released code does"
+    skips_help = "edsr only: skip blocks as the paper describes (default: as in the "
+    skips_help += "released code)"
     add("--true-skips", action="store_true", help=skips_help)
 
 

@@ -20,19 +20,41 @@ from jbias.runtime import console
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare export` to its parser."""
     add = parser.add_argument
-    checkpoint_help = "file of weights, or workdir of a run"
-    add("--checkpoint", required=True, help=checkpoint_help)
-    out_help = "file to write, .safetensors, or a new workdir"
-    add("--out", required=True, help=out_help)
-    add("--model", help=f"one of {', '.join(models.MODELS)}")
-    add("--head", help="second file, with the linear layer")
-    add("--entry", help="name of the state dict in the file, if there are several")
-    add("--seed", type=int, help="seed of the run (default: the only one)")
-    add("--step", help="of a run: best (default), latest or a number")
-    names_help = "names of the arrays in the file: the published network's, or our own "
-    names_help += "(default: published)"
+    checkpoint_help = "network to write: a weights file, or the workdir of a run"
+    add("--checkpoint", required=True, metavar="PATH", help=checkpoint_help)
+    out_help = "file to write, ending in .safetensors, or a new workdir"
+    add("--out", required=True, metavar="PATH", help=out_help)
+    model_help = f"architecture of a weights file: one of {', '.join(models.MODELS)} "
+    model_help += "(default: recognised by names and shapes of the weights)"
+    add("--model", metavar="NAME", help=model_help)
+    head_help = "weights file of the linear classifier, if it is a separate file "
+    head_help += "(default: none)"
+    add("--head", metavar="FILE", help=head_help)
+    entry_help = "key of the state dict in a file with several, such as model_ema "
+    entry_help += "(default: the only one)"
+    add("--entry", metavar="KEY", help=entry_help)
+    seed_help = (
+        "seed of the run whose network is written; required for runs with several "
+    )
+    seed_help += "seeds (default: the only seed)"
+    add("--seed", type=int, metavar="N", help=seed_help)
+    step_help = (
+        "checkpoint of the run: best (highest validation accuracy), latest, or the "
+    )
+    step_help += "number of a training step (default: best)"
+    add("--step", metavar="STEP", help=step_help)
+    names_help = (
+        "names of the arrays in the .safetensors file: published (the names in "
+    )
+    names_help += (
+        "the published weights of this architecture, which other programs read) "
+    )
+    names_help += "or own (the names that jbias uses) (default: published)"
     add("--names", default="published", choices=("published", "own"), help=names_help)
-    add("--overwrite", action="store_true", help="replace an existing file")
+    overwrite_help = (
+        "replace an existing .safetensors file (default: stop with an error)"
+    )
+    add("--overwrite", action="store_true", help=overwrite_help)
 
 
 def run(args: argparse.Namespace) -> str:

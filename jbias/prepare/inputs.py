@@ -44,20 +44,30 @@ _BATCH, _DRAWS = 32, 3
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare inputs` to its parser."""
     add = parser.add_argument
-    names = ", ".join(data.DATASETS)
-    add("--data", default="shapes", help=f"one of {names} (default: shapes)")
-    add("--split", default="train", help="split of the data set (default: train)")
-    add("--root", help="folder of a data set of files")
-    add("--out", required=True, help="folder of the figures")
-    add("--methods", default="", help="transforms, as a+b+c (default: all)")
-    add("--size", type=int, default=64, help="pixels (default: 64)")
-    columns_help = "number of images in a figure (default: 8)"
-    add("--columns", type=int, default=8, help=columns_help)
-    transfer_help = f"style transfer of stylize: {', '.join(models.TRANSFERS)} "
-    transfer_help += "(default: render for data=shapes, else small)"
-    add("--transfer", default="", help=transfer_help)
-    add("--weights", default="", help="file with the weights of the transfer")
-    add("--seed", type=int, default=0, help="seed of all draws (default: 0)")
+    add("--data", default="shapes", metavar="NAME", help=dataset.data_help("shapes"))
+    split_help = "split of the data set (default: train)"
+    add("--split", default="train", metavar="SPLIT", help=split_help)
+    add("--root", metavar="DIR", help=dataset.ROOT_HELP)
+    add("--out", required=True, metavar="DIR", help="folder to write the figures into")
+    methods_help = "batch transforms to draw, joined by +, such as mixup+blur "
+    methods_help += "(default: all)"
+    add("--methods", default="", metavar="A+B", help=methods_help)
+    size_help = "side of the images in pixels (default: 64)"
+    add("--size", type=int, default=64, metavar="PIXELS", help=size_help)
+    columns_help = f"number of images in each figure, 1 to {_BATCH} (default: 8)"
+    add("--columns", type=int, default=8, metavar="N", help=columns_help)
+    transfer_help = "style transfer of the transform stylize, one of "
+    transfer_help += (
+        f"{', '.join(models.TRANSFERS)} (default: render for --data=shapes, "
+    )
+    transfer_help += "else small)"
+    add("--transfer", default="", metavar="NAME", help=transfer_help)
+    weights_help = "weights file of the style transfer: of `jbias prepare weights` for "
+    weights_help += "vgg (required), of `jbias prepare style` for small (default: the "
+    weights_help += "weights in the package)"
+    add("--weights", default="", metavar="FILE", help=weights_help)
+    seed_help = "random seed of the transforms (default: 0)"
+    add("--seed", type=int, default=0, metavar="N", help=seed_help)
 
 
 def run(args: argparse.Namespace) -> str:

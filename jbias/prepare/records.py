@@ -34,13 +34,16 @@ _IMAGES_PER_SHARD = 2000  # About 220 MB of ImageNet.
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare records` to its parser."""
     add = parser.add_argument
-    add("--src", required=True, help="folder with the split")
-    add("--split", default="train", help="such as val (default: train)")
-    add("--dst", required=True, help="folder to write into")
-    classes_help = "file with a class name a line, if labels are numbers"
-    add("--classes", default="", help=classes_help)
-    shards_help = "number of shards (default: one for each 2,000 images)"
-    add("--shards", type=int, default=0, help=shards_help)
+    src_help = "folder of the data set, which contains the split"
+    add("--src", required=True, metavar="DIR", help=src_help)
+    split_help = "split to copy, such as val (default: train)"
+    add("--split", default="train", metavar="SPLIT", help=split_help)
+    add("--dst", required=True, metavar="DIR", help="folder to write the shards into")
+    classes_help = "file with one class name per line, for shards whose labels are "
+    classes_help += "numbers (default: the names in the data set)"
+    add("--classes", default="", metavar="FILE", help=classes_help)
+    shards_help = "number of shards; 0: one for each 2,000 images (default: 0)"
+    add("--shards", type=int, default=0, metavar="N", help=shards_help)
 
 
 def run(args: argparse.Namespace) -> str:

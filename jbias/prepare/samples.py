@@ -22,17 +22,24 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare samples` to its parser."""
     parser.argument_default = argparse.SUPPRESS  # Left out: the data set's default.
     add = parser.add_argument
-    names = ", ".join(data.DATASETS)
-    add("--data", default="shapes", help=f"one of {names} (default: shapes)")
-    add("--out", required=True, help="file of the figure: .png, .pdf or .svg")
-    add("--splits", default="", help="splits, as a+b+c (default: all known ones)")
-    index_help = "number of the image in each class, from 0 (default: 0)"
-    add("--index", type=int, default=0, help=index_help)
-    add("--size", type=int, default=32, help="pixels (default: 32)")
-    add("--root", help="folder of a data set of files")
-    correlation_help = "rate at which texture and class agree; data=shapes only"
-    add("--correlation", type=float, help=correlation_help)
-    add("--seed", type=int, help="seed of the drawing; data=shapes only")
+    add("--data", default="shapes", metavar="NAME", help=dataset.data_help("shapes"))
+    out_help = "figure to write, a file that ends in .png, .pdf or .svg"
+    add("--out", required=True, metavar="FILE", help=out_help)
+    splits_help = (
+        "splits to draw, joined by +, such as train+test (default: all splits "
+    )
+    splits_help += "of the data set; required for your own data sets)"
+    add("--splits", default="", metavar="A+B", help=splits_help)
+    index_help = (
+        "position of the drawn image in each class; 0 draws the first image of "
+    )
+    index_help += "every class (default: 0)"
+    add("--index", type=int, default=0, metavar="N", help=index_help)
+    size_help = "side of the images in pixels (default: 32)"
+    add("--size", type=int, default=32, metavar="PIXELS", help=size_help)
+    add("--root", metavar="DIR", help=dataset.ROOT_HELP)
+    add("--correlation", type=float, metavar="SHARE", help=dataset.CORRELATION_HELP)
+    add("--seed", type=int, metavar="N", help=dataset.DATA_SEED_HELP)
 
 
 def run(args: argparse.Namespace) -> str:

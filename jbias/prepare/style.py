@@ -3,10 +3,11 @@
 jbias prepare style --out=small_adain.npz
 jbias prepare style --data=folder --root=DIR --size=64 --out=mine.npz
 
-The network learns from pictures drawn with a known texture, so that the target of every pair
-is exact: the shapes of one picture in the colours and under the pattern of the other. With
---data a third of the pictures are windows of 32 pixels of the data set's images, smoothed,
-under drawn patterns: the network then learns their shapes and colours as well.
+The network learns from drawn pictures with known textures. The target of a pair of pictures
+has the shapes of the first, and the colours and the pattern of the second, and is known
+exactly. With --data, a third of the pictures are smoothed windows of 32 pixels of the data
+set's images under drawn patterns: the network then also learns the shapes and colours of these
+images.
 """
 
 import argparse
@@ -229,11 +230,15 @@ _PHOTOS, _TEST_PICTURES = 10_000, 256
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare style` to its parser."""
     add = parser.add_argument
-    dataset.add_options(parser, out="file to write, .npz")
-    add("--steps", type=int, default=STEPS, help=f"training steps (default: {STEPS})")
-    pictures_help = f"number of pictures that are drawn (default: {PICTURES})"
-    add("--pictures", type=int, default=PICTURES, help=pictures_help)
-    add("--seed", type=int, default=0, help="seed of the training (default: 0)")
+    out_help = "file to write the weights into, ending in .npz"
+    dataset.add_options(parser, out=out_help, out_metavar="FILE")
+    steps_help = f"number of training steps (default: {STEPS})"
+    add("--steps", type=int, default=STEPS, metavar="N", help=steps_help)
+    pictures_help = f"number of training pictures to draw, at least {BATCH} "
+    pictures_help += f"(default: {PICTURES})"
+    add("--pictures", type=int, default=PICTURES, metavar="N", help=pictures_help)
+    seed_help = "random seed of the pictures and the training (default: 0)"
+    add("--seed", type=int, default=0, metavar="N", help=seed_help)
 
 
 def run(args: argparse.Namespace) -> str:

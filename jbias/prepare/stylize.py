@@ -4,12 +4,12 @@ jbias prepare stylize --data=folder --root=photos --size=224 --out=photos-styliz
 jbias prepare stylize --data=folder --root=photos --size=224 --style=paintings \
     --transfer=vgg --weights=vgg_adain.npz --out=photos-stylized
 
---style is a folder of images, at any depth, or "self": other images of the data set. Writes
-OUT/<split>/<class>/<number>.png, the settings OUT/<split>.json, and a sheet of samples
+Writes OUT/<split>/<class>/<number>.png, the settings OUT/<split>.json, and a sheet of samples
 OUT/<split>.png. Image i depends on the data set, the styles, the options and i alone: started
-again, the command makes only the missing images. To train on the result: data='folder',
-root=OUT. The style transfer `small` has colours and sixteen textures, under which photographs
-are hard to recognise: look at the sheet, lower --alpha, or use `vgg`, the published transfer.
+again, the command makes only the missing images. To train on the result, use data=folder with
+root=OUT. The style transfer `small` knows only colours and sixteen textures, which make
+photographs hard to recognise. If the sheet shows this, lower --alpha or use `vgg`, the
+published transfer.
 """
 
 import argparse
@@ -36,16 +36,25 @@ SELF = "self"
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare stylize` to its parser."""
     add = parser.add_argument
-    dataset.add_options(parser, out="folder to write into")
-    style_help = "folder of style images, or self (default: self)"
-    add("--style", default=SELF, help=style_help)
-    transfer_help = "style transfer: small, or vgg with --weights (default: small)"
-    add("--transfer", default="small", help=transfer_help)
-    add("--weights", default="", help="file with the weights of the transfer")
-    alpha_help = "strength of the style, from 0 to 1 (default: 1)"
-    add("--alpha", type=float, default=1.0, help=alpha_help)
-    seed_help = "seed of the assignment of styles to images (default: 0)"
-    add("--seed", type=int, default=0, help=seed_help)
+    dataset.add_options(parser, out="folder to write the images into")
+    style_help = "folder of style images, with subfolders at any depth, or self: other "
+    style_help += "images of the same data set (default: self)"
+    add("--style", default=SELF, metavar="DIR|self", help=style_help)
+    transfer_help = "style transfer: small, the network of this package, or vgg, the "
+    transfer_help += "published AdaIN, which needs --weights (default: small)"
+    add("--transfer", default="small", metavar="NAME", help=transfer_help)
+    weights_help = "weights file of the style transfer: of `jbias prepare weights` for "
+    weights_help += (
+        "vgg, of `jbias prepare style` for small (default: the weights in the "
+    )
+    weights_help += "package)"
+    add("--weights", default="", metavar="FILE", help=weights_help)
+    alpha_help = (
+        "strength of the style, from 0 (image unchanged in style) to 1 (default: 1)"
+    )
+    add("--alpha", type=float, default=1.0, metavar="SHARE", help=alpha_help)
+    seed_help = "random seed that assigns styles to images (default: 0)"
+    add("--seed", type=int, default=0, metavar="N", help=seed_help)
 
 
 def run(args: argparse.Namespace) -> str:

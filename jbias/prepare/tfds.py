@@ -2,10 +2,10 @@
 
 jbias prepare tfds --name=imagenette/320px
 
-Writes ArrayRecord shards below --root. A data set that exists is not changed. Without a
-network, the command fails after some minutes: run it on a machine with one, and copy the
-folder. Most data sets need TensorFlow to be written (`pip install 'jbias[prepare]'`), but not
-to be read.
+Writes ArrayRecord shards below --root. A data set that exists is not changed. Without an
+internet connection the command fails after some minutes: run it on a machine with a
+connection, and copy the folder. To write most data sets, TensorFlow must be installed
+(`pip install 'jbias[prepare]'`); training and evaluation do not need it.
 """
 
 import argparse
@@ -21,11 +21,12 @@ from jbias.runtime import messages
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare tfds` to its parser."""
     add = parser.add_argument
-    name_help = "name in TFDS's catalogue, such as mnist or imagenette/320px"
-    add("--name", required=True, help=name_help)
-    root_help = "folder of TFDS's data sets (default: $TFDS_DATA_DIR, else "
-    root_help += "~/tensorflow_datasets)"
-    add("--root", default="", help=root_help)
+    name_help = "name in the catalogue of TensorFlow Datasets, such as mnist or "
+    name_help += "imagenette/320px"
+    add("--name", required=True, metavar="NAME", help=name_help)
+    root_help = "folder of all data sets of TensorFlow Datasets (default: "
+    root_help += "$TFDS_DATA_DIR, else ~/tensorflow_datasets)"
+    add("--root", default="", metavar="DIR", help=root_help)
 
 
 def run(args: argparse.Namespace) -> str:

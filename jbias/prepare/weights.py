@@ -12,9 +12,11 @@ from jbias.models import registry, weight_files
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare weights` to its parser."""
     add = parser.add_argument
-    add("--net", required=True, help=f"one of {', '.join(registry.CONVERTERS)}")
-    add("--src", required=True, help="folder of the published files")
-    add("--out", required=True, help="file to write, .npz")
+    net_help = f"network to convert: one of {', '.join(registry.CONVERTERS)}"
+    add("--net", required=True, metavar="NAME", help=net_help)
+    src_help = "folder with the published files of this network"
+    add("--src", required=True, metavar="DIR", help=src_help)
+    add("--out", required=True, metavar="FILE", help="file to write, ending in .npz")
 
 
 def run(args: argparse.Namespace) -> str:
