@@ -9,16 +9,18 @@ r"""Audit models: find image attributes that lower their accuracy, and by how mu
 
 Nothing is trained. Every network answers the images once. From its answers, test sets are
 made for each column of the data set whose values have names (or for --attributes), with all
-kinds and levels of shift: marginal (M0 to M4), conditional (C0 to C6) and joint (J0 to J4).
-The seeds of a run are one model; each file is a model.
+kinds and levels of shift. Marginal shifts (M0 to M4) change P(value), conditional shifts (C0
+to C6) change P(value | class), and joint shifts (J0 to J4) change both. Level 0 is the
+control, no shift. The seeds of a run are one model; each file is a model.
 
 Writes to --out: index.html, a page without external files, with attributes ranked by the
-drop in accuracy, drop curves, images that flip, and probabilities in and out of
+drop in accuracy, drop curves, pairs of images (see --pairs), and probabilities in and out of
 distribution; tables/*.csv and *.tex; figures/*.svg (--figures adds PDF and PNG);
 results.json. With several models these are in models/<name>/. networks/<name>/ has the
 decisions of each network, from which the same command resumes.
 
-Every class should have images of every value: others are skipped, with a message.
+Every class needs images of every value of the attribute. Values and classes with too few
+images in a combination are left out of the attribute's tests, and the page names them.
 
 Exit codes: 0 done; 1 some network was left out; 2 none could be audited, or arguments are
 wrong; 130 or 143 stopped. Standard error says why.
@@ -65,48 +67,58 @@ def parser() -> cli.Parser:
     parser.add_argument(
         "--data",
         metavar="NAME",
-        help="a data set of jbias.data.DATASETS; each --data.KEY=VALUE sets one of its "
-        "options, e.g. --data.label=smile",
+        help="data set whose images the networks answer, such as attributed, celeba or "
+        "shapes (docs/data.md); required. --data.KEY=VALUE sets an option of the data set, "
+        "e.g. --data.label=smile",
     )
     parser.add_argument(
-        "--root", metavar="DIR", help="folder of the data set, same as --data.root=DIR"
+        "--root",
+        metavar="DIR",
+        help="folder of the data set, the same as --data.root=DIR; required for sets in files",
     )
     parser.add_argument(
-        "--split", default="test", help="split of the data set (default: %(default)s)"
+        "--split",
+        default="test",
+        metavar="SPLIT",
+        help="split of the data set (default: %(default)s)",
     )
     parser.add_argument(
         "--size",
         type=cli.at_least(1),
         metavar="PIXELS",
-        help="image side in pixels (default: that of the runs, 224 for files)",
+        help="side of the images in pixels (default: that of the runs, 224 for files)",
     )
     cli.add_count(
-        parser, "--images", 0, 0, "number of images, evenly spaced; 0: all images"
+        parser, "--images", 0, 0, "number of images, evenly spaced; 0 uses all images"
     )
     parser.add_argument(
         "--reference",
         action="append",
         default=[],
         metavar="PATH",
-        help="networks, as for --checkpoint, that use no shortcut, such as networks trained "
-        "with all values equally often: their drops are subtracted, which removes the part "
-        "due to harder images",
+        help="networks, as for --checkpoint, that cannot use the shortcut, such as networks "
+        "trained with all values of the attribute equally often in every class. Their drop "
+        "in accuracy comes from harder images; it is subtracted from the drop of the audited "
+        "networks. May be repeated (default: subtract nothing)",
     )
     cli.add_names(
         parser,
         "--attributes",
         (),
-        "columns of the data set to audit (default: all whose values have names)",
+        "columns of the data set to audit (default: all columns whose values have names)",
     )
     cli.add_names(
         parser,
         "--kinds",
         _KINDS,
-        f"kinds of shift, of {', '.join(_KINDS)} (default: all). A marginal drop can also "
-        "come from harder images; a conditional drop comes from shortcuts only",
+        f"kinds of shift: {', '.join(_KINDS)}. A marginal drop can also come from harder "
+        "images; a conditional drop comes from shortcuts only (default: all)",
     )
     parser.add_argument(
-        "--apart", action="store_true", help="treat each seed of a run as a model"
+        "--apart",
+        action="store_true",
+        help="treat each seed of a run as a model of its own (default: the seeds of a run are "
+        "one model)",
     )
     tau = cli.number(float, lambda tau: 0 <= tau < 100, "a number from 0 to below 100")
     parser.add_argument(
@@ -114,25 +126,51 @@ def parser() -> cli.Parser:
         type=tau,
         default=5.0,
         metavar="POINTS",
-        help="smallest drop in accuracy that matters (default: %(default)g points)",
+        help="smallest drop that counts, in percentage points of accuracy: an attribute is a "
+        "'bug' if the drop under its shift is significantly larger (default: %(default)g)",
     )
     parser.add_argument(
         "--alpha",
         **cli.ALPHA,
         metavar="P",
-        help="familywise error rate of a model's tests (default: %(default)s)",
+        help="significance level: the probability, between 0 and 1, of at least one false "
+        "'bug' among all tests of a model (default: %(default)s)",
     )
-    cli.add_count(parser, "--draws", 100, 2000, "number of bootstrap samples")
-    cli.add_count(parser, "--seed", 0, 0, "seed of halves and bootstrap samples", None)
     cli.add_count(
-        parser, "--pairs", 0, 8, "pairs of flipping images to show per attribute"
+        parser,
+        "--draws",
+        low=100,
+        default=2000,
+        help="number of bootstrap samples for intervals, at least 100",
     )
-    cli.add_count(parser, "--devices", 0, 0, "number of devices to use; 0: all")
+    cli.add_count(
+        parser,
+        "--seed",
+        low=0,
+        default=0,
+        help="random seed that splits the images into halves and draws bootstrap samples",
+    )
+    cli.add_count(
+        parser,
+        "--pairs",
+        low=0,
+        default=8,
+        help="number of pairs of images to show per attribute. The images of a pair have the "
+        "same class and differ in the attribute; the network classifies one correctly and "
+        "the other wrongly. 0 shows none",
+    )
+    cli.add_count(
+        parser,
+        "--devices",
+        low=0,
+        default=0,
+        help="number of devices (GPUs, TPU chips or CPUs) to use; 0 uses all",
+    )
     parser.add_argument(
         "--out",
         default="audit",
         metavar="DIR",
-        help="folder of the results (default: %(default)s)",
+        help="folder to write the results into (default: %(default)s)",
     )
     cli.add_figures(parser)
     return parser

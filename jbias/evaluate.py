@@ -1,25 +1,33 @@
 r"""Measure networks: finished runs, runs in progress, and checkpoints from elsewhere.
 
+    # A weights file on ImageNet:
     jbias evaluate --checkpoint=resnet50.pth --model=resnet50 \
         --suite=configs/suites/biases.py:data=imagenet,root=/data
+    # All runs in a folder:
     jbias evaluate --checkpoint='runs/*' --suite=configs/suites/biases.py
+    # Decisions of a model that ran elsewhere:
     jbias evaluate --decisions=mine.csv --suite=configs/suites/biases.py
+    # A run in progress, each checkpoint with a suite:
     jbias evaluate --follow=runs/x --suite=configs/suites/biases.py
+    # A run in progress, each checkpoint on the test sets of its config:
     jbias evaluate --follow=runs/x
+    # A function of images in a Python file:
     jbias evaluate --predict=my.py:predict --classes=names.txt \
         --suite=configs/suites/biases.py:data=imagenet,root=/data
 
-With --suite each network gets a folder in --out with its records and decisions. To see
-them: `jbias report measured --measured='measured/*' --out=report`; to study many networks:
-`jbias report biases`. Networks that cannot be read are listed, and the others measured.
+With --suite, each network gets a folder in --out with its records and decisions. To see
+them: `jbias report measured --measured='measured/*' --out=report`. To study many networks:
+`jbias report biases`. A network that cannot be read is named on standard error, and the
+command continues with the next network.
 
---predict measures a function of images in a Python file of yours, in any framework
-(docs/measure-a-model.md). NAME is a jbias.evals.predictors.Predictor, a PyTorch module,
-which is wrapped by jbias.torch.wrap, or a function of float images, from which --mean is
-subtracted and which are divided by --std, if given.
+--predict=FILE.py:NAME measures a model in a Python file of yours, in any framework
+(docs/measure-a-model.md). NAME is a function, a PyTorch module or a Predictor (of
+jbias.evals.predictors). A function gets float images in [0, 1]. With --mean and --std, it gets
+images from which --mean is subtracted and which are divided by --std. A PyTorch module is
+wrapped by jbias.torch.wrap.
 
---follow without --suite evaluates the checkpoints of a run as the run itself would, if it
-was started with
+--follow without --suite evaluates each new checkpoint of a run on the test sets of the run's
+config. Start the run so that it leaves these evaluations to this command:
 
     jbias train --config=configs/erm.py --config.run.evaluate=elsewhere \
         --workdir=runs/x
@@ -27,8 +35,8 @@ was started with
 The same command resumes where it was stopped. Exit codes: 0 everything was measured; 1 a
 network or a measure was left out, or your file raised an error; 2 nothing could be
 measured, or arguments are wrong; 130 stopped by Ctrl-C, 143 by SIGTERM. Standard error
-gives each reason once, and the number of measured networks in its last line.
-JBIAS_TRACEBACK=1 shows where wrong arguments were refused.
+gives each reason once, and the number of measured networks in its last line. Set the
+environment variable JBIAS_TRACEBACK=1 to print the full traceback of an error.
 """
 
 import argparse
@@ -87,41 +95,45 @@ def _follow_run(args: argparse.Namespace) -> int:
 def parser() -> cli.Parser:
     """Return the parser of the command line."""
     parser = cli.Parser("evaluate", __doc__)
-    cli.add_suite_flags(parser)
+    cli.add_suite_flags(parser, "for weights files and --predict")
     parser.add_argument(
         "--out",
         metavar="DIR",
-        help="with --suite: folder for the networks' results (default: measured)",
+        help="with --suite: folder in which each network gets a folder of results (default: "
+        "measured)",
     )
     parser.add_argument(
         "--decisions",
         metavar="PATH",
-        help="decisions made elsewhere: a CSV file or a folder of CSV files "
-        "(docs/own-decisions.md)",
+        help="decisions of a model that ran elsewhere: a CSV file, or a folder of CSV files "
+        "(docs/own-decisions.md); instead of --checkpoint",
     )
     parser.add_argument(
         "--columns",
         metavar="KEY=NAME,...",
         help="with --decisions: your names of its columns, e.g. "
-        "response=predicted,image=path; keys include network and set (default: the names "
-        "of model-vs-human)",
+        "response=predicted,image=path,network=model,set=split; docs/own-decisions.md lists "
+        "the keys (default: the names of model-vs-human)",
     )
     parser.add_argument(
         "--predict",
         metavar="FILE.py:NAME",
-        help="a function of images, a PyTorch module or a Predictor in a file of yours",
+        help="a function of images, a PyTorch module or a Predictor in a Python file of "
+        "yours; instead of --checkpoint",
     )
     parser.add_argument(
         "--follow",
         metavar="WORKDIR",
-        help="a run in progress: evaluates each checkpoint that it saves, or measures it "
-        "with --suite",
+        help="workdir of a run in progress: wait for each checkpoint that the run saves and "
+        "evaluate it, with --suite by the suite, without --suite on the test sets of the "
+        "run's config; instead of --checkpoint",
     )
     parser.add_argument(
         "--once",
         action="store_true",
         default=None,
-        help="with --follow: use the checkpoints that exist, and do not wait for more",
+        help="with --follow: use the checkpoints that exist, and do not wait for more "
+        "(default: wait until the run ends)",
     )
     parser.add_argument(
         "--interval",

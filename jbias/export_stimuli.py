@@ -38,15 +38,19 @@ def parser() -> cli.Parser:
         "--suite",
         required=True,
         metavar="FILE[:ARGS]",
-        help="the suite, as for jbias evaluate",
+        help="suite whose stimuli are written, as for `jbias evaluate`, e.g. "
+        "jbias:suites/biases",
     )
     cli.add_names(
-        parser, "--only", None, "measures of the suite (default: all of them)"
+        parser,
+        "--only",
+        None,
+        "names of the suite's measures whose stimuli are written (default: all)",
     )
     parser.add_argument(
         "--out",
         **cli.OUT,
-        help="a new or empty folder for the stimuli and index.csv",
+        help="new or empty folder to write the stimuli and index.csv into",
     )
     return parser
 

@@ -17,7 +17,7 @@ With networks (the first seed of each run), also:
                                their probabilities
     mean_saliency@<set>        mean map of each network over many images
     <network>/<measure>@<set>  conditions that depend on the network, such as attacks and
-                               hidden salient pixels
+                               images with their most salient pixels masked
 
 All figures are PNG, SVG and PDF files. In the PNG every pixel of an image is a square of
 whole pixels; nothing is resampled.
@@ -60,27 +60,27 @@ def parser() -> cli.Parser:
         parser,
         "--set",
         None,
-        "names of the suite's sets to draw (default: all; for saliency, the set of most "
-        "measures)",
+        "names of the suite's test sets to draw. Without --set, the sheets have all sets, and "
+        "saliency has the set that most measures use (default: all sets)",
     )
     cli.add_count(
         parser,
         "--images",
         1,
         8,
-        "rows of a sheet, at most the number of images of the smallest set",
+        "number of images, the rows of a sheet; at most the size of the smallest set",
     )
     parser.add_argument(
         "--site",
         metavar="NAME",
-        help="layer of the saliency maps, e.g. stage2 (default: that of the suite's "
-        "occlusion, or stage3)",
+        help="layer whose features make the saliency maps, e.g. stage2 (default: the layer "
+        "of the suite's measure occlusion, or stage3 if the suite has none)",
     )
     parser.add_argument(
         "--seeds",
         type=cli.at_least_0,
         metavar="N",
-        help="number of seeds of each run, from the first; 0: all (default: 1)",
+        help="number of seeds of each run to draw, from the first; 0 draws all (default: 1)",
     )
     parser.add_argument(
         "--maps",
@@ -93,7 +93,7 @@ def parser() -> cli.Parser:
         "--out",
         default="pictures",
         metavar="DIR",
-        help="folder of the figures (default: %(default)s)",
+        help="folder to write the figures into (default: %(default)s)",
     )
     return parser
 

@@ -1,14 +1,14 @@
-r"""Train a recipe under every kind and level of distribution shift of each attribute.
+r"""Train a config once per attribute and level of shift, to measure shortcuts (docs/shifts.md).
 
     jbias study --config=configs/erm.py:data=colored_mnist,root=/data/mnist
     jbias study --config=configs/erm.py:data=attributed,root=DIR,seeds=5 \
         --attributes=hair,background --levels=M4,C --workdir=runs/faces
     jbias report shifts --runs='runs/study/*/*/*' --out=report-shifts
 
-Each network has its own workdir, <workdir>/<recipe>/<attribute>/<level>; all its seeds
-train together. The same command resumes where it was stopped. Give --config or --models
-several times to study several recipes or networks; --config.key=value changes an entry of
-all configs.
+Each level trains in its own workdir, <workdir>/<recipe>/<attribute>/<level>, where <recipe> is
+the name of the config; all seeds of a level train together. The same command resumes where it
+was stopped. Repeat --config to study several configs, and name several networks in --models.
+--config.KEY=VALUE changes an entry of all configs.
 
 Exit codes: 0 all networks are trained; 1 some could not be trained, standard error says
 why; 2 none was trained, or arguments are wrong; 130 or 143 stopped, with all work saved.
@@ -39,37 +39,40 @@ def parser() -> cli.Parser:
         "--config",
         action="append",
         metavar="FILE:ARGUMENTS",
-        help="the recipe, as for jbias train, without shift; may be given several times",
+        help="config, as for `jbias train`, without the argument shift; required, and may be "
+        "repeated",
     )
     cli.add_names(
         parser,
         "--models",
         (),
-        "networks to train each recipe with (default: the recipe's network)",
+        "networks to train each config with, such as resnet18,bagnet9; docs/models.md lists "
+        "the names (default: the config's network)",
     )
     cli.add_names(
         parser,
         "--attributes",
         ("attribute",),
-        "columns of the data set to shift (default: attribute)",
+        "columns of the data set whose values are shifted (default: attribute)",
     )
     cli.add_names(
         parser,
         "--levels",
         ("M", "C", "J"),
-        "levels of shift such as M4,C6; a letter selects all levels of its kind, `only` "
-        "trains on each single value (default: M,C,J)",
+        "levels of shift, such as M4,C6. A letter selects all levels of its kind: M "
+        "(marginal: P(value) changes), C (conditional: P(value | class)) or J (joint: both); "
+        "`only` trains on each single value (default: M,C,J)",
     )
     parser.add_argument(
         "--workdir",
         default="runs/study",
         metavar="DIR",
-        help="folder of all runs (default: %(default)s)",
+        help="folder in which every run gets its workdir (default: %(default)s)",
     )
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="list the networks and the state of each, without training",
+        help="list the runs and the state of each, and train nothing (default: train)",
     )
     return parser
 

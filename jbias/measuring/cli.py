@@ -1,4 +1,4 @@
-r"""Measure a model: shape bias, accuracy, and the suite of biases, as far as images are there.
+r"""Measure shape bias, accuracy and other biases of a model, on the image folders that you give.
 
     jbias measure resnet50.pth --stimuli=/data/geirhos
     jbias measure timm:convnext_tiny --stimuli=/data/geirhos --imagenet=/data/imagenet
@@ -17,13 +17,13 @@ MODEL is one of
 
 With --stimuli: shape bias, accuracy by shape and by texture, accuracy on edges and
 silhouettes. With --imagenet or --data: accuracy, calibration, corruptions, spectral bias,
-critical band, attacks. What is missing for the rest is said in one line. To choose
-measures yourself, use --only, or `jbias evaluate` with a suite.
+critical band, attacks. One line lists the measures that cannot run and the images that they
+need. To choose measures yourself, use --only, or `jbias evaluate` with a suite. A table of
+decisions is measured on the images that it contains.
 
-Records are written into a folder of the network in --out; the same command resumes. Exit
-codes: 0 all is measured that the images and the model allow; 1 a network, or a measure of
-one, failed; 2 nothing was measured, or arguments are wrong. A table of decisions is measured
-on the images that it has.
+Records are written into a folder of the network in --out. The same command resumes a stopped
+measurement. Exit codes: 0 everything was measured that the images and the model allow; 1 a
+network, or a measure of a network, failed; 2 nothing was measured, or arguments are wrong.
 """
 
 import argparse
@@ -91,45 +91,67 @@ def parser() -> cli.Parser:
     arguments = cli.Parser("measuring", __doc__)
     arguments.add_argument("MODEL", help=_MODEL)
     texts = {
-        "--stimuli=DIR": "Geirhos' stimuli: the folder of cue conflicts, with a folder for "
-        "each of the 16 classes, or the folder that holds cue-conflict/, edge/ and "
-        "silhouette/",
-        "--imagenet=DIR": "ImageNet; DIR has val/<wnid>/",
+        "--stimuli=DIR": "folder of Geirhos' stimuli: either the cue conflicts, with a "
+        "folder for each of the 16 classes, or the folder that contains cue-conflict/, "
+        "edge/ and silhouette/ (default: no stimuli)",
+        "--imagenet=DIR": "folder of ImageNet; its validation images are in DIR/val/<wnid>/ "
+        "(default: no ImageNet)",
         "--data=DIR": "labelled images of your own: DIR/<class>/, or DIR/<split>/<class>/, "
-        "of which all splits but train are measured; or shapes, the embedded set",
-        "--humans=DIR": "with --stimuli: people's answers, raw-data of model-vs-human",
-        "--classes=FILE": "the classes of the outputs, in order: "
-        f"{cli.OUTPUT_LISTS} (default: from the number of outputs)",
+        "of which all splits but train are measured; or the word shapes, the embedded data "
+        "set (default: no images of your own)",
+        "--humans=DIR": "with --stimuli: folder of people's answers, which is raw-data of "
+        "the repository model-vs-human (default: no comparison with people)",
+        "--classes=FILE": "classes of the model's outputs, in their order: "
+        f"{cli.OUTPUT_LISTS_HELP.format(folders=cli.FOLDERS_LIST)} (default: from the "
+        "number of outputs)",
         "--columns=KEY=NAME,...": "for a table of decisions: your names of its columns, "
-        "e.g. response=predicted,image=path",
-        "--model=NAME": "for a file of weights: the network, e.g. resnet50 (default: from "
-        "the names and shapes of the weights)",
-        "--step=STEP": "for a run: the checkpoint: best (by validation; default), latest, "
-        "or a number of steps",
+        "e.g. response=predicted,image=path; docs/own-decisions.md lists the keys (default: "
+        "the names of model-vs-human)",
+        "--model=NAME": "for weights files: the architecture, such as resnet50; "
+        "docs/models.md lists the names (default: recognised by names and shapes of the "
+        "weights)",
+        "--step=STEP": f"{cli.STEP_HELP} (default: best)",
         "--name=NAME": "for a function, a module or timm:NAME: the model's name in tables, "
         "and that of its folder in --out (default: the name of the function or network)",
-        "--trained=DATA": "the data set that the model was trained on, for its records",
-        "--method=NAME": "the method by which the model was trained, for its records",
+        "--trained=DATA": cli.TRAINED_HELP,
+        "--method=NAME": cli.METHOD_HELP,
     }
     cli.add_texts(arguments, texts)
-    cli.add_constants(arguments, "of a file or a function")
+    cli.add_constants(
+        arguments,
+        "for weights files and functions",
+        "detected for weights files, as a printed line shows; functions get images in "
+        "[0, 1]",
+    )
     add = arguments.add_argument
-    add("--random-weights", action="store_true", help="timm:NAME with random weights")
+    add(
+        "--random-weights",
+        action="store_true",
+        help="for timm:NAME: use random weights, to compare with untrained networks "
+        "(default: trained weights)",
+    )
     add(
         "--size",
         type=cli.at_least(1),
-        metavar="N",
-        help="side of the images, in pixels (default: the size of the model, else 224)",
+        metavar="PIXELS",
+        help="side of the images in pixels (default: the size that the model was trained "
+        "with if known, else 224)",
     )
     add(
         "--images",
         type=cli.at_least_0,
         default=0,
         metavar="N",
-        help="number of images for measures that change images, such as corruptions; "
-        "0 means all (default: %(default)s)",
+        help="number of images per test set for costly measures, which change images, such "
+        "as corruptions; 0 uses all images (default: %(default)s)",
     )
-    cli.add_names(arguments, "--only", None, "names of measures to run (default: all)")
+    cli.add_names(
+        arguments,
+        "--only",
+        None,
+        "names of measures to run, such as shape_bias,accuracy; docs/measures.md describes "
+        "them, and an unknown name prints all names (default: all)",
+    )
     add(
         "--out",
         type=cli.output_folder,
@@ -142,6 +164,7 @@ def parser() -> cli.Parser:
         type=cli.at_least_0,
         default=0,
         metavar="N",
-        help="number of devices of this machine to use; 0 means all (default: %(default)s)",
+        help="number of devices (GPUs, TPU chips or CPUs) of this machine to use; 0 uses all "
+        "(default: %(default)s)",
     )
     return arguments

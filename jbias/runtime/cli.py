@@ -299,98 +299,129 @@ def run(work: Callable[[], int], *, rerun: str) -> int:
         return getattr(stop, "exit_code", 130)
 
 
-# The values that --classes takes, for the help and for messages.
+# The values that --classes takes, for messages.
 OUTPUT_LISTS = (
     "imagenet, geirhos16 (in alphabetical order), folders (only in `jbias measure`: the "
     "classes of --data, in alphabetical order), a file with one class name or WordNet id "
     "per line, or a CSV file with the columns train_class and test_class"
 )
+# The same for the help; FOLDERS_LIST is for `jbias measure` only.
+OUTPUT_LISTS_HELP = (
+    "imagenet (the 1,000 classes in the order of published networks), geirhos16 (Geirhos' "
+    "16 classes in alphabetical order), {folders}a text file with one class name or WordNet "
+    "id per line, or a CSV file with one row per output: the column train_class names the "
+    "output, and test_class the class of the test sets that it stands for (empty: none)"
+)
+FOLDERS_LIST = "folders (the class folders of --data in alphabetical order), "
+METHOD_HELP = "name of the training method, shown in records and reports, e.g. fmix (default: none)"
+TRAINED_HELP = (
+    "data set that the network was trained on, shown in records and reports, e.g. imagenet "
+    "(default: unknown)"
+)
+STEP_HELP = (
+    "checkpoint of a run: best (the highest validation accuracy), latest, or the number of "
+    "a training step"
+)
 FILE_FLAGS = ("model", "classes", "mean", "std", "trained", "method", "zoo")
 
 
-def add_network_flags(parser: Parser) -> None:
-    """Add the flags that select networks and describe their files."""
+def add_network_flags(
+    parser: Parser, subject: str = "for weights files", step_default: str = "best"
+) -> None:
+    """Add the flags that select networks and describe their files.
+
+    subject: the networks that --classes, --mean, --std, --trained and --method describe.
+    step_default: the default of --step. Both are for the help.
+    """
     parser.add_argument(
         "--checkpoint",
         "--runs",
         action="append",
         default=[],
         metavar="PATH",
-        help="networks to use: a file of weights (.pth, .pt, .tar, .bin, .ckpt, .torch, "
+        help="networks to use: a weights file (.pth, .pt, .tar, .bin, .ckpt, .torch, "
         ".safetensors, .npz), a run's workdir, a folder of these, a glob, or weights on the "
-        "Hugging Face Hub, hf:OWNER/NAME@COMMIT (extra `hub`); may be repeated; --runs is "
-        "another name for --checkpoint",
+        "Hugging Face Hub, hf:OWNER/NAME@COMMIT (needs the extra `hub`). The flag may be "
+        "repeated. --runs is another name for --checkpoint",
     )
     add_texts(
         parser,
         {
-            "--model=NAME": "architecture of a file's network, a name in "
-            "jbias.models.MODELS such as resnet50, for files that are not in --zoo, or "
-            "my.py:make, a function from the number of classes to a flax module, whose "
-            "variables are .msgpack files (default: recognised by names and shapes of the "
-            "weights)",
-            "--zoo=FILE": "a table that maps names of published files to model, mean, "
-            "standard deviation and category; --zoo= uses no table (default: jbias:zoo)",
-            "--classes=FILE": f"classes of the outputs of a file's network: {OUTPUT_LISTS} "
-            "(default: the classes in the file itself, else imagenet)",
+            "--model=NAME": "for weights files: the architecture, such as resnet50. "
+            "docs/models.md lists the names. my.py:make names a function of yours, from the "
+            "number of classes to a flax module; its weights are .msgpack files. Files in "
+            "--zoo need no --model (default: recognised by names and shapes of the weights)",
+            "--zoo=FILE": "table that maps names of published weights files to architecture, "
+            "mean, standard deviation and category; --zoo= uses no table (default: "
+            "jbias:zoo, the table of the package)",
+            "--classes=FILE": f"{subject}: classes of the network's outputs, in their "
+            f"order: {OUTPUT_LISTS_HELP.format(folders='')} (default: the classes that the "
+            "file names, else imagenet)",
         },
     )
-    add_constants(parser, "for a file's network")
+    add_constants(parser, subject)
     add_texts(
         parser,
         {
-            "--trained=DATA": "the data set on which a file's network was trained, a name "
-            "in jbias.data.DATASETS, for records and reports (default: unknown)",
-            "--method=NAME": "the method by which a file's network was trained, for "
-            "records and reports, e.g. basic or fmix, as the variant of a config "
-            "(default: none)",
-            "--step=STEP": "the checkpoint of a run: best (by validation), latest, or the "
-            "number of a step (default: run.step of the suite, else best)",
+            "--trained=DATA": f"{subject}: {TRAINED_HELP}",
+            "--method=NAME": f"{subject}: {METHOD_HELP}",
+            "--step=STEP": f"{STEP_HELP} (default: {step_default})",
         },
     )
 
 
-def add_constants(parser: Parser, subject: str) -> None:
-    """Add --mean and --std to a parser; their help ends with `subject`, such as "for a file"."""
+def add_constants(
+    parser: Parser,
+    subject: str,
+    default: str = "detected; a printed line about each file shows it",
+) -> None:
+    """Add --mean and --std; their help starts with `subject`, such as "for weights files"."""
     descriptions = {
-        "mean": "per-channel mean, subtracted from images in [0, 1]",
-        "std": "per-channel standard deviation for normalisation (images in [0, 1])",
+        "mean": "mean of each colour channel, subtracted from images with values in [0, 1]",
+        "std": "standard deviation of each colour channel, by which images are divided "
+        "after the mean is subtracted",
     }
     for key, description in descriptions.items():
         parser.add_argument(
             f"--{key}",
             type=functools.partial(_constants, least=-1e9 if key == "mean" else 1e-9),
             metavar="R,G,B",
-            help=f"{description} {subject}, one or three numbers (default: detected, as "
-            "the line about each file reports)",
+            help=f"{subject}: {description}; three numbers, or one for all channels "
+            f"(default: {default})",
         )
 
 
-def add_suite_flags(parser: Parser) -> None:
-    """Add the flags of commands that measure: networks, suite, devices."""
-    add_network_flags(parser)
+def add_suite_flags(parser: Parser, subject: str = "for weights files") -> None:
+    """Add the flags of commands that measure: networks, suite, devices.
+
+    subject: as of `add_network_flags`.
+    """
+    step_default = "run.step of the suite, which is best if the suite has none"
+    add_network_flags(parser, subject, step_default)
     parser.add_argument(
         "--suite",
         metavar="FILE[:ARGS]",
-        help="the measures to compute: a suite of the package, e.g. "
-        "jbias:suites/biases:images=1000 (--suite=jbias: lists them), or a file of your "
-        "own, my/suite.py:images=1000; the top of the suite's file lists its ARGS; "
-        "--suite.KEY=VALUE, which may be repeated, changes an entry, e.g. "
-        "--suite.measures.pgd.steps=10 or --suite.run.precision=float32",
+        help="suite, a file that names the measures to compute and their test sets: one of "
+        "the package, e.g. jbias:suites/biases:images=1000, or your own, e.g. "
+        "my/suite.py:images=1000. --suite=jbias: lists the suites of the package. The top of "
+        "a suite's file lists its ARGS. --suite.KEY=VALUE changes an entry and may be "
+        "repeated, e.g. --suite.measures.pgd.steps=10 or --suite.run.precision=float32",
     )
     add_names(
         parser,
         "--only",
         default=None,
-        help="names of measures of the suite (default: all measures)",
+        help="names of the suite's measures to use; an unknown name prints all names "
+        "(default: all measures)",
     )
     parser.add_argument(
         "--devices",
         type=int,
         default=0,
         metavar="N",
-        help="number of this machine's devices to use; 0 uses the suite's number, else "
-        "all (default: %(default)s)",
+        help="number of devices (GPUs, TPU chips or CPUs) of this machine to use; 0 uses "
+        "run.devices of the suite, which is all devices unless the suite changes it (default: "
+        "%(default)s)",
     )
 
 
@@ -485,8 +516,8 @@ def add_figures(parser: argparse.ArgumentParser) -> None:
         type=figure_formats,
         default=FIGURES[:1],
         metavar="FORMATS",
-        help="formats of the files in figures/: svg is always written; add pdf (papers) or "
-        "png (slides), e.g. --figures=pdf,png (default: svg)",
+        help="formats of the files in figures/, separated by commas. svg is always written; "
+        "add pdf for papers or png for slides, e.g. --figures=pdf,png (default: svg)",
     )
 
 
