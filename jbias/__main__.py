@@ -23,15 +23,21 @@ COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
         "evaluate": ("jbias.evaluate", "measure networks with an evaluation suite"),
         "report": ("jbias.report", "tables, tests and figures of runs and scores"),
         "plan": ("jbias.plan", "estimate memory, time and cost on other devices"),
-        "sweep": ("jbias.launch.sweep", "many runs: searches, locally or on clusters"),
+        "sweep": (
+            "jbias.launch.sweep",
+            "search over settings of a config, on this machine or a cluster",
+        ),
         "prepare": ("jbias.prepare", "make and check data sets, convert weights"),
         "audit": (
             "jbias.audit",
             "find image attributes that lower a network's accuracy",
         ),
-        "study": ("jbias.study", "train under chosen distribution shifts"),
+        "study": (
+            "jbias.study",
+            "train a config once per attribute and level of shift (docs/shifts.md)",
+        ),
         "export-stimuli": ("jbias.export_stimuli", "write stimuli as PNG files"),
-        "look": ("jbias.look", "draw stimuli, and the regions a network uses"),
+        "look": ("jbias.look", "draw test images, and saliency maps of networks"),
         "papers": ("jbias.papers", "compare jbias's numbers with published ones"),
     }
 )
@@ -55,6 +61,24 @@ _COMPLETION = r"""_jbias() {
 }
 complete -o default -F _jbias jbias"""
 _SHELLS = {"bash": "", "zsh": "autoload -U bashcompinit && bashcompinit\n"}
+_HELP_WORDS = ("-h", "--help")
+_PAPERS_USAGE = """\
+usage: jbias papers STUDY ...
+
+Compare numbers of jbias with the printed numbers of a published study. STUDY is one of
+
+  biases      Can Biases in ImageNet Models Explain Generalization? (CVPR 2024)
+  distortion  On the Effects of Artificial Data Modification (ICML 2022)
+  shifts      Understanding and Testing Generalization of Deep Networks on
+              Out-of-Distribution Data (arXiv 2021)
+
+Run `jbias papers STUDY --help` for the options of a study."""
+_COMPLETION_USAGE = """\
+usage: jbias completion bash|zsh
+
+Print a script that completes commands and flags of jbias in a shell, such as
+
+  source <(jbias completion bash)"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,6 +112,9 @@ def _run(argv: Sequence[str] | None) -> int:
         messages.print_text(messages.one_line(line), to_stderr=True)
         return 2
     module = COMMANDS[command][0]
+    if command == "papers" and arguments[:1] and arguments[0] in _HELP_WORDS:
+        messages.print_text(_PAPERS_USAGE)
+        return 0
     if arguments and arguments[0] in GROUPS.get(command, ()):
         module, arguments = f"{module}.{arguments[0]}", arguments[1:]
     elif command == "papers" or command in GROUPS and _is_mistyped(arguments):
@@ -163,10 +190,13 @@ def _usage() -> str:
 
 
 def _complete(shells: Sequence[str]) -> int:
-    """Print the completion script of a shell; return the exit code.
+    """Print the completion script of a shell, or the usage; return the exit code.
 
-    shells: the arguments of `jbias completion`, one of "bash" and "zsh".
+    shells: the arguments of `jbias completion`, one of "bash", "zsh", "-h" and "--help".
     """
+    if shells and shells[0] in _HELP_WORDS:
+        messages.print_text(_COMPLETION_USAGE)
+        return 0
     if len(shells) != 1 or shells[0] not in _SHELLS:
         messages.print_text("jbias completion: must be bash or zsh", to_stderr=True)
         return 2

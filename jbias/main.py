@@ -6,15 +6,25 @@
     jbias train --config=jbias:sagnet:demo,seeds=2
     jbias train --config=my_config.py --check
 
-The text after the colon sets arguments of the config: configs/common.py lists those that
-all configs have, the top of the config's own file any others.
-`--config.key=value` changes any entry. jbias:NAME:ARGUMENTS is a config of the package,
-usable from any folder; --config=jbias: lists the names. The same command resumes a run, or
-says that it is done.
+Text after the colon sets arguments of the config. configs/common.py lists the arguments of
+all configs; the top of each config file lists its own. The most common ones are
 
---check trains nothing and makes no workdir: it traces the first step, and prints where the
-algorithm's tap acts, which weights receive a gradient, all shapes, and whether the step
-equals ERM's. It exits with 0, or with 2 if the run could not start.
+    data=NAME    data set to train on (default: shapes, the embedded set, no download)
+    root=DIR     folder of the data set, for sets in files
+    seeds=N      number of seeds, all trained in one process (default: 3)
+    size=PIXELS  side of the images (default: that of the data set)
+    epochs=N     number of epochs (default: that of the recipe)
+    demo         first look: half of the embedded set, a narrow network, 6 epochs; a minute
+                 or two on two cores
+    smoke        test: run every part once, in seconds
+
+--config.KEY=VALUE changes any entry of the config. jbias:NAME:ARGUMENTS is a config of the
+package, usable from any folder; --config=jbias: lists the names. The same command resumes a
+run, or prints that the run is done.
+
+--check trains nothing and makes no workdir. It traces the first step and prints which layers
+the algorithm changes, which weights get a gradient, all array shapes, and whether the step is
+identical to plain ERM training. It exits with 0, or with 2 if the run could not start.
 
 Exit codes: 0 done; 3 every seed diverged; 2 an error in the config, the data or the disk;
 143 stopped by a signal such as SIGTERM, 130 by SIGINT, with all work saved; 69 another
@@ -48,38 +58,50 @@ from jbias.runtime import cli, console, files, heap, messages, signals, switches
 _CONFIG = flags.DEFINE_string(
     "config",
     None,
-    "FILE:ARGUMENTS or jbias:NAME:ARGUMENTS: the config of the experiment, a Python file "
-    "that defines get_config; --config.KEY=VALUE changes an entry.",
+    "Required. FILE:ARGUMENTS or jbias:NAME:ARGUMENTS: the config of the experiment, a "
+    "Python file that defines get_config. --config.KEY=VALUE changes an entry.",
 )
 _WORKDIR = flags.DEFINE_string(
     "workdir",
     None,
     "The run's folder, made if it does not exist; default: "
-    "runs/<algorithm>-<data>-<hash>.",
+    "runs/<algorithm>-<data>-<hash>, where <hash> is computed from the config, so that the "
+    "same config resumes the same run.",
 )
 
 _PROFILE = flags.DEFINE_bool(
-    "profile", False, "Profile some steps and summarise them in <workdir>/profile.md."
+    "profile",
+    False,
+    "Profile the steps of one dispatch (at most config.run.steps_per_dispatch, 8 by "
+    "default), and summarise them in <workdir>/profile.md.",
 )
 
 _CHECK = flags.DEFINE_bool(
-    "check", False, "Describe the first step, without training, and exit."
+    "check", False, "Describe the first step, see above, train nothing, and exit."
 )
 
 _COORDINATOR = flags.DEFINE_string(
-    "coordinator", None, "HOST:PORT of process 0, at which all processes meet."
+    "coordinator",
+    None,
+    "Address of process 0 (HOST:PORT), to which all processes connect; default: detected "
+    "from the cluster.",
 )
 _PROCESSES = flags.DEFINE_integer(
     "processes",
     None,
-    "Number of processes that train together; default: as the cluster says, or 1. 1 "
-    "turns the detection of clusters off.",
+    "Number of processes that train together; default: detected from the cluster, else 1. "
+    "--processes=1 turns the detection off.",
 )
 _PROCESS = flags.DEFINE_integer(
-    "process", None, "Number of this process, from 0; default: as the cluster says."
+    "process",
+    None,
+    "Index of this process, from 0; default: detected from the cluster.",
 )
 _WAIT = flags.DEFINE_float(
-    "wait", 300.0, "Seconds to wait for all processes at the start.", lower_bound=1.0
+    "wait",
+    300.0,
+    "Seconds to wait at the start until all processes are connected.",
+    lower_bound=1.0,
 )
 
 

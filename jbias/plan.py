@@ -12,17 +12,18 @@ ResNet-50). Install the compilers with `pip install 'jbias[plan]'`.
 
 --config and --config.KEY=VALUE are as for `jbias train`. Devices of --on and --compare are:
   v5e:4x4         a TPU slice, by its topology in chips
-  v5e-16, v4-32   a TPU slice, by the number that clouds use: chips of v5e and v6e, cores
-                  (two per chip) of v2, v3, v4 and v5p
-  h100x8, h200    a number of GPUs (a100, h100, h200, b200)
+  v5e-16, v4-32   a TPU slice, by the name that clouds use; the number counts chips for v5e
+                  and v6e, cores (two per chip) for v2, v3, v4 and v5p
+  h100x8, h200    GPUs: a100, h100, h200 or b200, and their number; h200 means one GPU
   cpu             this machine
 
 Each line of the output ends with an explanation. All numbers are estimates:
   memory          the compiler's own count
   time on TPUs    the compiler's estimate of cycles
-  time on GPUs    the time of each kernel, from its bytes or its products, plus the time of
-                  each launch (CUDA graphs, calls of cuDNN, single kernels); steps measured on
-                  an H100 and an H200 took 0.7 to 1.2 of the estimate
+  time on GPUs    the time of each kernel, from its memory traffic or its floating-point
+                  operations, whichever takes longer, plus launch overhead (CUDA graphs, calls
+                  of cuDNN, single kernels); steps measured on an H100 and an H200 took 0.7 to
+                  1.2 of the estimate
   time on CPUs    a lower bound, from the highest rates of this machine (the roofline)
 Compiling, saving and reading files are left out; on TPUs, so is the time in which the host
 starts each step. --runs plans an existing run for the devices that it used last, and prints
@@ -359,7 +360,7 @@ def parser() -> cli.Parser:
     parser.add_argument(
         "--config",
         metavar="FILE:ARGS",
-        help="config of the run to plan, as for jbias train",
+        help="config of the run to plan, as for `jbias train`, e.g. jbias:sagnet",
     )
     parser.add_argument(
         "--on",
@@ -371,7 +372,8 @@ def parser() -> cli.Parser:
         "--compare",
         type=cli.names,
         metavar="A,B",
-        help="several targets, compared in a table; instead of --on",
+        help="several targets of --on, compared in a table, e.g. v5e-1,h100x8; instead of "
+        "--on",
     )
     parser.add_argument(
         "--runs",
@@ -383,8 +385,9 @@ def parser() -> cli.Parser:
         "--price",
         type=_prices,
         metavar="X",
-        help="price per device hour, in any currency, to print the cost of the run; with "
-        "--compare one price for all targets, or A,B with one per target (default: no cost)",
+        help="price of one device for one hour, in any currency, to print the cost of the "
+        "run; with --compare one price for all targets, or A,B with one per target (default: "
+        "no cost)",
     )
     for name in ("images", "classes"):
         parser.add_argument(
@@ -392,16 +395,21 @@ def parser() -> cli.Parser:
             type=cli.at_least(1),
             default=0,
             metavar="N",
-            help=f"number of {name} in a missing data set whose size is not published",
+            help=f"number of {name} of the data set; needed only if its files are not on "
+            "this machine and jbias does not know its size (default: unknown)",
         )
     parser.add_argument(
         "--no-remedies",
         dest="remedies",
         action="store_false",
-        help="if the run does not fit, do not search for a change with which it does (each "
-        "attempt compiles the step again)",
+        help="if the run does not fit, do not search for a change of the config with which it "
+        "fits (default: search, and compile the step again for each attempt)",
     )
-    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the plan as JSON (default: as a table)",
+    )
     return parser
 
 

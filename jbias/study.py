@@ -6,9 +6,10 @@ r"""Train a config once per attribute and level of shift, to measure shortcuts (
     jbias report shifts --runs='runs/study/*/*/*' --out=report-shifts
 
 Each level trains in its own workdir, <workdir>/<recipe>/<attribute>/<level>, where <recipe> is
-the name of the config; all seeds of a level train together. The same command resumes where it
-was stopped. Repeat --config to study several configs, and name several networks in --models.
---config.KEY=VALUE changes an entry of all configs.
+algorithm, variant and network of the config, such as erm-resnet18. All seeds of a level train
+together. The same command resumes where it was stopped. Repeat --config to study several
+configs, and name several networks in --models. --config.KEY=VALUE changes an entry of all
+configs.
 
 Exit codes: 0 all networks are trained; 1 some could not be trained, standard error says
 why; 2 none was trained, or arguments are wrong; 130 or 143 stopped, with all work saved.

@@ -10,25 +10,66 @@ r"""Search over config entries: train one run per combination, here or on a clus
     jbias sweep status --workdir=runs/rates --importance
     jbias sweep retry --workdir=runs/rates
 
-An entry whose value is a list, choice(a, b), uniform(low, high) or log_uniform(low, high)
-is an axis of the search; other entries hold for all trials. Each trial is a run with its
-own workdir <workdir>/<algorithm>-<data>-<hash>. The same command resumes a stopped search
-and skips finished trials; --dry-run shows the commands without running them. `status` and
-`retry` read the search in --workdir. <workdir>/trials.csv lists all trials. The search is
-an Optuna study in <workdir>/.sweep/study.log, which optuna-dashboard shows; it needs the
-extra `search`.
+`run` starts the search, or resumes a stopped search and skips finished trials. `status` prints
+the state of the search in --workdir, and `retry` starts its failed trials again.
 
---on=NAME:OPTION=VALUE,... selects where trials run (docs/launch.md):
-  local    this machine, one job per GPU, or shares of the cores: jobs, devices (0+2)
-  slurm    an array of SLURM jobs, by submitit: partition, account, qos, constraint,
-           minutes (60), nodes (1), gpus and cpus per node, gib, parallel (256), warn
-           (120 seconds), requeues (10)
-  tpu_pod  one run on a TPU slice, by gcloud: runs, zone, type (v6e-8), runtime, name,
-           python, spot
-  xpk      workloads of GKE: runs, cluster, zone, project, image, type (v6e-8), slices,
-           restarts (10), python
-  sky      managed jobs of SkyPilot: bucket, accelerators (H100:1), extra, infra, spot,
-           pool
+An entry whose value is a list, choice(a, b), uniform(low, high) or log_uniform(low, high)
+is an axis of the search; other entries are the same in all trials. Each trial is a run with
+its own workdir <workdir>/<algorithm>-<data>-<hash>. <workdir>/trials.csv lists all trials. The
+search is an Optuna study in <workdir>/.sweep/study.log, which optuna-dashboard shows; it needs
+the extra `search`.
+
+--on=TARGET:OPTION=VALUE,... selects where trials run (docs/launch.md). Values in brackets are
+defaults; options without one are left to the cluster, except those called required.
+
+local: this machine. One job at a time on each GPU. Without GPUs, jobs share the cores.
+    --on=local:devices=0+2
+  devices       GPUs to use, joined by + (all)
+  jobs          number of jobs at a time (one per GPU; 1 without GPUs)
+
+slurm: an array of SLURM jobs, submitted by submitit.
+    --on=slurm:partition=gpu,gpus=1,minutes=240
+  partition, account, qos, constraint
+                as of sbatch
+  minutes       time limit of a job, in minutes (60)
+  nodes         number of nodes of each trial (1)
+  gpus          number of GPUs per node
+  cpus          number of CPU cores per node
+  gib           memory per node, in GiB
+  parallel      largest number of jobs that run at a time (256)
+  warn          seconds before the time limit at which a job saves its work (120)
+  requeues      how often a job may be queued again after its time limit or a lost node (10)
+
+tpu_pod: a single run on all hosts of a TPU slice, started by gcloud.
+    --on=tpu_pod:runs=gs://bucket/runs,zone=us-east5-b,type=v6e-32,spot
+  runs          required: folder of the workdirs in a bucket
+  zone          required: zone of Google Cloud
+  type          type of the slice, as of gcloud's --accelerator-type (v6e-8)
+  runtime       software version of the TPU (v2-alpha-tpuv6e)
+  name          name of the slice (jbias)
+  python        Python on the hosts (python3.11)
+  spot          use a cheaper slice that may be taken away (no)
+
+xpk: workloads of Google Kubernetes Engine (GKE), started by xpk.
+    --on=xpk:runs=gs://bucket/runs,cluster=c,zone=us-east5-b,project=p,image=img
+  runs          required: folder of the workdirs in a bucket
+  cluster       required: name of the cluster
+  zone          required: zone of the cluster
+  project       required: project of Google Cloud
+  image         required: container image with jbias
+  type          type of a slice, as of xpk's --tpu-type (v6e-8)
+  slices        number of slices of each trial (1)
+  restarts      largest number of restarts of a workload after the loss of a host (10)
+  python        Python in the image (python)
+
+sky: managed jobs of SkyPilot, which finds machines.
+    --on=sky:bucket=gs://bucket,accelerators=H100:1
+  bucket        required: bucket of the workdirs, gs://BUCKET or s3://BUCKET
+  accelerators  kind and number of devices, such as H100:8 or tpu-v6e-8 (H100:1)
+  extra         extra of jbias to install, gpu or tpu (gpu)
+  infra         cloud and region, such as gcp/us-east5 (the cheapest)
+  spot          use cheaper machines that may be taken away (True)
+  pool          pool of machines that already have the bucket and jbias (none)
 
 Exit codes: 0 all trials are done, diverged or stopped, or were handed over to a cloud,
 and always for `status`; 1 some trials are not done, with a message; 2 invalid arguments,
@@ -66,7 +107,7 @@ _VALUE_FLAGS = {
     "--sweep": (
         str,
         _FILE,
-        "a Python file whose get_sweep returns the search, instead of --config",
+        "a Python file whose function get_sweep returns the search; instead of --config",
     ),
     "--trials": (
         int,
@@ -77,9 +118,14 @@ _VALUE_FLAGS = {
     "--fewest": (
         int,
         "N",
-        "number of finished trials before --pruner=median stops any trial (default: 3)",
+        "with --pruner=median: number of finished trials before any trial may be stopped "
+        "(default: 3)",
     ),
-    "--grace": (int, "STEP", "no trial is stopped up to this step (default: 0)"),
+    "--grace": (
+        int,
+        "STEP",
+        "with a --pruner: no trial is stopped up to this training step (default: 0)",
+    ),
     "--storage": (
         str,
         "PATH|URL",
@@ -87,11 +133,12 @@ _VALUE_FLAGS = {
     ),
 }
 _SWITCHES = {
-    "--dry-run": "show the commands of the trials, and start none",
-    "--wait": "with --on=slurm, wait until all jobs have ended",
-    "--stopped": "start trials again that the pruner has stopped",
-    "--importance": "write importance.png and importance.csv: how much each axis affects "
-    "the accuracy",
+    "--dry-run": "show the commands of the trials, and start none (default: start them)",
+    "--wait": "with --on=slurm: wait until all jobs have ended (default: return when they are "
+    "queued)",
+    "--stopped": "also start trials again that the pruner has stopped (default: do not)",
+    "--importance": "write importance.png and importance.csv into --workdir: how much each "
+    "axis affects the accuracy (default: do not)",
 }
 
 
@@ -109,37 +156,39 @@ def parser() -> cli.Parser:
         "--workdir",
         required=True,
         metavar="DIR",
-        help="folder of the search, for the workdirs of its trials",
+        help="folder of the search, in which every trial gets its workdir; required",
     )
     add(
         "--config",
         action="append",
         default=[],
         metavar=_FILE,
-        help="config as for jbias train; may be repeated, to search over several configs",
+        help="config, as for `jbias train`; may be repeated, to search over several configs",
     )
     add(
         "--sampler",
         "--search",
         dest="search",
         choices=("grid", "random", "tpe"),
-        help="how combinations are chosen: all, at random, or by the results of earlier "
-        "trials (default: grid)",
+        help="how combinations of values are chosen: grid (all), random, or tpe (by the "
+        "results of earlier trials) (default: grid)",
     )
     add(
         "--pruner",
         "--stop",
         dest="stop",
         choices=("never", "median", "hyperband", "asha"),
-        help="rule that stops trials of low validation accuracy early (default: never)",
+        help="rule that stops trials of low validation accuracy early: never, median, "
+        "hyperband or asha, as in Optuna (default: never)",
     )
     for flag, (kind, metavar, flag_help) in _VALUE_FLAGS.items():
         add(flag, type=kind, metavar=metavar, help=flag_help)
     add(
         "--on",
         default="local",
-        metavar="WHERE:OPTIONS",
-        help="where trials run, see above (default: local)",
+        metavar="TARGET:OPTIONS",
+        help="where trials run: local, slurm, tpu_pod, xpk or sky, with options as above "
+        "(default: local)",
     )
     for flag, flag_help in _SWITCHES.items():
         add(flag, action="store_true", help=flag_help)

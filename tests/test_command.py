@@ -48,6 +48,16 @@ def test_every_command_is_there_and_listed(capsys):
             assert importlib.util.find_spec(f"{module}.{one}"), one
 
 
+@cases.each("flag", ["--help", "-h"])
+def test_groups_without_options_print_a_usage(flag, capsys):
+    assert command.main(["papers", flag]) == 0
+    text = capsys.readouterr().out
+    for study in command.GROUPS["papers"]:
+        assert f"\n  {study} " in text
+    assert command.main(["completion", flag]) == 0
+    assert "usage: jbias completion bash|zsh" in capsys.readouterr().out
+
+
 @cases.each(
     ("words", "message"),
     [

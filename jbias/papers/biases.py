@@ -6,7 +6,7 @@ r"""Recompute a published study of biases and generalisation, and compare with i
 Makes the page of `jbias report biases`, with further sections, from the published results
 of "Can Biases in ImageNet Models Explain Generalization?" (CVPR 2024). Writes to --out:
 index.html (a page that works offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/
-(SVG; --figures) and results.json.
+(SVG; --figures adds PDF and PNG) and results.json.
 """
 
 import argparse
@@ -58,7 +58,8 @@ def parser() -> cli.Parser:
         "--benchmark",
         required=True,
         metavar="CSV",
-        help="the study's published raw-data/benchmark.csv",
+        help="the study's published file raw-data/benchmark.csv, also in this repository as "
+        "examples/published/biases_benchmark.csv",
     )
     biases_parser.add_argument(
         "--printed",

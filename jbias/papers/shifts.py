@@ -3,7 +3,9 @@ r"""Compare networks under chosen distribution shifts with Tables 1 to 3 of a pa
     jbias papers shifts --runs='runs/study/*/*/*' --out=report-shifts
 
 Hu, Sang, Wang and Jiang, Understanding and Testing Generalization of Deep Networks on
-Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190. Makes the report of
+Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190. Reads the workdirs of runs
+trained under a shift: by `jbias study`, or by
+`jbias train --config=configs/erm.py:shift=C6,attribute=colour`. Makes the report of
 `jbias report shifts`, and adds the paper's tables with our and the printed numbers, and
 the ranks of the printed models.
 """

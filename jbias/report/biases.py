@@ -3,8 +3,8 @@ r"""Correlations between models' biases and their generalisation.
     jbias report biases --measured='measured/*' --out=report
 
 Reads workdirs of `jbias evaluate`, one per checkpoint. Writes to --out: index.html (one
-page, readable offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures),
-results.json.
+page, readable offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds
+PDF and PNG), results.json.
 """
 
 import pathlib
@@ -68,15 +68,16 @@ def parser() -> cli.Parser:
     arguments.add_argument(
         "--kinds",
         metavar="CSV",
-        help="file with columns model, name, training (category of the model) and optionally "
-        "epsilon (strength of adversarial training); default: those of the published study, "
-        "else the algorithm",
+        help="CSV file with the columns model (its name in --measured), name (shown), training "
+        "(category of the model) and optionally epsilon (strength of adversarial training) "
+        "(default: for networks of the published study its entries, for others the category is "
+        "the training algorithm)",
     )
     arguments.add_argument(
         "--each-seed",
         action="store_true",
-        help="count each seed of a run as a model, which makes p too small (default: a model "
-        "is the mean over the seeds of a run)",
+        help="treat each seed of a run as a separate model; p-values are then too small "
+        "(default: a model is the mean over the seeds of a run)",
     )
     add_study_flags(arguments)
     return arguments
@@ -84,13 +85,13 @@ def parser() -> cli.Parser:
 
 def add_study_flags(parser: cli.Parser) -> None:
     """Add to `parser` the flags of all commands that report a study of biases."""
-    parser.add_argument("--out", **cli.OUT, help="folder of the report")
+    parser.add_argument("--out", **cli.OUT, help="folder to write the report into")
     cli.add_figures(parser)
     parser.add_argument(
         "--images",
         metavar="DIR",
-        help="folder of photographs; the page shows the first three after filtering "
-        "(default: none)",
+        help="folder of photographs; the page shows the first three of them with the low- "
+        "and high-pass filters of the measures applied (default: no photographs)",
     )
     cli.add_permutation_flags(parser)
 

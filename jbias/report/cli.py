@@ -7,8 +7,8 @@ r"""Test which differences between algorithms are significant, and write a repor
 
 A table may be CSV, TSV, Markdown, LaTeX, Excel or Parquet, long or wide (docs/own-table.md);
 folders are workdirs of runs. The report is written to --out (default: "report"): index.html (one
-page that needs no network), tables/ (CSV, LaTeX, Markdown, Parquet), figures/ (SVG; --figures=pdf
-also writes PDF for a paper), results.json, methods.md and methods.bib.
+page that needs no network), tables/ (CSV, LaTeX, Markdown, Parquet), figures/ (SVG; --figures adds
+PDF and PNG), results.json, methods.md and methods.bib.
 """
 
 import argparse
@@ -236,15 +236,15 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
     out = cli.OUT | {"required": False}
     parser.add_argument(
         "--out",
-        help=f"folder of the report; made if needed (default: {_OUT})",
+        help=f"folder to write the report into; made if needed (default: {_OUT})",
         **out,
     )
     cli.add_figures(parser)
     parser.add_argument(
         "--status",
         action="store_true",
-        help="print the progress of the runs instead of a report; --runs may be a folder of "
-        "folders",
+        help="print the progress of the runs and write no report; --runs may then also be a "
+        "folder that contains workdirs at any depth",
     )
     parser.add_argument(
         "--watch",
@@ -252,10 +252,13 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=5.0,
         metavar="SECONDS",
-        help="print the status again every SECONDS seconds (default: %(const)s)",
+        help="with --status: print the status again every SECONDS seconds, until Ctrl-C "
+        "(default: print it once; --watch alone means %(const)g seconds)",
     )
     parser.add_argument(
-        "--json", action="store_true", help="print the status as JSON, for scripts"
+        "--json",
+        action="store_true",
+        help="with --status: print the status as JSON, for scripts (default: as a table)",
     )
 
 
@@ -265,27 +268,31 @@ def _add_source_flags(parser: argparse.ArgumentParser) -> None:
         "sources",
         nargs="*",
         metavar="FILE|WORKDIR",
-        help="a table of scores, or workdirs of runs or globs of workdirs",
+        help="a table of scores, or workdirs of runs, or globs of workdirs",
     )
     parser.add_argument(
-        "--runs", help="workdirs of runs, or globs of workdirs", **cli.WORKDIRS
+        "--runs",
+        help="workdirs of runs, or globs of workdirs; the same as naming them without a flag",
+        **cli.WORKDIRS,
     )
     parser.add_argument(
         "--scores",
         metavar="FILE",
-        help="a table of scores: CSV, TSV, Markdown, LaTeX, JSON, Excel or Parquet",
+        help="a table of scores: CSV, TSV, Markdown, LaTeX, JSON, Excel or Parquet; the same "
+        "as naming it without a flag",
     )
     parser.add_argument(
         "--columns",
         metavar="ROLE=NAME,...",
-        help="roles of the table's columns, e.g. algorithm=method,score=acc; the roles are "
+        help="roles of the table's columns, e.g. algorithm=method,score=acc. The roles are "
         "algorithm, dataset, run, score, deviation, trained_on and ignore (default: guessed "
         "from the names)",
     )
     parser.add_argument(
         "--rows",
         choices=("algorithms", "datasets"),
-        help="content of the rows of a wide table (default: guessed from the names)",
+        help="what each row of a wide table is: an algorithm or a data set (default: guessed "
+        "from the names)",
     )
     parser.add_argument(
         "--decimal",
@@ -295,24 +302,28 @@ def _add_source_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sheet",
         metavar="NAME",
-        help="name of the sheet of an Excel file, or the number of a table in a file with "
-        "several",
+        help="sheet of an Excel file with several sheets, by name, or table of a Markdown or "
+        "LaTeX file with several tables, by its number from 1 (default: the only one; with "
+        "several, stop with an error)",
     )
     parser.add_argument(
         "--brackets",
         choices=("deviation", "ignore"),
-        help="meaning of a whole number in brackets after a score: a standard deviation, or "
-        "nothing",
+        help="how to read a whole number in brackets, such as (2) in `73.8 (2)`: as a "
+        "standard deviation, or not at all, e.g. a rank (default: stop with an error if both "
+        "are possible)",
     )
     parser.add_argument(
         "--margins",
         choices=("ignore", "keep"),
-        help="leave out (ignore) or keep a row or column called All, Average or similar",
+        help="ignore or keep a row or column called All, Average or similar (default: guessed "
+        "from its scores; stop with an error if unclear)",
     )
     parser.add_argument(
         "--unit",
         choices=("percent", "fraction"),
-        help="unit of all scores; needed if some look like fractions among percentages",
+        help="unit of all scores; required if some scores look like fractions among "
+        "percentages (default: guessed from the scores)",
     )
 
 
@@ -321,24 +332,32 @@ def _add_selection_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--selection",
         choices=options.SELECTIONS,
-        help="rule that chooses the evaluation of a seed (default: best_validation)",
+        help="rule that chooses the evaluation of each seed: best_validation (the highest "
+        "validation accuracy), last_n (the mean of the last evaluations, see --last), at_epoch "
+        "(the evaluation at --epoch), best_on (the highest accuracy on --best-on), worst_class "
+        "(the highest validation accuracy of the worst class, or of the worst group of class "
+        "and attribute), oracle (the best evaluation on each test set itself: an upper bound, "
+        "not a valid result) (default: best_validation)",
     )
     parser.add_argument(
         "--last",
         type=cli.at_least_1,
         metavar="N",
-        help="number of evaluations that last_n averages (default: 30 %% of all)",
+        help="with --selection=last_n: number of last evaluations to average (default: 30 %% "
+        "of all evaluations)",
     )
     parser.add_argument(
         "--epoch",
         type=cli.positive,
         metavar="E",
-        help="epoch of at_epoch (default: the last epoch that all seeds have)",
+        help="with --selection=at_epoch: the epoch (default: the last epoch at which all "
+        "seeds were evaluated)",
     )
     parser.add_argument(
         "--best-on",
         metavar="DATASET",
-        help="data set whose accuracy best_on maximises; it is left out of the tests",
+        help="with --selection=best_on: data set whose accuracy selects the evaluation; it "
+        "is left out of the tests (default: none)",
     )
     cli.add_names(
         parser,
@@ -355,25 +374,29 @@ def _add_selection_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--drop",
         choices=options.DROPS,
-        help="part of the table to leave out if cells are missing (default: stop with an "
-        "error)",
+        help="if some scores are missing: leave out the data sets, algorithms or runs that "
+        "lack them (default: stop with an error)",
     )
     parser.add_argument(
         "--trained-on",
         metavar="CSV",
-        help="a table with the columns algorithm, dataset: the test sets that an algorithm "
-        "was trained on, in addition to those that the runs record",
+        help="CSV file with the columns algorithm and dataset: one row per test set that an "
+        "algorithm was also trained on; adds to the entries that the runs record (default: "
+        "none)",
     )
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="leave out the test sets that some algorithm was trained on",
+        help="leave out the test sets that an algorithm was trained on, see --trained-on "
+        "(default: keep them)",
     )
     parser.add_argument(
         "--metric",
         metavar="NAME",
-        help="metric of the runs: accuracy (default), shape_bias, fraction_neither, "
-        "mrr_shape, mrr_texture or another recorded metric",
+        help="metric of the runs to test: accuracy (default), another recorded metric, or, for "
+        "images whose cues conflict, shape_bias (share of shape among the decisions for shape "
+        "or texture), fraction_neither (share of decisions for neither cue), mrr_shape or "
+        "mrr_texture (mean of 1 / rank of the cue's class among all classes)",
     )
 
 
@@ -388,22 +411,24 @@ def _add_test_flags(parser: argparse.ArgumentParser) -> None:
         "--blocks",
         type=cli.at_least_1,
         metavar="N",
-        help="number of blocks of similar data sets (default: data sets are joined if their "
-        "correlation r is at least 0.5)",
+        help="group the data sets into N blocks of similar ones, and test also over the "
+        "blocks (default: data sets whose correlation r over the algorithms is at least 0.5 "
+        "are in one block)",
     )
     parser.add_argument(
         "--points",
         type=cli.positive,
         metavar="D",
-        help="smallest difference that matters to you, in the unit shown, for tests of "
-        "equivalence and power (default: 1, or 0.01 if no score exceeds 1) and for the section "
-        "on few seeds (default: ten times that)",
+        help="smallest difference that matters to you, in the unit of the scores. Tests of "
+        "equivalence and power use it (default: 1, or 0.01 if no score exceeds 1). The section "
+        "on few seeds uses it, too (default there: ten times as large)",
     )
     parser.add_argument(
         "--lower-is-better",
         dest="larger_is_better",
         action="store_false",
-        help="rank the smallest score first (default: the largest)",
+        help="rank the smallest score first, e.g. for errors (default: the largest score "
+        "first)",
     )
     parser.add_argument(
         "--paired-seeds",
@@ -414,5 +439,6 @@ def _add_test_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reference",
         metavar="ALGORITHM",
-        help="algorithm that all others are also compared with",
+        help="algorithm that all others are also compared with, by its name in the tables, "
+        "such as ERM (default: none)",
     )

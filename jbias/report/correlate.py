@@ -121,7 +121,8 @@ def _parser() -> argparse.ArgumentParser:
         "--table",
         required=True,
         metavar="CSV",
-        help="file with a header and one line per model; the first column is its name",
+        help="CSV file with a header and one line per model, whose first column is the "
+        "model's name",
     )
     add(
         "--x",
@@ -144,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         help="column with the category of each model: it sets the markers' colour, and "
         "partial correlations control for it",
     )
-    add("--out", **cli.OUT, help="folder of the report")
+    add("--out", **cli.OUT, help="folder to write the report into")
     cli.add_figures(parser)
     add(
         "--among",
@@ -152,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         type=cli.names,
         metavar="A,B",
-        help="columns to correlate among themselves; the flag may be repeated",
+        help="columns to correlate among themselves; the flag may be repeated (default: none)",
     )
     add(
         "--given",
@@ -178,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
         "--method",
         choices=("spearman", "kendall"),
         default="spearman",
-        help="rank correlation (default: %(default)s)",
+        help="rank correlation: Spearman's rho or Kendall's tau (default: %(default)s)",
     )
     cli.add_permutation_flags(parser)
     return parser

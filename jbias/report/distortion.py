@@ -53,7 +53,7 @@ def parser(command: str = "report.distortion", doc: str = __doc__) -> cli.Parser
         "--measured",
         **cli.WORKDIRS,
         required=True,
-        help="workdirs of measured networks, or globs of them",
+        help="workdirs of networks measured by `jbias evaluate`, or globs of workdirs",
     )
     arguments.add_argument(
         "--runs",
@@ -62,7 +62,7 @@ def parser(command: str = "report.distortion", doc: str = __doc__) -> cli.Parser
         help="workdirs of the runs that trained these networks, or globs, for a table of the "
         "cost of training (default: no table)",
     )
-    arguments.add_argument("--out", **cli.OUT, help="folder of the report")
+    arguments.add_argument("--out", **cli.OUT, help="folder to write the report into")
     cli.add_figures(arguments)
     return arguments
 

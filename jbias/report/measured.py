@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         help="workdirs of measured networks, the folder that contains them, or globs",
     )
-    parser.add_argument("--out", **cli.OUT, help="folder of the page")
+    parser.add_argument("--out", **cli.OUT, help="folder to write the page into")
     cli.add_figures(parser)
     parser.add_argument(
         "--published",

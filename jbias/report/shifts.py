@@ -3,8 +3,8 @@ r"""Drops of accuracy of networks trained under shifts, and remedies.
     jbias report shifts --runs='runs/shifts/*' --out=report-shifts
     jbias report shifts --runs='runs/study/*/*/*' --out=report-shifts --tau=10
 
-Reads workdirs of runs with config.train.shift, as `shift=C6,attribute=colour` after the colon
-of --config makes them. Ranks recipes and attributes by the drop under a shift, with intervals,
+Reads the workdirs of runs trained under a shift: by `jbias study`, or by
+`jbias train --config=configs/erm.py:shift=C6,attribute=colour`. Ranks recipes and attributes by the drop under a shift, with intervals,
 tests and verdicts; shows the drop closed by remedies, drops by level, and the agreement of
 models' ranks in and out of distribution. Writes to --out: index.html (one page, readable
 offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and
@@ -55,26 +55,41 @@ def parser(command: str = "report.shifts", doc: str = __doc__) -> cli.Parser:
     """
     arguments = cli.Parser(command, doc)
     add = arguments.add_argument
-    text = "workdirs of runs, or globs of them; those without a shift are left out"
+    text = "workdirs of runs, or globs of workdirs; runs without a shift are left out"
     add("--runs", **cli.WORKDIRS, required=True, help=text)
     out = cli.OUT | {"required": False, "default": "report-shifts"}
-    add("--out", **out, help="folder of the report (default: %(default)s)")
+    text = "folder to write the report into (default: %(default)s)"
+    add("--out", **out, help=text)
     cli.add_figures(arguments)
-    text = "rule that selects the evaluation of a seed (default: %(default)s)"
+    text = (
+        "rule that selects the evaluation of each seed: best_validation (the highest "
+    )
+    text += "validation accuracy), last_n (the mean of the last evaluations) or oracle (the "
+    text += (
+        "best evaluation on each test set itself: an upper bound, not a valid result) "
+    )
+    text += "(default: %(default)s)"
     rules = ("best_validation", "last_n", "oracle")
     add("--selection", choices=rules, default=rules[0], help=text)
-    text = "number of last evaluations that last_n averages (default: 30 %% of them)"
+    text = "with --selection=last_n: number of last evaluations to average (default: 30 %% "
+    text += "of all evaluations)"
     add("--last", type=cli.at_least_1, metavar="N", help=text)
-    text = "a drop is a bug if it exceeds that of the control by more than this, in points "
-    text += "(default: %(default)g)"
+    text = (
+        "smallest drop that counts: an attribute is a 'bug' if its drop in accuracy is "
+    )
+    text += "significantly more than POINTS percentage points above the drop at the control "
+    text += "level (default: %(default)g)"
     add("--tau", type=cli.positive, default=5.0, metavar="POINTS", help=text)
-    add("--alpha", **cli.ALPHA, help="level of the tests (default: %(default)s)")
-    text = "algorithm of the plain recipe, with which remedies are compared; a variant follows "
-    text += "in brackets (default: %(default)s)"
+    text = "significance level of the tests, between 0 and 1 (default: %(default)s)"
+    add("--alpha", **cli.ALPHA, metavar="P", help=text)
+    text = "algorithm of plain training. All other algorithms are remedies, compared with it on "
+    text += "the same network, data, attribute and level. A variant follows in brackets, as in "
+    text += "--reference='NAME (VARIANT)' (default: %(default)s)"
     add("--reference", default="erm", metavar="ALGORITHM", help=text)
-    text = "random draws of seeds and images for the intervals, at least 100"
-    cli.add_count(arguments, "--draws", 100, 2_000, text)
-    cli.add_count(arguments, "--seed", 0, 0, "seed of the random draws", metavar=None)
+    text = "number of random draws of seeds and images for the intervals, at least 100"
+    cli.add_count(arguments, "--draws", low=100, default=2_000, help=text)
+    text = "random seed of these draws"
+    cli.add_count(arguments, "--seed", low=0, default=0, help=text)
     return arguments
 
 

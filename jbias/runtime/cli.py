@@ -527,12 +527,13 @@ def add_permutation_flags(parser: Parser) -> None:
         "--adjust",
         choices=("none", "holm", "bh"),
         default="holm",
-        help="correction of the p-values for multiple tests: none, Holm or "
-        "Benjamini-Hochberg (default: %(default)s)",
+        help="correction of the p-values for multiple tests: none, holm (Holm) or bh "
+        "(Benjamini-Hochberg) (default: %(default)s)",
     )
     parser.add_argument(
         "--alpha",
         **ALPHA,
+        metavar="P",
         help="significance level of the tests, between 0 and 1 (default: %(default)s)",
     )
     add_count(
@@ -546,6 +547,7 @@ def add_permutation_flags(parser: Parser) -> None:
         "--seed",
         type=int,
         default=0,
+        metavar="N",
         help="random seed of the permutations (default: %(default)s)",
     )
 
