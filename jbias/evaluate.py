@@ -95,7 +95,12 @@ def _follow_run(args: argparse.Namespace) -> int:
 def parser() -> cli.Parser:
     """Return the parser of the command line."""
     parser = cli.Parser("evaluate", __doc__)
-    cli.add_suite_flags(parser, "for weights files and --predict")
+    cli.add_suite_flags(
+        parser,
+        subject="for weights files and --predict",
+        mean_default="detected for weights files, as a printed line about each file shows; "
+        "functions get images in [0, 1]",
+    )
     parser.add_argument(
         "--out",
         metavar="DIR",

@@ -48,7 +48,7 @@ tpu_pod: a single run on all hosts of a TPU slice, started by gcloud.
   runtime       software version of the TPU (v2-alpha-tpuv6e)
   name          name of the slice (jbias)
   python        Python on the hosts (python3.11)
-  spot          use a cheaper slice that may be taken away (no)
+  spot          use a cheaper slice that may be taken away (False)
 
 xpk: workloads of Google Kubernetes Engine (GKE), started by xpk.
     --on=xpk:runs=gs://bucket/runs,cluster=c,zone=us-east5-b,project=p,image=img
@@ -68,7 +68,7 @@ sky: managed jobs of SkyPilot, which finds machines.
   accelerators  kind and number of devices, such as H100:8 or tpu-v6e-8 (H100:1)
   extra         extra of jbias to install, gpu or tpu (gpu)
   infra         cloud and region, such as gcp/us-east5 (the cheapest)
-  spot          use cheaper machines that may be taken away (True)
+  spot          use cheaper machines that may be taken away (True; spot=False does not)
   pool          pool of machines that already have the bucket and jbias (none)
 
 Exit codes: 0 all trials are done, diverged or stopped, or were handed over to a cloud,
@@ -118,8 +118,7 @@ _VALUE_FLAGS = {
     "--fewest": (
         int,
         "N",
-        "with --pruner=median: number of finished trials before any trial may be stopped "
-        "(default: 3)",
+        "with --pruner=median: finished trials before any trial is stopped (default: 3)",
     ),
     "--grace": (
         int,

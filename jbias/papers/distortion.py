@@ -52,6 +52,7 @@ def parser() -> cli.Parser:
     distortion_parser.add_argument(
         "--alpha",
         **cli.ALPHA,
+        metavar="P",
         help="significance level of the tests, between 0 and 1 (default: %(default)s)",
     )
     return distortion_parser

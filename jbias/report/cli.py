@@ -243,8 +243,8 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--status",
         action="store_true",
-        help="print the progress of the runs and write no report; --runs may then also be a "
-        "folder that contains workdirs at any depth",
+        help="print the progress of the runs and write no report (default: write a report). "
+        "--runs may then also be a folder that contains workdirs, up to four levels deep",
     )
     parser.add_argument(
         "--watch",
@@ -405,6 +405,7 @@ def _add_test_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--alpha",
         help="significance level of the tests, between 0 and 1 (default: %(default)s)",
+        metavar="P",
         **cli.ALPHA,
     )
     parser.add_argument(
@@ -421,7 +422,7 @@ def _add_test_flags(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="smallest difference that matters to you, in the unit of the scores. Tests of "
         "equivalence and power use it (default: 1, or 0.01 if no score exceeds 1). The section "
-        "on few seeds uses it, too (default there: ten times as large)",
+        "on few seeds uses it, too, but its default is ten times as large",
     )
     parser.add_argument(
         "--lower-is-better",

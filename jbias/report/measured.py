@@ -3,9 +3,9 @@ r"""Tables and figures of measured networks.
     jbias report measured --measured='measured/*' --out=report-measured
 
 Reads workdirs of `jbias evaluate --suite=...`, one per network. Up to eight networks share
-each figure; with more, the page has only tables. Writes to --out: index.html (one page, readable offline),
-tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and PNG),
-results.json.
+each figure; with more, the page has only tables. Writes to --out: index.html (one page,
+readable offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF
+and PNG), results.json.
 """
 
 import argparse

@@ -4,11 +4,14 @@ r"""Drops of accuracy of networks trained under shifts, and remedies.
     jbias report shifts --runs='runs/study/*/*/*' --out=report-shifts --tau=10
 
 Reads the workdirs of runs trained under a shift: by `jbias study`, or by
-`jbias train --config=configs/erm.py:shift=C6,attribute=colour`. Ranks recipes and attributes by the drop under a shift, with intervals,
-tests and verdicts; shows the drop closed by remedies, drops by level, and the agreement of
-models' ranks in and out of distribution. Writes to --out: index.html (one page, readable
-offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and
-PNG), results.json. For tables 1 to 3 of Hu, Sang, Wang and Jiang 2021 use jbias papers shifts.
+`jbias train --config=configs/erm.py:shift=C6,attribute=colour`. Ranks training recipes and
+attributes by the drop in accuracy under a shift, with intervals, tests and verdicts. Also shows
+how much of the drop of plain training other algorithms (remedies) close, drops by level, and
+the agreement of models' ranks in and out of distribution.
+
+Writes to --out: index.html (one page, readable offline), tables/ (CSV, Parquet, LaTeX,
+Markdown), figures/ (SVG; --figures adds PDF and PNG), results.json. For Tables 1 to 3 of Hu,
+Sang, Wang and Jiang 2021 use `jbias papers shifts`.
 """
 
 import argparse

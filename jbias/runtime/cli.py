@@ -326,12 +326,16 @@ FILE_FLAGS = ("model", "classes", "mean", "std", "trained", "method", "zoo")
 
 
 def add_network_flags(
-    parser: Parser, subject: str = "for weights files", step_default: str = "best"
+    parser: Parser,
+    subject: str = "for weights files",
+    step_default: str = "best",
+    mean_default: str = "detected; a printed line about each file shows it",
 ) -> None:
     """Add the flags that select networks and describe their files.
 
     subject: the networks that --classes, --mean, --std, --trained and --method describe.
-    step_default: the default of --step. Both are for the help.
+    step_default, mean_default: the defaults of --step, and of --mean and --std.
+    All are for the help.
     """
     parser.add_argument(
         "--checkpoint",
@@ -359,7 +363,7 @@ def add_network_flags(
             "file names, else imagenet)",
         },
     )
-    add_constants(parser, subject)
+    add_constants(parser, subject, mean_default)
     add_texts(
         parser,
         {
@@ -370,12 +374,11 @@ def add_network_flags(
     )
 
 
-def add_constants(
-    parser: Parser,
-    subject: str,
-    default: str = "detected; a printed line about each file shows it",
-) -> None:
-    """Add --mean and --std; their help starts with `subject`, such as "for weights files"."""
+def add_constants(parser: Parser, subject: str, default: str) -> None:
+    """Add --mean and --std.
+
+    subject, default: for the help, such as "for weights files" and "detected".
+    """
     descriptions = {
         "mean": "mean of each colour channel, subtracted from images with values in [0, 1]",
         "std": "standard deviation of each colour channel, by which images are divided "
@@ -391,13 +394,13 @@ def add_constants(
         )
 
 
-def add_suite_flags(parser: Parser, subject: str = "for weights files") -> None:
+def add_suite_flags(parser: Parser, **texts: str) -> None:
     """Add the flags of commands that measure: networks, suite, devices.
 
-    subject: as of `add_network_flags`.
+    texts: `subject` and `mean_default` of `add_network_flags`.
     """
     step_default = "run.step of the suite, which is best if the suite has none"
-    add_network_flags(parser, subject, step_default)
+    add_network_flags(parser, step_default=step_default, **texts)
     parser.add_argument(
         "--suite",
         metavar="FILE[:ARGS]",
