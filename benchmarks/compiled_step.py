@@ -335,7 +335,7 @@ def main(name: str, target: str, folder: str, reuse: str = "") -> None:
         parsed_target, devices = make_mesh(target)
         with xla.compiling_for(parsed_target.platform):
             program = lower(row, devices)
-            in_graphs = cuda_graphs.are_requested()
+            in_graphs = cuda_graphs.are_requested(devices.size)
             kind_options = xla.compiler_options(_device_kind(devices))
             options = [
                 cuda_graphs.options() if in_graphs else kind_options,

@@ -268,7 +268,10 @@ def _measure_training(options: argparse.Namespace, report: Callable) -> None:
 def _time_turns(
     variants: Mapping[str, Callable[[], Any]], rounds: int
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Return each variant's seconds in a first turn, which compiles, and in later rounds."""
+    """Return each variant's seconds in a first turn, which compiles, and in later rounds.
+
+    The second turn is not timed: on a GPU it captures the steps as CUDA graphs.
+    """
     first = {}
     for name, variant in variants.items():
         start = time.perf_counter()

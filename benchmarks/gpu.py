@@ -157,6 +157,7 @@ def run(name: str, part: Part, options: argparse.Namespace, cache: str) -> dict:
     # Two frameworks take turns on one GPU: neither may take all of its memory.
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
     env.setdefault("JAX_COMPILATION_CACHE_DIR", cache)
+    env["JBIAS_CACHE"] = cache  # Without notes of captures that failed before.
     env["XLA_FLAGS"] = f"{part.flags} {env.get('XLA_FLAGS', '')}".strip()
     with log.open("w") as file:
         process = subprocess.Popen(

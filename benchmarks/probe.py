@@ -6,8 +6,9 @@
 A way is `alone` (one seed), or a strategy and a number of seeds: ucN (unrolled_convolutions),
 vmN (vmapped), loN (looped), unN (unrolled). +scanK makes K steps one program. Printed for
 each way: milliseconds per step until the last dispatch has returned (host) and until all is
-computed (step), and images per second of all seeds; medians of rounds that take turns. If
-host is close to step, the host limits the rate. XLA_FLAGS are used as they are. Takes one or
+computed (step), images per second of all seeds (medians of rounds that take turns), and what
+runs as CUDA graphs. If host is close to step, the host limits the rate. The exit code is 1 if a
+capture failed. XLA_FLAGS are used as they are. Takes one or
 two minutes per way, most of it compilation.
 """
 
@@ -15,13 +16,14 @@ import argparse
 import dataclasses
 import pathlib
 import statistics
+import sys
 import time
 from typing import NamedTuple
 
 import jax
 
 from benchmarks import common, measured, settings
-from jbias.runtime import mesh, xla
+from jbias.runtime import cuda_graphs, mesh, xla
 from jbias.training import stages
 
 STRATEGIES = {
@@ -102,11 +104,12 @@ def describe(probe: Probe, steps: int, batch: int) -> dict[str, float | str]:
         "host_ms": round(host, 3),
         "step_ms": round(step, 3),
         "images_per_second": round(1e3 * probe.way.seeds * batch / step),
+        "graphs": cuda_graphs.describe(),
     }
 
 
-def main() -> None:
-    """Time all ways in turn; print and write a table."""
+def main() -> int:
+    """Time all ways in turn; print and write a table. Return 1 if a capture failed, else 0."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -141,7 +144,8 @@ def main() -> None:
     rows = [describe(probe, args.steps, setting.batch) for probe in probes]
     table = measured.markdown(tuple(rows[0]), (map(str, row.values()) for row in rows))
     measured.write(args.name, rows, table, ratios={}, out=args.out)
+    return int(bool(cuda_graphs.failures))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

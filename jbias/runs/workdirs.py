@@ -367,6 +367,13 @@ def record_provenance(workdir: epath.Path, entries: Mapping[str, Any]) -> list[s
     return differing
 
 
+def record_graphs(workdir: epath.Path, description: str) -> None:
+    """Write to provenance.json which part of the steps runs as CUDA graphs."""
+    content = provenance(workdir)
+    content["layout"] = {**(content.get("layout") or {}), "graphs": description}
+    files.save(workdir / "provenance.json", json.dumps(content, indent=1))
+
+
 def billed_devices(mesh: jax.sharding.Mesh, cores: int = 0) -> costs.Devices:
     """Return the devices of a mesh for `costs`; of CPUs, the number of cores.
 

@@ -1,24 +1,26 @@
-"""Steps of a GPU as whole CUDA graphs: one launch in place of hundreds.
+"""Training steps of a GPU as whole CUDA graphs: one launch in place of hundreds.
 
 By default XLA puts no convolution into a CUDA graph, so that each is a launch of its own.
-With `OPTIONS` a whole step is one graph. Capturing a convolution fails if cuDNN has not run
-it in this process before, as is the case when a program comes from the compilation cache;
-afterwards cuDNN may fail in the rest of the process, too. `CapturedFunction` therefore runs
-each program once by XLA's default before it captures the graph. A file notes that a capture
-is under way, so that a process that dies of it is the last one to try.
+With `OPTIONS` a whole step is one graph. On an H200, the capture of a convolution failed if
+cuDNN had not run it in the process before, as is the case when a program comes from the
+compilation cache; afterwards cuDNN mostly failed in the rest of the process, too.
+`CapturedFunction` therefore runs each program once by XLA's default before it captures the
+graph, and files note captures, so that a process that dies of one is the last to try.
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import pathlib
 import socket
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from jbias.runtime import files, messages, xla
@@ -38,19 +40,22 @@ OPTIONS: Mapping[str, str] = {
 # Why captures of this process failed, one line each.
 failures: list[str] = []
 
+# Called after a capture that failed, with a line about it; see `set_listener`.
+_listener: Callable[[str], None] | None = None
 
-def are_requested() -> bool:
-    """Return True if steps are compiled to whole graphs.
 
-    True on a GPU, unless XLA_FLAGS sets the captured operations, a capture failed on this
-    machine before (`note_path`), or the run has several processes: a capture could fail in
-    one process only.
+def are_requested(num_devices: int = 1) -> bool:
+    """Return True if steps on so many devices are compiled to whole graphs.
+
+    That is on a single GPU, unless XLA_FLAGS sets the captured operations, the compiler lacks
+    an option, or a capture failed in this process or earlier on this machine. On several
+    devices one could fail while the others wait for it.
     """
-    if xla.platform() != "gpu" or _user_decides():
+    if xla.platform() != "gpu" or num_devices > 1 or _user_decides():
         return False
     if xla.is_compiling_for_target():
         return True
-    return jax.process_count() == 1 and not (failures or _failed_before())
+    return not (failures or _failed_before()) and _are_options_known()
 
 
 def options() -> dict[str, str]:
@@ -59,47 +64,73 @@ def options() -> dict[str, str]:
     return {name: value for name, value in OPTIONS.items() if name not in flags}
 
 
-def describe() -> str:
-    """Return a phrase that says which part of a GPU's steps runs as CUDA graphs."""
+def describe(num_devices: int = 1) -> str:
+    """Return a phrase about the part of a GPU's steps that runs as CUDA graphs."""
     if _user_decides():
         return "as XLA_FLAGS says"
     if failures:
         return f"XLA's default, as a whole step failed: {failures[0]}"
-    if are_requested():
+    if are_requested(num_devices):
         return "whole steps"
     if _failed_before():
-        return f"XLA's default, as a capture failed; delete {note_path()} to try again"
+        return (
+            f"XLA's default, as a capture failed; delete {notes_folder()} to try again"
+        )
     return "XLA's default"
 
 
-def note_path() -> pathlib.Path:
-    """Return the path of the note of a capture on this kind of GPU.
+def set_listener(listener: Callable[[str], None] | None) -> None:
+    """Have `listener` called with a line about each capture that fails; None: warn."""
+    global _listener
+    _listener = listener
 
-    The file exists during a capture, and after a capture that failed. Its name depends on
-    the versions of jax and of the driver.
+
+def notes_folder() -> pathlib.Path:
+    """Return the folder of the notes of captures on this machine and kind of GPU.
+
+    A note is named after the process that captures; "failed" is there after a failure. Another
+    version of jax or of the driver has another folder.
     """
     device = jax.local_devices()[0]
-    versions = (
-        f"{device.device_kind} {jax.__version__} {device.client.platform_version}"
+    facts = (
+        socket.gethostname(),
+        device.device_kind,
+        jax.__version__,
+        device.client.platform_version,
     )
-    digest = hashlib.sha256(versions.encode()).hexdigest()[:16]
-    return files.cache_path("cuda_graphs") / f"{digest}.txt"
+    digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+    return files.cache_path("cuda_graphs") / digest
 
 
 def _failed_before() -> bool:
-    """Return True if the note of a capture exists and its process has ended."""
+    """Return True if a capture failed on this machine, or a process died in one."""
+    for note in notes_folder().glob("*"):
+        if note.name == "failed" or not note.name.isdigit():
+            return True
+        # A container that starts again often has the same process number.
+        if int(note.name) == os.getpid() or not _is_running(int(note.name)):
+            return True
+    return False
+
+
+def _is_running(process: int) -> bool:
+    """Return True if there is a process of this number on the machine."""
     try:
-        host, process = note_path().read_text("utf-8").split()
-        # A container that starts again has the same host and often the same process number.
-        if host == socket.gethostname() and int(process) != os.getpid():
-            os.kill(
-                int(process), 0
-            )  # Sends nothing; an error if there is no such process.
-            return False
-    except FileNotFoundError:
+        os.kill(process, 0)  # Sends no signal.
+    except ProcessLookupError:
         return False
-    except (OSError, ValueError):
+    except PermissionError:  # Another user's.
         return True
+    return True
+
+
+@functools.cache
+def _are_options_known() -> bool:
+    """Return True if the installed compiler knows `options`."""
+    try:
+        jax.jit(lambda x: x + 1, compiler_options=options()).lower(1.0).compile()
+    except jax.errors.JaxRuntimeError:
+        return False
     return True
 
 
@@ -114,15 +145,16 @@ def jit(
     static_argnums: int,
     donate_argnums: Sequence[int],
     kind: str,
+    num_devices: int,
 ) -> Callable[..., PyTree]:
     """Return a jitted function: on a GPU a `CapturedFunction`, if graphs are requested.
 
     function: (states, ..., static) -> outputs. static_argnums: index of the last argument.
-    donate_argnums: (0,) or (). kind: jax's `device_kind`.
+    donate_argnums: (0,) or (). kind: jax's `device_kind`. num_devices: the number of devices of
+    the arguments.
     """
 
     def compile_lazily(extra_options: Mapping[str, str]) -> Callable[..., PyTree]:
-        """Return the jitted function with extra compiler options by name."""
         return xla.jit(
             function,
             static_argnums=static_argnums,
@@ -131,7 +163,7 @@ def jit(
             extra_options=extra_options,
         )
 
-    if not are_requested():
+    if not are_requested(num_devices):
         return compile_lazily({})
     return CapturedFunction(compile_lazily({}), compile_lazily(options()))
 
@@ -139,79 +171,95 @@ def jit(
 class CapturedFunction:
     """A function of states and further arguments that a GPU launches as one CUDA graph.
 
-    The last argument is static. For each static argument and structure of the states, the
-    first call runs the program that XLA compiles by default, the second call the graph on a
-    copy of the states, and later calls the graph. If the graph fails, this and later calls
-    run the default.
+    The last argument is static. For each static argument and shapes of the others, the first
+    call runs the program that XLA compiles by default, the second call the graph on a copy of
+    the states, and later calls the graph. If a capture fails, all later calls whose graph does
+    not run yet take the default.
     """
 
     def __init__(
         self, default: Callable[..., PyTree], whole: Callable[..., PyTree]
     ) -> None:
-        """Wrap two jitted versions of one function, which may donate the states.
-
-        default: compiled without `OPTIONS`. whole: compiled with `OPTIONS`, as one graph.
-        """
+        """default, whole: jitted without and with `OPTIONS`; they may donate the states."""
         self._default, self._whole = default, whole
-        # The function of the next call, by structure of the states and static argument.
-        self._next: dict[Hashable, Callable[..., PyTree]] = {}
+        # Programs that the default has run, and those of them whose graph runs.
+        self._seen: set[Hashable] = set()
+        self._captured: set[Hashable] = set()
 
     def __call__(self, states: PyTree, *args: Any) -> PyTree:
         """Return the function's outputs; the last of `args` is static."""
-        program = jax.tree.structure(states), args[-1]
-        function = self._next.get(program)
-        if function is None:
-            self._next[program] = self._capture
-            return self._default(states, *args)
-        if function != self._capture:
-            return function(states, *args)
-        try:
-            outputs = self._capture(states, *args)
-        except jax.errors.JaxRuntimeError as error:
-            self._next[program] = self._default
-            failures.append(messages.shorten(error))
-            line = f"CUDA graphs: {describe()}"
-            warnings.warn(messages.one_line(line), stacklevel=2)
-            return self._after_failure(states, *args)
-        self._next[program] = self._whole
-        return outputs
+        program = _program_key((states, args[:-1]), args[-1])
+        if program in self._captured:
+            return self._whole(states, *args)
+        if program not in self._seen:
+            outputs = self._default(states, *args)
+            jax.block_until_ready(
+                outputs
+            )  # An error is the default's, not the capture's.
+            self._seen.add(program)
+            return outputs
+        if not failures:
+            with contextlib.suppress(_NotCaptured):
+                outputs = self._capture(states, *args)
+                self._captured.add(program)
+                return outputs
+        return self._default(states, *args)
 
     def _capture(self, states: PyTree, *args: Any) -> PyTree:
-        """Capture the graph; return its outputs on a copy of the states, fully computed."""
-        copied = jax.block_until_ready(jax.tree.map(jnp.copy, states))
-        note = note_path()
-        with contextlib.suppress(OSError):
-            note.parent.mkdir(parents=True, exist_ok=True)
-            note.write_text(f"{socket.gethostname()} {os.getpid()}", "utf-8")
-        try:
-            outputs = jax.block_until_ready(self._whole(copied, *args))
-        except jax.errors.JaxRuntimeError as error:
-            # A lack of memory is this run's, not the driver's.
-            if "RESOURCE_EXHAUSTED" in str(error):
-                _remove(note)
-            raise
-        _remove(note)
-        return outputs
+        """Return the outputs of the graph on a copy of the states, when they are computed.
 
-    def _after_failure(self, states: PyTree, *args: Any) -> PyTree:
-        """Return the outputs of the default program after a capture has failed.
-
-        RuntimeError if cuDNN fails in the default program, too.
+        Raises _NotCaptured if the capture fails, or if memory does not suffice for the copy.
         """
+        jax.block_until_ready((states, args[:-1]))
         try:
-            return jax.block_until_ready(self._default(states, *args))
+            copied = jax.block_until_ready(jax.tree.map(jnp.copy, states))
+            # Compile first: the note is only there while the graph is captured.
+            self._whole.lower(copied, *args).compile()
+            with _noted_capture():
+                return jax.block_until_ready(self._whole(copied, *args))
         except jax.errors.JaxRuntimeError as error:
-            raise RuntimeError(
-                f"CUDA graphs: {messages.shorten(error)}; start again: the next start does "
-                "not capture whole steps"
-            ) from error
+            reason = messages.shorten(error)
+            if "RESOURCE_EXHAUSTED" in str(error):
+                line = f"XLA's default, as memory does not suffice to capture: {reason}"
+            else:
+                failures.append(reason)
+                line = describe()
+            if _listener is not None:
+                _listener(line)
+            else:
+                warnings.warn(messages.one_line(f"CUDA graphs: {line}"), stacklevel=3)
+            raise _NotCaptured from error
 
     def lower(self, *args: Any) -> jax.stages.Lowered:
-        """Return the lowered program of the graph; args: the arguments of a call."""
+        """Return the lowered program of the graph; arguments as for a call."""
         return self._whole.lower(*args)
 
 
-def _remove(note: pathlib.Path) -> None:
-    """Remove the note of a capture; ignore errors."""
+class _NotCaptured(Exception):
+    """A program could not be captured; the states are still there."""
+
+
+def _program_key(dynamic: PyTree, static: Hashable) -> Hashable:
+    """Return a key of the program that jax compiles for these arguments."""
+    leaves, structure = jax.tree.flatten(dynamic)
+    shapes = tuple((np.shape(leaf), getattr(leaf, "dtype", None)) for leaf in leaves)
+    return structure, shapes, static
+
+
+@contextlib.contextmanager
+def _noted_capture() -> Iterator[None]:
+    """Keep a note of this process's capture, and one of its failure."""
+    note = notes_folder() / str(os.getpid())
     with contextlib.suppress(OSError):
-        note.unlink(missing_ok=True)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.touch()
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            with contextlib.suppress(OSError):
+                (notes_folder() / "failed").write_text(f"{error}\n", "utf-8")
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            note.unlink(missing_ok=True)

@@ -134,6 +134,9 @@ def _cache_path(placed: memory.Placement, names: tuple[str, ...]) -> pathlib.Pat
         jax.__version__,
         run["steps_per_dispatch"],
         len(os.sched_getaffinity(0)),
+        os.environ.get("XLA_FLAGS", ""),
+        cuda_graphs.describe(devices.size),
+        sorted(cuda_graphs.OPTIONS.items()),
     )
     key = f"{program.as_text()}{environment}"
     digest = hashlib.sha256(key.encode()).hexdigest()
@@ -263,7 +266,8 @@ def measured_seconds(
         stage, devices, strategy=name, together=count, scanned=scanned
     )
     seconds = []
-    num_warm_up = _num_warm_up()
+    # A graph is captured in the second dispatch (`cuda_graphs.CapturedFunction`).
+    num_warm_up = 2 if cuda_graphs.are_requested() else 1
     for elapsed in _dispatch_first_steps(laid, scanned):
         seconds.append(elapsed)
         is_over_limit = may_stop and seconds[0] > _MAX_SECONDS
@@ -271,21 +275,6 @@ def measured_seconds(
         if is_over_limit or len(timed) == _TIMED or sum(timed) > _TIMED_SECONDS:
             break
     return min(timed or seconds) / max(_STEPS, scanned) / len(laid.members)
-
-
-def try_graph(stage: stages.Stage, scanned: int) -> None:
-    """Run a stage's first steps on a GPU until they have been tried as a CUDA graph.
-
-    The states are dropped. scanned: as for `measured_seconds`. A graph that fails is in
-    `cuda_graphs.failures`.
-    """
-    for _ in zip(range(_num_warm_up()), _dispatch_first_steps(stage, scanned)):
-        pass
-
-
-def _num_warm_up() -> int:
-    """Return the number of dispatches before the program that the run repeats is compiled."""
-    return 2 if cuda_graphs.are_requested() else 1
 
 
 def _dispatch_first_steps(stage: stages.Stage, scanned: int) -> Iterator[float]:

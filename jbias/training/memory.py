@@ -359,13 +359,16 @@ def step_need(
 def program_need(program: jax.stages.Compiled, state: PyTree, count: int) -> Need:
     """Return the bytes per device that a compiled step of `count` seeds needs.
 
-    state: the shapes of one seed's state.
+    state: the shapes of one seed's state. On a GPU that captures CUDA graphs, a copy of the
+    states is needed, too, while the graph is captured.
     """
     analysis = program.memory_analysis()
     new_outputs = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    state_bytes = count * tree_bytes(state)
+    copy_bytes = state_bytes if cuda_graphs.are_requested() else 0
     return Need(
-        state=count * tree_bytes(state),
-        work=analysis.temp_size_in_bytes + new_outputs,
+        state=state_bytes,
+        work=analysis.temp_size_in_bytes + new_outputs + copy_bytes,
     )
 
 
@@ -413,6 +416,7 @@ def lower_step(
             static_argnums=3,
             donate_argnums=(0,),
             kind=layout.kind,
+            num_devices=devices.size,
         )
     shared = with_sharding(shapes.shared, ())
     return program.lower(state, argument, shared, shapes.static)

@@ -319,14 +319,22 @@ def map_seeds(
     function as one CUDA graph.
     """
     tree_function = map_tree(function, layout, strategy)
-    jit = cuda_graphs.jit if in_graphs else xla.jit
+    donate_argnums = (0,) if donate else ()
 
     def compile_lazily(function: Callable) -> Callable:
         """Return `function` jitted with the options above; the first call compiles it."""
-        return jit(
+        if in_graphs:
+            return cuda_graphs.jit(
+                function,
+                static_argnums=3,
+                donate_argnums=donate_argnums,
+                kind=layout.kind,
+                num_devices=layout.devices.size,
+            )
+        return xla.jit(
             function,
             static_argnums=3,
-            donate_argnums=(0,) if donate else (),
+            donate_argnums=donate_argnums,
             kind=layout.kind,
         )
 
@@ -491,7 +499,11 @@ def scan_steps(
         return states, _unstack((stacked,))
 
     scan_wave = cuda_graphs.jit(
-        loop, static_argnums=3, donate_argnums=(0,), kind=layout.kind
+        loop,
+        static_argnums=3,
+        donate_argnums=(0,),
+        kind=layout.kind,
+        num_devices=layout.devices.size,
     )
     if strategy.dispatch == "unrolled":
         return scan_wave

@@ -219,9 +219,6 @@ def open_run(
             )
             choice = autotune.choose_strategy(placed, recorded, say)
         devices, built = placed.devices, placed.lay_out(choice["strategy"], say)
-        if cuda_graphs.are_requested():
-            with meter.during("compiling"):
-                autotune.try_graph(built[0], memory.scanned_steps(run))
         facts["layout"] = _describe_layout(built, devices, choice["strategy"])
         facts["layout"] |= _describe_folding(built, run)
         facts["chosen"] = choice
@@ -237,6 +234,13 @@ def open_run(
         )
     elif is_main:
         differing = workdirs.record_run(workdir, spec, facts)
+
+        def report_graphs(line: str) -> None:
+            """Print and record that steps are not whole CUDA graphs after all."""
+            say(f"CUDA graphs: {line}")
+            workdirs.record_graphs(workdir, line)
+
+        cuda_graphs.set_listener(report_graphs)
     if differing:
         text = "this start differs from the first, equal only within tolerance: "
         say(text + "; ".join(differing))
@@ -399,7 +403,7 @@ def _describe_layout(
         layout["strategy"] = strategy
         layout["waves"] = [stage.layout.waves for stage in built_stages]
     if xla.platform() == "gpu":
-        layout["graphs"] = cuda_graphs.describe()
+        layout["graphs"] = cuda_graphs.describe(devices.size)
     return layout
 
 

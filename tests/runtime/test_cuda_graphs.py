@@ -1,7 +1,8 @@
 """Tests of steps as whole CUDA graphs; the graph itself needs a GPU and is replaced here."""
 
 import os
-import socket
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,8 @@ def gpu(monkeypatch, tmp_path):
     """Fixture: this process appears to have a GPU, and no program has failed yet."""
     monkeypatch.setattr(xla, "platform", lambda: "gpu")
     monkeypatch.setattr(cuda_graphs, "failures", [])
+    monkeypatch.setattr(cuda_graphs, "_are_options_known", lambda: True)
+    monkeypatch.setattr(cuda_graphs, "_listener", None)
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path))
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     return monkeypatch
@@ -43,11 +46,20 @@ def test_other_flags_of_the_user_stay(gpu):
     }
 
 
-def test_several_processes_take_the_default(gpu):
-    """One process whose capture fails would leave the others waiting for it."""
-    gpu.setattr(jax, "process_count", lambda: 2)
-    assert not cuda_graphs.are_requested()
-    assert cuda_graphs.describe() == "XLA's default"
+def test_several_devices_take_the_default(gpu):
+    """One device whose capture fails would leave the others waiting for it."""
+    assert not cuda_graphs.are_requested(num_devices=2)
+    assert cuda_graphs.describe(num_devices=2) == "XLA's default"
+    with xla.compiling_for("gpu"):
+        assert not cuda_graphs.are_requested(num_devices=2)
+
+
+def test_a_compiler_that_lacks_an_option_takes_the_default(gpu):
+    gpu.undo()
+    known = cuda_graphs._are_options_known.__wrapped__
+    assert known()
+    gpu.setattr(cuda_graphs, "OPTIONS", {"xla_no_such_option": "1"})
+    assert not known()
 
 
 def test_a_cpu_has_no_graphs():
@@ -60,104 +72,160 @@ def _add(states, argument, static):
     return tuple(state + argument * static for state in states)
 
 
-class Capture:
-    """A replacement of a graph that fails with a message after it consumed its states."""
+class FailingGraph:
+    """A replacement of a graph that fails with a message after it consumed its states.
 
-    def __init__(self, message: str):
-        self.message = message
-        self.note_was_there = False
+    notes: names of the notes of captures while it ran. calls: number of calls.
+    """
+
+    def __init__(self, error: BaseException):
+        self.error = error
+        self.notes: list[str] = []
+        self.calls = 0
 
     def __call__(self, states, *args):
-        self.note_was_there = cuda_graphs.note_path().exists()
+        self.calls += 1
+        self.notes = [path.name for path in cuda_graphs.notes_folder().glob("*")]
         for state in states:
             state.delete()
-        raise jax.errors.JaxRuntimeError(self.message)
+        raise self.error
+
+    def lower(self, *args):
+        return jax.jit(_add, static_argnums=2).lower(*args)
 
 
-def _recording(name: str, calls: list[str], function=_add):
-    """Return a jitted function that donates its states and appends its name to `calls`."""
-    jitted = jax.jit(function, static_argnums=2, donate_argnums=0)
+FAILED = jax.errors.JaxRuntimeError("UNKNOWN: CUDNN_STATUS_EXECUTION_FAILED\nin x")
+NO_MEMORY = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
-    def call(states, *args):
-        calls.append(name)
-        return jitted(states, *args)
 
-    return call
+def _add(states, argument, static):
+    return tuple(state + argument * static for state in states)
+
+
+class Recorded:
+    """A jitted function that donates its states and appends its name to `calls`."""
+
+    def __init__(self, name: str, calls: list[str]):
+        self.name, self.calls = name, calls
+        self.jitted = jax.jit(_add, static_argnums=2, donate_argnums=0)
+
+    def __call__(self, states, *args):
+        self.calls.append(f"{self.name} {states[0].size}")
+        return self.jitted(states, *args)
+
+    def lower(self, *args):
+        return self.jitted.lower(*args)
 
 
 def test_the_first_call_of_each_program_is_the_default():
     """cuDNN must have run a program's convolutions before they are captured."""
     calls = []
     function = cuda_graphs.CapturedFunction(
-        _recording("default", calls), _recording("graph", calls)
+        Recorded("default", calls), Recorded("graph", calls)
     )
-    single_seed, two_seeds = (jnp.zeros(2),), (jnp.zeros(2), jnp.ones(2))
-    for _ in range(4):
-        single_seed = function(single_seed, 1.0, 1)
-    assert calls == ["default", "graph", "graph", "graph"]
-    two_seeds = function(two_seeds, 1.0, 1)  # Another number of seeds.
-    single_seed = function(single_seed, 1.0, 2)  # Another static argument.
-    assert calls[4:] == ["default", "default"]
-    np.testing.assert_array_equal(single_seed[0], [6, 6])
-    np.testing.assert_array_equal(two_seeds[1], [2, 2])
+    wide, narrow = (jnp.zeros(4),), (jnp.zeros(3),)  # Waves of four and of three seeds.
+    for _ in range(3):
+        wide = function(wide, 1.0, 1)
+        narrow = function(narrow, 1.0, 1)
+    wide = function(wide, 1.0, 2)  # Another static argument.
+    for size in (4, 3):
+        own_calls = [call.split()[0] for call in calls if call.endswith(str(size))]
+        assert own_calls[:3] == ["default", "graph", "graph"]
+    assert calls[6:] == ["default 4"]
+    np.testing.assert_array_equal(wide[0], [5] * 4)
+    np.testing.assert_array_equal(narrow[0], [3] * 3)
 
 
 def test_a_graph_that_fails_costs_no_state(gpu):
     """The states are those of the default, though the graph has consumed its copy."""
     calls = []
-    capture = Capture("UNKNOWN: CUDNN_STATUS_EXECUTION_FAILED\nin x")
-    function = cuda_graphs.CapturedFunction(_recording("default", calls), capture)
-    states = (jnp.zeros(2),)
-    states = function(states, 1.0, 1)
+    graph = FailingGraph(FAILED)
+    function = cuda_graphs.CapturedFunction(Recorded("default", calls), graph)
+    states = function((jnp.zeros(2),), 1.0, 1)
     with pytest.warns(UserWarning, match="CUDA graphs: .*EXECUTION_FAILED in x"):
         states = function(states, 1.0, 1)
     states = function(states, 1.0, 1)
-    assert calls == ["default"] * 3
+    assert calls == ["default 2"] * 3 and graph.calls == 1
+    assert graph.notes == [str(os.getpid())]
     np.testing.assert_array_equal(states[0], [3, 3])
     assert "EXECUTION_FAILED" in cuda_graphs.describe()
 
 
-def test_the_next_process_does_not_repeat_a_failed_capture(gpu):
+def test_after_a_failure_no_other_program_is_captured(gpu):
     """A capture that fails can leave cuDNN unusable in its process."""
-    capture = Capture("UNKNOWN: CUDNN_STATUS_EXECUTION_FAILED")
-
-    def default(states, *args):
-        if capture.note_was_there:
-            raise jax.errors.JaxRuntimeError("UNKNOWN: <unknown cudnn status: 5003>")
-        return states
-
-    function = cuda_graphs.CapturedFunction(default, capture)
+    calls = []
+    function = cuda_graphs.CapturedFunction(
+        Recorded("default", calls), FailingGraph(FAILED)
+    )
+    other = cuda_graphs.CapturedFunction(
+        Recorded("default", calls), Recorded("graph", calls)
+    )
     states = function((jnp.zeros(2),), 1.0, 1)
-    with pytest.warns(UserWarning), pytest.raises(RuntimeError, match="start again"):
+    other_states = other((jnp.zeros(3),), 1.0, 1)
+    with pytest.warns(UserWarning):
         function(states, 1.0, 1)
+    for _ in range(3):
+        other_states = other(other_states, 1.0, 1)
+    assert "graph 3" not in calls
     cuda_graphs.failures.clear()  # As in the next process.
     assert not cuda_graphs.are_requested()
-    cuda_graphs.note_path().write_text("another-host 1")
-    assert not cuda_graphs.are_requested()
-    # A process that is still there may be capturing just now.
-    cuda_graphs.note_path().write_text(f"{socket.gethostname()} {os.getppid()}")
-    assert cuda_graphs.are_requested()
-    cuda_graphs.note_path().write_text(f"{socket.gethostname()} {os.getpid()}")
-    assert str(cuda_graphs.note_path()) in cuda_graphs.describe()
-    cuda_graphs.note_path().unlink()
-    assert cuda_graphs.are_requested()
+    assert str(cuda_graphs.notes_folder()) in cuda_graphs.describe()
+
+
+def test_a_failure_is_reported_to_the_listener(gpu):
+    lines = []
+    cuda_graphs.set_listener(lines.append)
+    function = cuda_graphs.CapturedFunction(
+        Recorded("default", []), FailingGraph(FAILED)
+    )
+    states = function((jnp.zeros(2),), 1.0, 1)
+    function(states, 1.0, 1)
+    assert lines == [cuda_graphs.describe()] and "EXECUTION_FAILED" in lines[0]
 
 
 def test_a_lack_of_memory_does_not_stop_later_runs_from_capturing(gpu):
-    capture = Capture("RESOURCE_EXHAUSTED: Out of memory")
-    function = cuda_graphs.CapturedFunction(_recording("default", []), capture)
+    graph = FailingGraph(NO_MEMORY)
+    function = cuda_graphs.CapturedFunction(Recorded("default", []), graph)
     states = function((jnp.zeros(2),), 1.0, 1)
-    with pytest.warns(UserWarning, match="RESOURCE_EXHAUSTED"):
-        function(states, 1.0, 1)
-    assert capture.note_was_there and not cuda_graphs.note_path().exists()
-
-
-def test_an_installed_compiler_that_lacks_an_option_takes_the_default(gpu):
-    """An unknown compiler option fails like a driver that cannot capture."""
-    gpu.setattr(cuda_graphs, "OPTIONS", {"xla_no_such_option": "1"})
-    function = cuda_graphs.jit(_add, static_argnums=2, donate_argnums=(0,), kind="x")
-    states = (jnp.zeros(2),)
-    states = function(states, 1.0, 1)
-    with pytest.warns(UserWarning, match="xla_no_such_option"):
+    with pytest.warns(UserWarning, match="memory does not suffice"):
         states = function(states, 1.0, 1)
     np.testing.assert_array_equal(states[0], [2, 2])
+    assert graph.notes and cuda_graphs.are_requested()
+
+
+def test_an_interrupted_capture_is_no_failure(gpu):
+    function = cuda_graphs.CapturedFunction(
+        Recorded("default", []), FailingGraph(KeyboardInterrupt())
+    )
+    states = function((jnp.zeros(2),), 1.0, 1)
+    with pytest.raises(KeyboardInterrupt):
+        function(states, 1.0, 1)
+    assert cuda_graphs.are_requested()
+
+
+def test_errors_of_the_default_are_its_own(gpu):
+    """A lack of memory without a graph reaches the caller as jax raises it."""
+
+    def fail(states, *args):
+        raise NO_MEMORY
+
+    function = cuda_graphs.CapturedFunction(fail, FailingGraph(FAILED))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        function((jnp.zeros(2),), 1.0, 1)
+    assert not cuda_graphs.failures
+
+
+def test_a_process_that_died_in_a_capture_is_the_last_to_try(gpu):
+    folder = cuda_graphs.notes_folder()
+    folder.mkdir(parents=True)
+    note = folder / str(os.getppid())
+    note.touch()  # Of a process that is still there, so may be capturing just now.
+    assert cuda_graphs.are_requested()
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    note.rename(folder / ended.stdout.strip())
+    assert not cuda_graphs.are_requested()
