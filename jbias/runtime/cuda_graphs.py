@@ -92,13 +92,13 @@ def notes_folder() -> pathlib.Path:
     version of jax or of the driver has another folder.
     """
     device = jax.local_devices()[0]
-    facts = (
+    machine_and_versions = (
         socket.gethostname(),
         device.device_kind,
         jax.__version__,
         device.client.platform_version,
     )
-    digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\n".join(machine_and_versions).encode()).hexdigest()[:16]
     return files.cache_path("cuda_graphs") / digest
 
 
