@@ -44,7 +44,7 @@ tpu_pod: a single run on all hosts of a TPU slice, started by gcloud.
     --on=tpu_pod:runs=gs://bucket/runs,zone=us-east5-b,type=v6e-32,spot
   runs          required: folder of the workdirs in a bucket
   zone          required: zone of Google Cloud
-  type          type of the slice, as of gcloud's --accelerator-type (v6e-8)
+  type          type of the slice, the accelerator type in gcloud (v6e-8)
   runtime       software version of the TPU (v2-alpha-tpuv6e)
   name          name of the slice (jbias)
   python        Python on the hosts (python3.11)
@@ -57,7 +57,7 @@ xpk: workloads of Google Kubernetes Engine (GKE), started by xpk.
   zone          required: zone of the cluster
   project       required: project of Google Cloud
   image         required: container image with jbias
-  type          type of a slice, as of xpk's --tpu-type (v6e-8)
+  type          type of a slice, the TPU type in xpk (v6e-8)
   slices        number of slices of each trial (1)
   restarts      largest number of restarts of a workload after the loss of a host (10)
   python        Python in the image (python)
