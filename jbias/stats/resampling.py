@@ -157,8 +157,8 @@ def estimate(
     low, high = ordered[place], ordered[-1 - place]
     if num_datasets is not None:
         factor = widening(num_datasets, confidence)
-        low = np.clip(value + factor * (low - value), *bounds)
-        high = np.clip(value + factor * (high - value), *bounds)
+        low = np.clip(value + factor * (low - value), min=bounds[0], max=bounds[1])
+        high = np.clip(value + factor * (high - value), min=bounds[0], max=bounds[1])
     return Estimate(value, low, high, confidence)
 
 

@@ -206,9 +206,11 @@ def _cost(placed: memory.Placement, name: str, unit: str, *, is_first: bool) -> 
         compiled_programs[count] = program
         return memory.program_need(program, shapes.state, count)
 
-    first, *others = placed.stages
+    first, *later_stages = placed.stages
     count = memory.fit(placed.stages, first, devices, run, free, compile_and_keep).count
-    other_fits = (memory.fit(placed.stages, x, devices, run, free) for x in others)
+    other_fits = (
+        memory.fit(placed.stages, x, devices, run, free) for x in later_stages
+    )
     if not count or not all(fit.count for fit in other_fits):
         return math.inf
     if unit == "seconds":

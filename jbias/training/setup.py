@@ -193,7 +193,7 @@ def open_run(
         splits.test_set(name, test, sets.class_maps[name], images.get(name), say)
         for name, test in sets.tests.items()
     ]
-    facts = {
+    provenance_entries = {
         "config": config,
         "data": _describe_data(sets, streamed, tests),
         "own_code": build.user_file_digests(config),
@@ -201,9 +201,9 @@ def open_run(
     }
     imports = extensions.import_digests(config)
     if imports:
-        facts["own_imports"] = imports
+        provenance_entries["own_imports"] = imports
     if spec.command:
-        facts["command"] = spec.command
+        provenance_entries["command"] = spec.command
     if follows:
         built = stages.build_stages(spec, plans, None, devices)
     else:
@@ -219,21 +219,23 @@ def open_run(
             )
             choice = autotune.choose_strategy(placed, recorded, say)
         devices, built = placed.devices, placed.lay_out(choice["strategy"], say)
-        facts["layout"] = _describe_layout(built, devices, choice["strategy"])
-        facts["layout"] |= _describe_folding(built, run)
-        facts["chosen"] = choice
-    _check_equal_data(team, facts)
+        provenance_entries["layout"] = _describe_layout(
+            built, devices, choice["strategy"]
+        )
+        provenance_entries["layout"] |= _describe_folding(built, run)
+        provenance_entries["chosen"] = choice
+    _check_equal_data(team, provenance_entries)
     nets = None
     if is_main:
-        nets, facts["init"] = _initial_nets(config, workdir, follows)
+        nets, provenance_entries["init"] = _initial_nets(config, workdir, follows)
     guard()
     differing = []
     if is_main and follows:
         differing = workdirs.record_follower(
-            workdir, facts, layout=_describe_folding(built, run)
+            workdir, provenance_entries, layout=_describe_folding(built, run)
         )
     elif is_main:
-        differing = workdirs.record_run(workdir, spec, facts)
+        differing = workdirs.record_run(workdir, spec, provenance_entries)
 
         def report_graphs(line: str) -> None:
             """Print and record that steps are not whole CUDA graphs after all."""
@@ -252,7 +254,7 @@ def open_run(
         follower=follows,
     )
     members = tuple(member.name for member in spec.members)
-    data_identity = workdirs.data_identity(facts)
+    data_identity = workdirs.data_identity(provenance_entries)
     seal = seals.Seal(
         config=config,
         data={key: data_identity[key] for key in ("data", "own_code")},
@@ -361,14 +363,18 @@ def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
         )
 
 
-def _check_equal_data(team: teams.ProcessGroup, facts: dict[str, Any]) -> None:
+def _check_equal_data(
+    team: teams.ProcessGroup, provenance_entries: dict[str, Any]
+) -> None:
     """Raise ValueError if a process has other images or code than process 0.
 
-    team: the processes that train together. facts: digests of this process's data and code,
+    team: the processes that train together. provenance_entries: digests of this process's data and code,
     by name.
     """
-    first, *others = team.all_gather("the data", workdirs.data_identity(facts))
-    for number, other in enumerate(others, 1):
+    first, *later = team.all_gather(
+        "the data", workdirs.data_identity(provenance_entries)
+    )
+    for number, other in enumerate(later, 1):
         differing = jc.diff(first, other)
         if differing:
             raise ValueError(
