@@ -466,9 +466,10 @@ class Auditor(NamedTuple):
     def examples(
         self, audited: "audit.Audited"
     ) -> Iterator[tuple[str, "audit.Examples"]]:
-        """Yield (name of the attribute, examples) for each attribute on the page.
+        """Yield (name of the attribute, examples) for each attribute on the page that has some.
 
-        Examples are pairs of images with different decisions that differ in the attribute.
+        Examples are pairs of images with different decisions that differ in the attribute; there
+        are none if --pairs is 0.
         """
         import numpy as np
 

@@ -350,10 +350,10 @@ def _differentiable(
         return call(image), image
 
     def pull(image, gradients):
-        """Return the gradient of the images from gradients of the outputs."""
+        """Return the gradient with respect to the images from gradients of the outputs."""
 
         def backward(image, gradients):
-            """Compute the gradient of the images by autograd; return a numpy array."""
+            """Return the gradient with respect to the images by autograd, as a numpy array."""
             with network.graph(image, sites) as (x, logits, features):
                 outputs = [logits, *map(_channels_last, features)]
                 output_gradients = [

@@ -169,10 +169,11 @@ def objective(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, ""]:
 
 
 def example_losses(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, "b"]:
-    """Return CE(z_i, target_i) of every example, in float32.
+    """Return the cross-entropy of every example in float32.
 
-    If the batch is "binary", the classes are independent yes-or-no questions and CE is the
-    mean of their binary cross-entropies.
+    batch["target"]: soft labels (b k), probabilities of the classes. If the batch is "binary",
+    the classes are independent yes-or-no questions, and the mean of their binary cross-entropies
+    is returned.
     """
     logits = logits.astype(jnp.float32)
     if batch.get("binary"):

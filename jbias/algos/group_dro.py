@@ -70,7 +70,10 @@ def make(
         return named, base.Aux(new_stats, metrics)
 
     def init(key, image, net_variables):
-        """Return the initial variables of the part; see base.Algo.parts."""
+        """Return {"stats": {"log_q": log weights of the groups, equal at first}}.
+
+        The arguments, those of an entry of base.Algo.parts, are unused.
+        """
         uniform = -jnp.log(jnp.sum(has_examples))
         return {"stats": {"log_q": jnp.where(has_examples, uniform, _NEVER)}}
 

@@ -104,12 +104,12 @@ def _shifted(x: Weight, rng: Rng) -> Weight:
 
 
 def _blurred(x: Weight, rng: Rng) -> Weight:
-    """Return kernels correlated with random kernels of U(-1, 2 u - 1) / 6, u ~ U(0, 1)."""
+    """Return kernels cross-correlated with random kernels U(-1, 2 u - 1) / 6, one u ~ U(0, 1)."""
     return _filtered(x, (2 * rng.random(x.shape) * rng.random() - 1) / 6)
 
 
 def _smeared(x: Weight, rng: Rng) -> Weight:
-    """Return kernels correlated with random kernels from a Dirichlet distribution."""
+    """Return kernels cross-correlated with random kernels from a Dirichlet distribution."""
     return _filtered(x, rng.dirichlet([0.1] * 9, x.shape[:2]).reshape(x.shape))
 
 

@@ -50,7 +50,7 @@ class Replay:
 
 
 def from_host(corruption: Callable) -> Callable:
-    """Return apply(image, drawn, settings) -> image, a corruption of the host for JAX.
+    """Return apply(image, drawn, settings) -> image: a NumPy corruption that runs under JAX.
 
     corruption: (image, generator, **settings) -> image. A decorated corruption takes images
       in [0, 1], others values from 0 to 255; `apply` always takes and returns values from 0

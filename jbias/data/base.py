@@ -55,7 +55,7 @@ class Source(abc.ABC):
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, int]:
-        """(height, width) of every image in pixels; equal, except for "stacked"."""
+        """(height, width) of every image in pixels: equal, except in the data set "stacked"."""
 
     @property
     def size(self) -> int:

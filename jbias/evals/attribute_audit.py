@@ -222,9 +222,9 @@ def rank_candidates(
 def _adjusted_pvalues(
     reliances: Mapping[str, Reliance], tau: float, *, generalise: bool
 ) -> dict[tuple[str, str], float]:
-    """Return p-values of drops of at most `tau` by (name, kind), adjusted by Holm.
+    """Return Holm-adjusted p-values by (attribute, kind of shift).
 
-    reliances: by name. generalise: whether p-values hold for further networks that are trained
+    The null hypothesis is that the drop is at most `tau`, a fraction. reliances: by attribute. generalise: whether p-values hold for further networks that are trained
     in the same way, by a t test over the networks; else for these networks alone, by images.
     """
     raw = {}

@@ -260,7 +260,8 @@ class StyleCode(nn.Module):
 class SmallDecoder(nn.Module):
     """The small decoder: features -> images (b 4h 4w 3), not clipped to [0, 1].
 
-    origin: the tile's (row, column) at the upper left corner of all images.
+    A learned tile is repeated over the images and added. origin: (row, column) of the tile at the
+    upper left corner of all images.
     """
 
     @nn.compact

@@ -179,7 +179,7 @@ def check_acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Call
     """
 
     def checked(*args):
-        """Return run(*args), after the check."""
+        """Return run(*args); call refuse(sites) if no tap acts."""
         acted, results = _record_taps(run, args)
         if acted and not any(acted.values()):
             mark = functools.partial(checkpoint_name, name=_MARK)
@@ -225,7 +225,7 @@ def _record_taps(
 
 
 def _has_mark(jaxpr: Any) -> bool:
-    """Return whether a jaxpr, or a jaxpr nested in it, uses a marked input of a tap."""
+    """Return True if a jaxpr, or one nested in it, has an operation named `_MARK`."""
     nested = (
         inner for eqn in jaxpr.eqns for inner in core.jaxprs_in_params(eqn.params)
     )

@@ -151,9 +151,10 @@ def templates(names: Names) -> list[str]:
 
 
 def is_plausible(arrays: Arrays, names: Names) -> bool:
-    """Return whether a state dict may use these rules, judged by its names alone.
+    """Return True if the array names of a state dict fit the naming rules `names`.
 
-    A third of its names must match some template, and it must have an array per rule.
+    At least a third of the array names must match a template, and there must be at least as many
+    arrays as rules.
     """
     if len(arrays) < len(names):
         return False

@@ -170,7 +170,7 @@ def data_of(cell: ShiftCell) -> str:
 
 
 def _data_name(cell: ShiftCell) -> str:
-    """Return the paper's name of a cell's data set, for any labels; "" if it has none."""
+    """Return the paper's name of a cell's data set, whatever its labels; "" if it has none."""
     return DATA.get(cell.recipe.data.partition("/")[0], "")
 
 

@@ -491,7 +491,10 @@ def links(audited: Audited, candidate: Candidate, count: int = 4) -> str:
 
 
 def findings(audited: Audited) -> Iterator[str]:
-    """Yield a sentence for each bug and for each attribute that a bug explains."""
+    """Yield a sentence for each bug, and for each attribute whose drop a bug may explain.
+
+    An attribute whose drop may not extend to further networks has a sentence, too.
+    """
     for candidate in audited.bugs:
         extreme = candidate.result.kinds[candidate.kind].extreme
         detail = f" Largest accuracy beyond class and value effects: {links(audited, candidate)}."

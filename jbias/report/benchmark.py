@@ -691,7 +691,10 @@ def _has_all_seeds(seeds: pd.DataFrame) -> pd.Series:
 
 
 def _drawn_algorithms(analysis: Analysis) -> tuple[str, ...]:
-    """Return the algorithms with a curve: all, or the `MAX_CURVES` with the first mean ranks."""
+    """Return the algorithms with a curve: all in the study's order, or at most `MAX_CURVES`.
+
+    Of more, those with the lowest mean ranks, the best first; without ranks the study's first.
+    """
     names = analysis.study.algorithms
     best = []
     if len(names) > MAX_CURVES and analysis.nemenyi is not None:

@@ -516,7 +516,11 @@ def _scale(values: Float[np.ndarray, "m n"]) -> float:
 
 
 def _usual_values(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "m n"]:
-    """Return scores with NaN for scores over 1000 times as far from the median as usual."""
+    """Return the scores with outliers as NaN; `values` has no NaN.
+
+    Outliers are farther from the median of the whole table than 1000 times the larger of |median|
+    and the median distance from it.
+    """
     middle = np.median(values)
     usual = max(abs(middle), float(np.median(np.abs(values - middle))))
     if not usual:

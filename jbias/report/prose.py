@@ -253,7 +253,9 @@ def _friedman_sentence(analysis: analysis_lib.Analysis) -> str:
 
 
 def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
-    """Return sentences on the comparisons with the reference, among all pairs and alone.
+    """Return sentences on the algorithms that differ from the reference.
+
+    By the tests of all pairs, and by Bonferroni-Dunn against the reference only.
 
     reference: name of the reference algorithm.
     """

@@ -294,7 +294,7 @@ def report(study: Correlations) -> document.Report:
 
 
 def results(study: Correlations) -> dict[str, object]:
-    """Return the content of results.json besides the answer, by key."""
+    """Return the entries of results.json by key, without the answer, which the page adds."""
     return {
         "source": study.source,
         "options": dataclasses.asdict(study.options),

@@ -142,7 +142,10 @@ def _names_at_chance(
 def _test_sentence(
     analysis: Analysis, dataset: str, tests: Sequence[seed_tests.SeedTest]
 ) -> str:
-    """Return the sentence on the tests of one data set. tests: sorted by p, the smallest first."""
+    """Return the sentence on the pairs that differ significantly on one data set.
+
+    tests: at least one, sorted by p, the smallest first.
+    """
     alpha = analysis.alpha
     counts = {count for test in tests for count in test.runs}
     repeats = analysis.study.repeats

@@ -131,7 +131,10 @@ _CUES_LEFT = (cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED)
 
 
 def edges_or_texture(page: Page) -> Blocks:
-    """Yield figure and table for each data set; means are over networks with the same measure."""
+    """Yield a figure per data set, then one table of accuracies with edges or texture left.
+
+    Shape parts are shown only if several networks were measured with the same settings.
+    """
     rows: list[dict] = []
     for suffix, measurement, networks in page.by_measurement("cue_decomposition"):
         network_rows = [_cue_decomposition_row(x, measurement) for x in networks]
@@ -178,7 +181,9 @@ def _cue_decomposition_row(
 
 
 def _with_shape_parts(rows: list[dict]) -> list[dict]:
-    """Return a copy of the rows of several networks with the columns shape_part and means.
+    """Return a copy of the rows with shape_part of each network and the columns mean_<condition>.
+
+    mean_<condition> is the accuracy under a condition, averaged over the networks.
 
     rows: results of `_cue_decomposition_row` for the networks with one measure.
     """

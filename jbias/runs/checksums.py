@@ -175,7 +175,7 @@ def is_fact(name: str) -> bool:
 
 
 def is_needed(name: str) -> bool:
-    """Return True if a file must exist: files of records, and facts."""
+    """Return True if a workdir must have this file: *.jsonl, config.json or provenance.json."""
     return is_record(name) or is_fact(name)
 
 

@@ -384,7 +384,8 @@ def split_statistic(name: Any) -> tuple[str, str]:
 def split_metric(name: Any) -> tuple[str, str]:
     """Return (metric at the start or end of a name, remaining name).
 
-    "test_acc_PACS" is ("test_acc", "PACS"), and "PACS" is ("", "PACS").
+    "test_acc_PACS" is ("test_acc", "PACS"), and "PACS" is ("", "PACS"). The remaining name is
+    not empty: "accuracy" alone is ("", "accuracy").
     """
     words = re.split(r"([\s_/]+)", str(name).strip())
     for end in range(len(words) - 2, 0, -2):

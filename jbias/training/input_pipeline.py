@@ -309,7 +309,7 @@ class BatchPieces(NamedTuple):
 
     @property
     def pieces_per_batch(self) -> int:
-        """The number of pieces in this part of a batch."""
+        """The number of pieces in which this process reads its part of a batch."""
         return -(-self.batch // self.parts // loader.PIECE_SIZE)
 
     def number(self, step: int, seed: int) -> int:

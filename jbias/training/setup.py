@@ -238,7 +238,7 @@ def open_run(
         differing = workdirs.record_run(workdir, spec, provenance_entries)
 
         def report_graphs(line: str) -> None:
-            """Print and record that steps are not whole CUDA graphs after all."""
+            """Print and record that the capture of a step as a CUDA graph failed."""
             say(f"CUDA graphs: {line}")
             workdirs.record_graphs(workdir, line)
 

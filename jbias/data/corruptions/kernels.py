@@ -450,7 +450,7 @@ def photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
 def ice(path: pathlib.Path, scale: float, side: int) -> Image:
     """Return a photograph of frost, scaled by `scale`.
 
-    ValueError if it is smaller than an image of `side` pixels.
+    Raises ValueError unless both sides of the scaled photograph exceed `side` pixels.
     """
     photograph = _frost(path, scale)
     if min(photograph.shape[:2]) <= side:
