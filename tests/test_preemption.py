@@ -1,6 +1,7 @@
 """Stop signals and unexpected errors lose no completed step."""
 
 import contextlib
+import inspect
 import os
 import pathlib
 import signal
@@ -270,7 +271,8 @@ def test_a_stop_before_the_run_waits_for_no_compiler(monkeypatch):
     def run(work, *, flags_parser):
         del flags_parser
         with contextlib.suppress(signals.Interrupted):
-            work.keywords["stop_signal"].handle(signal.SIGINT)
+            stop_signal = inspect.getclosurevars(work).nonlocals["stop_signal"]
+            stop_signal.handle(signal.SIGINT)
         raise SystemExit(130)
 
     def leave(code):

@@ -93,7 +93,5 @@ def test_other_files_are_refused(root, change, message):
 
 
 def test_a_corruption_that_was_not_fetched_is_missing(root):
-    with pytest.raises(
-        base.Missing, match="expected: test images of CIFAR-10 .*2.9 GB"
-    ):
+    with pytest.raises(base.Missing, match="expected: CIFAR-10's test images .*2.9 GB"):
         data.load("cifar10_c", "snow/1", root=str(root))

@@ -412,11 +412,11 @@ def test_labels_are_what_clouds_take_and_end_with_the_hash():
 
 
 def test_the_help_names_every_place_and_option():
-    text = sweep.__doc__.partition("--on=NAME")[2].partition("Exit codes")[0]
-    places = dict(re.findall(r"(?ms)^  (\w+)  +(\S.*?)(?=^  \w|\Z)", text))
+    text = sweep.__doc__.partition("--on=TARGET")[2].partition("Exit codes")[0]
+    places = dict(re.findall(r"(?ms)^(\w+): (.*?)(?=^\w+: |\Z)", text))
     assert {*places} == {*runner.EXECUTORS}
-    for name, said in places.items():
-        words = {*re.findall(r"\w+", said.partition(": ")[2])}
+    for name, description in places.items():
+        words = {*re.findall(r"\w+", description)}
         assert {*runner.EXECUTORS[name].OPTIONS} <= words, name
 
 
