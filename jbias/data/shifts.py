@@ -243,15 +243,15 @@ def make_shift(
     ValueError for arguments that do not fit. Infeasible, a ValueError, with the numbers of
     missing images by class and value and the largest feasible size, if images are missing.
 
-    >>> random = np.random.default_rng(0)
-    >>> labels, camera = random.integers(0, (10, 4), (6_000, 2)).T  # Of each image.
-    >>> train, test = shifts.tables("conditional", 0.9, shifts.half_groups(10), 4)
-    >>> sizes = {"train": 2_000, "id_test": 250, "ood_test": 250}
-    >>> shifted = data.make_shift(labels, camera, train, test, sizes, seed=0)
-    >>> len(shifted.train)  # Indices of images.
-    2000
-    >>> shifted.realised["ood_test"][0].tolist()  # A row per class, a column per value.
-    [1, 1, 12, 11]
+        >>> random = np.random.default_rng(0)
+        >>> labels, camera = random.integers(0, (10, 4), (6_000, 2)).T  # Of each image.
+        >>> train, test = shifts.tables("conditional", 0.9, shifts.half_groups(10), 4)
+        >>> sizes = {"train": 2_000, "id_test": 250, "ood_test": 250}
+        >>> shifted = data.make_shift(labels, camera, train, test, sizes, seed=0)
+        >>> len(shifted.train)  # Indices of images.
+        2000
+        >>> shifted.realised["ood_test"][0].tolist()  # A row per class, a column per value.
+        [1, 1, 12, 11]
     """
     train, test, y, attribute = map(np.asarray, (train, test, y, attribute))
     for problem in _problems(y, attribute, train, test, sizes, seed):

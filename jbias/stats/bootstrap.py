@@ -410,12 +410,12 @@ def rank_stability(
 
     A pair that is significant as published is significant in 27 % of 40,000 draws:
 
-    >>> stability = stats.rank_stability(runs, larger_is_better=True)
-    >>> cae, infodrop = map(runs.algorithms.index, ["DeepAugERM-CAE", "InfoDrop"])
-    >>> bool(stability.nemenyi[cae, infodrop])
-    True
-    >>> round(float(stability.nemenyi_share[cae, infodrop]), 1)
-    0.3
+        >>> stability = stats.rank_stability(runs, larger_is_better=True)
+        >>> cae, infodrop = map(runs.algorithms.index, ["DeepAugERM-CAE", "InfoDrop"])
+        >>> bool(stability.nemenyi[cae, infodrop])
+        True
+        >>> round(float(stability.nemenyi_share[cae, infodrop]), 1)
+        0.3
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets, runs=runs)

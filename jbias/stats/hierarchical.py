@@ -475,13 +475,13 @@ def mixed_model(
     algorithm that behaves unlike the others widens all intervals; drop it with `Scores.only`
     to check. Raise ValueError for single runs and missing cells.
 
-    >>> model = stats.mixed_model(runs, larger_is_better=True)
-    >>> f"{model.pvalue:.3f} {model.variances['interaction']:.0f}"
-    '0.014 60'
-    >>> others = runs.only(algorithms=[a for a in runs.algorithms if a != "StylizedERM"])
-    >>> model = stats.mixed_model(others, larger_is_better=True)
-    >>> f"{model.pvalue:.0e} {model.variances['interaction']:.0f}"
-    '5e-09 9'
+        >>> model = stats.mixed_model(runs, larger_is_better=True)
+        >>> f"{model.pvalue:.3f} {model.variances['interaction']:.0f}"
+        '0.014 60'
+        >>> others = runs.only(algorithms=[a for a in runs.algorithms if a != "StylizedERM"])
+        >>> model = stats.mixed_model(others, larger_is_better=True)
+        >>> f"{model.pvalue:.0e} {model.variances['interaction']:.0f}"
+        '5e-09 9'
     """
     score_table.check_share("confidence", confidence)
     table = score_table.read(scores)

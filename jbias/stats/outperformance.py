@@ -82,12 +82,12 @@ def probability_of_outperforming(
     Raise ValueError for other shapes or labels, fewer than 2 pairs and scores that are not
     finite.
 
-    >>> debiased, plain = runs.runs("Debiased"), runs.runs("ERM")
-    >>> won = stats.probability_of_outperforming(debiased, plain, larger_is_better=True)
-    >>> f"{won.mean.value:.2f} [{won.mean.low:.2f}, {won.mean.high:.2f}]"
-    '0.95 [0.92, 0.98]'
-    >>> [d for d, is_better in zip(runs.datasets, won.better) if not is_better]
-    ['Silhouette', 'Edge']
+        >>> debiased, plain = runs.runs("Debiased"), runs.runs("ERM")
+        >>> won = stats.probability_of_outperforming(debiased, plain, larger_is_better=True)
+        >>> f"{won.mean.value:.2f} [{won.mean.low:.2f}, {won.mean.high:.2f}]"
+        '0.95 [0.92, 0.98]'
+        >>> [d for d, is_better in zip(runs.datasets, won.better) if not is_better]
+        ['Silhouette', 'Edge']
     """
     score_table.check_share("gamma", gamma)
     score_table.check_count("draws", draws, 100)
@@ -168,12 +168,12 @@ def almost_stochastic_order(
     Raise ValueError for other shapes or data sets, fewer than 2 runs and scores that are not
     finite.
 
-    >>> debiased, plain = runs.runs("Debiased"), runs.runs("ERM")
-    >>> order = stats.almost_stochastic_order(
-    ...     debiased, plain, larger_is_better=True, comparisons=10
-    ... )
-    >>> int(order.better.sum()), len(order.better)
-    (9, 10)
+        >>> debiased, plain = runs.runs("Debiased"), runs.runs("ERM")
+        >>> order = stats.almost_stochastic_order(
+        ...     debiased, plain, larger_is_better=True, comparisons=10
+        ... )
+        >>> int(order.better.sum()), len(order.better)
+        (9, 10)
     """
     score_table.check_share("confidence", confidence)
     score_table.check_count("comparisons", comparisons)

@@ -237,14 +237,14 @@ def bradley_terry(
     On BiasBed's strict data sets DeepAugment (CAE) beats ERM, a pair in which Nemenyi's test
     finds no difference:
 
-    >>> trained_on = ("StylizedImageNet", "DeepAug-CAE", "DeepAug-EDSR")
-    >>> strict = runs.only(datasets=[d for d in runs.datasets if d not in trained_on])
-    >>> erm, cae = map(runs.algorithms.index, ["ERM", "DeepAugERM-CAE"])
-    >>> wins = stats.bradley_terry(strict, larger_is_better=True)
-    >>> f"{wins.p_win.value[cae, erm]:.2f} {wins.better[cae, erm]:.2f}"
-    '0.86 1.00'
-    >>> f"{stats.nemenyi(strict, larger_is_better=True).pvalues[cae, erm]:.1f}"
-    '0.2'
+        >>> trained_on = ("StylizedImageNet", "DeepAug-CAE", "DeepAug-EDSR")
+        >>> strict = runs.only(datasets=[d for d in runs.datasets if d not in trained_on])
+        >>> erm, cae = map(runs.algorithms.index, ["ERM", "DeepAugERM-CAE"])
+        >>> wins = stats.bradley_terry(strict, larger_is_better=True)
+        >>> f"{wins.p_win.value[cae, erm]:.2f} {wins.better[cae, erm]:.2f}"
+        '0.86 1.00'
+        >>> f"{stats.nemenyi(strict, larger_is_better=True).pvalues[cae, erm]:.1f}"
+        '0.2'
     """
     table = score_table.read(scores)
     if local_rope is not None:

@@ -63,20 +63,20 @@ def sources_of_variance(
     With crossed seeds the components need no interactions, which here have the remaining 64 %
     of the variance:
 
-    >>> import itertools
-    >>> random = np.random.default_rng(0)
-    >>> init, order = random.normal(size=8), random.normal(size=8) / 2
-    >>> runs = pd.DataFrame(itertools.product(range(8), range(8)), columns=["init", "rest"])
-    >>> runs["score"] = init[runs["init"]] + order[runs["rest"]] + random.normal(size=64)
-    >>> sources = stats.sources_of_variance(runs, sources=("init", "rest"))
-    >>> for name, share, low, high in zip(
-    ...     sources.sources, sources.share.value, sources.share.low, sources.share.high
-    ... ):
-    ...     print(f"{name} {share:.2f} [{low:.1f}, {high:.1f}]")
-    init 0.90 [0.2, 4.5]
-    rest 0.74 [0.1, 3.7]
-    >>> [f"{x / sources.total.value:.2f}" for x in sources.component]
-    ['0.26', '0.10']
+        >>> import itertools
+        >>> random = np.random.default_rng(0)
+        >>> init, order = random.normal(size=8), random.normal(size=8) / 2
+        >>> runs = pd.DataFrame(itertools.product(range(8), range(8)), columns=["init", "rest"])
+        >>> runs["score"] = init[runs["init"]] + order[runs["rest"]] + random.normal(size=64)
+        >>> sources = stats.sources_of_variance(runs, sources=("init", "rest"))
+        >>> for name, share, low, high in zip(
+        ...     sources.sources, sources.share.value, sources.share.low, sources.share.high
+        ... ):
+        ...     print(f"{name} {share:.2f} [{low:.1f}, {high:.1f}]")
+        init 0.90 [0.2, 4.5]
+        rest 0.74 [0.1, 3.7]
+        >>> [f"{x / sources.total.value:.2f}" for x in sources.component]
+        ['0.26', '0.10']
     """
     score_table.check_share("confidence", confidence)
     for name in (*sources, score):
