@@ -65,7 +65,9 @@ def options() -> dict[str, str]:
 
 
 def describe(num_devices: int = 1) -> str:
-    """Return a phrase about the part of a GPU's steps that runs as CUDA graphs."""
+    """Return a phrase about the part of the steps that runs as CUDA graphs; "none" on a CPU."""
+    if xla.platform() != "gpu":
+        return "none"
     if _user_decides():
         return "as XLA_FLAGS says"
     if failures:
