@@ -184,8 +184,10 @@ class CapturedFunction:
     ) -> None:
         """default, whole: jitted without and with `OPTIONS`; they may donate the states."""
         self._default, self._whole = default, whole
-        # Programs that the default has run, and those of them whose graph runs.
+        # Programs that the default has run, those of them whose graph was tried, and those
+        # whose graph runs.
         self._seen: set[Hashable] = set()
+        self._tried: set[Hashable] = set()
         self._captured: set[Hashable] = set()
 
     def __call__(self, states: PyTree, *args: Any) -> PyTree:
@@ -194,13 +196,12 @@ class CapturedFunction:
         if program in self._captured:
             return self._whole(states, *args)
         if program not in self._seen:
-            outputs = self._default(states, *args)
-            jax.block_until_ready(
-                outputs
-            )  # An error is the default's, not the capture's.
+            # Wait: an error is the default's, not the capture's.
+            outputs = jax.block_until_ready(self._default(states, *args))
             self._seen.add(program)
             return outputs
-        if not failures:
+        if not failures and program not in self._tried:
+            self._tried.add(program)
             with contextlib.suppress(_NotCaptured):
                 outputs = self._capture(states, *args)
                 self._captured.add(program)
