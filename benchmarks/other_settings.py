@@ -1,4 +1,4 @@
-"""Write tables and a figure of docs/results.md: thirty epochs, 64 pixels, photographs.
+r"""Write tables and a figure of docs/results.md: thirty epochs, 64 pixels, photographs.
 
     python -m benchmarks.other_settings [--out=docs]
     python -m benchmarks.other_settings --runs runs/constant/* runs/cosine/*
@@ -7,6 +7,33 @@ Reads docs/results/all.csv and docs/results/thirty_epochs.csv. Writes
 benchmarks/results/other-settings.md and OUT/results-epochs.svg. With --runs,
 thirty_epochs.csv is first written from these runs: a row per epoch of a seed, with accuracies
 and shape bias in [0, 1] as columns.
+
+One training of each study (docs/results has all configs):
+
+    O=(--config.precision=float32 --config.run.strategy=vmapped --config.save_every='1000 epochs')
+    THIRTY="jbias train --config=configs/sagnet.py:small,more,seeds=5,epochs=30"
+    $THIRTY --config.optim.rate=0.02 --config.optim.schedule.name=constant "${O[@]}" \
+        --workdir=runs/constant/sagnet
+    $THIRTY --config.optim.rate=0.02 --config.optim.schedule.name=cosine "${O[@]}" \
+        --workdir=runs/cosine/sagnet
+    jbias train --config=configs/sagnet.py:small,more,seeds=5,size=64 "${O[@]}" \
+        --config.optim.rate=0.02 --workdir=runs/64-pixels/sagnet
+    DATA=data=tiny_imagenet,root=tiny26,stimuli=STIMULI
+    jbias train --config=configs/sagnet.py:$DATA,seeds=5,epochs=12,size=32 "${O[@]}" \
+        --config.optim.rate=0.1 --config.eval_every='3 epochs' --workdir=runs/tiny-imagenet/sagnet
+    python -m benchmarks.standing --runs='runs/constant/*' --study=thirty-epochs-constant
+    python -m benchmarks.standing --runs='runs/cosine/*' --study=thirty-epochs-cosine
+    python -m benchmarks.standing --runs='runs/64-pixels/*' --study=64-pixels
+    python -m benchmarks.standing --runs='runs/tiny-imagenet/*' --study=tiny-imagenet
+
+Thirty epochs and 64 pixels: `erm` at 0.05; `sagnet` and `stylized_erm` at 0.02; at 64 pixels
+also `mixstyle` at 0.02. Photographs: `erm`, `sagnet`, `padain`, `mixstyle`, `efdmix`,
+`rand_conv`, `gaussian_noise`, and `stylized_erm` with `transfer=small`. STIMULI is the folder of
+Geirhos' stimuli (docs/data.md). `tiny26` is Tiny ImageNet in its own layout, with only images 0
+to 349 of the classes in its `wnids.txt`, of which a tenth validates: n01855672, n02002724,
+n02056570, n02094433, n02099601, n02099712, n02106662, n02113799, n02123045, n02123394,
+n02124075, n02125311, n02132136, n02504458, n02814533, n02823428, n03085013, n03100240,
+n03662601, n03796401, n03937543, n03977966, n03983396, n04099969, n04285008, n04560804.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Run the small benchmark: tune each method's rate, train many seeds, write one report.
+r"""Run the small benchmark: tune each method's rate, train many seeds, write one report.
 
     python -m benchmarks.small [--of=small,more] [--methods=erm+sagnet] [--seeds=10]
         [--rates=0.02+0.05+0.1] [--runs=runs/small] [--out=docs/results/shapes]
@@ -20,6 +20,29 @@ data=pacs,root=DIR,style=photo. A method may have arguments too: deepaugment:net
 sets an entry of every config. The report's folder also has each run's config, the rates with
 their validation accuracies (`rates.json`), the shape bias of each seed (`tables/seeds.csv`)
 and a summary table (`headline.md`).
+
+The studies of docs/results.md: `shapes`, `longer`, `variants` and `every-rate` (six methods at a
+time; pAdaIN's five tuning seeds ran on a CPU):
+
+    jbias prepare deepaugment --net=cae --data=shapes --split=train --n=4096 --out=prepared/cae
+    jbias prepare deepaugment --net=edsr --data=shapes --split=train --n=4096 --out=prepared/edsr
+    SMALL="python -m benchmarks.small --of=small,more --show=silhouette+stylized"
+    $SMALL --runs=runs/shapes --out=docs/results/shapes \
+        --methods=erm+sagnet+padain+infodrop+debiased+stylized_erm+deepaugment:nets=cae\
+    +deepaugment:nets=edsr+mixup+cutmix+mixstyle+efdmix+rand_conv+gaussian_noise+dsu
+    $SMALL --runs=runs/longer --out=docs/results/longer --set=epochs=10.0 --rates=0.1 \
+        --methods=erm --beside=runs/shapes/seeds/deepaugment-nets-cae
+    $SMALL --runs=runs/variants --out=docs/results/variants --rates=0.1 \
+        --methods=debiased:variant=biasbed --beside=runs/shapes/seeds/erm
+    $SMALL --runs=runs/variants --out=docs/results/variants --rates=0.02 \
+        --methods=sagnet:variant=biasbed+infodrop:variant=biasbed \
+        --beside=runs/shapes/seeds/erm --beside=runs/shapes/seeds/sagnet \
+        --beside=runs/shapes/seeds/infodrop --beside=runs/shapes/seeds/debiased
+    $SMALL --runs=runs/every-rate --out=report-every-rate --every-rate --tuning-seeds=5 \
+        --methods=erm+sagnet+padain+mixstyle+rand_conv+gaussian_noise+stylized_erm\
+    +deepaugment:nets=cae --set=precision=float32 --set=run.strategy=vmapped \
+        --set='save_every=1000 epochs'
+    python -m benchmarks.every_rate
 """
 
 import argparse
