@@ -81,10 +81,8 @@ def test_the_text_on_ten_epochs():
         shape_bias_of_seeds("longer", "erm", variant) for variant in ("", "cae")
     )
     page = " ".join(PAGE.split())
-    before = np.median(shape_bias_of_seeds("shapes", "erm"))
-    words = (
-        f"ERM's median shape bias is {np.median(erm):.0f} % instead of {before:.0f} %"
-    )
+    five_epochs = np.median(shape_bias_of_seeds("shapes", "erm"))
+    words = f"ERM's median shape bias is {np.median(erm):.0f} % instead of {five_epochs:.0f} %"
     assert words in page
     p = scipy.stats.wilcoxon(erm, shape_bias_of_seeds("shapes", "erm")).pvalue
     assert f"not significant (Wilcoxon's p = {p:.2f})" in page
