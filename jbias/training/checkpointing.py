@@ -39,9 +39,12 @@ def save(
 ) -> None:
     """Save a checkpoint of a step, with the records of the step's evaluation, if any.
 
-    states: of all members after `step`. evaluate_later: another process evaluates the step
-    from the checkpoint. OSError if the disk fails, or if the workdir is gone or belongs to
-    another process.
+    Also updates `job.best` from that evaluation, and writes the run's cost.
+
+    states: the states of all members (all seeds of all branches) after `step`.
+    evaluate_later: another process evaluates the step from the checkpoint; sets
+    `job.pending` and resets the monitor. OSError if the disk fails, or if the workdir is
+    gone or belongs to another process.
     """
     job.flush()
     job.check_lock()
@@ -78,10 +81,12 @@ def save(
 def save_before_data_error(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> Iterator[None]:
-    """Save the states if an image that cannot be decoded ends the run.
+    """Save the states if the context ends with a ValueError: an image cannot be decoded.
 
-    A context. A ValueError inside is raised again, with instructions for the user. states:
-    of all members after `step`.
+    The error is raised again as a ValueError with instructions for the user. An error of
+    the user's own code is raised unchanged, and nothing is saved.
+
+    states: the states of all members after `step`.
     """
     try:
         yield
@@ -113,11 +118,11 @@ class LastGood:
 def saving_on_crash(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> Iterator[LastGood]:
-    """Save the latest states if an unexpected error ends the run.
+    """Save the latest states if the context ends with an unexpected error.
 
-    A context. Yields a `LastGood`, in which the training loop stores its latest states and
-    step. The error is raised again, with a note that says whether the states were saved.
-    Earlier checkpoints stay.
+    Yields a `LastGood`, in which the training loop stores its latest states and step. The
+    error is raised again, with a note that says whether the states were saved. With several
+    processes nothing is saved. Earlier checkpoints stay.
     """
     latest = LastGood(states, step)
     try:
@@ -136,7 +141,8 @@ def saving_on_crash(
 def _save_latest(job: RunContext, stage: Stage, latest: LastGood) -> str:
     """Save the latest states; return a note that says which step is saved.
 
-    The note says why if saving failed; "" if the run has no checkpoint. Raises nothing.
+    If saving failed, the note gives the reason. The note is "" if there was no new step to
+    save and the run has no checkpoint. Raises no errors.
     """
     try:
         leaves = [x for x in jax.tree.leaves(latest.states) if isinstance(x, jax.Array)]
@@ -166,10 +172,11 @@ def _save_latest(job: RunContext, stage: Stage, latest: LastGood) -> str:
 
 
 def resume(job: RunContext, info: dict[str, Any]) -> None:
-    """Restore the run's monitor, records and checksums from a checkpoint.
+    """Restore the monitor, best accuracies and record files of `job` from a checkpoint.
 
-    info: the checkpoint's `info`. Records of its evaluation that were not written before the
-    run was killed are written now.
+    info: the checkpoint's `info`, as `save` stores it. Records of its evaluation that were
+    not written before the run was killed are written now. `job.pending` is set if another
+    process evaluates the step.
     """
     step, total, is_main = info["step"], job.stages[-1].last, job.team.is_main
     job.monitor.load(info["watch"])
@@ -214,17 +221,19 @@ def write_cost(job: RunContext) -> dict[str, Any]:
 
 
 def energy(config: Mapping[str, Any]) -> costs.Energy:
-    """Return the assumptions of config.run.energy; ValueError for invalid entries."""
+    """Return config.run.energy, with defaults for missing entries.
+
+    ValueError for unknown or invalid entries.
+    """
     return costs.parse_energy("config.run.energy", config["run"].get("energy", {}))
 
 
 def load_initial_nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net]:
-    """Return the networks of these seeds from the latest checkpoint of a run.
+    """Return the networks of these seeds, in their order, from a run's latest checkpoint.
 
-    workdir: of the run, or of one branch of a run with config.vary, such as
-    runs/x/vary/optim.rate=0.1. If that run has one seed, its network is returned for every
-    seed.
-    ValueError if the workdir has no checkpoint or not all of the seeds.
+    workdir: the workdir of the run; for a run with config.vary, the folder of one branch,
+    such as runs/x/vary/optim.rate=0.1. If the run has one seed, its network is returned for
+    every seed. ValueError if the workdir has no checkpoint or not all of the seeds.
     """
     where = "config.init"
     workdir = epath.Path(files.local_copy(workdir, where, checkpoints=True))
@@ -267,11 +276,11 @@ def load_initial_nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net
 
 
 def graft_head(drawn: Net, loaded: Net, say: messages.Say) -> Net:
-    """Return the loaded network, with the drawn linear layer if their classes differ.
+    """Return `loaded`, with the linear layer of `drawn` if the numbers of classes differ.
 
-    drawn: a network with initial weights of the model to train. loaded: the network to start
-    from. say: logs a line if the layer is replaced. ValueError if the loaded network is
-    another model.
+    drawn: a network with random initial weights of the model to train. loaded: the network
+    to start from. say: receives a log line if the layer is replaced. ValueError if `loaded`
+    is another model.
     """
     shapes, drawn_shapes = (jax.tree.map(np.shape, net) for net in (loaded, drawn))
     if shapes == drawn_shapes:

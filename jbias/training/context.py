@@ -1,4 +1,4 @@
-"""The context of a run: its fixed parts, and the few values that the loop changes."""
+"""The context of a run: its fixed parts, and the few values that training changes."""
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -57,7 +57,7 @@ class RunContext:
     progress: console.Progress | None = None  # Of the current stage.
     note: str = ""
     profiled: bool = False
-    stepped: int = 0  # Steps of this start in whose dispatch nothing was compiled.
+    stepped: int = 0  # Number of steps of this start that did not compile a program.
     meter: costs.Stopwatch = dataclasses.field(default_factory=costs.Stopwatch)
     team: teams.ProcessGroup = teams.ALONE
     stop: str = ""  # Name of the stop signal that this process has received.
@@ -77,16 +77,16 @@ class RunContext:
         self.elsewhere = self.config["run"]["evaluate"] == "elsewhere"
 
     def state_shapes(self, stage: int) -> tuple[PyTree, ...]:
-        """Return the shapes of the states of all members in a stage, to read a checkpoint.
+        """Return the shapes of the states in a stage, one tree per member.
 
-        stage: index of the stage.
+        `checkpoints.read` needs them. stage: index of the stage.
         """
         return self.stages[stage].state_shapes
 
     def stop_requested(self, step: int | None = None) -> bool:
-        """Return True if all processes must stop now; all must call this together.
+        """Return True if all processes must stop now; all processes must call this together.
 
-        step: the current step, to react to preemption notices of JAX's own service, too;
+        step: the current step, to react also to preemption notices of JAX's own service;
           None to react to signals only.
         """
         self.halted = self.halted or self.team.agree_to_stop(self.stop, step)

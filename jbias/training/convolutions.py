@@ -31,9 +31,10 @@ Replace = Callable[[core.JaxprEqn], Callable | None]
 
 
 def replace_convolutions(function: Callable, replace: Replace) -> Callable:
-    """Return a function of the same arguments with replaced convolutions.
+    """Return a function like `function` in which convolutions are replaced.
 
-    function: (state, arg, shared, static) -> outputs. replace: see `Replace`.
+    function: (state, arg, shared, static) -> outputs. replace: maps a convolution's equation
+    to its replacement, see `Replace`.
     """
 
     def rewritten(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
@@ -71,7 +72,10 @@ def _are_identical(values: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def _rewrite_equation(eqn: core.JaxprEqn, replace: Replace) -> core.JaxprEqn:
-    """Return a convolution's replacement, or another equation with rewritten inner jaxprs."""
+    """Return the equation with its convolution, or convolutions in its jaxprs, replaced.
+
+    The same object is returned if nothing is replaced.
+    """
     if eqn.primitive is core.primitives.conv_general_dilated_p:
         replacement = replace(eqn)
         if replacement is None:
@@ -142,20 +146,21 @@ MIN_PRODUCTS = 512  # Products per element of a chunk's kernel gradient.
 
 
 def chunk_kernel_gradients(function: Callable) -> Callable:
-    """Return a function of the same arguments with kernel gradients summed over chunks.
+    """Return a function like `function` that sums kernel gradients over chunks of the batch.
 
     function: (state, arg, shared, static) -> outputs. The outputs are equal up to the order
-    of float sums. For a batch on one device: the chunks of a batch that is divided among
-    devices would have to move between devices.
+    of float sums. Use it only if the batch is on one device: chunks of a batch that is
+    divided among devices would have to move between devices.
     """
     return replace_convolutions(function, _in_chunks)
 
 
 def _in_chunks(eqn: core.JaxprEqn) -> Callable | None:
-    """Return a function (images, gradients) that computes a kernel's gradient in chunks.
+    """Return a function (images, gradients) -> gradient of a kernel, computed in chunks.
 
-    The function sums the convolution of the equation over chunks of the batch. None for
-    other convolutions, and if the batch has no chunks that are large enough.
+    The function sums the convolution of the equation over chunks of the batch. Return None
+    if the equation is not the gradient of a kernel, or if it has groups, or if the batch
+    cannot be divided into chunks that are large enough.
     """
     lhs, rhs, out = eqn.params["dimension_numbers"]
     lhs_shape, rhs_shape, out_shape = (

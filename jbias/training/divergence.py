@@ -49,8 +49,8 @@ def rollback_in_steps(
 ) -> Rollback | None:
     """Return config.rollback in steps, for a stage that begins at step `first`.
 
-    options: config.rollback. total: number of steps of the stage. None if rollback is off.
-    ValueError if config.rollback.every is no duration.
+    options: config.rollback. total: number of steps of the stage. Return None if `options`
+    is empty or allows no rollback. ValueError if config.rollback.every is no duration.
     """
     if not options or not options["times"]:
         return None
@@ -66,18 +66,19 @@ def rollback_in_steps(
 def freeze_nonfinite(
     train: train_step.TrainStep, *, check_weights: bool = False
 ) -> train_step.TrainStep:
-    """Return a training step that freezes a seed: from the first failure its state stays.
+    """Return a training step that freezes a seed: after a failed step its state never changes.
 
-    train: the step, (state, batch, key, static) -> (state, metrics). A step fails if a loss,
-    the norm of a gradient or a statistic is not finite. With `check_weights` it also fails
-    if a weight is not finite: needed only if weights are computed from other weights, as the
-    norm of a gradient overflows long before an update along that gradient does.
+    train: the step, (state, batch, key, static) -> (state, metrics). The returned step adds
+    the metric FROZEN. A step fails if a loss, the norm of a gradient or a statistic is not
+    finite. With `check_weights` it also fails if a weight is not finite. This is needed only
+    if weights are computed from other weights, because the norm of a gradient overflows long
+    before an update along that gradient does.
     """
 
     def step(
         state: train_step.State, batch: Any, key: Any, static: Hashable = None
     ) -> tuple[train_step.State, dict[str, Any]]:
-        """Take the step `train`; the metric FROZEN is 1 if it failed, else 0."""
+        """Take the step `train`; the metric FROZEN is 1 if this or an earlier step failed."""
         new_state, metrics = train(state, batch, key, static)
         with jax.named_scope("guard"):
             is_fine = _is_fine(state, new_state, metrics, check_weights=check_weights)
@@ -100,14 +101,15 @@ def rollback_nonfinite(
     batches, like the other seeds, and with the weights, statistics and optimiser state that
     were saved last.
 
-    make_step: (factor on the learning rate) -> training step. check_weights: see
+    make_step: (factor on the learning rate) -> training step; the factor is
+    `rollback.factor` to the power of the seed's number of rollbacks. check_weights: see
     `freeze_nonfinite`.
     """
 
     def step(
         state: train_step.State, batch: Any, key: Any, static: Hashable = None
     ) -> tuple[train_step.State, dict[str, Any]]:
-        """Take a step; the metrics FROZEN and ROLLED_BACK are 1 if that happened, else 0."""
+        """Take a step; the metrics FROZEN and ROLLED_BACK are 1 if true of the seed, else 0."""
         stats = dict(state.stats)
         fallback = stats.pop(_FALLBACK)
         state, count = state._replace(stats=stats), fallback["count"]
@@ -138,9 +140,10 @@ def rollback_nonfinite(
 
 
 def with_fallback(draw: Callable[..., train_step.State]) -> Callable:
-    """Return a function like `draw` with states that `rollback_nonfinite` can roll back.
+    """Return a function like `draw` whose states `rollback_nonfinite` can roll back.
 
-    draw: returns a seed's initial state; a copy of its parts is added to its statistics.
+    draw: returns a seed's initial state. The new function adds to the state's `stats` a copy
+    of its params, stats and optimiser state.
     """
 
     def draw_with_fallback(*args: Any) -> train_step.State:
@@ -173,7 +176,7 @@ def _frozen_step(step: Int[Array, ""]) -> Int[Array, ""]:
     """Return the step of a frozen state: ~step = -step - 1, which is negative.
 
     A negative step marks a seed as frozen in all later steps and in checkpoints, and keeps
-    the number of its last good step. The step of a state that is frozen is returned as it is.
+    the number of its last good step. A negative `step` is returned unchanged.
     """
     return jnp.where(step < 0, step, ~step)
 
@@ -192,8 +195,8 @@ def _is_fine(
 ) -> Bool[Array, ""]:
     """Return True if `state` is not frozen and the step to `new_state` gave finite numbers.
 
-    metrics: of the step; losses and norms of gradients are checked, and the new statistics.
-    check_weights: whether the new weights are checked, too.
+    metrics: metrics of the step. Losses, norms of gradients and the new statistics, except
+    averaged weights, are checked. check_weights: whether the new weights are checked, too.
     """
     unchanged = {id(leaf) for leaf in jax.tree.leaves(state)}
     stats = {k: v for k, v in new_state.stats.items() if k != "average"}
@@ -256,10 +259,14 @@ class Monitor:
     def add(
         self, step: int, metrics: Any, split: Callable[[Any], Sequence] = tuple
     ) -> list[Divergence]:
-        """Queue a step's metrics; return the failures in older steps that are now computed.
+        """Queue a step's metrics; return the failures in steps that leave the queue.
 
-        metrics: of all seeds, on the devices. split: maps the metrics, once on the host, to
-          one mapping per seed; None for a diverged seed that takes no more steps.
+        The queue holds the last DEPTH steps; metrics of older steps are read and added to
+        the sums.
+
+        metrics: metrics of all seeds, on the devices. split: maps the metrics, after they
+          are copied to the host, to one mapping per seed, or None for a diverged seed that
+          takes no more steps.
         """
         self._pending.append((step, metrics, split))
         return self._read_pending(DEPTH)
@@ -312,8 +319,8 @@ class Monitor:
     def means(self, seed: Hashable) -> dict[str, float]:
         """Return a seed's mean of each metric, by name, since the last reset.
 
-        Norms of gradients have their largest value, too, as <name>_max. Empty before any
-        step.
+        For norms of gradients the largest value is added as <name>_max. Empty if the seed
+        took no step since the reset.
         """
         sums, count = self.sums.get(seed, {}), self.counts.get(seed, 0)
         means = {name: total / count for name, total in sums.items()}
@@ -326,7 +333,7 @@ class Monitor:
         self.resets += 1
 
     def state(self) -> dict[str, Any]:
-        """Return the fields as a JSON object, for `load`; the floats stay exact in JSON."""
+        """Return all fields that a resumed run needs as a JSON object, for `load`."""
         fields = {
             "diverged": self.diverged,
             "rolled_back": self.rolled_back,

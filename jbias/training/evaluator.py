@@ -32,8 +32,10 @@ from jbias.training.stages import Stage
 def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> None:
     """Evaluate every seed on every data set; write the records and set `job.evaluation`.
 
-    states: of all members after `step`. Does nothing if a stop was requested: the resumed
-    run evaluates the step.
+    Also resets the monitor and logs a summary. If a stop is requested during the evaluation,
+    nothing is written, and the resumed run evaluates the step.
+
+    states: the states of all members after `step`. ValueError if memory is too small.
     """
     start, records, valid_accuracies = time.monotonic(), [], {}
     with _refusing_full_memory(step):
@@ -98,9 +100,9 @@ def _log_summary(
 
 @contextlib.contextmanager
 def _refusing_full_memory(step: int) -> Iterator[None]:
-    """Turn an error for full memory inside the context into a ValueError with a remedy.
+    """Turn an out-of-memory error inside the context into a ValueError with a remedy.
 
-    step: the step that is evaluated, for the message.
+    Other errors pass. step: the step that is evaluated, for the message.
     """
     try:
         yield
@@ -135,7 +137,10 @@ def _report_undecided(job: RunContext, predictions: dict[str, list], step: int) 
 def rebuild_decisions(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> None:
-    """Recompute the damaged or lost files of a step's decisions from the step's states."""
+    """Write the damaged or lost files of a step's decisions again, from the step's states.
+
+    Does nothing if a stop is requested. The log says if the new files differ from the lost.
+    """
     predictions = _predict(job, stage, states)
     if predictions:
         new_sums = _write_decisions(job, step, predictions)
@@ -245,9 +250,10 @@ def _fold_differences(
 def _measure_folding(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> list[float]:
-    """Return the members' largest changes of a logit by folding (`_fold_differences`).
+    """Return the largest change of a logit by folding, per member (`_fold_differences`).
 
-    Empty if memory is full. Logs the largest at the first evaluation after a start.
+    Empty if evaluations do not fold or memory is too small. The largest value is logged at
+    the first evaluation after a start.
     """
     try:
         differences = _fold_differences(job, stage, states)
@@ -299,8 +305,10 @@ def _write_decisions(
 ) -> dict[str, Any]:
     """Write a step's files of decisions; return the checksums of the written files by name.
 
-    predictions: as `_predict` returns them. A file that matches its recorded checksum is not
-    written again.
+    A name is the file's path in the workdir. A file that matches its recorded checksum is
+    not written again. Only process 0 writes; others return {}.
+
+    predictions: as `_predict` returns them.
     """
     job.check_lock()
     new_sums = {}
@@ -323,9 +331,10 @@ def _write_decisions(
 
 
 def _decisions(prediction: Any, test: splits.TestSet) -> evals.Decisions:
-    """Return one seed's decisions about a data set, with probabilities if computed.
+    """Return one seed's decisions about a data set, with the set's columns.
 
-    prediction: an array of classes, or `inference.ScoredDecisions` with probabilities.
+    prediction: an array of classes, or `inference.ScoredDecisions`, whose probabilities and
+    ranks become further columns.
     """
     if not isinstance(prediction, inference.ScoredDecisions):
         return evals.Decisions(prediction, test.columns)
@@ -389,10 +398,11 @@ def _records(
 ) -> Iterator[results.Record]:
     """Yield the records of one seed's evaluation.
 
-    Data set "train": means of losses and gradient norms since the previous evaluation, or
-    the step at which the seed diverged; and each rollback in this stage so far, with the
-    factor on the learning rate. Other data sets: their measures, or null with status
-    "diverged" if the seed diverged or the logits of any image are not finite.
+    Records of the data set "train": means of metrics since the previous evaluation and
+    `difference`, or, if the seed diverged, the step at which it diverged; and each rollback
+    in this stage so far, with the factor on the learning rate. Records of other data sets:
+    their measures, with the value None and status "diverged" if the seed diverged or the
+    logits of any image are not finite.
 
     decisions_by_set: one entry per set of `job.tests`. difference: the member's entry of
       `_fold_differences`; None: batch norms are not folded, or the difference is unknown.
@@ -488,8 +498,8 @@ def follow(
 def _await_config(workdir: epath.Path, interval: float, once: bool) -> dict[str, Any]:
     """Wait until the workdir has a run's config, and return the config.
 
-    interval: seconds between two looks. once: do not wait. ValueError if the workdir has no
-    run to evaluate.
+    interval: seconds between two checks. once: do not wait. ValueError if there is no config
+    and no process is starting a run there, or with `once`.
     """
     has_logged = False
     while not (workdir / "provenance.json").exists():
@@ -517,8 +527,8 @@ def _open_followed(
 ) -> RunContext:
     """Return the context of a run that another process trains, for evaluation here.
 
-    config: of the run. log: receives log lines. devices: number of devices to use; 0: all.
-    claim: the lock for evaluation, checked before each write.
+    config: config of the run. log: receives log lines. devices: number of devices to use;
+    0: all. claim: the lock for evaluation, checked before each write.
     """
     log(f"following {workdir}")
     run_options = {
@@ -546,7 +556,10 @@ def _open_followed(
 
 
 def _evaluate_step(job: RunContext, step: int) -> None:
-    """Evaluate a checkpoint exactly as the run itself would evaluate the step."""
+    """Evaluate the checkpoint of a step exactly as the run itself would.
+
+    Does nothing if the checkpoint was deleted meanwhile. ValueError if it cannot be read.
+    """
     folder = job.workdir / "checkpoints"
     try:
         states, info = checkpoints.read(

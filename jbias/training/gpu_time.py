@@ -1,10 +1,11 @@
 """Estimate the time of a compiled step on a GPU from its kernels and launches.
 
-XLA's compiler for GPUs estimates no times. The time of a kernel is that of its bytes or its
-products at the rates below, at least the time of a small kernel, and a gap follows. A launch
-is a CUDA graph, a call of cuDNN or a single kernel that the host starts. Times of kernels and
-launches are added, as if the device waited for each launch; the sum is too large if it does
-not wait. Grouped convolutions are slower than estimated.
+XLA's compiler for GPUs estimates no times. Here the time of a kernel is the time to move its
+bytes or to compute its products at the rates below, whichever is longer, but at least the
+time of a small kernel; a gap follows each kernel. A launch is a CUDA graph, a call of cuDNN
+or a single kernel that the host starts. Times of kernels and launches are added, as if the
+device waited for each launch; if it does not wait, the sum is too large. Grouped convolutions
+are slower than estimated.
 """
 
 import collections
@@ -62,10 +63,10 @@ _GROUPED = re.compile(r"feature_group_count=(?:[2-9]|\d\d).*__cudnn\$conv")
 def compile_launches(
     program: jax.stages.Lowered,
 ) -> tuple[jax.stages.Compiled, dict[str, float]]:
-    """Compile a program for a GPU target; return it, and its launches per run.
+    """Return the compiled program, and the number of launches in one run of the program.
 
-    program: lowered for the target. Launches are counted by XLA's kind, as in
-    `count_launches`.
+    program: lowered for a GPU target. Launches are by XLA's kind, as `count_launches`
+    returns them.
     """
     with tempfile.TemporaryDirectory() as folder:
         # Without the GPU, candidate kernels cannot be timed (autotuning).
@@ -114,10 +115,10 @@ def count_launches(sequence: str, turns: Iterable[float] = ()) -> dict[str, floa
 
 
 def kernel_seconds(operation: hlo.Operation, kind: targets.DeviceKind) -> float:
-    """Return the seconds of all runs of an operation, with the gaps after them.
+    """Return the estimated seconds of all runs of an operation, with the gaps after them.
 
-    kind: the GPU. The result is 0.0 if the operation touches no memory. Products of float32
-    run as TF32, at half the peak of bfloat16.
+    kind: the GPU. Return 0.0 if the operation reads and writes no memory. Products of
+    float32 run as TF32, at half the peak of bfloat16.
     """
     if not operation.bytes:
         return 0.0

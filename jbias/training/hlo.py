@@ -1,7 +1,7 @@
 """Read the operations of a compiled program from its HLO text: runs, cycles, bytes, FLOPs.
 
-Cycles are estimates of the compiler for TPUs; other compilers give none. An operation in a
-loop runs once per iteration; an operation in a branch is weighted by the probability of
+Cycles are estimates of the compiler for TPUs; other compilers give no estimates. An operation
+in a loop runs once per iteration; an operation in a branch is weighted by the probability of
 the branch.
 """
 
@@ -224,10 +224,10 @@ def operations(
 def _product(
     line: str, out: str, operands: list[list[tuple[tuple[int, ...], int]] | None]
 ) -> Product:
-    """Return the FLOPs of the convolution or matrix product in a line of HLO text.
+    """Return the `Product` of the convolution or matrix product in a line of HLO text.
 
     out: type and shape of the output. operands: for each operand, the (shape, bytes) of its
-      arrays; None if they are not known. NO_PRODUCT if a shape is not known.
+      arrays; None if they are not known. Return NO_PRODUCT if a shape is not known.
     """
     if len(operands) < 2 or not all(operands):
         return NO_PRODUCT
@@ -254,7 +254,7 @@ def _product(
 def loop_turns(text: str) -> list[float]:
     """Return the number of iterations of each loop in a program, outer loops before inner.
 
-    text: HLO text. One iteration for a loop with a length that depends on the data.
+    text: HLO text. A loop whose length depends on the data counts as one iteration.
     """
     calls, computation, entry = collections.defaultdict(list), "", ""
     for line in text.splitlines():
@@ -336,7 +336,9 @@ def _called(
 def _num_runs(
     calls: Mapping[str, Iterable[tuple[str, float | None]]], entry: str | None
 ) -> dict[str, float | None]:
-    """Return the runs of each computation by name; None if they depend on the data.
+    """Return the number of runs of each computation by name, in one run of the program.
+
+    None for a number that depends on the data; 0 for a computation that is never called.
 
     calls: by name of the caller, the results of `_called`, in the order of the text, which
     has a computation before its callers. entry: name of the program's main computation.
@@ -354,8 +356,9 @@ def _num_runs(
 def part(scope: str) -> str:
     """Return the part of the training step that a scope belongs to, one of PARTS.
 
-    scope: JAX's op_name, such as "jit(step)/net/conv1". The last word that names a part
-    decides.
+    scope: JAX's op_name, such as "jit(step)/net/conv1". A word "data", "inputs", "guard" or
+    "optimiser" decides, in this order; then the operation (convolutions), then names of taps
+    and layers. Other scopes belong to "algorithm". Never "collectives".
     """
     words = re.split(r"[/()]", scope)
     for name in ("data", "inputs", "guard", "optimiser"):
@@ -396,9 +399,10 @@ def by_part(
 
 
 def unestimated(operations: Iterable[Operation]) -> dict[str, float]:
-    """Return the number of runs, by opcode, of operations without an estimate of cycles.
+    """Return the number of runs of operations without an estimate of cycles.
 
-    Operations that do no work, such as tuples, are left out.
+    The keys are opcodes, or the targets of custom calls. Only opcodes that do work, such as
+    "sort" and "gather", are counted.
     """
     counts = collections.Counter()
     for operation in operations:
@@ -409,7 +413,10 @@ def unestimated(operations: Iterable[Operation]) -> dict[str, float]:
 
 
 def arrays(out: str) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield (shape, bytes) of each array in an output's type, such as "f32[8,3]{1,0}"."""
+    """Yield (shape, bytes) of each array in an output's type, such as "f32[8,3]{1,0}".
+
+    Tokens are left out.
+    """
     for kind, bits, sides in _ARRAY.findall(out):
         shape = tuple(int(side) for side in sides.split(",") if side)
         itemsize = max(1, int(bits) // 8) if bits else 1  # `pred` has no bits.

@@ -1,8 +1,8 @@
-"""Input pipelines: give the steps of a stage their batches.
+"""Input pipelines: supply the batches for the steps of a stage.
 
 A resident set is on the device completely. A streamed set is read from its files in each
-seed's own order. Of a windowed set a part is on the device, shared by all seeds, while the
-next part is read. If several processes train, each reads its share.
+seed's own order. A windowed set has one part, a window, on the device, shared by all seeds,
+while the next window is read. If several processes train, each reads its share.
 """
 
 import abc
@@ -30,7 +30,8 @@ Rows = Mapping[str, Any]  # "image" uint8 (n h w c), "label" int32 (n), ...
 class InputPipeline(abc.ABC):
     """The source of the batches of a stage's seeds.
 
-    Callers must ask for steps in ascending order. By default the shared rows never change.
+    Callers must request steps in ascending order, counted from the start of the stage. By
+    default there are no shared rows.
     """
 
     order: samplers.Sampler
@@ -42,9 +43,9 @@ class InputPipeline(abc.ABC):
         return self.order.index(seed if self.fixed is None else self.fixed, step)
 
     def wait(self, step: int, stop_requested: Callable[[], bool]) -> bool:
-        """Wait for a step's shared rows; return True if they are ready.
+        """Wait for a step's shared rows; return True once they are ready.
 
-        False if `stop_requested` returned True before that.
+        Return False if `stop_requested` returned True before that.
         """
         return True
 
@@ -53,7 +54,7 @@ class InputPipeline(abc.ABC):
         return {}
 
     def next_change(self, step: int) -> int:
-        """Return the first step after `step` with other shared rows."""
+        """Return the first step after `step` with other shared rows; NEVER if there is none."""
         return samplers.NEVER
 
     def close(self) -> None:
@@ -162,9 +163,9 @@ class JoinedSources:
     def rows(
         self, index: Int[np.ndarray, "m"], image: np.ndarray | None = None
     ) -> Rows:
-        """Return the rows of the examples with these indices.
+        """Return the rows of the examples with these indices: "image", "index", all columns.
 
-        image: the examples' images; default: images preprocessed as for evaluation.
+        image: the examples' images, uint8; default: images preprocessed as for evaluation.
         """
         if image is None:
             image = _empty(len(index), self.opened[0].size)
@@ -203,7 +204,7 @@ class BatchReader:
     def generator(self, seed: int, step: int, row: int) -> np.random.Generator:
         """Return the random generator for the crop of one image in a batch.
 
-        row: position in the batch. The host draws from it, cheaper than from a JAX key.
+        row: position in the batch. For the host a NumPy generator is cheaper than a JAX key.
         """
         stream = zlib.crc32(f"crop/{self.name}".encode())
         augment_seed = self.fix.get("augment", seed)
@@ -241,10 +242,10 @@ def _empty(count: int, side: int) -> UInt8[np.ndarray, "count side side 3"]:
 class StreamedInput(InputPipeline):
     """A data set whose rows are read from files, in each seed's own order.
 
-    order: of the examples. read: (step, seed, slice of rows) -> rows of one batch; may run in
-    another process. seeds: in the order in which `batch` is called. steps: number of steps of
-    the stage. reading: threads, worker processes and this process's share. place: moves rows
-    to the devices; None: they stay on the host.
+    order: sampler of the examples. read: (step, seed, slice of rows) -> rows of one batch;
+    may run in another process. seeds: in the order in which `batch` is called at each step.
+    steps: number of steps of the stage. reading: threads, worker processes and this process's
+    share. place: moves rows to the devices; None: they stay on the host.
     """
 
     def __init__(
@@ -269,7 +270,11 @@ class StreamedInput(InputPipeline):
         self._iterator, self._next = None, None
 
     def batch(self, seed: int, step: int) -> Rows:
-        """Return the rows of a seed's batch; ask for batches in the order of reading."""
+        """Return the rows of a seed's batch, read ahead if possible.
+
+        Call it for each step, and within a step for each of `seeds`, in order. Any other
+        order is correct but starts reading anew.
+        """
         pieces = self._pieces
         number = pieces.number(step, seed)
         if number != self._next:
@@ -329,10 +334,11 @@ class BatchPieces(NamedTuple):
 class WindowedInput(InputPipeline):
     """A data set that is read in windows; all seeds share the window on the device.
 
-    The next window is read meanwhile. Each set of the order has its own windows.
+    The next window is read while a window is used. Each set of a `MixtureSampler` has its
+    own windows.
 
-    order: of the examples. read: for each set, a function from numbers of examples to rows.
-    steps: number of steps of the stage. reading: threads, worker processes and this
+    order: sampler of the examples. read: for each set, a function from numbers of examples
+    to rows. steps: number of steps of the stage. reading: threads, worker processes and this
     process's share. place: moves rows to the devices. fixed: see `InputPipeline`.
 
     At most two windows are on the device and two in the host's memory; three with several
@@ -435,7 +441,10 @@ class WindowPieces(NamedTuple):
 
     @property
     def share(self) -> int:
-        """Number of rows of a window in this part, a multiple of its number of devices."""
+        """Number of rows of a window in this part.
+
+        With several parts this is a multiple of `devices`.
+        """
         if self.parts == 1:
             return self.order.span
         return -(-self.order.span // (self.parts * self.devices)) * self.devices

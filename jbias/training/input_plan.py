@@ -55,7 +55,7 @@ class InputPlan(NamedTuple):
 
     @property
     def description(self) -> str:
-        """Description of the streamed images, for logs and tables."""
+        """Description of the streamed images, for logs and tables; only if `streams`."""
         stream, decoder = self.stream, decoding.decoder_name()
         if stream.crop == "host":
             crops = f"random crops of the original to {stream.size} pixels ({decoder})"
@@ -90,7 +90,10 @@ def plan_stages(
 def _plan_stage(
     stage: run_spec.StageSpec, train_set: splits.TrainSet
 ) -> dict[str, InputPlan]:
-    """Return a stage's plans by name: "train", and "other" if it has a second set."""
+    """Return a stage's plans by name: "train", and "other" if it has a second set.
+
+    train_set: the opened training set. ValueError for wrong options of config.train.
+    """
     number, at, config = stage
     options = config["train"]
     where, other_where = f"{at}.train", f"{at}.train.other"
@@ -224,12 +227,12 @@ def _order(
     counts: Sequence[int],
     name: str,
 ) -> samplers.Sampler:
-    """Return the order of the examples of one set, or of several with config.train.shares.
+    """Return the sampler of the examples of one set, or of several with config.train.shares.
 
     where: name of the options, such as "config.train", for messages. options: with `batch`,
     and `shares` for several sets. stream: None if the examples are in memory. counts: number
-    of examples per source. name: of the random stream. ValueError for a wrong batch or wrong
-    shares.
+    of examples per source. name: name of the random stream. ValueError for a wrong batch or
+    wrong shares.
     """
     shares, batch = options.get("shares"), options["batch"]
     steps = stream.steps if stream else None
@@ -254,11 +257,12 @@ def _balanced_order(
     columns: Mapping[str, np.ndarray],
     name: str,
 ) -> samplers.Sampler:
-    """Return an order with equal shares of the groups of config.train.balance per batch.
+    """Return a sampler with equal shares of the groups of config.train.balance per batch.
 
-    where: name of the options, such as "config.train", for messages. columns: columns of the
-    examples; `balance` is one of them, or "class", "attribute" or "group". name: of the
-    random stream. ValueError for sets in windows or with shares, and for unknown columns.
+    where: name of the options, such as "config.train", for messages. options: with `balance`
+    and `batch`. stream: None if the examples are in memory. columns: columns of the examples;
+    `balance` names some of them, see `groups.select_columns`. name: name of the random
+    stream. ValueError for sets in windows or with shares, and for unknown columns.
     """
     balance = f"{where}.balance"
     if options.get("shares") or (stream and stream.steps is not None):
@@ -283,9 +287,10 @@ def _read_stream(
     inputs: Sequence[Mapping[str, Any]],
     size: int,
 ) -> tuple[StreamOptions | None, list[Mapping[str, Any]]]:
-    """Return the options of streaming, and the transforms that remain for the device.
+    """Return the options of streaming, and the options of the transforms on the device.
 
-    The options are None if the whole set is in the device's memory.
+    The options of streaming are None if the whole set is in the device's memory. A random
+    crop on the host is not among the transforms.
 
     places: names of the options in the config, for messages. options: config.train or
     config.train.other. inputs: options of the batch transforms. size: side of the images in
@@ -320,7 +325,7 @@ def _read_stream(
         return StreamOptions("host", size, window=window), device_inputs
 
     def option_at_least(key: str, low: int, *, default: int) -> int:
-        """Return a whole number of the options; ValueError if it is less than `low`."""
+        """Return the option `key`; ValueError unless it is an int of at least `low`."""
         value = options.get(key, default)
         if type(value) is not int or value < low:
             jc.refuse(f"{where}.{key}", f"be a whole number of at least {low}", value)

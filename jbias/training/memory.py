@@ -30,9 +30,10 @@ _OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|[Oo]ut of memory|bad_alloc")
 
 @contextlib.contextmanager
 def explain_lack() -> Iterator[None]:
-    """Turn an error for full memory inside the context into an OSError with a remedy.
+    """Turn an out-of-memory error inside the context into an OSError with a remedy.
 
-    The message is one line. The error's notes, such as the saved step, are kept.
+    The message is one line. The error's notes, such as the saved step, are kept. Other
+    errors pass.
     """
     try:
         yield
@@ -163,11 +164,14 @@ def candidate_stages(
 ) -> Iterator[tuple[jax.sharding.Mesh, list[stages.Stage]]]:
     """Yield (mesh, stages) for each mesh on which the seeds may be tried.
 
-    build: builds the stages of `count` seeds for a mesh. run: config.run. devices: default:
-      all. fewer: also try fewer shares of the devices, unless run["spread"] is set.
+    The devices of a mesh form shares, each with seeds of its own; the number of shares is
+    the length of the mesh axis "seed". The first mesh has as many shares as possible. Later
+    meshes are left out if the batch cannot be divided among their devices; ValueError if
+    this holds for the first.
 
-    The first mesh has as many shares as possible. Later meshes are left out if the batch
-    cannot be divided among their devices; ValueError if this holds for the first.
+    build: builds the stages of `count` seeds for a mesh. run: config.run. devices: the
+      devices to use; default: all. fewer: also yield meshes with fewer shares, unless
+      run["spread"] is set.
     """
 
     def make_mesh(spread: int, together: int = 0) -> jax.sharding.Mesh:
@@ -303,11 +307,11 @@ def fit(
 
 
 def largest_fitting(needed: Callable[[int], int], count: int, free: int) -> int:
-    """Return the largest number up to `count` that needs at most `free` bytes; 0: none.
+    """Return the largest number of seeds, at most `count`, that fit into `free` bytes.
 
-    needed: maps a number of seeds to bytes; may compile a program. The next guess is
-    smaller in proportion, and never too small: part of the bytes is the same for any
-    number of seeds.
+    Return 0 if not even one seed fits. needed: maps a number of seeds to bytes; may compile
+    a program. Each guess is reduced in proportion to the bytes. It is never too small,
+    because part of the bytes does not depend on the number of seeds.
     """
     while count > 0:
         need = needed(count)
@@ -425,8 +429,9 @@ def lower_step(
 def free_bytes(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:
     """Return the bytes per device that a run may use; None if they are unknown.
 
-    gib: config.run.memory, in GiB; 0: measure. Call before the run places anything on the
-    devices. The devices of a CPU divide the free memory of the machine.
+    gib: config.run.memory, in GiB, returned in bytes; 0: return 90 % of the free memory.
+    Call this before the run places anything on the devices. The devices of a CPU divide the
+    free memory of the machine.
     """
     if gib:
         return round(gib * 2**30)
@@ -463,7 +468,8 @@ def _free_host_bytes(
 ) -> int | None:
     """Return the free bytes of this machine or container; None if they are unknown.
 
-    meminfo: the kernel's file of memory statistics. groups: folder of the control groups.
+    meminfo: path of the kernel's file of memory statistics. groups: folder of the control
+    groups, whose limits count, too.
     """
     try:
         lines = pathlib.Path(meminfo).read_text("utf-8").splitlines()

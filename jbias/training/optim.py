@@ -135,12 +135,15 @@ def _is_kernel(params: PyTree) -> PyTree:
 
 
 def constant(rate: float, total: int, begin: int = 0) -> Schedule:
-    """Return a schedule with the same rate at all steps; total and begin are ignored."""
+    """Return a schedule with the same rate at all steps; `total` and `begin` are ignored."""
     return optax.constant_schedule(rate)
 
 
 def cosine(rate: float, total: int, begin: int = 0) -> Schedule:
-    """Return half a cosine from `rate` at step `begin` to 0 at step `total`."""
+    """Return the schedule of half a cosine, from `rate` at step `begin` to 0 at `total`.
+
+    The rate is constant before and after these steps.
+    """
     fall = optax.cosine_decay_schedule(rate, max(1, total - begin))
     return lambda step: fall(jnp.maximum(step - begin, 0))
 
@@ -150,7 +153,7 @@ def polynomial(
 ) -> Schedule:
     """Return the schedule end + (rate - end) * (1 - t)^power.
 
-    t rises linearly from 0 at step `begin` to 1 at step `total`.
+    t rises linearly from 0 at step `begin` to 1 at step `total`; it is 0 before and 1 after.
     """
     fall = optax.polynomial_schedule(rate, end, power, max(1, total - begin))
     return lambda step: fall(jnp.maximum(step - begin, 0))
@@ -166,8 +169,9 @@ def multistep(
 ) -> Schedule:
     """Return the schedule rate * gamma^(number of milestones passed).
 
-    milestones: fractions of the `total` steps, counted from step 0, the start of any
-    warm-up. Several milestones may fall on one step.
+    milestones: fractions of the `total` steps, counted from step 0, where a warm-up starts;
+    `begin` is ignored. Several milestones may fall on one step. ValueError for a milestone
+    outside [0, 1].
     """
     if not all(0 <= share <= 1 for share in milestones):
         jc.refuse(
@@ -197,7 +201,8 @@ SCHEDULES = types.MappingProxyType(
 def with_warmup(main: Schedule, rate: float, steps: int) -> Schedule:
     """Return a schedule that rises linearly from 0 to `rate`, and then equals `main`.
 
-    main: a schedule over all steps, including the rise. steps: number of steps of the rise.
+    main: a schedule over all steps, including the rise. steps: number of steps of the rise;
+    0: return `main`.
     """
     if not steps:
         return main
@@ -210,8 +215,9 @@ def from_options(
 ) -> Optimiser:
     """Return the optimiser of one update, with its schedule over `total` steps.
 
-    options: config.optim. update: an update of the algorithm, which may turn weight decay
-    off. steps_per_epoch: for a warm-up in epochs. ValueError for wrong options.
+    options: config.optim. update: an update of the algorithm; there is no weight decay if
+    `update.decay` is False. steps_per_epoch: for a warm-up in epochs. ValueError for wrong
+    options.
     """
     options = dict(options)
     if not update.decay:

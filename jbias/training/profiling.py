@@ -32,7 +32,7 @@ _UNPLANNED_KINDS = (
 def device_limits(kind: str) -> targets.DeviceKind | None:
     """Return the data sheet's limits of a device; None if they are not known.
 
-    kind: jax's `device_kind`, such as "TPU v5e".
+    kind: jax's `device_kind`, such as "TPU v5e". The longest known name in `kind` decides.
     """
     known = (*targets.KINDS.values(), *_UNPLANNED_KINDS)
     matches = [device for device in known if device.name in kind]
@@ -113,7 +113,7 @@ def markdown_page(
 def _time_table(
     heading: str, spent: collections.Counter[tuple[str, str]], steps: int
 ) -> list[str]:
-    """Return an empty line, then the lines of a Markdown table of the longest times.
+    """Return the lines of a Markdown table of the 20 longest times, after an empty line.
 
     heading: head of the first column, "kind" or "operation". spent: nanoseconds, summed over
     `steps` steps, by (kind, place) as in `label_operations`.
@@ -147,8 +147,9 @@ def label_operations(program: str) -> dict[str, tuple[str, str]]:
     """Return the label (kind, place) of each operation by its name in the trace.
 
     program: HLO text of a compiled program. A label is, for example,
-    ("conv_general_dilated", "backward stage1_block0/conv1"): the place is the direction and
-    the last two named modules.
+    ("conv_general_dilated", "backward stage1_block0/conv1"): the place is "backward " in
+    gradients, then the last two named modules. Operations without JAX's op_name are left
+    out.
     """
     labels, control_flow = {}, ("body", "while", "cond")
     for operation in hlo.operations(program):
@@ -169,8 +170,9 @@ def time_by_operation(
 ) -> collections.Counter:
     """Return nanoseconds by label, summed over all threads and streams of a trace.
 
-    folder: its latest trace is read. names: label of each operation by its name, from
-    `label_operations`; other operations are left out.
+    folder: folder with traces, of which the latest is read; ValueError if there is none.
+    names: label of each operation by its name, from `label_operations`; other operations
+    are left out.
     """
     traces = pathlib.Path(folder).rglob("*.xplane.pb")
     latest = max(traces, key=lambda path: path.stat().st_mtime)

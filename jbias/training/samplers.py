@@ -1,9 +1,9 @@
-"""Samplers: the examples of each batch, a function of the seed and the step only.
+"""Samplers: choose the examples of each batch, as a function of the seed and the step only.
 
-`EpochSampler` permutes a whole set each epoch, `WindowSampler` one window at a time.
-`MixtureSampler` has a fixed share of each of several sets. `BalancedSampler` has equal
-shares of all groups of examples, also of groups of different sizes. `PairedSampler` draws
-examples of a second set with the classes of a batch of the first.
+`EpochSampler` permutes a whole set each epoch, `WindowSampler` one window at a time. Batches
+of a `MixtureSampler` have a fixed share of each of several sets, batches of a
+`BalancedSampler` equal shares of all groups of examples, even if the groups have different
+sizes. `PairedSampler` draws examples of a second set with the classes of a batch of the first.
 """
 
 import abc
@@ -50,7 +50,7 @@ class Sampler(abc.ABC):
         return (0,)
 
     def next_change(self, step: int) -> int:
-        """Return the first step after `step` with other examples in memory."""
+        """Return the first step after `step` with other examples in memory, or NEVER."""
         return NEVER
 
 
@@ -218,7 +218,10 @@ class MixtureSampler(Sampler):
         return min(order.next_change(step) for order in self.orders)
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """Return the indices of a batch's examples, spread evenly over the sets."""
+        """Return the indices of a batch's examples; each set is spread evenly over the batch.
+
+        Indices count the examples in memory, set after set.
+        """
         first, set_indices, positions = 0, [], []
         for order in self.orders:
             set_indices.append(order.index(seed, step) + first)
@@ -229,12 +232,12 @@ class MixtureSampler(Sampler):
 
 
 def make_sampler(examples: int, batch: int, steps: int | None, stream: str) -> Sampler:
-    """Return an order over one set of `examples`, in windows of at most `steps` batches.
+    """Return the sampler of one set: a `WindowSampler`, or an `EpochSampler` without windows.
 
-    Without windows if `steps` is None or one window contains the whole set. Windows have
-    equal numbers of batches, but the last may have fewer. batch: examples per batch.
-    stream: name of the random stream. ValueError if the batch is not between 1 and
-    `examples`.
+    examples: number of examples of the set. batch: examples per batch. steps: largest number
+    of batches per window. There are no windows if `steps` is None or one window contains the
+    whole set. Windows have equal numbers of batches, but the last may have fewer. stream:
+    name of the random stream. ValueError if the batch is not between 1 and `examples`.
     """
     epochs = EpochSampler(examples, batch, stream=stream)
     if steps is None or steps * batch >= examples:
@@ -245,9 +248,9 @@ def make_sampler(examples: int, batch: int, steps: int | None, stream: str) -> S
 
 
 def permutation(seed: int, stream: str, epoch: int, n: int) -> Int[np.ndarray, "n"]:
-    """Return a seed's random order of n examples in an epoch.
+    """Return a seed's random order of the numbers 0 to n - 1 in an epoch.
 
-    stream: name of the random stream.
+    stream: name of the random stream. The array is cached; do not change it.
     """
     return _permutations(seed, stream, n)(epoch)
 
@@ -373,8 +376,8 @@ def _group_orders(
 ) -> Callable[[int], Int[np.ndarray, "n"]]:
     """Return a function from the number of earlier passes to a group's random order.
 
-    stream: name of the random stream. group: its index. n: number of examples in the group;
-    an order is a permutation of 0 to n - 1. The function caches two orders.
+    stream: name of the random stream. group: index of the group. n: number of examples in
+    the group; an order is a permutation of 0 to n - 1. The function caches two orders.
     """
 
     @functools.lru_cache(maxsize=2)
@@ -401,9 +404,10 @@ def _generator(
 class PairedSampler(Sampler):
     """An order of a second set's examples: each has the class of the first set's example.
 
-    In each epoch the second set's examples of a class are put into a random order and
-    assigned to the first set's examples of that class. An example of the second set repeats
-    in an epoch only if the second set has fewer examples of the class.
+    Row i of a batch is paired with row i of the first set's batch. In each epoch the second
+    set's examples of a class are put into a random order and assigned to the first set's
+    examples of that class. An example of the second set repeats in an epoch only if the
+    second set has fewer examples of the class.
     """
 
     first: EpochSampler  # The order of the first set.

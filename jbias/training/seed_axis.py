@@ -61,7 +61,7 @@ class SeedLayout(NamedTuple):
         return spread if spread > 1 else 0
 
     def pack(self, trees: Iterable[PyTree]) -> PackedStates:
-        """Return the waves of the given trees: on the devices if there is one wave.
+        """Return the given trees arranged in waves: on the devices if there is one wave.
 
         Several waves stay in the host's memory. If seeds are spread over devices or several
         processes train, the trees pass through the host, so that each device receives only
@@ -78,7 +78,7 @@ class SeedLayout(NamedTuple):
         return tuple(packed)
 
     def pack_on_devices(self, trees: Iterable[PyTree]) -> PackedStates:
-        """Return the waves of the given small trees, one per seed, all on the devices."""
+        """Return the given small trees, one per seed, arranged in waves on the devices."""
         packed = []
         for number, (wave, width) in enumerate(self._split_into_waves(trees)):
             wave = mesh.replicate(wave, self.devices)
@@ -110,7 +110,7 @@ class SeedLayout(NamedTuple):
         return tuple(_unstack(wave)) if self.width(number) else wave
 
     def group(self, batches: Iterable[PyTree]) -> PackedStates:
-        """Return the waves of the given batches, where they are; `place` moves them.
+        """Return the given batches arranged in waves, without moving them; see `place`.
 
         batches: one per seed, on the host, or on the devices if each process read its share.
         """
@@ -123,7 +123,7 @@ class SeedLayout(NamedTuple):
         return tuple(packed)
 
     def place(self, batches: PyTree, *, scanned: bool = False) -> PyTree:
-        """Return batches of `group` on the devices, moved in one transfer.
+        """Return batches, as `group` arranges them, on the devices, moved in one transfer.
 
         scanned: True if the leaves have a leading axis of steps.
         """
@@ -137,7 +137,10 @@ class SeedLayout(NamedTuple):
         return NamedSharding(self.devices, PartitionSpec(*axes))
 
     def to_device(self, wave: Wave, number: int = 0) -> Wave:
-        """Return a wave on the devices; number: the index of the wave."""
+        """Return a wave on the devices; number: the index of the wave.
+
+        The only wave of a layout is there already and returned unchanged.
+        """
         if len(self.waves) == 1:
             return wave
         return mesh.put(wave, self._state_sharding(number))
@@ -165,9 +168,9 @@ def choose_layout(
 ) -> SeedLayout:
     """Return a layout of `count` seeds with at most `together` on the devices at a time.
 
-    stacked: whether the seeds of a wave form one tree. A wave has at least one seed per
-    device of the mesh axis "seed", and a multiple of that axis; apart from that, waves are
-    as even as possible.
+    count: a multiple of the length of the mesh axis "seed". stacked: whether the seeds of a
+    wave form one tree. The size of a wave is a multiple of the axis, at least once the axis,
+    even if `together` is less; apart from that, waves are as even as possible.
     """
     spread = devices.shape["seed"]
     rows = count // spread  # A row has one seed per device of the axis.
@@ -314,9 +317,9 @@ def map_seeds(
 ) -> WaveFunction:
     """Return a function of a wave that computes `function` for each seed of the wave.
 
-    function: of one seed. strategy, layout: of the seeds, see the classes.
-    donate: reuse the memory of the states for the outputs. in_graphs: on a GPU, launch the
-    function as one CUDA graph.
+    function: a function of one seed. strategy, layout: see the classes. donate: reuse the
+    memory of the states for the outputs. in_graphs: on a GPU, launch the function as one
+    CUDA graph.
     """
     tree_function = map_tree(function, layout, strategy)
     donate_argnums = (0,) if donate else ()

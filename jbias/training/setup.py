@@ -70,9 +70,10 @@ def _check_names(stage: run_spec.StageSpec, run_code: bool) -> None:
 
 
 def _check_set(where: str, options: Mapping[str, Any], run_code: bool) -> None:
-    """Raise ValueError for an unknown data set.
+    """Raise ValueError if the options name an unknown data set.
 
-    where: start of the error message. options: of the set. run_code: see `check_names`.
+    where: start of the error message. options: options of the set; `data` is not checked
+    unless it is text. run_code: see `check_names`.
     """
     check_name = extensions.find if run_code else extensions.check_name
     name = options.get("data")
@@ -296,10 +297,11 @@ def open_run(
 def _with_norms_as_begun(
     spec: run_spec.RunSpec, workdir: epath.Path
 ) -> run_spec.RunSpec:
-    """Return the spec with eval_norm "exact" if a started run evaluated exact batch norms.
+    """Return the spec with eval_norm "exact" if an earlier start evaluated exact batch norms.
 
-    So all evaluations of a run with eval_norm "auto" use the same kind of batch norm, even if
-    a later start or a process that follows the run has other devices.
+    Otherwise return the spec unchanged. All evaluations of a run with eval_norm "auto" thus
+    use the same kind of batch norm, even if a later start or a process that follows the run
+    has other devices.
     """
     run, layout = spec.config["run"], workdirs.provenance(workdir).get("layout")
     eval_norm = run.get("eval_norm", run_spec.EVAL_NORMS[0])
@@ -368,8 +370,8 @@ def _check_equal_data(
 ) -> None:
     """Raise ValueError if a process has other images or code than process 0.
 
-    team: the processes that train together. provenance_entries: digests of this process's data and code,
-    by name.
+    team: the processes that train together. provenance_entries: entries of provenance.json
+    in this process; only digests of data and code are compared.
     """
     first, *later = team.all_gather(
         "the data", workdirs.data_identity(provenance_entries)
@@ -389,7 +391,7 @@ def _describe_folding(
 ) -> dict[str, int]:
     """Return {"folded_norms": number of batch norms that evaluations fold}, {} if none.
 
-    run: config.run.
+    The number is the largest of all stages. run: config.run.
     """
     norms = [stage.foldable_norms for stage in built_stages if stage.folds_norms(run)]
     return {"folded_norms": max(norms)} if norms else {}
@@ -435,9 +437,10 @@ def check_leaks(
     evaluated: Mapping[str, base.Source],
     say: Callable[[str], None],
 ) -> None:
-    """Raise ValueError if a validation or test set equals a training set.
+    """Raise ValueError if a validation or test set has the fingerprint of a training set.
 
-    train, evaluated: data sets by name. say: receives a note about equal evaluation sets.
+    train, evaluated: data sets by name. say: receives a note for each evaluation set that
+    equals an earlier one.
     """
     first_names = {}  # By fingerprint.
     for name, source in {**train, **evaluated}.items():

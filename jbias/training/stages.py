@@ -204,9 +204,9 @@ class Stage:
         )
 
     def batch(self, seed: int, step: int) -> dict[str, Any]:
-        """Return a seed's batch at a step of the run, per data set.
+        """Return a seed's batch at a step of the run, by data set ("train", "other").
 
-        A batch is indices into the shared rows, or rows.
+        A batch is either indices into the shared rows or the rows themselves.
         """
         stage_step = step - self.first
         return {
@@ -215,9 +215,10 @@ class Stage:
         }
 
     def batches(self, step: int, count: int = 1) -> list[seed_axis.PackedStates]:
-        """Return the arguments of `count` steps: pairs (seed argument, batch), packed.
+        """Return the arguments of `count` steps from `step` on, one entry per step.
 
-        Batches that are read from files are on the host; `advance` moves them to devices.
+        An entry has for each wave one pair (seed argument, batch) per tree. Batches that are
+        read from files are on the host; `advance` moves them to devices.
         """
         seeds = [member.seed for member in self.members]
         arguments = []
@@ -296,7 +297,9 @@ def build_stages(
         ..., input_pipeline.InputPipeline
     ] = input_plan.make_pipeline,
 ) -> list[Stage]:
-    """Return the stages of a run; raise ValueError if the config cannot be trained.
+    """Return the stages of a run, without layout and compiled functions.
+
+    ValueError if the config cannot be trained. `fit_to_devices` adds the rest.
 
     plans: per stage, the input plan of each data set ("train", "other"). images: images of
     the sets that are in memory, by name; None: stages for evaluation only, without
@@ -616,7 +619,7 @@ def fit_to_devices(
 def _micro_batches(
     options: Mapping[str, Any], algo: base.Algo, *, norm_group: int, period: int
 ) -> tuple[int, int]:
-    """Return the number of micro-batches per batch, and the examples per indivisible block.
+    """Return (number of micro-batches per batch, examples per indivisible block).
 
     A block is a multiple of `algo.mix_group` (examples that the algorithm mixes), of
     `norm_group` (examples that batch norm averages over; 0: any number) and of the sampler's
@@ -658,6 +661,8 @@ def make_seed_step(
     **step_options: Any,
 ) -> seed_axis.SeedFunction:
     """Return the whole step of one seed: assemble and transform a batch, update the weights.
+
+    The step is (state, (key, batch by data set), shared rows, static) -> (state, metrics).
 
     make_optimisers: (factor on the learning rate) -> one optimiser per update of the
     algorithm. inputs: transforms of the training batch. classes: number of classes. other:
@@ -704,8 +709,9 @@ def transform_batch(
 ) -> base.Batch:
     """Return a batch after all input transforms, in order.
 
-    key: of the seed; random draws depend on the key, the step and the transform's stream. A
-    transform whose draws must not change between steps uses the key batch["once"].
+    batch: a dict, which is changed: each transform finds a key in batch["once"] that is the
+    same in all steps. key: key of the seed. step: number of the step. Other random draws of
+    a transform depend on the key, the step and the transform's stream.
     """
     step_key = jax.random.fold_in(key, step)
     for transform in transforms:
@@ -740,9 +746,10 @@ def make_initialiser(
 
 
 def seed_argument(member: run_spec.Member) -> Any:
-    """Return a member's argument, equal in every step.
+    """Return a member's argument, which is equal in every step.
 
-    The seed's key, or in a run with config.vary the pair (key, values of config.vary).
+    The argument is the seed's key, or in a run with config.vary the pair (key, values of
+    config.vary as float32).
     """
     key = prng.key(member.seed)
     values = tuple(np.float32(value) for value in member.branch.values)

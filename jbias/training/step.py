@@ -44,7 +44,9 @@ def init(
     *,
     average: float = 0.0,
 ) -> State:
-    """Return the initial state of a seed; the network and each part have a random stream.
+    """Return the initial state of a seed, at step 0.
+
+    The network and each part of the algorithm have a random stream of their own.
 
     txs: one optimiser per update. key: of the seed. image: an input of the network, for its
     shape. net: {"params", "stats"} of a network to start from; None: draw its weights.
@@ -258,10 +260,10 @@ def micro_batch(
 ) -> dict[str, Any]:
     """Return the micro-batch `number`: every `count`-th block of `block` examples.
 
-    Block j of the batch belongs to micro-batch j % count. The examples are the same on any
-    number of devices, and stay on their device if each device has a multiple of `count`
-    blocks. Views of an image stay together. ValueError if the batch is not a multiple of
-    `count` blocks.
+    Block j of the batch belongs to micro-batch j % count; numbers and keys in the batch are
+    unchanged. The examples are the same on any number of devices, and stay on their device if
+    each device has a multiple of `count` blocks. Views of an image stay together, and count
+    as one example. ValueError if the batch is not a multiple of `count` blocks.
     """
     rows, block_rows = len(batch["image"]), block * batch.get("views", 1)
     if rows % (count * block_rows):
@@ -293,7 +295,8 @@ def _gradient(
     """Return an update's gradient, and the L2 norm of its loss's gradient before clipping.
 
     gradient_of: maps the name of a loss to its gradient. The norm is over the weights that
-    the update trains. The gradient of other weights must be ignored.
+    the update trains, and NaN if the gradient of `update.plus` is not finite. The returned
+    gradient also has the weights that the update does not train; ignore them.
     """
     grads, labels = gradient_of(update.loss), _labels(update, params)
     trained = jax.tree.map(lambda x, g: g if x == "trained" else None, labels, grads)

@@ -1,4 +1,4 @@
-"""Devices as targets of compilation, also on machines without them, and their limits.
+"""Devices as targets of compilation, even on machines without them, and their limits.
 
 The compiler for TPUs comes with libtpu, the compiler for GPUs with jax's CUDA plugin. Both
 are in the extra `plan`. Neither needs a device or NVIDIA's libraries.
@@ -137,7 +137,8 @@ def _topology(chips: int, axes: int) -> tuple[int, ...]:
 def from_device_kind(kind: str, count: int) -> Target:
     """Return the Target of `count` devices of a kind; ValueError if the kind is unknown.
 
-    kind: jax's `device_kind`, such as "NVIDIA H100 80GB HBM3".
+    kind: jax's `device_kind`, such as "NVIDIA H100 80GB HBM3"; for "cpu" the count is
+    ignored.
     """
     names = [name for name, device_kind in KINDS.items() if device_kind.name in kind]
     if kind == "cpu" or not names:

@@ -79,7 +79,7 @@ def saving(job: RunContext) -> Iterator[None]:
 
 @contextlib.contextmanager
 def evaluating(job: RunContext, step: int) -> Iterator[None]:
-    """Show the phase "evaluating" inside the context, and count its duration as `saving`."""
+    """Show the phase "evaluating" inside the context; count its duration as `saving` does."""
     with saving(job):
         set_phase(job, "evaluating", step)
         yield
@@ -88,7 +88,7 @@ def evaluating(job: RunContext, step: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiling(job: RunContext, step: int) -> Iterator[None]:
-    """Log that the step is being compiled, and after the context its duration.
+    """Log that the step is being compiled, and after the context the seconds that it took.
 
     The context contains the first steps after a start, which compile the step.
     """
@@ -233,7 +233,7 @@ def _with_means(
     """Return the numbers with the mean over the seeds of each branch added.
 
     numbers: by name of the seed in loggers, then by tag. Means have the name
-    "<branch>/mean", or "mean" in a run without branches.
+    "<branch>/mean", or "mean" in a run without branches; the tag "train/diverged" has none.
     """
     values = collections.defaultdict(lambda: collections.defaultdict(list))
     for name, by_tag in numbers.items():
