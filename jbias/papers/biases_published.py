@@ -88,7 +88,7 @@ _CAPTIONS = {
 
 
 def _columns() -> dict[str, list[str]]:
-    """Return the columns of the authors' file whose mean is a measure, by our name of it."""
+    """Return the authors' columns to average for each measure, by our name of the measure."""
     their_names = {"stylized16": "stylized", "pgd": "PGD-40/low"}
     columns = {}
     for accuracy in ACCURACIES:

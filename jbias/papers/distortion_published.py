@@ -288,7 +288,8 @@ def _claims(row: Mapping[str, str], data: str) -> Iterator[Claim]:
     """Yield the claims in a row of distortion_claims.csv about a data set.
 
     The row's claim is "A > B > C" about methods, or "A: X ≥ Y" about the data sets that
-    images were mixed with for method A. data: name of the data set.
+    images were mixed with for method A. Neighbours are compared: A > B, then B > C. data: name
+    of the data set.
     """
     table, quantity = row["table"], row["quantity"]
     method, _, ordering = row["claim"].rpartition(": ")
@@ -512,8 +513,9 @@ def frame(study: DistortionStudy, printed: Printed, *, alpha: float) -> pd.DataF
     """Return a table of the tests, one row per claim and model of ours.
 
     Columns: model ("" without measurements), table, data, claim, whose, family; the entries of
-    _BLANK with the prefixes paper_ and here_; and fdr, the two-sided p of our numbers adjusted
-    by Benjamini and Hochberg. alpha: level of the verdicts.
+    _BLANK with the prefixes paper_ (without ranks, least and holm_least) and here_; and fdr, the
+    two-sided p of our numbers adjusted by Benjamini and Hochberg. Claims with neither printed
+    nor measured numbers have no row. alpha: level of the verdicts.
     """
     claims, numbers = list(printed.claims(study.names("data"))), printed.numbers
     models = study.names("model")
@@ -606,7 +608,10 @@ def _count_verdicts(claims: pd.DataFrame) -> str:
 
 
 def claim_caveats(claims: pd.DataFrame, alpha: float) -> Iterator[str]:
-    """Yield sentences on the limitations of the tests; claims: result of `frame`."""
+    """Yield sentences on the limitations of the tests.
+
+    claims: result of `frame`. alpha: level of the tests.
+    """
     if num_blind := (claims["here_holm_least"] > alpha / 2).sum():
         max_claims = math.floor(alpha / 2 * math.comb(10, 5))
         yield _CAVEATS["blind"].format(num_blind, alpha / 2, max_claims)
@@ -770,12 +775,12 @@ def missing(study: DistortionStudy, printed: Printed) -> list[Missing]:
                 if has_networks:
                     title = QUANTITIES[cell.quantity].title
                     description = f"{title} of {key.words}"
-                    command = measure(key, cell.quantity)
+                    command = measure_command(key, cell.quantity)
                 else:
                     dropped = "CLASS" if key.training == WITHOUT else ""
                     architecture = f" ({key.model})" if has_models else ""
                     description = f"{_NETWORKS}{key.words}{dropped}{architecture}"
-                    command = train(key)
+                    command = train_command(key)
                 item = (has_networks, description, command)
                 tables_by_item.setdefault(item, {})[table] = None
     return [
@@ -810,7 +815,7 @@ def _note_on_empty(table: str, missing_rows: Sequence[Missing]) -> str:
     return f"{table}: no measurements. For {first.description}: {first.command}{more}"
 
 
-def train(key: Key) -> str:
+def train_command(key: Key) -> str:
     """Return the command that trains a group's networks; key: of the group."""
     data, method = _NAMES.get(key.data, key.data), _NAMES.get(key.method, key.method)
     arguments, name = [f"method={method}", f"data={data}", *_roots(data)], method
@@ -831,7 +836,7 @@ def train(key: Key) -> str:
     return f"{command} --workdir=runs/distortion/{name}-{data}"
 
 
-def measure(key: Key, quantity: str) -> str:
+def measure_command(key: Key, quantity: str) -> str:
     """Return the command that measures a quantity, a key of QUANTITIES, of a group's networks."""
     data = _NAMES.get(key.data, key.data)
     arguments = [f"data={data}", *_roots(data)]

@@ -170,7 +170,7 @@ def data_of(cell: ShiftCell) -> str:
 
 
 def _data_name(cell: ShiftCell) -> str:
-    """Return the paper's name of a cell's data set, whatever its labels; "" if it has none."""
+    """Return the paper's name of a cell's data set, for any labels; "" if it has none."""
     return DATA.get(cell.recipe.data.partition("/")[0], "")
 
 
@@ -308,7 +308,7 @@ def _ours(cell: ShiftCell, draws: Draws) -> Row:
 
 
 def _average(cells: ShiftCells, draws: Draws) -> Row:
-    """Return (ID accuracy, OOD accuracy, drop of these) of means over cells as texts, in %."""
+    """Return (ID accuracy, OOD accuracy, drop) of the means over cells as texts, in %."""
     drawn = [draws.draw(cell) for cell in cells]
     mean = shift_drops.DrawnAccuracies(
         np.mean([x.inside for x in drawn], axis=0),

@@ -32,7 +32,7 @@ from jbias.runtime import files, heap, messages, processes
 
 
 class _Spec(dict):
-    """A dict with tensorstore's method `to_json`, which orbax calls; returns a copy."""
+    """A dict with tensorstore's method `to_json`, which orbax calls, and which returns a copy."""
 
     to_json = dict.copy
 
@@ -312,8 +312,9 @@ class CheckpointStore:
     ) -> Checkpoint | None:
         """Return the latest complete checkpoint; None if there are no checkpoints.
 
-        The states are numpy arrays. Processes other than 0 get only a bool for the records
-        in the info. Damaged checkpoints are moved to the folder `damaged` of the workdir.
+        The states are numpy arrays. In processes other than 0, the info has only a bool for
+        the records, and no checksums. Damaged checkpoints are moved to the folder `damaged` of
+        the workdir.
 
         template: returns the shapes of the states of `info["stage"]`; its errors are raised.
         say: logs a line about each damaged checkpoint.
@@ -328,6 +329,7 @@ class CheckpointStore:
     def restore_step(self, step: int, template: Template) -> Checkpoint | None:
         """Return the checkpoint of one step, as `restore` does; None if it is damaged.
 
+        Damaged checkpoints are not moved, and `step` and `complete` do not change.
         template: returns the shapes of the states of a stage.
         """
 
@@ -511,7 +513,10 @@ def check_seals(directory: epath.PathLike, config: Mapping[str, Any]) -> None:
 
 
 def steps(directory: epath.PathLike) -> list[int]:
-    """Return the steps with complete checkpoints, in ascending order."""
+    """Return the steps with complete checkpoints, in ascending order; [] without the folder.
+
+    directory: folder of the checkpoints.
+    """
     directory = epath.Path(directory)
     names = [path.name for path in directory.iterdir()] if directory.exists() else []
     numbers = sorted(int(name) for name in names if name.isdecimal())
@@ -650,7 +655,10 @@ def with_checksums(
 
 
 def verified_info(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the info inside an object of `with_checksums`; ValueError if damaged."""
+    """Return the info inside an object of `with_checksums`; ValueError if damaged.
+
+    Objects of old checkpoints have no checksum of the info, and are not checked.
+    """
     body = stored["body"]
     if "head" in stored and stored["head"] != zlib.crc32(body.encode()):
         raise ValueError("its position does not match its sum")

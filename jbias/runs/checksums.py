@@ -145,9 +145,10 @@ def find_damaged(
 
 
 def check(folder: epath.PathLike, is_wanted: Callable[[str], bool]) -> None:
-    """Raise ValueError for a damaged file, or a missing file of records or facts.
+    """Raise ValueError for a damaged file, or a missing file that `is_needed`.
 
-    is_wanted: selects the files to check by their names.
+    folder: a workdir, or a branch's folder. is_wanted: selects the files to check by their
+    names.
     """
     sums = {k: v for k, v in read_folder(folder).items() if is_wanted(k)}
     for name, problem in find_damaged(folder, sums):

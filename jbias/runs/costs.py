@@ -128,8 +128,10 @@ def estimate(
 ) -> dict[str, float | str | None]:
     """Return the cost of using devices for some seconds, with the assumptions, by name.
 
-    "energy_kwh" is hours * count * watts * share * pue / 1000, None if the power is
-    unknown. "kg_co2e" is energy_kwh * intensity, None if the intensity is unknown.
+    "device_hours" is hours * count. "energy_kwh" is device_hours * watts * share * pue / 1000,
+    None if the power is unknown. "kg_co2e" is energy_kwh * intensity, None if the intensity is
+    unknown. The assumptions: "device" (kind), "devices" (count), "watts", "source" (of the
+    watts, as text), "share", "pue" and "intensity" (None if unknown).
     """
     rated = device_power(devices.kind)
     watts = energy.watts or (rated.watts if rated else None)
@@ -166,6 +168,7 @@ def of_start(
 ) -> dict[str, Any]:
     """Return the cost of one start of a run, as in costs.json.
 
+    Keys: "at", "step", "seconds" (by phase), and those of `estimate` for all seconds.
     at: time of the start, in UTC. spent: seconds by phase. energy: assumptions of the estimate.
     step: the last step so far.
     """
@@ -177,8 +180,8 @@ def of_start(
 def total(starts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the total cost of all starts of a run by name, including steps lost to a kill.
 
-    starts: as `of_start` returns them. "hours" are device hours by phase; "energy_kwh" and
-    "kg_co2e" are None if the value of any start is None.
+    starts: as `of_start` returns them. Keys: "starts" (their number), "device_hours", "hours"
+    (device hours by phase), "energy_kwh" and "kg_co2e", each None if it is None for any start.
     """
     starts, sums = list(starts), {}
     for key in ("device_hours", "energy_kwh", "kg_co2e"):

@@ -19,8 +19,9 @@ class RecordStore:
     """The record files of a run, and the checksums of these and other files.
 
     sums: checksums of the intact files of records and decisions, by name.
-    facts: checksums of config.json and provenance.json, by name.
-    branches: empty in a process that writes nothing.
+    facts: checksums of config.json and provenance.json, by name; empty before `add_facts`.
+    branches: the run's branches; empty in a process that writes nothing.
+    say: logs a line. check_lock: raises an error if this process lost the lock of the workdir.
     follower: whether this process evaluates a run that another process trains.
 
     Intact files of records are never overwritten: if a step is evaluated again, they stay,
@@ -60,8 +61,9 @@ class RecordStore:
     ) -> Sequence[results.Record]:
         """Write the records of an evaluation to the branches' files.
 
-        Returns the records in the files after that: an intact file of an earlier evaluation,
-        for example on other devices, is not replaced.
+        Returns the records that are then in the files, branch by branch: an intact file of an
+        earlier evaluation, for example on other devices, is not replaced. Without branches,
+        nothing is written, and `records` are returned.
         """
         self._check_lock()
         valid_records: list[results.Record] = [] if self._branches else [*records]

@@ -33,7 +33,7 @@ class Logger(Protocol):
 
 
 class RunInfo(NamedTuple):
-    """The run that a logger writes about; branches: configs by name of the branch."""
+    """The run that a logger writes about."""
 
     workdir: epath.Path
     name: str

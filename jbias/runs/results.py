@@ -326,7 +326,8 @@ def _number_with_gaps(
 def _codes(column: pd.Series) -> tuple[np.ndarray, int]:
     """Return an integer per row, equal for equal values, and a bound.
 
-    The integers are from 0 to bound - 1.
+    The integers are from 0 to bound - 1. For equal integers in all rows, return one 0 and the
+    bound 1.
     """
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.cat.codes.to_numpy(), len(column.cat.categories)

@@ -58,8 +58,9 @@ def best_on(
     """Select, per run and seed, the first evaluation of maximal accuracy on a data set.
 
     Returns the records of the selected evaluations, with the columns SELECTED. `dataset`
-    cannot be reported as a test set, because it selected the epoch. rule: name of the
-    selection rule for error messages. ValueError for a seed without this accuracy.
+    cannot be reported as a test set, because it selected the epoch. Accuracies of single
+    conditions are not compared. rule: name of the selection rule for error messages.
+    ValueError for a seed without this accuracy.
     """
     candidates = evaluations(frame)
     is_score = (candidates["dataset"] == dataset) & (candidates["metric"] == "accuracy")
@@ -130,7 +131,8 @@ def _first_best(
 def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
     """Average the values of the last n evaluations per run, seed, data set and metric.
 
-    Returns a table with the columns SELECTED, with `count` missing. ValueError for n < 1 and
+    Conditions are averaged separately, too. Returns a table with the columns SELECTED, with
+    `count` missing, and `n` and `epoch` of the last evaluation. ValueError for n < 1 and
     for a seed with fewer evaluations.
     """
     if n < 1:
@@ -172,9 +174,9 @@ def oracle(
 ) -> pd.DataFrame:
     """Select, per run, seed and data set, the evaluation with the best metric on that set.
 
-    An upper bound for model selection, not a valid selection. Returns all records of the
-    selected evaluations, with the columns SELECTED; data sets without the metric are left
-    out.
+    An upper bound for model selection, not a valid selection. Of equal evaluations the first
+    is selected. Returns all records of the selected evaluations, with the columns SELECTED;
+    data sets without the metric are left out.
 
     metric: if a data set has the metric only per condition, the mean over its conditions is
       compared. larger_is_better: True if the largest value is best, False for the smallest.

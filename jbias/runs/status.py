@@ -57,7 +57,8 @@ class RunStatus(NamedTuple):
     step: int = 0  # The last step in the log or the records.
     steps: int = 0  # Total number of all stages; 0 if not yet known.
     evaluated: int = -1  # The last evaluated step.
-    accuracy: float | None = None  # Its mean validation accuracy over finite seeds.
+    # Mean validation accuracy at that step, a fraction, over seeds that have not diverged.
+    accuracy: float | None = None
     diverged: tuple[int, ...] = ()  # The seeds that have diverged.
     from_log: bool = False  # Whether the reason comes from the run's log.
 
@@ -98,6 +99,7 @@ def validation_curve(workdir: str | os.PathLike) -> dict[int, float]:
     """Return the mean validation accuracy over all seeds, a fraction, by evaluated step.
 
     A diverged seed counts as accuracy 0, so that settings with diverged seeds do not win.
+    Steps without validation accuracies are left out.
     """
     workdir, curve = pathlib.Path(workdir), {}
     for step in evaluated_steps(workdir):
@@ -108,7 +110,10 @@ def validation_curve(workdir: str | os.PathLike) -> dict[int, float]:
 
 
 def _phase(workdir: pathlib.Path) -> tuple[str, str]:
-    """Return the phase of a run, one of PHASES, and the phase's reason or ""."""
+    """Return the phase of a run, one of PHASES, and the phase's reason or "".
+
+    ValueError if stopped.json is damaged, or `done` is not text.
+    """
     if (workdir / "done").exists():
         is_diverged = _text(workdir / "done").strip() == "diverged"
         return ("diverged", "every seed diverged") if is_diverged else ("done", "")
@@ -251,7 +256,10 @@ def read_heartbeat(workdir: str | os.PathLike) -> dict[str, Any]:
     """Return the valid fields of a run's progress.json by name; empty if unreadable."""
 
     def is_valid(key: str, value: Any) -> bool:
-        """Return True if a field has the type and range of its name in _FIELD_TYPES."""
+        """Return True if a value has the type of its key, and is no bool or huge number.
+
+        Keys that _FIELD_TYPES does not have may have values of any other type.
+        """
         if isinstance(value, (int, float)) and not abs(value) < _MAX_NUMBER:
             return False
         expected_type = _FIELD_TYPES.get(key, object)

@@ -50,7 +50,10 @@ class _WandbLogger:
         self._state["step"] = max(steps, default=self._state["step"])
 
     def scalars(self, step: int, numbers: loggers.Numbers) -> None:
-        """Add the numbers of a step to its row; send the row of an earlier step first."""
+        """Add the numbers of a step to its row; send the row of an earlier step first.
+
+        Steps that were logged before the run was resumed are skipped.
+        """
         if step > self._step:
             self._send_row()
         if step <= self._state["step"]:

@@ -234,7 +234,11 @@ def read_done(workdir: epath.Path) -> str:
 
 
 def software_versions() -> dict[str, Any]:
-    """Return the versions of jbias, its packages and Python by name, and jbias's commit."""
+    """Return the versions of jbias, its packages and Python by name, and jbias's commit.
+
+    Keys: "code" ("version" and "commit"), "packages" (by name; "absent" if not installed) and
+    "python".
+    """
     packages = {}
     for name in PACKAGES:
         packages[name] = "absent"
@@ -248,7 +252,11 @@ def software_versions() -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """Return the software, devices and settings that results may depend on, by name."""
+    """Return the software, devices and settings that results may depend on, by name.
+
+    Keys: those of `software_versions`, "device" (of jax, with the number of CPU cores) and
+    "settings" (of XLA).
+    """
     first_device, num_processes = jax.devices()[0], jax.process_count()
     device = {
         "platform": first_device.platform,

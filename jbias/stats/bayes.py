@@ -58,7 +58,8 @@ def bayesian_signed_rank(
     rope: half the width of the region of practical equivalence, in the unit of the scores.
     prior: weight of the pseudo-observation z_0 = 0.
     draws: number of draws of (w_0, ..., w_n).
-    Raise ValueError for missing cells and a negative rope.
+    Raise ValueError for missing cells, a negative rope, and a prior or a number of draws that
+    is not positive.
     """
     check_rope(rope)
     score_table.check(prior > 0, "prior", "be positive", prior)
@@ -195,7 +196,8 @@ def _above_paired(
 ) -> Float[np.ndarray, "n"]:
     """Return P(mean of x - y > rope) per data set, for paired runs.
 
-    It is 1/2 if all differences equal the rope. rounding: error of a difference, per data set.
+    It is 1/2 if all differences equal the rope. rounding: error of a difference, per data set;
+    a mean or a spread that is no larger counts as 0.
     rho: correlation of paired runs.
     """
     d = x - y

@@ -397,7 +397,7 @@ def rank_stability(
     draws: int = 2000,
     seed: int = 0,
 ) -> RankStabilityResult:
-    """Return the shares of draws of the runs that change the ranking and the tests of a table.
+    """Redraw the runs, and return the shares of draws in which ranking and test decisions change.
 
     Each draw is ranked and tested like the table.
 
@@ -476,7 +476,7 @@ def friedman_pvalues(ranked: Float[np.ndarray, "b n k"]) -> Float[np.ndarray, "b
 def _places(mean_ranks: Float[np.ndarray, "b k"]) -> Float[np.ndarray, "k k"]:
     """Return the share of draws in which each algorithm (row) has each place (column).
 
-    Algorithms that tie share their places.
+    Algorithms that tie divide their places equally.
     """
     k = mean_ranks.shape[1]
     num_ahead = (mean_ranks[:, :, None] > mean_ranks[:, None, :]).sum(axis=2)

@@ -290,7 +290,10 @@ _KNOWN_NAMES = resources.files("jbias.stats") / "known_names.json"
 
 
 def meaning(name: Any) -> str:
-    """Return the role of a column from its name: one of `ROLES`, or "" if unknown."""
+    """Return the role of a column from its name: one of `ROLES`, or "" if unknown.
+
+    Never "ignore", which only the user can choose.
+    """
     name = _SETTING.sub("", str(name).strip())
     word = word_of(name)
     if not word:
@@ -326,7 +329,7 @@ def is_metric(name: Any) -> bool:
 def core_of_metric(name: Any) -> str:
     """Return the name of a metric without words such as test, OOD or average.
 
-    In lower case, with "_" between words: "OOD acc" is "accuracy".
+    In lower case, with "_" between words: "OOD acc" is "accuracy". "" if no word remains.
     """
     words = word_of(str(name).replace("/", " ")).split("_")
     core = [word for word in words if word not in _METRIC_EXTRAS]
@@ -362,7 +365,8 @@ def statistic(name: Any) -> str:
 def split_statistic(name: Any) -> tuple[str, str]:
     """Return (name without the statistic at its start or end, statistic).
 
-    "std_PACS" is ("PACS", "std"), "std" is ("", "std") and "PACS" is ("PACS", "").
+    "std_PACS" is ("PACS", "std"), "std" is ("", "std") and "PACS" is ("PACS", ""). A statistic
+    after a metric is also removed: "acc_std_PACS" is ("acc_PACS", "std").
     """
     text = str(name).strip()
     if statistic(text):

@@ -1,4 +1,4 @@
-"""Error consistency: kappa of whether two observers err on the same images, with tests.
+"""Error consistency: Cohen's kappa of two observers' errors on the same images, with tests.
 
 An observer is a network or a person. Sources: Geirhos, Meding and Wichmann, NeurIPS 2020,
 https://arxiv.org/abs/2006.16736 (kappa); Klein, Meyen, Brendel, Wichmann and Meding 2025,
@@ -183,8 +183,9 @@ def independence_test(
     """Return the two-sided p-value of the null hypothesis that errors are independent.
 
     In each draw, accuracies are drawn from their posteriors, Beta(k + 1/2, n - k + 1/2) where
-    k of n images are right, and answers are independent given the accuracies. p is the share
-    of draws whose |kappa| is at least as large as the observed one.
+    k of n images are right, and answers are independent given the accuracies.
+    p = (1 + hits) / (1 + draws), hits the number of draws whose |kappa| is at least as large as
+    the observed one.
     Arguments and errors: see `error_consistency`. draws: number of random draws.
     """
     score_table.check_count("draws", draws)
@@ -230,11 +231,12 @@ def compare_networks(
     kappa is averaged over people, then over the conditions of an experiment, then over
     experiments. The interval is from a bootstrap over images within conditions, the same
     images for all observers. For p, the two networks' answers to each drawn image are
-    exchanged with probability 1/2, the same for all people; p is the share of draws with a
-    difference at least as large as the observed one.
+    exchanged with probability 1/2, the same for all people; p = (1 + hits) / (1 + draws), hits
+    the number of draws whose absolute difference is at least as large as the observed one.
     confidence: of the interval, a fraction. draws: number of bootstrap draws, and of exchanges.
-    Raise ValueError for an experiment without exactly two networks, without people or images,
-    or with another number of conditions than images.
+    Raise ValueError without experiments, and for an experiment without exactly two networks,
+    without people or images, with marks that are not bool, or with another number of conditions
+    than images.
     """
     score_table.check_count("draws", draws)
     score_table.check_count("experiments", len(experiments))
@@ -393,7 +395,7 @@ def trials_needed(
     The interval is the middle `confidence`, a fraction, of kappa over data of the copy model
     with this kappa and these accuracies, fractions. It is simulated with `draws` draws, so the
     number is accurate to a few percent.
-    Raise ValueError as `copy_model` does.
+    Raise ValueError for a width outside [0.001, 2), and as `copy_model` does.
     """
     score_table.check_count("draws", draws)
     if not 0.001 <= width < 2:

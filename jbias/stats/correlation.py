@@ -215,9 +215,9 @@ def _adjust_family(
 
 
 def numeric_columns(frame: pd.DataFrame, names: Names) -> Float[np.ndarray, "n k"]:
-    """Return columns as numbers; raise ValueError for a cell that is not a finite number.
+    """Return columns of a frame (rows: models, columns: measures) as an array of numbers.
 
-    Rows are models, and columns measures.
+    Raise ValueError for a cell that is not a finite number, and for fewer than 3 models.
     """
     values = frame[list(names)].apply(pd.to_numeric, errors="coerce")
     values = values.to_numpy(np.float64)
@@ -406,7 +406,8 @@ def as_columns(**measures: Values) -> list[Float[np.ndarray, "n"]]:
     """Return measures of the same models as arrays of numbers, in the order of the arguments.
 
     measures: the keyword of each measure is its name in messages.
-    Raise ValueError for unequal lengths and for values that are not finite real numbers.
+    Raise ValueError for unequal lengths, fewer than 3 models, and values that are not finite
+    real numbers.
     """
     arrays = {name: _real_numbers(values) for name, values in measures.items()}
     shapes = {array.shape for array in arrays.values()}
@@ -517,7 +518,7 @@ def partial(
     rho = r_x . r_y / (|r_x| |r_y|), r the residuals of the ranks after least squares on a
     constant for each group and on the ranks of the covariates: for one covariate z,
     (rho_xy - rho_xz rho_yz) / sqrt((1 - rho_xz^2) (1 - rho_yz^2)). Ranks are taken over all
-    models, so that a group counts by its spread; the only model of a group has no influence.
+    models, so groups with a larger spread have more influence; a group of one model has none.
     groups: the category of each model. covariates: other measures of the same models.
     permutations: see `spearman`.
 
@@ -559,8 +560,8 @@ def unexplained(x: Values, covariates: Sequence[Values]) -> float:
     """Return 1 - R^2: the share of the variance of x's ranks that covariates do not explain.
 
     R^2 belongs to the regression of the ranks of x on the ranks of the covariates. The inverse
-    of 1 - R^2 is the variance inflation factor of x. NaN where x is constant. Raise ValueError
-    as `partial` does.
+    of 1 - R^2 is the variance inflation factor of x. NaN if x is constant. Raise ValueError
+    without covariates and as `partial` does.
     """
     columns = as_columns(x=x, **_name_covariates(covariates))
     ranks = scipy.stats.rankdata(np.stack(columns, axis=1), axis=0)

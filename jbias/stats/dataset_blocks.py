@@ -77,7 +77,7 @@ def participation_ratio(scores: Table, *, method: Method = "spearman") -> float:
     correlations of data sets over algorithms; several runs are averaged first. 1 if all data
     sets order the algorithms in the same way, or in reverse. With few algorithms the ratio is
     small: for unrelated data sets r^2 is 1 / (k-1) on average, and the ratio about
-    n (k-1) / (n+k-2), with n-1 for n if the method is deviations. A data set on which all
+    n (k-1) / (n+k-2); with the method "deviations", n - 1 replaces n. A data set on which all
     algorithms score the same has the correlation 0 with all others.
     method: kind of correlation, see the module's docstring.
     Raise ValueError as `score_table.read` does, and for an unknown method.
@@ -144,7 +144,7 @@ def friedman_blocked(
     `friedman_permutation`; with a single block, p = 1. `means` is `friedman_permutation` of
     the blocks' mean scores; it needs data sets with the same unit.
     permutations: number of random permutations, if there are too many to use all.
-    Raise ValueError for another number of labels and as `friedman_permutation` does.
+    Raise ValueError unless each data set has a label, and as `friedman_permutation` does.
     """
     score_table.check_count("permutations", permutations)
     matrix = score_table.read(scores).means

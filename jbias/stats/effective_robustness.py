@@ -31,15 +31,16 @@ class EffectiveRobustnessResult:
     """A fit of accuracy to accuracy, and the distance of each of n models above the fit."""
 
     robustness: Float[np.ndarray, "n"]  # Percentage points, -100 to 100.
-    low: Float[np.ndarray, "n"]  # Ends of its interval: uncertainty of the fit only.
+    # Ends of the interval: uncertainty of the fit only; NaN if no resample gives a line.
+    low: Float[np.ndarray, "n"]
     high: Float[np.ndarray, "n"]
     predicted: Float[np.ndarray, "n"]  # Accuracy according to the fit, in per cent.
-    residual: Float[np.ndarray, "n"]  # On the logit or probit scale; sum 0 if fitted.
+    residual: Float[np.ndarray, "n"]  # On the logit or probit scale.
     extrapolated: Bool[np.ndarray, "n"]  # Outside the range of the fitted models.
     corrected: Bool[np.ndarray, "n"]  # Has an accuracy of 0 or 100 %.
     slope: Float[np.ndarray, "d"]  # One per in-distribution set.
     intercept: float
-    r_squared: float
+    r_squared: float  # Of the fit; NaN if the fitted models have equal ood_accuracy.
     n_fit: int  # Models that are fitted.
     level: float  # Of the intervals.
     resamples: int
@@ -131,8 +132,8 @@ def _as_share(
     """Return accuracies in per cent as shares in (0, 1); 0 and 1 are moved by half an image.
 
     id_or_ood: name of the accuracy in messages. images: number of images, needed for 0 and 1.
-    Raise ValueError for accuracies outside 0 to 100, for shares instead of per cent,
-    and if `images` is missing.
+    Raise ValueError for accuracies outside 0 to 100, if `images` is None but needed, and if no
+    accuracy is above 1, as then they are shares ("ood" with `images` is not checked for this).
     """
     name = f"{id_or_ood}_accuracy"
     is_invalid = (accuracy < 0) | (accuracy > 100)
@@ -165,9 +166,9 @@ def _check_standard(
     standard: Sequence[bool] | Bool[np.ndarray, "n"] | None,
     x: Float[np.ndarray, "n d"],
 ) -> Bool[np.ndarray, "n"]:
-    """Return True for models to fit; raise ValueError if they determine no line.
+    """Return an array that is True for models to fit; raise ValueError if they determine no line.
 
-    standard: as given by the caller; None: all. x: transformed in-distribution accuracies.
+    standard: as given by the caller; None: all. x: in-distribution accuracies as shares.
     """
     n, d = x.shape
     is_fitted = np.ones(n, bool) if standard is None else np.asarray(standard)

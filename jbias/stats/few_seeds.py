@@ -22,12 +22,12 @@ _QUANTILES = 500  # Larger sets of group means are thinned to about as many quan
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FewSeedsResult:
-    """Results to expect from studies with s seeds a method; NaN where methods have too few."""
+    """Results to expect from studies with s seeds a method; NaN for methods with too few."""
 
     apart: Float[np.ndarray, "s k"]  # Share of draws: two groups of a method differ.
     lead: Float[np.ndarray, "s k"]  # Expected lead of the best of k copies of a method.
     reversed: Float[np.ndarray, "s k k"]  # Share of draws: sign differs from all seeds.
-    # Seeds that each method of a pair needs; inf where means are equal.
+    # Seeds that each method of a pair needs; inf where means are equal; diagonal NaN.
     needed: Float[np.ndarray, "k k"]
 
 
@@ -60,7 +60,8 @@ def few_seeds(
     All groups are enumerated if there are at most `draws`; else `draws` are drawn, with a
     standard error of at most 0.5 / sqrt(draws). With 1,000 or more groups, `reversed` uses
     quantiles of one side, which changes it by less than 0.001.
-    Raise ValueError for methods with a single score or one that is not finite.
+    Raise ValueError for methods with a single score or one that is not finite, a negative
+    difference, and `draws` below 100.
     """
     sign = 1 if larger_is_better else -1
     runs = [sign * np.asarray(values, np.float64) for values in scores]
@@ -143,7 +144,8 @@ def _share_reversed(
 def _groups(n: int, s: int, draws: int, seed: int) -> Int[np.ndarray, "_ m"]:
     """Return m orders of n seeds, as columns of indices, that each begin with two groups.
 
-    Rows 0 to s - 1 are the first group, and the next s, or as many as there are, the second.
+    Rows 0 to s - 1 are the first group, and the next min(s, n - s) rows the second. Rows after
+    these are not used.
     All pairs of groups if there are at most `draws`, else `draws` random orders.
     """
     second_size = min(s, n - s)
@@ -174,7 +176,7 @@ def _mean_of_groups(
 ) -> Float[np.ndarray, " m"]:
     """Return the mean score of each group; groups: indices of seeds, a column per group.
 
-    The result is equal to the bit to the mean of a separate array.
+    The result has the same bits as the mean of each group as a separate array.
 
     Numpy adds fewer than eight numbers one after another along any axis; longer columns are
     made contiguous, so that they are added in the same order as a one-dimensional array.

@@ -416,8 +416,12 @@ def _run_statistics(
 def _summarise(
     chains: PosteriorDraws, *, rope: float, confidence: float
 ) -> dict[str, np.ndarray]:
-    """Return summaries of the chains by name; axis 0 of each array has the pairs.
+    """Return summaries of the chains by name, each an array with pairs on axis 0.
 
+    right, left: share of draws in which the difference is most probably above, or below, the
+    rope. positive: share with d_0 > 0. d0: mean; low, high: its interval. s0: median. d: means
+    of d_i, (p, n). rhat, effective: largest R-hat and smallest effective number of draws of
+    d_0, log s_0 and log nu.
     rope: half the width of the region of practical equivalence. confidence: of the intervals, a
     fraction.
     """

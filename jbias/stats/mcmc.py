@@ -12,7 +12,8 @@ from jaxtyping import Float
 def split_rhat(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "..."]:
     """Return R-hat of chains cut in halves, per quantity: 1 if the halves agree, else larger.
 
-    draws: c chains of d draws. R-hat is 1, too, for a quantity that does not vary.
+    draws: c chains of d draws. R-hat is 1, too, for a quantity that does not vary, and inf for
+    one that only varies between halves.
     """
     halves = _halves(draws)
     d = halves.shape[1]
@@ -26,7 +27,7 @@ def split_rhat(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "..."]:
 def effective_draws(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "..."]:
     """Return the effective number of draws for the mean of each quantity, of all c d draws.
 
-    By Geyer's initial monotone sequence.
+    By Geyer's initial monotone sequence; inf for a quantity that does not vary.
     """
     halves = _halves(draws)
     c, d = halves.shape[:2]
@@ -47,6 +48,9 @@ def effective_draws(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, ".
 
 
 def _halves(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "2*c d//2 ..."]:
-    """Return the first and second half of each chain as separate chains."""
+    """Return the first and second half of each chain as separate chains.
+
+    The middle draw of an odd number is left out.
+    """
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]])

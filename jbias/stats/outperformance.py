@@ -71,8 +71,8 @@ def probability_of_outperforming(
     interval of each data set is exact; Bouthillier et al. redraw pairs, which gives an empty
     interval if all pairs are won. The interval of the mean is the percentile interval over
     redrawn pairs, the same for all data sets, and NaN if winning all pairs may be chance
-    (5 pairs at 95 %). The first is better on a data set if the interval is above 0.5 and
-    reaches `gamma`; if it is above 0.5 only, the difference is significant but not
+    (5 pairs or fewer at 95 %). The first is better on a data set if the interval is above 0.5
+    and reaches `gamma`; if it is above 0.5 only, the difference is significant but not
     meaningful. `pairs_for_outperforming` returns the number of pairs that this needs.
 
     first, second: scores with a row per data set and a column per seed, or of a single data
@@ -152,7 +152,7 @@ def almost_stochastic_order(
     draws: int = 1000,
     seed: int = 0,
 ) -> StochasticOrderResult:
-    """Return the degree to which the first is not larger at every quantile than the second.
+    """Return the violation of the stochastic order "first larger than second", per data set.
 
     violation = int max(G^-1 - F^-1, 0)^2 dt / int (G^-1 - F^-1)^2 dt, F and G the empirical
     distributions of first and second; 0.5 where F = G. bound = violation + sd* z, clipped to
@@ -212,7 +212,8 @@ def _difference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _datasets_as_rows(scores: npt.ArrayLike) -> npt.ArrayLike:
     """Return scores with a row per data set; an array is returned unchanged.
 
-    Frames are transposed if the names of their axes say so, and a series becomes a frame.
+    A frame is transposed if its index is named like runs, or its columns like data sets (see
+    `score_table.axis_meaning`). A series becomes a frame with one row.
     Raise ValueError for a frame whose rows or columns are algorithms.
     """
     if isinstance(scores, pd.Series):

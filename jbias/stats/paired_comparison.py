@@ -208,7 +208,7 @@ class BradleyTerryResult:
     strengths: resampling.Estimate  # (k,), b; mean and HDI.
     p_win: resampling.Estimate  # (k, k); mean and HDI; diagonal 1/2.
     better: Float[np.ndarray, "k k"]  # P(p_win > 1/2); diagonal 1/2.
-    equivalent: Float[np.ndarray, "k k"]  # P(p_win in [0.45, 0.55]); diagonal 1.
+    equivalent: Float[np.ndarray, "k k"]  # P(p_win in `equivalence`); diagonal 1.
     effective_draws: float  # Smallest of b and log s (see `mcmc`); at most the draws.
 
 
@@ -293,8 +293,11 @@ def bradley_terry_of_wins(
     """Return the Bradley-Terry model of a matrix of wins of the row over the column.
 
     wins: number of wins, with 0 on the diagonal. Other arguments: see `bradley_terry`.
-    Hamiltonian Monte Carlo in 100 chains, started from Laplace's approximation.
-    Raise ValueError if the draws amount to fewer than 1000 independent ones.
+    In the result, algorithms are named "0", "1", ..., and there are no ties.
+    Hamiltonian Monte Carlo in 100 chains, or draws / 20 if fewer, started from Laplace's
+    approximation.
+    Raise ValueError for wins that are not such a matrix, fewer than 1000 draws, and draws that
+    amount to fewer than 1000 independent ones.
     """
     wins = np.asarray(wins)
     must = "be a square matrix of counts with 0 on the diagonal"

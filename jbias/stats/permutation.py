@@ -32,6 +32,7 @@ def exact_rank_sums(
 ) -> tuple[Int[np.ndarray, "s k"], Float[np.ndarray, "s"]] | None:
     """Return all sorted vectors of rank sums and their probabilities; None if too many.
 
+    Too many are more than `EXACT_LIMIT` rows in a step, or more than 8 algorithms.
     twice: doubled ranks of k algorithms on n data sets. Rank sums are doubled, too. Data sets
     are added one after another. The order of algorithms has no effect, so vectors that are
     equal after sorting are merged, and the first data set is not permuted.
@@ -65,6 +66,7 @@ def labelled_rank_sums(
 ) -> tuple[Int[np.ndarray, "r k"], Float[np.ndarray, "r"]] | None:
     """Return the vectors of rank sums in all k! orders, with probabilities; None if too many.
 
+    Too many are more than `EXACT_LIMIT`.
     sums, probabilities: result of `exact_rank_sums`.
 
     Sorted vectors do not say which algorithm has which sum; all assignments are equally
@@ -314,8 +316,8 @@ def _count_hits(
 ) -> tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]]:
     """Return the weight of rank sums with at least the observed distances of the m pairs.
 
-    The first array is for each pair alone. The second, in the order `order`, is for the
-    largest distance among a pair and all later pairs.
+    The first array is for each pair alone. The second is for the largest distance among a pair
+    and all pairs after it in `order`. Both have the pairs in the order of `distances`.
     distances: observed differences of rank sums. order: indices of pairs, the largest first.
     """
     rows, columns = np.triu_indices(sums.shape[1], 1)

@@ -242,7 +242,7 @@ def largest_groups(
     cliques: list[list[int]] = []
 
     def grow(members: list[int], candidates: set[int], excluded: set[int]) -> None:
-        """Add to the result all maximal cliques of `members` and some of the candidates.
+        """Add to `cliques` the maximal cliques that have all `members` and else only candidates.
 
         Cliques that could be extended by an excluded index are not maximal.
         """

@@ -228,7 +228,8 @@ def seeds_for_t(
     Student's test of two samples, two-sided at `alpha`, with power `target`. deviation:
     standard deviation over a method's seeds. The normal approximation with its correction,
     2 (z_alpha/2 + z_target)^2 deviation^2 / difference^2 + z_alpha/2^2 / 4 (Guenther 1981, The
-    American Statistician 35), increased up to 1000 until the noncentral t has this power.
+    American Statistician 35), at least 2. A number below 1000 is increased, to 1000 at most,
+    until the noncentral t has this power.
     """
     _check_positive(difference=difference, deviation=deviation)
     score_table.check_share("target", target)
@@ -329,9 +330,10 @@ class _Simulator:
 def _denoising_factor(
     noise: Float[np.ndarray, "..."], variance: Float[np.ndarray, "..."]
 ) -> Float[np.ndarray, "..."]:
-    """Return the factor of deviations that reduces their variance by `noise`.
+    """Return the factor, 0 to 1, by which to multiply deviations to remove `noise`.
 
-    variance: of the deviations before.
+    noise: part of their variance that is due to noise. variance: of the deviations before; the
+    factor is 0 if noise is larger.
     """
     share = np.divide(noise, variance, out=np.ones_like(variance), where=variance > 0)
     return np.sqrt(np.clip(1 - share, 0, 1))

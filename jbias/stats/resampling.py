@@ -196,10 +196,11 @@ def percentile_coverage(runs: int, confidence: float = 0.95) -> float:
 def pair_matrix(
     values: npt.ArrayLike, turn: Callable = np.positive, *, diagonal: float = 0.0
 ) -> np.ndarray:
-    """Return a matrix (..., k, k) from values (..., p) of the pairs (i, j), i < j.
+    """Return a matrix (..., k, k) from values (p, ...) of the pairs (i, j), i < j.
 
-    turn: function from the values (..., p) of the pairs (i, j) to the values of (j, i).
-    diagonal: value on the diagonal.
+    Pairs are in the order (0, 1), (0, 2), ..., (1, 2), ...
+    turn: function from the values of the pairs (i, j), with the pairs moved to the last axis,
+    (..., p), to the values of (j, i) in this shape. diagonal: value on the diagonal.
     """
     values = np.moveaxis(np.asarray(values, dtype=np.float64), 0, -1)
     k = (1 + math.isqrt(1 + 8 * values.shape[-1])) // 2

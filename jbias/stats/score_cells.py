@@ -232,7 +232,8 @@ def parse(text: str, commas: Commas) -> Cell | None:
     """Return the parsed text of a cell; None if it is neither a number nor missing.
 
     A number in brackets is a spread, as in "73.8 (0.2)", unless it has a sign, which marks a
-    difference from another row and is ignored. A whole number in brackets after one with
+    difference from another row and is ignored. An interval, as in "73.8 [73.1, 74.5]", marks
+    the value as a summary; its ends are not returned. A whole number in brackets after one with
     decimals, "73.8 (2)", is unclear: a rank, a spread of 2, or a spread of 0.2.
     """
     plain = plain_text(text).replace("−", "-")
@@ -300,7 +301,8 @@ def _numbers(texts: Iterable[str]) -> Iterator[str]:
 def decide_decimal(texts: Iterable[str], decimal: str = "") -> Commas:
     """Return the decimal and thousands separators of the numbers in a table.
 
-    texts: of all cells. decimal: the user's choice, "." or ",", or "" to decide from the cells.
+    texts: of all cells. decimal: the user's choice, "." or ",", or "" to decide from the cells. An
+    apostrophe in any number separates thousands.
     Raise ValueError, with both readings, if the cells are ambiguous: only commas before three
     digits, or separators that contradict each other.
     """

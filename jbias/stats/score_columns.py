@@ -35,7 +35,8 @@ class Choices:
     {"algorithm": "method"}; several columns of one role are joined by "+".
     rows: meaning of the rows of a wide table, "algorithms" or "datasets".
     decimal: the decimal sign, "." or ",".
-    brackets: a number in brackets after a score is a "deviation", or to "ignore", as a rank.
+    brackets: "deviation" if a number in brackets after a score is a deviation; "ignore" if it
+    is a rank or the like.
     margins: "ignore" or "keep" rows and columns called All, Average and the like.
     """
 
@@ -115,7 +116,7 @@ class Columns:
         return score_cells.Cell(float(value)) if is_finite else None
 
     def is_numeric(self, column: int) -> bool:
-        """Return whether a column has only numbers and missing cells, and at least a number."""
+        """Return whether a column has only numbers and missing cells, and at least one number."""
         cells = [row[column] for row in self.parsed]
         if any(cell is None for cell in cells):
             return False
@@ -126,7 +127,10 @@ class Columns:
         return all(self.is_missing(i, column) for i in range(len(self.parsed)))
 
     def _mostly_numeric(self, column: int) -> bool:
-        """Return whether more than half of a column's filled cells are numbers."""
+        """Return whether more than half of a column's filled cells are numbers.
+
+        Cells that are marked as missing, such as "-", count as numbers.
+        """
         is_number = [
             row[column] is not None
             for row, cells in zip(self.parsed, self.grid.cells, strict=True)
@@ -219,7 +223,11 @@ class Columns:
         )
 
     def _chosen(self) -> dict[int, str]:
-        """Return the role of each column that the user named."""
+        """Return the role that the user chose, by index of the column.
+
+        Choices of header lines, of row order and of metrics in rows or headers are left out.
+        Raise ValueError for a name that no column has.
+        """
         known = {}
         for names in (self.names, self._written_names):
             for j, name in enumerate(names):

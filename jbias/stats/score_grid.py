@@ -72,5 +72,5 @@ def label(value: Any) -> str:
 
 
 def is_blank(value: Any) -> bool:
-    """Return whether a cell is None, NaN, NA or text without letters or signs."""
+    """Return whether a cell is None, NaN, NA, or text of spaces only."""
     return label(value) == ""

@@ -187,9 +187,10 @@ def _of_one_metric(
     grid: score_grid.Grid,
     choices: score_columns.Choices,
 ) -> tuple[list[_Measure], score_columns.Choices, list[str]]:
-    """Return the columns of the chosen metric, the choices that still apply, unused metrics.
+    """Return the columns of the chosen metric, the choices that still apply, and unused metrics.
 
-    All columns if there is one metric. Raise UnclearError for several without a choice.
+    All columns if there is one metric, or if the header names nothing but metrics and
+    statistics. Raise UnclearError for several metrics without a choice.
     """
     metrics = [*dict.fromkeys(x.metric for x in columns if x.metric)]
     chosen = choices.columns.get("score", "")

@@ -102,7 +102,10 @@ class _Table(score_columns.Columns):
         return self._read_wide(algorithms, datasets)
 
     def _choose_metric(self) -> None:
-        """Keep the rows of one metric, if a column names the metric of each row."""
+        """Keep the rows of one metric, if a column names the metric of each row.
+
+        Raise UnclearError for several metrics, unless the user chose one.
+        """
         for j in self.columns_of("text"):
             if column_names.word_of(self.names[j]) not in score_columns.METRIC_COLUMNS:
                 continue
@@ -143,10 +146,11 @@ class _Table(score_columns.Columns):
         return named
 
     def _columns_of_role(self, role: str, columns: list[int]) -> list[int]:
-        """Return the columns to use of `columns`, which all have a role.
+        """Return the columns to use for a role, from `columns`, those that have the role.
 
-        Columns with the same text in all rows are left out. Raise UnclearError if several
-        others remain and the user chose none.
+        Columns with the same text in all rows are left out; if there is no other, the first is
+        used. Of several that remain, the only one with the name of the role is used. Raise
+        UnclearError if none or several have this name and the user chose none.
         """
         if len(columns) < 2 or role in self.choices.columns:
             return columns

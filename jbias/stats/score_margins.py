@@ -34,10 +34,12 @@ def leave_out(
 ) -> tuple[list[score_rows.Row], list[str]]:
     """Return the rows without margins, and descriptions of the margins that were left out.
 
-    A margin is left out if choices.margins is "ignore", or if both axes have it. Raise
-    UnclearError, with the possible choices, for an algorithm with the name of a margin whose
-    scores are near the mean of the others; and for such a data set, unless its scores equal
-    the mean (`jbias.report` notes exact means itself).
+    choices.margins: "keep" leaves nothing out; "ignore" leaves out the algorithm and the data set
+    that `_find` returns; "" does so only if both are certainly margins (`_is_of_both`), and
+    otherwise raises UnclearError, with the possible choices, for an algorithm whose scores are
+    near the mean of the others or whose name is like that of the data set (`_are_alike`), and
+    for a data set whose scores are near the mean, but not equal (`jbias.report` notes exact
+    means itself).
     source: path of the table, "" for data in memory.
     """
     if choices.margins == "keep":

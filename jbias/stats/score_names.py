@@ -1,4 +1,4 @@
-"""Removes markup, footnote marks and citations from names of algorithms and data sets in files.
+"""Remove markup, footnote marks and citations from names of algorithms and data sets in files.
 
 Marks that distinguish two names of a column, or two columns, are kept.
 """
@@ -15,8 +15,8 @@ Name = TypeVar("Name", bound=Hashable)
 def without_notes(grid: score_grid.Grid) -> tuple[score_grid.Grid, dict[str, str]]:
     """Return a grid whose names have no markup, footnote marks and citations.
 
-    Also a dict from each new name to the original one, for names that changed. Columns of
-    scores do not change.
+    The second value is a dict from each new name to the original one, for names that changed.
+    Columns of scores (at least half of the filled cells) do not change.
     """
     heads = _shortened(grid.columns, _of_levels)
     old_names = {

@@ -197,7 +197,10 @@ def _read_frame(frame: pd.DataFrame, axis: int, least_datasets: int) -> Scores:
 
 
 def _is_matrix(frame: pd.DataFrame) -> bool:
-    """Return whether a frame has only columns of numbers, without columns of names."""
+    """Return whether a frame has only columns of numbers, without columns of names.
+
+    A frame with a named index such as algorithm and a column of runs is no matrix.
+    """
     if any(map(_is_text, (frame[name] for name in frame))):
         return False
     is_named = axis_meaning(frame.index.name) != "" and frame.columns.name is None
@@ -205,7 +208,10 @@ def _is_matrix(frame: pd.DataFrame) -> bool:
 
 
 def _is_text(values: pd.Series | pd.DataFrame) -> bool:
-    """Return whether values are all texts, some of which do not begin like numbers."""
+    """Return whether values are all texts or missing, and some texts do not begin like numbers.
+
+    False for a frame, which several columns of one name are.
+    """
     if isinstance(values, pd.DataFrame) or values.dtype.kind in "iufbcmM":
         return False
     texts = [x for x in values if not (x is None or x is pd.NA or isinstance(x, float))]
@@ -483,7 +489,8 @@ def robust_span(scores: Float[np.ndarray, "m"]) -> float:
     """Return the range (largest less smallest) of the scores without outliers.
 
     Outliers are further from the median than a thousand times its size, or a thousand times
-    the interquartile range if that is larger.
+    the interquartile range if that is larger. If both are 0, return the largest absolute score.
+    Huge scores are divided as in `shrink_huge`, and so is their range.
     """
     low, middle, high = np.quantile(shrink_huge(scores), [0.25, 0.5, 0.75])
     usual = max(abs(float(middle)), float(high - low))
@@ -758,7 +765,8 @@ def _run_names_by_algorithm(
 def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Return the cells (n, k, runs) of a tidy frame, its data sets and its algorithms.
 
-    Missing cells are NaN; names are in the order of their first rows.
+    Missing cells are NaN; names are in the order of their first rows. Raise ValueError for a
+    frame that is not tidy, a row without a name, and a cell that occurs twice.
     """
     if not set(NEEDED) <= set(frame.columns):
         raise _untidy(frame)

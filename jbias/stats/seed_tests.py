@@ -211,8 +211,8 @@ def _runs_of_pair(
 ) -> tuple[Float[np.ndarray, "a"], Float[np.ndarray, "b"]]:
     """Return the scores of both algorithms on a data set; scores that tie are made equal.
 
-    pair: names of the algorithms. Larger is better. If paired, the runs of the second are in the
-    order of the first.
+    pair: names of the algorithms. Scores are negated where smaller is better. If paired, the
+    runs of the second are in the order of the first.
     """
     row = table.datasets.index(dataset)
     first, second = (settings.sign * table.runs(name)[row] for name in pair)
@@ -318,8 +318,8 @@ def _standardised(
     """Return g = J(v) difference / deviation with the interval of the true effect.
 
     degrees: v, degrees of freedom. size: number with t = sqrt(size) difference / deviation.
-    The ends are the noncentralities
-    at which t is the alpha / 2 and 1 - alpha / 2 quantile, divided by sqrt(size).
+    The ends are the noncentralities at which t is the 1 - alpha / 2 and the alpha / 2 quantile,
+    divided by sqrt(size). For a deviation of 0, g is 0, inf or -inf, and the ends are NaN.
     """
     if not deviation:
         g = math.copysign(math.inf, difference) if difference else 0.0

@@ -49,7 +49,8 @@ def mean_exceeds(
     excess: estimate, such as a difference of means. between: (variance of the excess that is
     due to networks, its degrees of freedom). common_variance: further variance that is common
     to all networks, taken as known. Degrees of freedom of the sum after Satterthwaite,
-    Biometrics Bulletin 1946, 2 (6).
+    Biometrics Bulletin 1946, 2 (6). If both variances are 0, p is 0 for a positive excess, else
+    1. If only the common one is positive, the test is normal.
     """
     variance, variance_degrees = between
     total = variance + common_variance
@@ -93,7 +94,7 @@ def exchange(
     If the groups are equal, every split of the pooled units into two groups of these sizes is
     equally likely. p is the share of splits whose difference is at least as large (for
     `greater`) or small (for `less`) as the observed one, within the rounding error of the
-    largest statistic.
+    largest statistic. With random splits, the observed split counts as one of them.
     first, second: units on axis 0. statistic: function from the units of a group to a number.
     most: all splits are used if there are at most `most`, else `draws` random ones.
     margin: the difference by which the first may be smaller; it is added to the units of the
@@ -319,9 +320,9 @@ def flip_signs(
 def _permutation_pvalue(
     statistics: Float[np.ndarray, "m"], *, exact: bool, least: float
 ) -> PermutedP:
-    """Return the share of the m statistics that are at least as large as the first.
+    """Return p: the share of the m statistics that are at least as large as the first.
 
-    The first is the observed one. exact, least: fields of the result.
+    The first is the observed one, which counts. exact, least: fields of the result.
     """
     hits = int(np.sum(statistics >= statistics[0] * (1 - _RELATIVE_ROUNDING)))
     pvalue = hits / len(statistics)

@@ -285,7 +285,7 @@ def test_what_is_missing_has_its_command(made):
     assert fourth["command"].startswith("jbias evaluate --runs=")
     assert not any("on CIFAR-10" == name[-11:] for name in missing.index)
     key = distortion_study.Key("vgg16", "CIFAR-10", "MixUp", "mixed with FashionMNIST")
-    assert published.train(key) == (
+    assert published.train_command(key) == (
         "jbias train --config=configs/distortion.py:method=mixup,data=cifar10,"
         "root=DIR,model=vgg16,partner=fashion_mnist,partner_root=DIR "
         "--workdir=runs/distortion/vgg16-mixup-with-fashion_mnist-cifar10"
