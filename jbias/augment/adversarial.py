@@ -3,8 +3,8 @@
 Source: Madry, Makelov, Schmidt, Tsipras and Vladu, "Towards Deep Learning Models
 Resistant to Adversarial Attacks", ICLR 2018, https://arxiv.org/abs/1706.06083.
 Reference code: https://github.com/MadryLab/robustness at a954124.
-Deviation: the gradient is of each image's own loss, in the reference of the batch's mean
-loss. The two differ only through the 1e-10 that is added to the gradient's length.
+Deviation: the gradient of each image's own loss is used; the reference uses the gradient of
+the batch's mean loss. They differ only by the 1e-10 that is added to the gradient's length.
 """
 
 import functools
@@ -26,7 +26,7 @@ class Ball(NamedTuple):
 
     steepest: gradient -> the direction of norm 1 with the steepest increase of the loss.
     project: (difference, eps) -> the nearest difference of norm eps or less.
-    draw: (key, shape) -> a random difference of norm 1 or less, the start of an attack.
+    draw: (key, shape) -> a random difference of norm 1 or less, used to start an attack.
     """
 
     steepest: Callable
@@ -47,23 +47,25 @@ def pgd(
     random_start: bool = False,
     keep_best: bool = False,
 ) -> Images:
-    """Return images with increased loss, by projected gradient ascent.
+    """Return images with increased loss, found by projected gradient ascent.
 
     Each step is x <- clip(image + project(x + step_size * steepest(gradient) - image)); clip
-    is to [0, 1], project and steepest are of `Ball`. The result has no gradient. Apply
-    stop_gradient to the other inputs of `loss`, or JAX also differentiates the attack by
-    them.
+    limits values to [0, 1], and project and steepest are functions of the norm's `Ball`. The
+    result has no gradient. Apply stop_gradient to the other inputs of `loss`; otherwise JAX
+    also differentiates the attack with respect to them.
 
     loss: images in [0, 1] -> one loss per image.
-    norm: "linf" or "l2".
-    eps, step_size: in that norm, for values in [0, 1].
-    steps: an int unrolls the steps; an array, traced or not, makes a loop, which compiles
-      faster and needs the same memory for any number of steps.
-    start: first iterate, for example the result of an earlier call; None is the image.
-    random_start: True: the first iterate is the result of `starts`, with keys by the place
-      in the batch; needs `key`, else ValueError.
-    keep_best: True: returns the iterate of highest loss, the start included, which costs
-      one more evaluation of the loss. False: returns the last iterate.
+    key: random key, used with random_start only.
+    norm: "linf" or "l2"; ValueError for another name.
+    eps, step_size: radius of the ball around the image, and length of a step, in this norm,
+      for values in [0, 1].
+    steps: number of steps. An int unrolls the steps; an array, traced or not, makes a loop,
+      which compiles faster and needs the same memory for any number of steps.
+    start: first iterate, for example the result of an earlier call; None: the image.
+    random_start: True: the first iterate is the result of `starts`, and `start` is ignored;
+      the key of an image depends on its place in the batch. ValueError if `key` is None.
+    keep_best: True: for each image, return the iterate of highest loss, the start included,
+      which costs one more evaluation of the loss. False: return the last iterate.
     """
     ball = _ball(norm)
     x = image if start is None else start
@@ -95,10 +97,11 @@ def pgd(
 
 
 def starts(image: Images, keys: PRNGKeyArray, *, norm: str, eps: float) -> Images:
-    """Return random starts of attacks, clipped to [0, 1], with one key per image.
+    """Return a random start of an attack for each image, clipped to [0, 1].
 
-    A start is uniform in the box for "linf", and at distance eps in a random direction for
-    "l2".
+    For "linf", pixel values differ from the image's by U(-eps, eps); for "l2", the start has
+    the distance eps from the image, in a random direction.
+    keys: (b), one for each image.
     """
     draw = functools.partial(_ball(norm).draw, shape=image.shape[1:])
     return jnp.clip(image + eps * jax.vmap(draw)(keys), 0, 1)
@@ -113,9 +116,9 @@ def _total(losses: Float[Array, "b"]) -> tuple[Array, Array]:
 def _better(
     x: Images, losses: Float[Array, "b"], best: Images, highest: Float[Array, "b"]
 ) -> tuple[Images, Float[Array, "b"]]:
-    """Return for each image x or `best`, whichever has the higher loss, and this loss.
+    """Return, for each image, x or `best`, whichever has the higher loss, and this loss.
 
-    losses, highest: losses of x and of `best`; of equal losses `best` is returned.
+    losses, highest: losses of x and of `best`. If both are equal, `best` is returned.
     """
     is_better = losses > highest
     return (
@@ -145,7 +148,7 @@ _draw_in_box = functools.partial(jax.random.uniform, minval=-1, maxval=1)
 
 
 def _draw_direction(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-    """Return a random difference of l2 norm 1, of the shape of one image."""
+    """Return a random array of l2 norm 1; shape: of one image, (h, w, c)."""
     return _direction(jax.random.normal(key, shape))
 
 

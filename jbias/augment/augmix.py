@@ -3,7 +3,7 @@
 Source: Hendrycks, Mu, Cubuk, Zoph, Gilmer and Lakshminarayanan, ICLR 2020,
 https://arxiv.org/abs/1912.02781.
 Reference code: https://github.com/google-research/augmix at 9b9824c.
-Deviations: translations are relative to the image's size, in the reference to a constant;
+Deviations: translations are relative to the image's size (in the reference, to a constant);
 shears are rounded to 2^-20; only the inputs of the chains are rounded to 8 bits, not the
 image that has the share 1 - m.
 """
@@ -38,7 +38,7 @@ class Chains(NamedTuple):
     """`width` chains of operations for each augmented copy of an image.
 
     kind: operations, as indices in a list of names. amount: their amounts, in the units of
-    pillow.py. depth: number of operations of a chain that are applied, from the first on.
+    pillow.py. depth: length of each chain: only its first `depth` operations are applied.
     share: weight of a chain in the mixture; the weights of a copy sum to 1.
     """
 
@@ -58,20 +58,23 @@ def make(
     js: float = 12.0,
     views: int = 3,
 ) -> options.Transform:
-    """Return AugMix: each image becomes `views` rows, itself and augmented copies.
+    """Return the AugMix transform: each image becomes `views` rows, itself and augmented copies.
 
     An augmented image is (1 - m) x + m sum_i w_i chain_i(x), m ~ Beta(alpha, alpha),
-    w ~ Dirichlet(alpha, ...) over `width` chains. A chain is `depth` operations (1 to 3
-    if negative), each drawn from the list, at a level from U(0.1, severity). Augmented
-    rows have weight 0 in the class loss; `js` times the Jensen-Shannon divergence of each
-    image's views is added to the loss (base.objective).
+    w ~ Dirichlet(alpha, ...) over `width` chains. A chain is `depth` random operations of
+    OPERATIONS, each at a level from U(0.1, severity). Augmented rows have weight 0 in the
+    class loss; `js` times the Jensen-Shannon divergence of each image's views is added to
+    the loss (base.objective).
 
     severity: largest level, 0.1 to 10. alpha: parameter of both distributions, positive.
-    all_ops: uses ALL_OPERATIONS instead of OPERATIONS.
+    depth: operations per chain; negative: 1 to 3, drawn for each chain; 0: the copies are
+      equal to the image.
+    all_ops: True: use ALL_OPERATIONS instead of OPERATIONS.
     js: weight of the divergence, at least 0.
     views: rows per image; with 1, which needs js=0, the augmented image replaces the image.
 
-    With depth=0 images are not changed. ValueError for a batch that already has views.
+    ValueError for an invalid option. Applied to a batch with the entry "views", the
+    transform raises ValueError.
     """
     options.check_range("augmix", 0.1, 10, severity=severity)
     options.check_range("augmix", 1, 100, width=width, views=views)
@@ -147,8 +150,9 @@ def draw(
 ) -> tuple[Chains, Float[Array, "copies"]]:
     """Return random chains, and the weight m of the mixture, for each copy of an image.
 
-    copies: number of copies. names: operations to draw from. severity, width, depth, alpha:
-    see `make`. size: height and width of the image, in pixels.
+    copies: number of copies. names: operations to draw from. severity, width, alpha: see
+    `make`. depth: operations per chain; 0 or less: 1 to 3, drawn for each chain.
+    size: height and width of the image, in pixels.
     """
     slots, chain_shape = depth if depth > 0 else _MAX_DEPTH, (copies, width)
     u_op, u_depth, u_share, m = sampling.uniforms(
@@ -177,7 +181,8 @@ def operations(
     """Return random operations, as indices in `names`, and their amounts.
 
     u: U(0, 1) numbers for the operation, its level and its sign. The level is uniform from
-    0.1 to `severity`; AMOUNTS converts it to an amount in the units of pillow.py.
+    0.1 to `severity`; AMOUNTS converts it to an amount in the units of pillow.py. Operations
+    that are not in AMOUNTS, such as "equalize", have the amount 0.
     size: height and width of the image, in pixels.
     """
     u_kind, u_level, u_sign = u

@@ -11,7 +11,8 @@ recipes of timm and torchvision, see Wightman, Touvron and Jegou, "ResNet strike
 https://arxiv.org/abs/2110.00476; FMix with MixUp or CutMix in Harris et al., 2020,
 https://arxiv.org/abs/2002.12047.
 Deviation: partners are drawn inside groups (`jbias.augment.mixing`); FMix's released code
-takes turns instead of drawing (https://github.com/ecs-vlc/FMix at e5991dc).
+alternates between the methods instead of drawing one (https://github.com/ecs-vlc/FMix at
+e5991dc).
 
 `smooth_labels`: Szegedy et al., "Rethinking the Inception Architecture", CVPR 2016,
 https://arxiv.org/abs/1512.00567.
@@ -32,11 +33,10 @@ from jbias.augment import cutmix, fmix, mixing, mixup, options
 
 
 def views(*, views: int = 2) -> options.Transform:
-    """Return a transform that repeats each image in `views` consecutive rows, 1 or more.
+    """Return a transform that repeats each image in `views` consecutive rows (`repeat_views`).
 
-    It multiplies batch["views"] by `views`. All entries with a row per example are
-    repeated, also in batch["other"]. Later crops, flips and noise are drawn for each row;
-    mixing keeps the rows of an image together.
+    Later crops, flips and noise are drawn for each row; mixing keeps the rows of an image
+    together. ValueError if `views` is below 1.
     """
     options.check_plain("views", "1 or more", views=views)
 
@@ -47,7 +47,11 @@ def views(*, views: int = 2) -> options.Transform:
 
 
 def repeat_views(batch: options.Batch, views: int) -> options.Batch:
-    """Return a batch with every row repeated; batch["views"] is multiplied by `views`."""
+    """Return a batch with every row repeated `views` times, each next to its copies.
+
+    The entry "views", 1 if missing, is multiplied by `views`; other numbers without axes
+    stay. The rows of batch["other"] are repeated, too. With views=1, return the batch itself.
+    """
     if views == 1:
         return batch
     rows = {name: x for name, x in batch.items() if name != "other"}
@@ -79,9 +83,12 @@ def half(
     """Return a transform of one half of the images; the other half is unchanged.
 
     which: "top" or "bottom".
-    mix: a batch transform that keeps the size; in a config `mix=dict(name="flip")`. It also
-      changes labels and other entries of the batch.
+    mix: the transform to apply to this half, in a config for example
+      `mix=dict(name="flip")`. It may change labels and other entries of the batch.
     mix_group: number of images among which `mix` draws partners.
+
+    ValueError for another `which`. Applied to images of odd height, or if `mix` changes the
+    shape of the half, the transform raises ValueError.
     """
     options.check_choice("half", "which", which, HALVES)
 
@@ -134,15 +141,16 @@ def one_of(
     partner: str = "batch",
     mix_group: int = 32,
 ) -> options.Transform:
-    """Return a transform that mixes a batch by one of several methods.
+    """Return a transform that mixes each batch by one of several methods, drawn at random.
 
-    Each batch is mixed by kinds[i], with the parameter alphas[i], with probability
-    shares[i]. ValueError unless kinds, alphas and shares have the same length, at least 1.
-
-    kinds: some of "mixup", "cutmix" and "fmix", with their default options.
-    alphas: parameters of Beta(alpha, alpha), from which lam is drawn; positive.
-    shares: positive; they are divided by their sum.
+    kinds: names of the methods: "mixup", "cutmix" or "fmix", with their default options.
+    alphas: for each method, the parameter of Beta(alpha, alpha), from which lam is drawn;
+      positive.
+    shares: for each method, its probability, up to a common factor; positive.
     reformulated, p, partner, mix_group: see mixing.make.
+
+    ValueError for an invalid option, or unless kinds, alphas and shares have the same
+    length, at least 1.
     """
     for kind in kinds:
         options.check_choice("one_of", "kinds", kind, MIX_SAMPLERS)
@@ -198,9 +206,9 @@ def smooth_labels(*, smoothing: float = 0.1) -> options.Transform:
 def binary_targets(*, threshold: float | None = None) -> options.Transform:
     """Return a transform that selects the binary cross-entropy of each class as the loss.
 
-    It sets batch["binary"].
+    The transform sets batch["binary"] to True.
     threshold: in [0, 1]; targets above it become 1 and the others 0, so that after mixing
-      both classes have the target 1. None keeps the targets.
+      both classes may have the target 1. None keeps the targets.
     """
     options.check_range("binary_targets", 0, 1, threshold=threshold)
 

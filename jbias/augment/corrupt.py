@@ -33,8 +33,8 @@ class DeviceCorruption(NamedTuple):
 
     draw: (key, side) -> tuple of random numbers; their shapes depend only on the
       image's side in pixels.
-    apply: (image, drawn, settings) -> image, with values from 0 to 255; drawn: of `draw`.
-      The input has whole numbers; the result is not rounded or clipped.
+    apply: (image, drawn, settings) -> image, with values from 0 to 255; drawn: the numbers
+      from `draw`. The input has whole numbers; the result is not rounded or clipped.
     """
 
     draw: Callable[[PRNGKeyArray, int], tuple]
@@ -76,14 +76,15 @@ def corrupt_batch(
     quantise: bool = True,
     stored: Int[Array, "2 8 8"] | None = None,
 ) -> Float[Array, "b h w 3"]:
-    """Return corrupted images in [0, 1].
+    """Return the images after a corruption, in [0, 1].
 
     images: square, in [0, 1]; rounded to bytes first, because the published sets were made
       from bytes.
     keys: one for each image.
-    name: of the corruption, a key of CORRUPTIONS.
+    name: the corruption, a key of CORRUPTIONS.
     settings: data.corruptions.settings(name, severity, side) for the images' side in pixels.
-    quantise: True clips and truncates the result to bytes, as in the published sets.
+    quantise: True: clip the result and truncate it to multiples of 1/255, as in the
+      published sets. False: the result may exceed [0, 1].
     stored: JPEG tables; the result is then encoded and decoded as JPEG, which needs
       quantise=True, else ValueError. ImageNet-C was stored with
       corruptions.quantisation_tables(85). None: no JPEG.

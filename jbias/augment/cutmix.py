@@ -4,8 +4,8 @@ Source: Yun et al., ICCV 2019, https://arxiv.org/abs/1905.04899.
 Reference code: https://github.com/clovaai/CutMix-PyTorch at 2d8eb68; for the variant
 "torchbearer", the baseline of FMix, https://github.com/pytorchbearer/torchbearer at
 0e8484c.
-Deviation: partners inside groups (`jbias.augment.mixing`). The reformulated loss of
-CutMix is defined as that of MixUp; no released code has it.
+Deviation: partners are drawn inside groups (`jbias.augment.mixing`). The reformulated loss
+of CutMix is defined as that of MixUp; no released code has it.
 """
 
 import functools
@@ -28,16 +28,16 @@ def make(
     partner: str = "batch",
     mix_group: int = 32,
 ) -> options.Transform:
-    """Return CutMix, which pastes a box of the partner's image into each image.
+    """Return the CutMix transform, which pastes a box of the partner's image into each image.
 
     lam ~ Beta(alpha, alpha) is the share of pixels outside the box. The box has sides s W
     and s H, s = sqrt(1 - lam), and a centre uniform over the pixels, and is cut at the
     image's border.
 
-    variant: "area", the authors': sides are rounded down, one box per batch, and the
-      label's weight is the actual share of pixels outside. "torchbearer": sides are
-      rounded, one centre per image, and the label's weight is lam, which is too small if
-      the box is cut at the border.
+    variant: "area", as the authors do: sides are rounded down, one box per batch, and the
+      label's weight is the actual share of pixels outside. "torchbearer": sides are rounded
+      to the nearest pixel, one centre per image, and the label's weight is lam, which is too
+      small if the box is cut at the border.
     reformulated, p, partner, mix_group: see mixing.make. The authors use p = 1 on ImageNet
       and 0.5 on CIFAR.
     """
@@ -54,7 +54,7 @@ def make(
 
 
 def mix_sampler(alpha: float, variant: str = "area") -> mixing.Sampler:
-    """Return draw(key, batch, keep_label) -> mixing.Mix, with one box per batch or image.
+    """Return draw(key, batch, keep_label) -> mixing.Mix, whose mask is 0 in a random box.
 
     alpha, variant: see `make`.
     """
@@ -84,10 +84,10 @@ def mix_sampler(alpha: float, variant: str = "area") -> mixing.Sampler:
 def box_mask(
     centre: Int[Array, "2"], sides: Int[Array, "2"], height: int, width: int
 ) -> Bool[Array, "h w"]:
-    """Return True for pixels from centre - side // 2 to below centre + side // 2.
+    """Return a mask of the box: True from centre - side // 2 to below centre + side // 2.
 
     centre, sides: (row, column) and (height, width) of the box, in pixels. An odd side
-    loses a pixel, as in the references. height, width: of the image.
+    loses a pixel, as in the references. height, width: of the image, in pixels.
     """
     half = sides // 2
     return geometric.inside_box(centre - half, centre + half, height, width)

@@ -41,16 +41,16 @@ class ImageOrder(NamedTuple):
 
     @property
     def index_by_network(self) -> list[Int[np.ndarray, "m"]]:
-        """`index`, split into one array per damaged network: a new one at each renewal."""
+        """`index`, split into one array per damaged network: each renewal starts an array."""
         return np.split(self.index, np.flatnonzero(self.renewed)[1:])
 
 
 def draw_order(key: PRNGKeyArray, n: int, *, renewal: float = RENEWAL) -> ImageOrder:
-    """Return a random order of n images, with the images that renew the weights marked.
+    """Return a random order of n images, with a mark at images before which weights change.
 
-    renewal: probability that the weights are damaged again before an image. Image i has a
-    uniform number, which determines the order, and a coin, which renews the weights;
-    neither depends on n. The first image in order always renews them.
+    renewal: probability of a mark. The first image in order always has a mark. Images are
+    sorted by one random number each; this number and the mark depend only on the key and
+    the image's index, not on n.
     """
     index = np.argsort(generator(key, 0).random(n), kind="stable")
     renewed = (generator(key, 1).random(n) < renewal)[index]
@@ -64,17 +64,20 @@ def generator(key: PRNGKeyArray, number: int) -> np.random.Generator:
     return np.random.default_rng([*words, number])
 
 
-def make(known: Sequence[Option], num_draws: int) -> tuple[Callable, Callable]:
-    """Return two functions: draw(key) -> options, damage(weights, key, options) -> weights.
+def make(all_options: Sequence[Option], num_draws: int) -> tuple[Callable, Callable]:
+    """Return (draw, damage), two functions that choose and apply random damage.
 
-    known: functions (weights, generator) that change a mapping of weights in place.
-    options: indices in `known`; `damage` applies these functions one after the other, each
-      with its own random numbers, and returns a new mapping. None, the default: `draw`'s.
-    num_draws: number of options that `draw` draws, with replacement.
+    draw(key) returns a tuple of `num_draws` indices in `all_options`, drawn with replacement.
+    damage(weights, key, options=None) returns a new mapping of weights, after the functions
+    with the indices `options` (None: draw(key)), one after the other, each with its own
+    random numbers.
+
+    all_options: functions (weights, generator) that change a mapping of weights in place.
     """
 
     def draw(key: PRNGKeyArray) -> tuple[int, ...]:
-        return tuple(generator(key, 0).integers(len(known), size=num_draws).tolist())
+        indices = generator(key, 0).integers(len(all_options), size=num_draws)
+        return tuple(indices.tolist())
 
     def damage(
         weights: Mapping, key: PRNGKeyArray, options: Sequence[int] | None = None
@@ -82,7 +85,7 @@ def make(known: Sequence[Option], num_draws: int) -> tuple[Callable, Callable]:
         damaged = {name: np.asarray(value) for name, value in weights.items()}
         options = draw(key) if options is None else options
         for number, option in enumerate(options, 1):
-            known[option](damaged, generator(key, number))
+            all_options[option](damaged, generator(key, number))
         return damaged
 
     return draw, damage
@@ -91,8 +94,8 @@ def make(known: Sequence[Option], num_draws: int) -> tuple[Callable, Callable]:
 def scale_count(count: int, num_rows: int, num_published: int) -> int:
     """Return count * num_rows / num_published, rounded, at least 1.
 
-    count: number of damaged rows in the published network. num_rows, num_published: numbers
-    of rows of this and of the published network.
+    count: number of damaged rows in the published network. num_rows, num_published: number
+    of rows of the weight in this network, and in the published network.
     """
     return max(1, round(count * num_rows / num_published))
 
@@ -103,7 +106,7 @@ def gelu(x: Weight) -> Weight:
 
 
 def amplified(x: Weight, rng: np.random.Generator, most: float) -> Weight:
-    """Return x (1 + most u U), u and U uniform: u is one number, U one per element."""
+    """Return x (1 + most u v) with random u and v ~ U(0, 1): one u, and a v per element."""
     return (x * (1 + most * rng.random() * rng.random(x.shape))).astype(x.dtype)
 
 
@@ -115,14 +118,14 @@ def masked(x: Weight, rng: np.random.Generator, low: float) -> Weight:
 def rotated(
     x: Weight, rng: np.random.Generator, axes: tuple[int, int] = (2, 3)
 ) -> Weight:
-    """Return x rotated in the plane of two axes by 90, 180 or 270 degrees, at random."""
+    """Return a copy of x, rotated in the plane of two axes by 90, 180 or 270 degrees."""
     return np.rot90(x, rng.integers(1, 4), axes).copy()
 
 
 def with_rows(x: Weight, rows: Int[np.ndarray, "m"], change: Callable) -> Weight:
-    """Return a copy of x with change(x[row]) at each index in `rows`.
+    """Return a copy of x in which change(x[row]) replaces x[row] for each index in `rows`.
 
-    A row that occurs twice is changed twice.
+    A row whose index occurs twice is changed twice.
     """
     x = x.copy()
     for row in rows:

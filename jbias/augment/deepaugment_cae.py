@@ -60,9 +60,11 @@ def _change_rows(
     change: Callable,
     names: Sequence[str] = _FIRST_SIX,
 ) -> None:
-    """Replace random rows of a layer's weight and bias by change(row), in place.
+    """Replace random rows of a random layer's weight and bias by change(row), in place.
 
-    count: number of rows in the published network. names: layers to draw from.
+    Rows are drawn with replacement; a row that is drawn twice is changed twice.
+    count: number of draws in the published network; here in proportion to the rows.
+    names: layers to draw from.
     """
     weight, bias = _draw_layer(rng, names)
     num_rows, published = len(weights[weight]), _LAYERS[weight.removesuffix(".weight")]
@@ -124,7 +126,11 @@ class _Numbers(NamedTuple):
     element: Code
 
     def integers(self, stream: int, *, limit: int, count: int) -> Int[Array, "count"]:
-        """Return `count` whole numbers below `limit`; each stream has different ones."""
+        """Return `count` random whole numbers from 0 to limit - 1.
+
+        stream: selects the random numbers, from 0 on. Streams are independent for counts of
+        at most 64.
+        """
         start = stream * 64
         return (self.taps.reshape(-1)[start : start + count] * limit).astype(int)
 
@@ -136,7 +142,9 @@ def latent(
 
     x: codes of images, before their bits, 0 or 1, are drawn.
     keys: (b), one for each image.
-    option: 0 to 8, for all images; None: drawn for each image.
+    option: 0 to 8, for all images; None: drawn for each image. Option 0 leaves the code as
+      it is and has a random gain of 3 to 7 per element; the others have the gain 1. See
+      `_apply_option` for the others.
 
     Every option is computed for every image; since the code is small, this costs a few per
     cent of the network.
@@ -160,7 +168,12 @@ def draw_latent(key: PRNGKeyArray) -> Int[Array, ""]:
 
 
 def _apply_option(x: Code, option: Int[Array, ""], numbers: _Numbers) -> Code:
-    """Return an image's code after option 0 to 8; option 0 only has a gain: x unchanged."""
+    """Return an image's code after option 0 to 8.
+
+    0: unchanged. 1: set a fifth of the positions to 0. 2: negate a tenth of the positions.
+    3: permute the first ten channels. 4: flip five channels. 5: flip all channels.
+    6, 7, 8: correlate with the noisy, the doubling or the shifting kernel.
+    """
     position = numbers.element[..., :1]
     all_flipped = _flip(x, numbers)
     first_six = (
@@ -188,16 +201,17 @@ def _permute_channels(x: Code, numbers: _Numbers) -> Code:
 
 
 def _flip(x: Code, numbers: _Numbers) -> Code:
-    """Return the code flipped along two random axes of (batch, height, width).
+    """Return the code flipped along its height, its width or both, with equal probabilities.
 
-    Here the batch is a single image, so that a flip along it does nothing.
+    The released code flips two random axes of (batch, height, width). Here the batch is a
+    single image, so that a flip along the batch does nothing.
     """
     (axes,) = numbers.integers(0, limit=3, count=1)
     return jax.lax.select_n(axes, x[::-1], x[:, ::-1], x[::-1, ::-1])
 
 
 def _is_flipped(channels: int, numbers: _Numbers) -> Bool[Array, "1 1 c"]:
-    """Return a mask of the channels that five random draws hit an odd number of times."""
+    """Return a mask of the channels that five random draws select an odd number of times."""
     times = jnp.zeros(channels, int)
     drawn = numbers.integers(1, limit=channels, count=_NUM_FLIPPED)
     times = times.at[drawn].add(1)
@@ -244,7 +258,10 @@ def _shifting_kernel(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
 
 
 def _correlate(x: Code, kernel: Float[Array, "c c 3 3"]) -> Code:
-    """Return the code correlated with a kernel, by a product of matrices."""
+    """Return the code cross-correlated with a kernel, at the same size, zeros outside.
+
+    kernel: [to, from, row, column].
+    """
     h, w, c = x.shape
     padded = jnp.pad(x, ((1, 1), (1, 1), (0, 0)))
     taps = [padded[i : i + h, j : j + w] for i in range(3) for j in range(3)]

@@ -3,10 +3,10 @@
 Weights: three of seventeen options, drawn with replacement, are applied one after the
 other. `conv0` and `conv2` are a block's two convolutions; biases change only where stated.
 
-Activations: for every image one of four options before the body of residual blocks and one
-of five inside it, by the arguments `before` and `body` of jbias.models.edsr.apply. As in
+Activations: for every image, one of four options is applied before the body of residual
+blocks and one of five inside it; pass `before` and `body` to jbias.models.edsr.apply. As in
 the released code, by default "swapping" two channels copies the second over the first, and
-"skipping layers" only applies the last layer that is not skipped, to the body's input.
+"skipping layers" applies only the last layer that is not skipped, to the body's input.
 
 Source and reference code: jbias.augment.deepaugment.
 Deviation: networks of fewer than 16 blocks offer fewer places; otherwise as released.
@@ -37,7 +37,7 @@ def _num_blocks(weights: Weights) -> int:
 
 
 def _draw_block(weights: Weights, places: Sequence[int], rng: Rng) -> int:
-    """Return a random number among `places`, the blocks, of a block that the network has."""
+    """Return a random block number of `places`, below the network's number of blocks."""
     places = [place for place in places if place < _num_blocks(weights)]
     return places[rng.integers(len(places))]
 
@@ -58,8 +58,8 @@ def _change(
 ) -> None:
     """Replace weights of a random block by change(weight, rng), in place.
 
-    places: numbers of the blocks to draw from. convs: convolutions that change, 0 or 2.
-    kinds: "weight", "bias".
+    places: numbers of the blocks to draw from. convs: convolutions of the block that change,
+    0 and 2. kinds: parameters that change, "weight" and "bias".
     """
     block = _draw_block(weights, places, rng)
     for name in (_name(block, conv, kind) for conv in convs for kind in kinds):
@@ -76,7 +76,8 @@ def _change_any(
 ) -> None:
     """Replace the weight of a random convolution by change(weight, rng), `times` times.
 
-    In place. The convolution is one of `convs`, 0 or 2, of any block except the last.
+    The mapping is changed in place. Each time, the convolution is drawn: one of `convs`
+    (0, 2) of any block except the last.
     """
     for _ in range(times):
         block = rng.integers(_num_blocks(weights) - 1)
@@ -85,16 +86,16 @@ def _change_any(
 
 
 def _mirror(weights: Weights, rng: Rng) -> None:
-    """Mirror conv0's kernels of a random block and negate conv2's kernels, in place."""
+    """Mirror conv0's kernels left to right and negate conv2's, of a random block, in place."""
     block = _draw_block(weights, _THIRDS, rng)
     weights[_name(block, 0)] = weights[_name(block, 0)][..., ::-1].copy()
     weights[_name(block, 2)] = -weights[_name(block, 2)]
 
 
 def _shifted(x: Weight, rng: Rng) -> Weight:
-    """Return x with each channel replaced by the sum of all channels, randomly shifted.
+    """Return x with every input channel replaced by the same sum of all input channels.
 
-    Each channel has a random sign and is shifted by up to one pixel per axis.
+    Before the sum, each channel gets a random sign and is shifted by up to one pixel per axis.
     """
     bank = np.zeros_like(x)
     for j in range(bank.shape[1]):
@@ -132,7 +133,7 @@ def _with_filters_negated(x: Weight, rng: Rng) -> Weight:
 
 
 def _largest_alone(x: Weight, rng: Rng) -> Weight:
-    """Return x with only the largest element of each kernel; the others are 0."""
+    """Return x with only the largest element of each kernel; other elements become 0."""
     flat = x.reshape(*x.shape[:2], -1)
     largest = np.argmax(flat, -1, keepdims=True)
     return np.where(np.arange(flat.shape[-1]) == largest, flat, 0).reshape(x.shape)
@@ -186,12 +187,15 @@ _NEVER_SKIPPED = 2  # Number of layers at the start that are never skipped.
 def before(
     x: Map, keys: PRNGKeyArray, option: str | None = None, *, true_swaps: bool = False
 ) -> Map:
-    """Return the damaged input x of the body of residual blocks.
+    """Return x, the input of the body of residual blocks, after damage to each image.
 
     keys: (b), one for each image.
-    option: for all images; None: drawn for each image. "swap": five times, two random
-      channels. "zero", "negate": each element with probability 0.05 or 0.025. "nothing".
-    true_swaps: True swaps channels; False, as released, copies the second over the first.
+    option: one of BEFORE, for all images; None: drawn for each image. "swap": swaps two
+      random channels, five times for 64 channels. "zero": sets elements to 0 with
+      probability 0.05. "negate": negates elements with probability 0.025. "nothing": no
+      damage.
+    true_swaps: True: swap the two channels; False, as released: copy the second over the
+      first.
     """
 
     def damage_input(x, key):
@@ -218,11 +222,13 @@ def body(
 
     layers: the blocks, applied one after the other. x: input of the first layer.
     keys: (b), one for each image.
-    option: for all images; None: drawn for each image. After five of 16 layers, "negate":
-      all features; "rectify": a ReLU (1/3) or a GELU (2/3); "flip": channels and rows (1/3)
-      or channels and columns (2/3). "skip": see true_skips. "nothing".
-    true_skips: True: "skip" leaves out up to three random layers after the second. False, as
-      released: it leaves out all layers except the last that is not drawn.
+    option: one of INSIDE, for all images; None: drawn for each image. "negate", "rectify"
+      and "flip" act on all features after five of 16 layers: "negate" negates them;
+      "rectify" applies a ReLU (probability 1/3) or a GELU (2/3); "flip" reverses channels
+      and rows (1/3) or channels and columns (2/3). "skip": see true_skips. "nothing": no
+      damage.
+    true_skips: "skip" draws up to three random layers after the second. True: these are
+      left out. False, as released: only the last layer that was not drawn is applied, to x.
 
     Every option is computed for every image, which costs four additional layers, or none
     with `true_skips`.
@@ -259,9 +265,10 @@ def draw_inside(key: PRNGKeyArray) -> Int[Array, ""]:
 
 
 def _draw_swaps(key: PRNGKeyArray, channels: int, true_swaps: bool) -> Int[Array, "c"]:
-    """Return the index of the channel that each channel gets, after five random swaps.
+    """Return, for each channel, the index of the channel that replaces it after random swaps.
 
-    true_swaps: False copies the second of two channels over the first.
+    There are five swaps for 64 channels, and fewer in proportion for fewer channels.
+    true_swaps: False: copy the second of two channels over the first.
     """
     order = jnp.arange(channels)
     count = deepaugment.scale_count(5, channels, _CHANNELS)
@@ -276,7 +283,7 @@ def _draw_swaps(key: PRNGKeyArray, channels: int, true_swaps: bool) -> Int[Array
 def _damage_features(
     x: Float[Array, "h w c"], option: Int[Array, ""], key: PRNGKeyArray
 ) -> Float[Array, "h w c"]:
-    """Return an image's features after option INSIDE[option]; "skip" does not change them."""
+    """Return an image's features after INSIDE[option]; "skip" and "nothing" keep them."""
     third = jax.random.uniform(key) < 1 / 3
     rectified = jnp.where(third, jax.nn.relu(x), jax.nn.gelu(x, approximate=False))
     flipped = jnp.where(third, x[::-1, :, ::-1], x[:, ::-1, ::-1])
@@ -297,10 +304,10 @@ def _apply_last(
     option: Int[Array, "b"],
     is_skipped: Bool[Array, "b layers"],
 ) -> Map:
-    """Return y, and for images with "skip" the output of the last layer that is not skipped.
+    """Return y, replaced for images with "skip" by the last layer that is not skipped, of x.
 
-    x, y: input and output of the body; the last layer is applied to x. option: index in
-    INSIDE. is_skipped: see `_draw_skipped`.
+    x, y: input and output of the body. option: index in INSIDE. is_skipped: see
+    `_draw_skipped`.
     """
     has_skips = option == INSIDE.index("skip")
     for i in range(len(layers) - 1 - _NUM_SKIPPED, len(layers)):

@@ -20,7 +20,10 @@ Gate = Bool[Array, ""]
 
 
 class Affine(NamedTuple):
-    """The affine map scale * x + shift, and the mean and unbiased variance of x."""
+    """The affine map scale * x + shift, and the mean and unbiased variance of x.
+
+    All are per image and channel.
+    """
 
     scale: Stats
     shift: Stats
@@ -40,7 +43,7 @@ def moments(x: Map) -> tuple[Stats, Stats]:
     """Return mean and unbiased variance over the pixels, in float32.
 
     ValueError for maps of one pixel: their variance is 0/0, which makes gradients NaN even
-    if it is not used.
+    if the variance is not used.
     """
     if x.shape[1] * x.shape[2] < 2:
         must = "augment.feature_stats: statistics need maps of at least 2 pixels"
@@ -52,9 +55,9 @@ def moments(x: Map) -> tuple[Stats, Stats]:
 
 @jax.custom_vjp
 def gated_moments(x: Map, acts: Gate | None) -> tuple[Stats, Stats]:
-    """Return `moments(x)` if `acts`, else the mean 0 and the variance 1 without reading x.
+    """Return `moments(x)` if `acts` is True; else the mean 0 and the variance 1.
 
-    acts: a traced boolean; None always computes the moments.
+    acts: a traced boolean; None: as True. If False, x is not read.
     """
     return _gated_moments(x, acts)[0]
 
@@ -97,13 +100,16 @@ gated_moments.defvjp(_gated_moments, _gated_moments_gradient)
 def gated_affine(
     x: Map, acts: Gate, change: Callable, *args: Any, read_always: bool = False
 ) -> Affine:
-    """Return the affine map change(mean, var, *args) -> (scale, shift) of x, if `acts`.
+    """Return the affine map with (scale, shift) = change(mean, var, *args), if `acts` is True.
 
-    mean, var: moments of x. If not `acts`, `change` is not computed, scale is 1 and shift
-    is 0; and x is not read, so that mean and var are 0 and 1.
+    mean, var: moments of x; also in the result. If `acts` is False, `change` is not computed,
+    scale is 1 and shift is 0.
 
-    read_always: True computes mean and var outside the condition, so that the compiler can
-      fuse them with the computation of x. Inside, x is copied to the layout of the branch.
+    acts: a traced boolean.
+    read_always: False: if `acts` is False, x is not read, and mean and var of the result are
+      0 and 1. True: mean and var are always computed, outside the condition, so that the
+      compiler can fuse them with the computation of x (inside, x is copied to the layout of
+      the branch).
     """
     mean, var = gated_moments(x, None if read_always else acts)
 
@@ -115,9 +121,10 @@ def gated_affine(
 
 
 def affine_between(old: Stats, new: Stats) -> tuple[Stats, Stats]:
-    """Return a and b of the map a x + b that changes the statistics of x from old to new.
+    """Return a and b (b c) of the map a x + b that changes the statistics of x.
 
-    old, new: means and standard deviations, concatenated, (b 2c).
+    old, new: statistics of x and of a x + b: means and standard deviations, concatenated,
+    (b 2c).
     """
     (mean, std), (new_mean, new_std) = (jnp.split(s, 2, axis=1) for s in (old, new))
     scale = new_std / std
@@ -162,9 +169,9 @@ def randomise_style(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
 
 
 def randomise_content(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
-    """Return another image's normalised content with each image's own statistics.
+    """Return, for each image, another image's normalised map with the image's own statistics.
 
-    The content is a constant: gradients pass only through the image's mean and variance.
+    The other map is a constant: gradients pass only through the image's mean and variance.
     group: number of consecutive images among which partners are drawn.
     Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
     """

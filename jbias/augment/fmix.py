@@ -42,7 +42,7 @@ def make(
     partner: str = "batch",
     mix_group: int = 32,
 ) -> options.Transform:
-    """Return FMix: x' = M x + (1 - M) x_partner, with one mask M of 0 and 1 per batch.
+    """Return the FMix transform: x' = M x + (1 - M) x_partner, M a mask of 0 and 1 per batch.
 
     The mean of M is lam ~ Beta(alpha, alpha), which also weights the labels.
 
@@ -105,7 +105,7 @@ def field(
     decay: float = 3.0,
     spectrum: str = "isotropic",
 ) -> Float[Array, "h w"]:
-    """Return a grey image in [0, 1] with random phases and large structures.
+    """Return a random grey image with large structures, scaled to minimum 0 and maximum 1.
 
     normal: N(0, 1) numbers n and n', of the shape of `noise_shape`.
     height, width: of the image, in pixels.
@@ -177,7 +177,7 @@ def binarise(
 
 
 def ranks(values: Float[Array, "n"]) -> Int[Array, "n"]:
-    """Return the rank of each value, 0 for the largest; of equal values the first is first."""
+    """Return the rank of each value, 0 for the largest; equal values rank in their order."""
     return sampling.inverse(jnp.argsort(values, descending=True))
 
 
@@ -193,11 +193,11 @@ def random_masks(
     partner: str = "batch",
     mix_group: int = 32,
 ) -> options.Transform:
-    """Return RM: FMix with `count` fixed pairs of lam and mask, one chosen per batch.
+    """Return the RM transform: FMix with `count` fixed pairs of lam and mask, one per batch.
 
-    The pairs depend on the seed, by the key batch["once"], and are the same at every step;
-    a batch without "once" raises ValueError. lam is uniform at alpha = 1, so that a seed
-    can have three very different masks.
+    The pairs depend on the random key batch["once"], which is the same at every step of a
+    seed; a batch without "once" raises ValueError. lam is uniform at alpha = 1, so that the
+    masks of a seed can differ much.
 
     Other options: see `make`.
     """

@@ -31,9 +31,9 @@ def flip(*, p: float = 0.5) -> options.Transform:
 
 
 def pad_crop(*, pad: int = 4) -> options.Transform:
-    """Return a transform that shifts each image by up to `pad` pixels per axis, over black.
+    """Return a transform that shifts each image by up to `pad` pixels per axis.
 
-    Shifts are whole pixels, all equally likely.
+    Shifts are whole pixels, all equally likely; pixels from outside the image are black.
     """
     options.check_plain("pad_crop", "at least 0", pad=pad)
 
@@ -119,7 +119,7 @@ def draw_window(
     aspect: Range,
     pixel: Array | float = 1,
 ) -> Window:
-    """Return a random window of an image; see `random_resized_crop`.
+    """Return a random window of an image, in whole pixels and inside the image.
 
     height, width: of the image in pixels. area, aspect: ranges, see `random_resized_crop`.
     pixel: width over height of one pixel in the image to which `aspect` refers.
@@ -148,8 +148,8 @@ def resize_matrix(
     """Return the matrix that resizes pixels start ... start + count - 1 to `out` pixels.
 
     length: number of pixels of the input. Each row is a triangle filter around the centre
-    of its pixel, as wide as the larger of an input and an output pixel and cut at the
-    window's border; rows sum to 1.
+    of its output pixel, cut at the window's border and scaled to the sum 1. The filter
+    reaches to the distance of one pixel, of the input or of the output, whichever is larger.
     """
     scale = count / out
     centre = (jnp.arange(out) + 0.5) * scale + start
@@ -226,11 +226,11 @@ def _draw_sides(
     aspect: Range,
     pixel: Array | float = 1,
 ) -> list[Int[Array, "tries"]]:
-    """Return ten random pairs of a window's sides in pixels: the first and the second side.
+    """Return the sides of ten random windows in pixels: [first sides, second sides].
 
     keys: two, for area and aspect. pixels: number of pixels of the image. area: range of
     the window's share of the image, uniform. aspect: range of the first side over the
-    second, log-uniform. pixel: aspect of one pixel.
+    second, log-uniform. pixel: first side over second side of one pixel.
     """
     k_area, k_aspect = keys
     pixels = pixels * jax.random.uniform(

@@ -75,7 +75,7 @@ def blur_along_line(
 
 
 def bilinear(x: Image, rows: Plane, columns: Plane, *, border: str) -> Image:
-    """Return an image sampled at positions (rows, columns) by bilinear interpolation.
+    """Return a square image sampled at positions (rows, columns) by bilinear interpolation.
 
     rows, columns: positions in pixels for each pixel of the result; may be fractions.
     border: pixels outside are mirrored with ("reflect") or without ("reflect_101") a
@@ -128,8 +128,9 @@ draw_uniforms = draw_each(jax.random.uniform, 3)
 def shot_noise(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image with each value x replaced by 255 n / count, n ~ Poisson(count x / 255).
 
-    n is the first number whose distribution function is above the U(0, 1) number drawn.
-    Setting `photons` (256, n), n a power of two, is the distribution function for each byte.
+    n is the smallest number whose distribution function is above the U(0, 1) number drawn.
+    Settings: `count`; `photons` (256, m), m a power of two: the distribution functions of n
+    for each byte x.
     """
     photons = s["photons"]
     table_size = photons.shape[1]
@@ -160,8 +161,9 @@ def gaussian_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image blurred by a disk; edges are mirrored.
 
-    drawn: not used. Settings: `chords` (n, w, w), the filters of rows of pixels by the rows
-    of the disk, from the middle row on; the first `count` are not 0. The disk is symmetric.
+    drawn: not used. Settings: `chords` (n, w, w), a matrix for each row of the disk from the
+    middle on, which filters a row of pixels; `count`, the number of matrices to use, from
+    the first on. The disk is symmetric.
     """
     side, reach = len(x), len(s["chords"]) - 1
     padded = jnp.pad(x, ((reach, reach), (0, 0), (0, 0)), mode="reflect")
@@ -185,8 +187,9 @@ def draw_glass(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 h w 2"]]:
 def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image after a blur, sweeps that displace pixels, and the same blur.
 
-    drawn: of `draw_glass`. Settings: `blur` (h, h), the filter as a matrix; `reach`, largest
-    offset in pixels; `sweeps`, their number. Sweeps copy pixels like the reference.
+    drawn: from `draw_glass`. Settings: `blur` (h, h), the filter as a matrix; `reach`, the
+    largest offset in pixels; `sweeps`, the number of sweeps. Sweeps copy pixels in the order
+    of the reference (`glass_origins`).
     """
     side, reach = len(x), s["reach"]
     x = to_bytes(filter_both_axes(x, s["blur"])).reshape(-1, 3)
@@ -232,7 +235,8 @@ def glass_origins(offsets: Int[Array, "h w 2"], reach: Number) -> Int[Array, "h*
 def motion_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image blurred along a line at U(-45, 45) degrees, by half a Gaussian.
 
-    drawn: a U(0, 1) number. Settings: `kernel` and `taps` of `blur_along_line`.
+    drawn: (number,), a U(0, 1) number for the direction. Settings: `kernel` and `taps`, see
+    `blur_along_line`.
     """
     return blur_along_line(x, s["kernel"], s["taps"], 90 * drawn[0] - 45)
 
@@ -260,8 +264,8 @@ def draw_snow(key: PRNGKeyArray, side: int) -> tuple[Plane, Float[Array, ""]]:
 def snow(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the whitened image plus motion-blurred flakes, also turned by 180 degrees.
 
-    drawn: of `draw_snow`. Settings: see data.corruptions.kernels.snow; `zoom` (h, h) is the
-    enlargement as a matrix, `kernel` and `taps` are of `blur_along_line`.
+    drawn: from `draw_snow`. Settings: see data.corruptions.kernels.snow; `zoom` (h, h) is
+    the enlargement as a matrix; `kernel` and `taps`, see `blur_along_line`.
     """
     layer = filter_both_axes(s["mean"] + s["sigma"] * drawn[0], s["zoom"])
     layer = to_bytes(255 * jnp.where(layer < s["least"], 0, layer))
@@ -319,8 +323,9 @@ _STEPS = tuple(
 def spatter(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image with water or mud where blurred N(mean, sigma^2) noise >= `least`.
 
-    drawn: one N(0, 1) number per pixel. Settings: see data.corruptions.kernels.spatter;
-    `blur` and `border` (h, h) are filters as matrices, `mud` selects mud.
+    drawn: (numbers,), one N(0, 1) number per pixel. Settings: see
+    data.corruptions.kernels.spatter; `blur` and `border` (h, h) are filters as matrices;
+    `mud`: True: mud, False: water.
     """
     layer = filter_both_axes(s["mean"] + s["sigma"] * drawn[0], s["blur"])
     layer = jnp.where(layer < s["least"], 0, layer)
@@ -390,7 +395,8 @@ def canny(x: Integers) -> Bool[Array, "h w"]:
 def distance_to_edges(edges: Bool[Array, "h w"]) -> Integers:
     """Return the length of the shortest path from each pixel to an edge, at most 20 pixels.
 
-    The unit is 2^-16 pixels. Paths have steps to the 8 neighbours and knight's moves.
+    The unit is 2^-16 pixels. Paths consist of steps to the 8 neighbours and of steps by
+    (1, 2) or (2, 1) pixels. All distances are 20 pixels if there is no edge.
     """
     far = _FAR * _UNIT
 
@@ -417,7 +423,7 @@ def _equalised(x: Integers) -> Integers:
 
 
 def _windows(padded: Array, size: int) -> list[list[Array]]:
-    """Return size x size shifted views of a padded map: [i][j] starts at row i and column j."""
+    """Return the size x size shifted parts of a padded map: [i][j] starts at row i, column j."""
     h, w = (length - size + 1 for length in padded.shape)
     return [[padded[i : i + h, j : j + w] for j in range(size)] for i in range(size)]
 
@@ -446,13 +452,16 @@ def pixelate(x: Image, drawn: tuple, s: Settings) -> Image:
 def jpeg_compression(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image after JPEG compression.
 
-    drawn: not used. Setting: `tables` of jpeg.round_trip.
+    drawn: not used. Setting: `tables`, see jpeg.round_trip.
     """
     return jpeg.round_trip(x, s["tables"])
 
 
 def draw_elastic(key: PRNGKeyArray, side: int) -> tuple[Array, Plane, Plane]:
-    """Return U(0, 1) numbers: (3 2) for three points (x, y), and fields right and down."""
+    """Return U(0, 1) numbers for the moves of three points, and of each pixel right and down.
+
+    Shapes: (3, 2) for three points (x, y), and (side, side) twice.
+    """
     k_points, k_right, k_down = jax.random.split(key, 3)
     points = jax.random.uniform(k_points, (3, 2))
     right = jax.random.uniform(k_right, (side, side))
@@ -463,7 +472,7 @@ def draw_elastic(key: PRNGKeyArray, side: int) -> tuple[Array, Plane, Plane]:
 def elastic_transform(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image after a random affine map and a smooth random displacement.
 
-    drawn: of `draw_elastic`. Settings: `jitter` and `alpha` in pixels, see
+    drawn: from `draw_elastic`. Settings: `jitter` and `alpha` in pixels, see
     data.corruptions.kernels.elastic_transform; `smoother` (h, h), the filter as a matrix.
     """
     side = len(x)
@@ -477,10 +486,10 @@ def elastic_transform(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def _affine(moves: Float[Array, "3 2"], side: int) -> tuple[Plane, Plane]:
-    """Return the positions (rows, columns) that pixels read when three points move.
+    """Return the positions (rows, columns) from which pixels come when three points move.
 
-    The points (x, y) are the centre plus (q, q), (q, -q) and (-q, -q), q a third of the
-    side; `moves` are their displacements.
+    The affine map is determined by the displacements `moves` (x, y) of three points: the
+    centre plus (q, q), (q, -q) and (-q, -q), with q a third of the side.
     """
     centre, q = side // 2, side // 3
     # The displacement is `at` at the centre and grows by `slopes` per pixel.

@@ -23,8 +23,8 @@ _MAX_RAYS = 199  # Largest number of rays of a star.
 def caustic_refraction(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image refracted and lit by caustics, as seen through wavy water.
 
-    x: values 0 to 255. drawn: U(0, 1) numbers (time, size). s: settings "blur" (h, h), the
-    blur as a matrix, and "level", the argument `level` of bar.water.
+    x: values 0 to 255. drawn: two U(0, 1) numbers, for time and size. s: the settings "blur"
+    (h, h), the blur as a matrix, and "level", the argument `level` of bar.water.
     """
     light = bar.draw_caustics(x, replay.Replay(drawn), memory.materialize)
     light = imagenet_c.filter_both_axes(light, s["blur"])
@@ -37,17 +37,17 @@ def caustic_refraction(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def _draw_rings(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "..."], ...]:
-    """Return U(0, 1) numbers: (2) for the centre (x, y), a scalar for k, (2) for a and w.
+    """Return the U(0, 1) numbers of bar.cocentric_sine_waves, in the order of their use.
 
-    These are the random numbers of bar.cocentric_sine_waves, in order. side: of the image,
-    not used.
+    These are an array of 2 for the centre (x, y), a scalar for its k, and an array of 2 for
+    its a and w. side: of the image, not used.
     """
     u = jax.random.uniform(key, (5,))
     return u[:2], u[2], u[3:]
 
 
 def _draw_uniforms(*shapes: tuple[int, ...]) -> Callable:
-    """Return draw(key, side) -> U(0, 1) arrays of these shapes."""
+    """Return draw(key, side) -> a tuple of U(0, 1) arrays of these shapes; side is not used."""
     return lambda key, side: tuple(sampling.uniforms(key, *shapes))
 
 
@@ -67,7 +67,8 @@ def _draw_stars(num_stars: int) -> Callable:
     """Return draw(key, side) -> random numbers for stars: (centres, rays, *lengths).
 
     centres: U(0, 1) (n 2), row and column. rays: U(0, 1) (n), for the numbers of rays.
-    lengths: N(0, 1), an array of _MAX_RAYS for each star. A single star has no axis n.
+    lengths: N(0, 1), an array of _MAX_RAYS for each star. With one star, `centres` is (2) and
+    `rays` a scalar.
     """
     axis = () if num_stars == 1 else (num_stars,)
 

@@ -18,7 +18,8 @@ _HALF = 1 << 15  # Of a fraction of 16 bits.
 def round_trip(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
     """Return an image after encoding and decoding as JPEG, in whole numbers 0 to 255.
 
-    x: whole numbers 0 to 255. tables: quantisation steps of luma and of chroma.
+    x: whole numbers 0 to 255. tables: quantisation steps of luma and of chroma, for each
+    frequency (down, across).
     """
     h, w = x.shape[:2]
     x = jnp.pad(x.astype(jnp.int32), ((0, h % 2), (0, -w % 16), (0, 0)), mode="edge")
@@ -38,7 +39,7 @@ def round_trip(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
 
 
 def _halved(x: Integers) -> Integers:
-    """Return means of 2 x 2 pixels, with halves rounded up in every other column."""
+    """Return means of 2 x 2 pixels; halves are rounded down in even columns, up in odd ones."""
     total = x[::2, ::2] + x[::2, 1::2] + x[1::2, ::2] + x[1::2, 1::2]
     return (total + 1 + jnp.arange(total.shape[1])[None] % 2) >> 2
 
@@ -77,8 +78,9 @@ _COSINES = np.int32(np.concatenate(_PAIRS, 1).reshape(8, 8))
 def _blocks(x: Integers, steps: Int[Array, "8 8"]) -> Integers:
     """Return a channel after the quantisation of the cosine transform of 8 x 8 blocks.
 
-    steps: of the quantisation, for each frequency (down, across). The last row is repeated
-    to fill the last blocks; the width must be a multiple of 8.
+    steps: of the quantisation, for each frequency (down, across). The width must be a
+    multiple of 8. The last row is repeated up to a height that is a multiple of 8, also in
+    the result.
     """
     x = jnp.pad(x, ((0, -len(x) % 8), (0, 0)), mode="edge")
     h, w = x.shape
@@ -95,5 +97,5 @@ def _blocks(x: Integers, steps: Int[Array, "8 8"]) -> Integers:
 
 
 def _divided(x: Int[Array, "y i x j"], bits: int) -> Int[Array, "y i x j"]:
-    """Return x / 2^bits, rounded."""
+    """Return x / 2^bits, rounded; halves are rounded up."""
     return (x + (1 << (bits - 1))) >> bits

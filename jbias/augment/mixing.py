@@ -1,4 +1,4 @@
-"""Mixes each image and its label with a partner's: the frame of MixUp, CutMix and FMix.
+"""Mixes each image and its label with a partner's: the common part of MixUp, CutMix and FMix.
 
 x' = M x + (1 - M) x_partner,  target' = lam y + (1 - lam) y_partner,  with a mask M, the
 share of the image in each pixel. Cross-entropy is linear in its target, so the loss is
@@ -22,7 +22,7 @@ from jbias.augment import options, sampling
 
 
 class Mix(NamedTuple):
-    """The weights of an image in its mixture with a partner; the partner has the rest.
+    """The weights of an image in its mixture with a partner, whose weights are 1 minus these.
 
     mask: share of the image in each pixel of the mixed image, in [0, 1].
     lam: share of the image's label in the mixed label, in [0, 1].
@@ -37,7 +37,7 @@ Sampler = Callable[[PRNGKeyArray, options.Batch, bool], Mix]
 
 
 def draw_lambda(key: PRNGKeyArray, alpha: float, keep_label: bool) -> Float[Array, ""]:
-    """Return lam ~ Beta(alpha, alpha), or Beta(alpha + 1, alpha) if labels are kept."""
+    """Return lam ~ Beta(alpha, alpha), or Beta(alpha + 1, alpha) if `keep_label`."""
     # In closed form, because the sampler takes a second to compile.
     if options.is_statically(alpha, 1):
         uniform = jax.random.uniform(key)
@@ -67,9 +67,9 @@ def make(
       labels, and the loss is always the reformulated one (inter-dataset mixing).
     mix_group: number of consecutive images of a group; it must divide the batch size.
 
-    All rows of one example (its "views") are mixed with the same view of the partner.
-    Weights and other columns do not change. If alpha or p is the number 0, the batch is
-    returned unchanged.
+    All rows of one example (its "views") are mixed with the same view of the partner. The
+    entry "renders" is removed; weights and other entries do not change. If alpha or p is the
+    number 0, the batch is returned unchanged. ValueError for an invalid option.
     """
     options.check_range(where, 0, math.inf, alpha=alpha)
     options.check_range(where, 0, 1, p=p)

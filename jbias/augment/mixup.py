@@ -3,7 +3,7 @@
 Source: Zhang, Cisse, Dauphin and Lopez-Paz, ICLR 2018, https://arxiv.org/abs/1710.09412.
 Reference code: https://github.com/facebookresearch/mixup-cifar10 at eaff31a; for the
 reformulated loss https://github.com/ecs-vlc/FMix at e5991dc.
-Deviation: partners inside groups (`jbias.augment.mixing`).
+Deviation: partners are drawn inside groups (`jbias.augment.mixing`).
 """
 
 from jbias.augment import mixing, options
@@ -17,8 +17,9 @@ def make(
     partner: str = "batch",
     mix_group: int = 32,
 ) -> options.Transform:
-    """Return MixUp: x' = lam x + (1 - lam) x_partner, one lam ~ Beta(alpha, alpha) a batch.
+    """Return the MixUp transform: x' = lam x + (1 - lam) x_partner.
 
+    Each batch has one lam ~ Beta(alpha, alpha), which also weights the labels.
     reformulated, p, partner, mix_group: see mixing.make.
     """
     return mixing.make(

@@ -14,8 +14,8 @@ lighting: Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep C
 standardise_as: networks here normalise all images by one mean and deviation, in their first
   layer. This transform is for images of a second set with other constants.
 blur: SimCLR, appendix A. https://github.com/google-research/simclr at 244e712,
-  data_util.py. Deviation: images are mirrored at the border, as in torchvision; there they
-  are black beyond it.
+  data_util.py. Deviation: images are mirrored at the border, as in torchvision; in the
+  reference they are black beyond it.
 gaussian_noise: Rusak et al., "A simple way to make neural networks robust against diverse
   image corruptions", ECCV 2020, https://arxiv.org/abs/2001.06057.
   https://github.com/bethgelab/game-of-noise at 2989b43. Deviation: each image stays clean
@@ -50,10 +50,11 @@ def colour_jitter(
 ) -> options.Transform:
     """Return a transform that randomly changes the colours of each image with probability p.
 
-    Brightness, contrast and saturation replace x by f x + (1 - f) d, clipped to [0, 1], with
-    f ~ U(max(0, 1 - s), 1 + s), s the option; d is black, the image's mean grey, or each
-    pixel's grey. The hue is rotated by U(-hue, hue) of a full circle. The order of the four
-    changes is random for each image. With all four at 0, or p=0, images do not change.
+    Changes of brightness, contrast and saturation replace x by f x + (1 - f) d, clipped to
+    [0, 1], with f ~ U(max(0, 1 - s), 1 + s) and s the option's value; d is black for
+    brightness, the image's mean grey for contrast, and each pixel's grey for saturation. The
+    hue is rotated by U(-hue, hue) of a full circle. The order of the four changes is random
+    for each image. With all four at 0, or p=0, images do not change.
     """
     strengths = dict(brightness=brightness, contrast=contrast, saturation=saturation)
     options.check_range("colour_jitter", 0, math.inf, **strengths)
@@ -161,10 +162,12 @@ def lighting(*, std: float = 0.1) -> options.Transform:
 def standardise_as(
     *, mean: RGB, std: RGB, as_mean: RGB, as_std: RGB
 ) -> options.Transform:
-    """Return a transform to x' = (x - mean) / std * as_std + as_mean, without clipping.
+    """Return a transform that maps images x to (x - mean) / std * as_std + as_mean.
 
-    mean, std: normalisation of the data set. as_mean, as_std: normalisation of the network,
-      whose first layer maps x' to (x - mean) / std. One value each, or one per channel.
+    The result is not clipped. The network's first layer maps it to (x - mean) / std.
+    mean, std: normalisation of the data set. as_mean, as_std: normalisation of the network.
+      Each is a sequence of one value, or of one value per channel; ValueError for another
+      length, and for a standard deviation that is not positive.
     """
     constants = dict(mean=mean, std=std, as_mean=as_mean, as_std=as_std)
     for name, values in constants.items():
@@ -184,9 +187,9 @@ def blur(
 ) -> options.Transform:
     """Return a transform that blurs each image by a Gaussian with probability p.
 
-    sigma: range of the Gaussian's deviation in pixels, uniform.
-    kernel: the Gaussian has 2 r + 1 points a side, r = floor(h kernel) // 2 with h the
-      height, but at least 1.
+    sigma: range of the Gaussian's standard deviation in pixels, uniform.
+    kernel: width of the filter as a share of the image's height h: the filter has 2 r + 1
+      points a side, r = floor(h kernel) // 2, but at least 1.
     """
     options.check_range("blur", 1e-3, math.inf, sigma=sigma[0])
     options.check_range("blur", sigma[0], math.inf, sigma=sigma[1])
@@ -224,10 +227,11 @@ def gaussian_blur(image: Map, sigma: Float[Array, ""], radius: int) -> Map:
 def gaussian_noise(
     *, sigma: float | Sequence[float] = 0.5, p: float = 0.5
 ) -> options.Transform:
-    """Return a transform to x' = clip(x + sigma n, 0, 1), n ~ N(0, 1), with probability p.
+    """Return a transform that adds noise: x' = clip(x + sigma n, 0, 1), n ~ N(0, 1).
 
-    sigma: for images in [0, 1]; of several values each image draws one, all equally likely.
-      The paper has 0.5 and (0.08, 0.12, 0.18, 0.26, 0.38).
+    sigma: standard deviation, for images in [0, 1]. If there are several, one is drawn for
+      each image, all equally likely. The paper has 0.5 and (0.08, 0.12, 0.18, 0.26, 0.38).
+    p: probability that an image gets noise.
     """
     sigmas = tuple(sigma) if isinstance(sigma, Sequence) else (sigma,)
     for value in sigmas:

@@ -52,7 +52,7 @@ _SHEAR = 20  # Shears are multiples of 2^-20.
 
 
 class Interpolation(NamedTuple):
-    """A kind of interpolation: a function that reads images, and positions by operation.
+    """A kind of interpolation: reads an image at the positions that an operation defines.
 
     read: (image, positions) -> image.
     maps: operation -> (h, w, amount) -> positions. "rotate" is anticlockwise about the
@@ -80,8 +80,9 @@ class Ramps(NamedTuple):
 def bilinear(image: Pixels, where: Ramps) -> Pixels:
     """Return the image at the positions `where`, interpolated between four pixels.
 
-    Positions outside the image give 0. Neighbours beyond the border are border pixels.
-    p00 + (p01 - p00) u + (p10 - p00) v + (p11 - p10 - p01 + p00) u v, rounded down.
+    The value is p00 + (p01 - p00) u + (p10 - p00) v + (p11 - p10 - p01 + p00) u v, rounded
+    down, with p the four pixels and (u, v) the distances right of and below p00. Neighbours
+    beyond the border are border pixels. Positions outside the image give 0.
     """
     corners = memory.materialize(_corners, image, where)
     inside_x, _, u = _split_position(where.xx, where.xy, image.shape[1])
@@ -109,7 +110,7 @@ def cosine_and_sine(degrees: int) -> tuple[float, float]:
 
 
 def _corners(image: Pixels, where: Ramps) -> list[Pixels]:
-    """Return the four pixels around every position: upper left and right, lower two."""
+    """Return the pixels around every position: [upper left, upper right, lower left, lower right]."""
     h, w = image.shape
     _, left, _ = _split_position(where.xx, where.xy, w)
     _, top, _ = _split_position(where.yx, where.yy, h)
@@ -121,10 +122,13 @@ def _corners(image: Pixels, where: Ramps) -> list[Pixels]:
 def _split_position(
     across: Int[Array, "3 w"], down: Int[Array, "3 h"], length: int
 ) -> tuple[Array, Array, Fraction]:
-    """Return a mask of positions inside the image, the pixel before each, and the remainder.
+    """Return (inside, index, fraction) of the positions along one axis, each (h w).
 
-    across, down: summands of the position along one axis, by column and by row, in limbs.
-    length: number of pixels along the axis. The remainder is the distance to that pixel.
+    inside: True for positions in [0, length). index: the pixel with its centre at or before
+    the position. fraction: the distance to this centre, in limbs.
+
+    across, down: summands of the position by column and by row, in limbs.
+    length: number of pixels along the axis.
     """
     low = across[2][None, :] + down[2][:, None]
     middle = across[1][None, :] + down[1][:, None] + (low >> _LIMB)
@@ -135,7 +139,7 @@ def _split_position(
 
 
 def _multiply(u: Fraction, v: Fraction) -> Fraction:
-    """Return the product, truncated to 2^-42."""
+    """Return the product u v, rounded down, with an error of a few 2^-42."""
     low = u[0] * v[2] + u[1] * v[1] + u[2] * v[0]
     middle = u[0] * v[1] + u[1] * v[0] + (low >> _LIMB)
     high = u[0] * v[0] + (middle >> _LIMB)
@@ -143,7 +147,7 @@ def _multiply(u: Fraction, v: Fraction) -> Fraction:
 
 
 def _to_two_limbs(fraction: Fraction) -> tuple[Array, Array]:
-    """Return a fraction as two limbs of 21 bits.
+    """Return a fraction as two limbs of 21 bits, the higher first.
 
     1020 times a limb, the largest sum of differences of bytes, fits in 31 bits.
     """
@@ -159,7 +163,7 @@ def _check_side(h: int, w: int) -> None:
 
 
 def _rotate(h: int, w: int, degrees: Amount) -> Ramps:
-    """Return the positions of an anticlockwise rotation of an h x w image."""
+    """Return the positions that an anticlockwise rotation of an h x w image reads."""
     _check_side(h, w)
     index = degrees.astype(jnp.int32) + MAX_ANGLE
     return Ramps(*(jnp.asarray(ramp)[index] for ramp in _rotation_ramps(h, w)))
@@ -177,7 +181,10 @@ def _rotation_ramps(h: int, w: int) -> tuple[Int[np.ndarray, "n 3 m"], ...]:
 
 
 def _limbs(x: Float[np.ndarray, "n m"]) -> Int[np.ndarray, "n 3 m"]:
-    """Return numbers rounded to multiples of 2^-42, as three limbs of 14 bits each."""
+    """Return numbers rounded to multiples of 2^-42, as three limbs of 14 bits.
+
+    The highest limb is first; it has the sign and may have more bits.
+    """
     fixed = np.rint(x * 2.0 ** (3 * _LIMB)).astype(np.int64)
     limbs = fixed >> 2 * _LIMB, (fixed >> _LIMB) & _MASK, fixed & _MASK
     return np.stack(limbs, 1).astype(np.int32)
@@ -313,7 +320,7 @@ def join_channels(channels: Iterable[Pixels]) -> Pixels:
 
 
 def look_up(pixels: Pixels, table: Table) -> Pixels:
-    """Return the image with each value v of channel c replaced by table[c, v]."""
+    """Return packed pixels with each value v of channel c replaced by table[c, v]."""
     channels = enumerate(split_channels(pixels))
     return join_channels(take(table[i], x) for i, x in channels)
 
@@ -407,7 +414,10 @@ def _shortfalls() -> tuple[UInt32[np.ndarray, "256 256 2"], Int[np.ndarray, "256
 
 
 def luma(pixels: Pixels) -> Pixels:
-    """Return the grey of an image: 0.299 R + 0.587 G + 0.114 B in 16 bits, rounded."""
+    """Return the grey of each pixel, 0 to 255: 0.299 R + 0.587 G + 0.114 B, rounded.
+
+    The weights are fractions of 16 bits.
+    """
     red, green, blue = split_channels(pixels)
     return (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
 
@@ -424,7 +434,10 @@ def mean_grey(pixels: Pixels) -> Pixels:
 
 
 def smooth(pixels: Pixels) -> Pixels:
-    """Return means of 3 x 3 pixels with weight 5 at the centre, rounded; borders stay."""
+    """Return the image with inner pixels replaced by means of 3 x 3 pixels, rounded.
+
+    The centre has the weight 5, its neighbours 1. Border pixels do not change.
+    """
     h, w = pixels.shape
     if h < 3 or w < 3:
         return pixels
@@ -440,10 +453,11 @@ def smooth(pixels: Pixels) -> Pixels:
 
 
 def blend(degenerate: Pixels, pixels: Pixels, factor: Float[Array, ""]) -> Pixels:
-    """Return degenerate + factor (image - degenerate), truncated to bytes.
+    """Return degenerate + factor (pixels - degenerate), clipped and truncated to bytes.
 
-    In float32, as in Pillow, where the product is rounded before the sum. Here it is the
-    sum of two exact products, so that fused multiply-adds give the same result.
+    Computed in float32, as in Pillow, where the product is rounded before the sum. Here the
+    product is the sum of two exact products, so that fused multiply-adds give the same
+    result.
     """
     factor = jnp.asarray(factor, jnp.float32)
     coarse = _clear_low_bits(factor)
@@ -491,9 +505,9 @@ def apply(
 ) -> Pixels:
     """Return the image after operation names[kind].
 
-    kind: index in `names`, traced. amount: of the operation, in the units of the module's
-    docstring. names: names of warps, of TABLES and of BLENDS, or "identity".
-    A warp, a table and a blend are applied; those that are not names[kind] do nothing.
+    kind: index in `names`, may be traced. amount: of the operation, in the units of the
+    module's docstring. names: the possible operations: WARPS, keys of TABLES and of BLENDS,
+    or "identity".
     """
 
     def select(default: PyTree, known: Sequence[str], make: Callable) -> PyTree:

@@ -3,9 +3,9 @@
 Source: Hendrycks, Zou, Mazeika, Tang, Li, Song and Steinhardt, CVPR 2022,
 https://arxiv.org/abs/2112.05135.
 Reference code: https://github.com/andyzoujm/pixmix at f867e87.
-Deviations: the mixing picture is the row of batch["other"], in the order of that source; in
-the reference it is drawn each time; only the inputs of operations are rounded to 8 bits;
-operations as in `augmix`.
+Deviations: the mixing picture of an image is the same row of batch["other"]; in the
+reference a picture is drawn each time. Only the inputs of operations are rounded to 8 bits.
+Operations are those of `augmix`.
 """
 
 import jax
@@ -27,19 +27,20 @@ def make(
     all_ops: bool = True,
     start: float = 0.5,
 ) -> options.Transform:
-    """Return PixMix, which mixes each image with its picture in batch["other"].
+    """Return the PixMix transform, which mixes each image with its picture in batch["other"].
 
-    The first image is, with probability `start`, the image after one operation of AugMix,
-    else the image. Then 0 to k rounds follow, all numbers equally likely: with equal
-    probabilities the partner is the picture or the image after a new operation, and partner
-    and mixed image are added or multiplied (`add`, `multiply`), with `coefficients` that
-    depend on `beta`, and clipped to [0, 1]. Targets do not change. With k=0 and start=0
-    images do not change.
+    Mixing starts from the image, or with probability `start` from the image after one
+    operation of AugMix. Then 0 to k rounds follow, all numbers equally likely. In each round
+    a partner is added to or multiplied with the mixed image (`add`, `multiply`, equally
+    likely), with random `coefficients` that depend on `beta`, and the result is clipped to
+    [0, 1]. The partner is the picture or the image after a new operation, equally likely.
+    Targets do not change. With k=0 and start=0 images do not change.
 
     k: largest number of rounds. beta: positive; larger values mix less.
     severity, all_ops: see augmix.make.
 
-    Applied to a batch, it raises ValueError if "other" is missing or has another shape.
+    ValueError for an invalid option. Applied to a batch, the transform raises ValueError if
+    "other" is missing or its images have another shape.
     """
     options.check_range("pixmix", 0, 100, k=k)
     options.check_range("pixmix", 0.1, 10, severity=severity)
@@ -118,6 +119,9 @@ def add(u: Image, v: Image, *, a: Share, b: Share) -> Image:
 
 
 def multiply(u: Image, v: Image, *, a: Share, b: Share) -> Image:
-    """Return u^a v^b for images with grey as one: (2u)^a max(2v, 1e-37)^b / 2; a > 0."""
+    """Return u^a v^b for images with grey as one: (2u)^a max(2v, 1e-37)^b / 2, for a > 0.
+
+    The result is 0 where u is 0.
+    """
     logs = a * jnp.log(2 * u) + b * jnp.log(jnp.maximum(2 * v, _SMALLEST))
     return jnp.where(u > 0, jnp.exp(logs) / 2, 0)

@@ -34,10 +34,10 @@ BINS = 31
 
 
 def make(*, num_ops: int = 2, magnitude: int = 9) -> options.Transform:
-    """Return RandAugment, which applies `num_ops` of 14 operations to each image.
+    """Return the RandAugment transform, which applies `num_ops` operations to each image.
 
-    Operations are drawn with replacement, and directions with equal probabilities. Images
-    are rounded to 8 bits.
+    Operations are drawn with replacement from the 14 in OPERATIONS, and directions with
+    equal probabilities. Images are rounded to 8 bits. With num_ops=0 images do not change.
 
     num_ops: operations per image, applied one after the other.
     magnitude: whole number from 0 to 30. At 30, shears are 0.3, translations 150/331 of the

@@ -34,10 +34,7 @@ def make(
     mean: Sequence[float] = (0.485, 0.456, 0.406),
     std: Sequence[float] = (0.229, 0.224, 0.225),
 ) -> options.Transform:
-    """Return RandConv, which convolves normalised images with random filters.
-
-    ValueError if `sizes` is empty or has an even number. Applied with views > 1 to a batch
-    that already has views, it raises ValueError.
+    """Return the RandConv transform, which convolves normalised images with random filters.
 
     x' = a F(x) + (1 - a) x with a ~ U(0, 1), one filter F and one a per batch and view.
     F(x) has as many channels as x; the kernel size k of F is one of `sizes`, all equally
@@ -49,11 +46,13 @@ def make(
       this is augmentation only.
     consistency: factor of the Jensen-Shannon divergence between views in the loss; the
       authors use 10 with `mix`, 5 without.
-    clip: clips the result to [0, 1]. The authors do not clip; use clip=False only in the
-      last transform.
+    clip: True: clip the result to [0, 1]. The authors do not clip; use clip=False only in
+      the last transform.
     mean, std: normalisation of images before the convolution.
 
-    If p is the number 0 and views = 1, the batch is returned unchanged.
+    If p is the number 0 and views = 1, the batch is returned unchanged. ValueError for an
+    invalid option, such as an empty `sizes` or an even size. With views > 1, the transform
+    raises ValueError for a batch that already has several views.
     """
     if not sizes or any(size < 1 or size % 2 == 0 for size in sizes):
         must = "rand_conv: sizes must be odd and at least one"
@@ -111,7 +110,7 @@ def draw_filter(key: PRNGKeyArray, sizes: Sequence[int], channels: int) -> Filte
 
 
 def convolve(image: Images, kernel: Filter) -> Images:
-    """Return the convolution at the same size, with zeros around the image."""
+    """Return the images cross-correlated with a filter, at the same size, zeros outside."""
     # Errors of TF32 would be visible in 8-bit images. On a TPU "high" is three products in
     # bfloat16, which is precise enough.
     return jax.lax.conv_general_dilated(

@@ -24,7 +24,7 @@ class Replay:
         self._numbers = iter(numbers)
 
     def random(self, size: object = None) -> Float[Array, "..."]:
-        """Return the next array, as it is."""
+        """Return the next array, unchanged."""
         return next(self._numbers)
 
     standard_normal = random
@@ -50,14 +50,14 @@ class Replay:
 
 
 def from_host(corruption: Callable) -> Callable:
-    """Return apply(image, drawn, settings) -> image: a NumPy corruption that runs under JAX.
+    """Return apply(image, drawn, settings) -> image, which runs a NumPy corruption in JAX.
 
-    corruption: (image, generator, **settings) -> image. A decorated corruption takes images
-      in [0, 1], others values from 0 to 255; `apply` always takes and returns values from 0
-      to 255. A parameter `run` gets memory.materialize, which stores values that many
-      pixels use.
-    drawn: the corruption's random numbers, see Replay. settings: a value for each other
-      parameter of the corruption, by name.
+    `apply` takes and returns values from 0 to 255. drawn: the corruption's random numbers,
+    see Replay. settings: by name, a value for each parameter of the corruption except `run`.
+
+    corruption: (image, generator, **settings) -> image. Its values are from 0 to 255, or
+      from 0 to 1 if it has a decorator. If it has a parameter `run`, `apply` passes
+      memory.materialize, which stores values that many pixels use.
     """
     inner = inspect.unwrap(corruption)
     white = 1 if inner is corruption else 255

@@ -83,9 +83,9 @@ def split_groups(x: Rows, *, group: int) -> Float[Array, "groups group *shape"]:
 
 
 def reorder(x: Rows, order: Array, *, views: int = 1) -> Float[Array, "b2 *shape"]:
-    """Return the members of each group that `order` selects, all groups in one axis.
+    """Return m members of each group in the order `order`, all groups in one axis.
 
-    order: whole numbers (groups, m): positions of m members inside their group.
+    order: whole numbers (groups, m): positions of the m members inside their group.
     views: number of consecutive rows of one member, which stay together.
     """
     view_axis = (views,) if views > 1 else ()

@@ -28,6 +28,7 @@ def make(
     """Return a transform that stylises a share `p` of every group of examples.
 
     transfer: (batch, permute, alpha, style=None) -> images, from models.TRANSFERS.
+      `permute` moves the rows of a tree of arrays, so that each image meets its style.
     p: p * mix_group must be a whole number: all groups have the same number of stylised
       examples, drawn for each batch, so that the transfer is computed only for them.
     alpha: strength of the style transfer, from 0 (none) to 1.
@@ -36,7 +37,8 @@ def make(
     mix_group: size of a group.
 
     All rows of one example (its "views") are stylised together. The result is clipped to
-    [0, 1]. At p = 0 the batch is returned unchanged.
+    [0, 1]. At p = 0 the batch is returned unchanged. ValueError for an invalid option, also
+    if p would make a single stylised example in a group, unless styles="other".
     """
     options.check_range("stylize", 0, 1, p=p, alpha=alpha)
     options.check_choice("stylize", "styles", styles, ("batch", "other"))
@@ -104,8 +106,8 @@ def _stylise(
 def _count_stylised(p: float, mix_group: int, *, allow_one: bool) -> int:
     """Return p * mix_group, the number of stylised examples per group.
 
-    ValueError if the number is not whole, or 1 without `allow_one`: inside a batch a single
-    stylised example has no partner for its style.
+    ValueError if the number is not whole, or, unless `allow_one`, if it is 1 in a group of
+    more examples: a single stylised example has no partner for its style.
     """
     count = round(p * mix_group)
     too_few = count == 1 < mix_group and not allow_one

@@ -87,13 +87,13 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(status)
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help to stdout."""
+        """Print the help to stdout, or to stderr if `file` is sys.stderr."""
         with messages.stdout_errors_exit():
             text = self.format_help()
             messages.print_text(text, to_stderr=file is sys.stderr, end="")
 
     def print_usage(self, file: Any = None) -> None:
-        """Print the usage to stdout."""
+        """Print the usage to stdout, or to stderr if `file` is sys.stderr."""
         with messages.stdout_errors_exit():
             text = self.format_usage()
             messages.print_text(text, to_stderr=file is sys.stderr, end="")
@@ -225,11 +225,13 @@ def settle(
     where: str,
     defaults: Mapping[str, Any],
 ) -> None:
-    """Reject flags that have no effect, and set the defaults of absent flags in `args`.
+    """Reject given flags that have no effect, and set the defaults of absent flags in `args`.
+
+    An absent flag has the value None in `args`, which is changed in place.
 
     parser: returns the command's parser, which reports the error with exit code 2.
-    unused: names of the flags without effect. where: the condition for the error message,
-    such as "without --runs". defaults: values by name of the argument.
+    unused: names of the flags that have no effect. where: the condition for the error
+    message, such as "without --runs". defaults: values by name of the argument.
     """
     for name in unused:
         if getattr(args, name) is not None:
@@ -246,9 +248,11 @@ _BATCH_FLAGS = "--suite.run.batch=N, in training config.run.eval_batch"
 def run(work: Callable[[], int], *, rerun: str) -> int:
     """Call `work` and return the exit code of the command.
 
-    The exit code is the return value of `work`, or 2 for an invalid input, 1 for an error
-    in the user's own code, 130 after Ctrl-C, 143 after SIGTERM and 129 after SIGHUP. With
-    JBIAS_TRACEBACK=1, errors are raised instead.
+    The exit code is the return value of `work`, or 2 for an invalid input, a missing package
+    or full memory, 1 for an error in the user's own code or a call of sys.exit(0), 130 after
+    Ctrl-C, 143 after SIGTERM and 129 after SIGHUP; one line on stderr has the reason. Other
+    errors are raised. With JBIAS_TRACEBACK=1, errors of inputs, user code and memory are
+    raised, too.
 
     work: does the command's work; it imports slow packages itself, so that --help is fast.
     rerun: end of the message "the same command ..." of a stopped command, such as
@@ -431,7 +435,7 @@ def add_suite_flags(parser: Parser, **texts: str) -> None:
 def _constants(text: str, least: float) -> tuple[float, ...]:
     """Return three numbers >= `least` from "R,G,B", or one number three times.
 
-    An argparse type. argparse.ArgumentTypeError for other texts.
+    For an argparse type. argparse.ArgumentTypeError for other texts.
     """
     try:
         values = tuple(map(numerals.real, text.split(",")))
@@ -461,10 +465,10 @@ def split_values(argv: Sequence[str] | None, flag: str) -> list[str]:
 
 
 def output_folder(text: str) -> str:
-    """Return the path of a local folder to write into (an argparse type).
+    """Return the text, the path of a local folder to write into (an argparse type).
 
     The folder need not exist yet. argparse.ArgumentTypeError for a remote path such as
-    gs://x, and for a file.
+    gs://x, and if the path or one of its parents is a file.
     """
     path = pathlib.Path(text)
     if "://" in text:

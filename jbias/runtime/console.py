@@ -21,8 +21,10 @@ from jbias.runtime import files, messages, signals, switches
 def silence_warnings() -> None:
     """Silence the log lines of orbax and the warnings of Pillow; their errors still raise.
 
-    Orbax logs every file, and every thread that fails on a full disk. JBIAS_TRACEBACK=1
-    shows these lines. Pillow warns of unusual images; damaged images raise an error.
+    Orbax logs every file, and every thread that fails on a full disk; JBIAS_TRACEBACK=1
+    shows the errors among these lines. Pillow warns of unusual images; damaged images raise
+    an error. Also replaces sys.excepthook, if it is Python's own, by
+    messages.print_traceback, and without JBIAS_TRACEBACK=1 sys.unraisablehook.
     """
     from absl import logging as absl_logging  # Late, for a fast --help.
 
@@ -43,7 +45,7 @@ def _report_unraisable(unraisable: Any) -> None:
 
     Two kinds are not printed: errors of tensorstore's threads after a save has failed, because
     orbax awaits only the first file's error; and a stop signal that arrives where Python
-    ignores exceptions, because it is handled later.
+    ignores exceptions, because the signal is handled later.
     """
     stopped = isinstance(unraisable.exc_value, signals.Interrupted)
     if not stopped and str(unraisable.exc_value) != "Event loop is closed":
@@ -307,7 +309,8 @@ class Progress:
     def update(self, done: int, note: str, *, counted: bool = True) -> None:
         """Show that `done` steps are done.
 
-        note: the end of the line. counted: whether the new steps count for the rate.
+        note: the end of the line. counted: whether the new steps count for the rate; without
+        it, no line is logged.
         """
         if not counted:
             self._first_step += done - self.done

@@ -178,7 +178,7 @@ def discard(path: "epath.Path") -> None:
 
 
 def move(folder: "epath.Path", target: "epath.Path") -> None:
-    """Rename a folder to `target`; if the process is killed, one of both is complete."""
+    """Rename a folder to `target`; if the process is killed, either folder is complete."""
     if is_remote(folder):
         return object_store().move(folder, target)
     folder.rename(target)
@@ -244,7 +244,10 @@ def translate_os_errors(target: str) -> Iterator[None]:
 
 
 def describe_error(error: Exception) -> str:
-    """Return an error's text; for a common system error, with its path and a remedy."""
+    """Return an error's text; for a common system error, with its path and a remedy.
+
+    For a UnicodeEncodeError, the result names the text and a setting of the locale.
+    """
     if isinstance(error, UnicodeEncodeError):
         return (
             f"{error.object[:200]!r}: cannot be written as {error.encoding}; the locale "
@@ -257,7 +260,10 @@ def describe_error(error: Exception) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error's text without the errno, or the type's name if the text is empty."""
+    """Return an error's text without the errno, or the type's name if the text is empty.
+
+    "not enough memory" for a MemoryError without text.
+    """
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
         paths = [repr(path) for path in (error.filename, error.filename2) if path]
         text = ": ".join(filter(None, (str(error.strerror), " -> ".join(paths))))
@@ -310,9 +316,10 @@ class _Cause(NamedTuple):
 
 
 def _cause(error: Exception) -> _Cause | None:
-    """Return the reason why a path is unusable, with advice.
+    """Return the reason why the path in an error is unusable, with advice to the user.
 
-    None for other errors, and for a system error without advice.
+    The reason is a link on the path that leads nowhere, or an error code in _REMEDIES. None
+    for other errors.
     """
     if not isinstance(error, OSError):
         return None

@@ -194,7 +194,10 @@ def _cache_root() -> str:
 
 
 def _limit_bytes() -> int:
-    """Return the largest size of a file in bytes, from LIMIT_VARIABLE."""
+    """Return the largest size of a file in bytes, from LIMIT_VARIABLE.
+
+    DEFAULT_LIMIT_GIB if the variable is not set; _Refusal if it is invalid.
+    """
     text = os.environ.get(LIMIT_VARIABLE, "")
     try:
         limit = numerals.real(text) if text else DEFAULT_LIMIT_GIB
@@ -239,7 +242,7 @@ def _download(repository: Repository, file: str) -> str:
 
 
 def _request(repository: Repository, file: str, stack: contextlib.ExitStack) -> Any:
-    """Send a GET and follow redirects; return (open response, the hub's headers).
+    """Send a GET and follow redirects; return (open response, headers of the hub).
 
     The headers come from the hub's own answers, not from redirect targets. file: name in the
     repository. stack: closes all responses.
@@ -359,9 +362,9 @@ def _within_limit(act: Callable[[], Any], *, waiting_for: str) -> Any:
 
 
 def _wait(response: Any, repository: Repository, *, is_last: bool) -> None:
-    """Wait for the time that an answer 429 (too many requests) demands.
+    """Wait for the time that an answer 429 (too many requests) demands; print a line.
 
-    _Refusal if this time is too long, or if `is_last`: no further try follows.
+    _Refusal if this time is above _MAX_WAIT_SECONDS, or if `is_last`: no further try follows.
     """
     text = response.headers.get("retry-after", "")
     seconds = int(text) if re.fullmatch("[0-9]{1,9}", text) else 10
@@ -511,7 +514,7 @@ def _store(
 def _chunks(response: Any, repository: Repository, size: int | None) -> Iterator[bytes]:
     """Yield the body of a response in chunks, with progress lines.
 
-    _Refusal if the download is too slow.
+    _Refusal if the download is too slow, or if the connection breaks.
     size: total bytes, for the lines; None if unknown.
     """
     start_time = line_time = window_start = time.monotonic()
@@ -604,7 +607,8 @@ def _link(blob: str, folder: str, repository: Repository, file: str, root: str) 
 def _note_absence(folder: str, repository: Repository, file: str, root: str) -> None:
     """Record in the cache, as huggingface_hub does, that the commit has no such file.
 
-    folder: the repository's folder in the cache `root`. file: name in the repository.
+    Errors are ignored. folder: the repository's folder in the cache `root`. file: name in
+    the repository.
     """
     with contextlib.suppress(OSError, _Refusal):
         missing = _make_inside(

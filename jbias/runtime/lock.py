@@ -223,8 +223,9 @@ def acquire(
 ) -> Iterator[Lock]:
     """Hold the lock at `path` within the context; yield the lock.
 
+    If the file names an owner of another machine, first wait PATIENCE_SECONDS for its beats.
     ValueError, which names the owner and its last sign of life, if another process holds the
-    lock. OSError if the lock file cannot be opened.
+    lock. OSError if the lock file cannot be opened. At the end the file is empty.
 
     work: the activity of an owner, for messages, such as "is at work in runs/x".
     say: logs a line about a wait, and about a lock that is taken over.
@@ -268,7 +269,8 @@ def acquire(
 def is_held(path: epath.PathLike) -> bool:
     """Return True if a living process holds the lock at `path`; for display only.
 
-    For an owner on another machine, this is a guess by the file's age; `acquire` is sure.
+    For an owner on another machine and in an object store, the result is a guess from the
+    time of the last beat; only `acquire` decides. False if there is no lock file.
     """
     if files.is_remote(path):
         state = _read_object(path)
@@ -292,7 +294,10 @@ def is_held(path: epath.PathLike) -> bool:
 
 
 def is_held_elsewhere(path: epath.PathLike) -> bool:
-    """Return True if a process other than this one holds the lock."""
+    """Return True if a process other than this one holds the lock at `path`.
+
+    A guess, as in `is_held`. False if the lock file cannot be read.
+    """
     if not is_held(path):
         return False
     with contextlib.suppress(OSError):

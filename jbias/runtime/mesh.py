@@ -34,7 +34,7 @@ def make(
       several processes, keeps each share within one process or made of whole processes.
     together: the largest number of seeds in memory at a time; 0: no limit.
     devices: default: `jax.devices()`.
-    ValueError if `count` or `spread` does not fit the devices.
+    ValueError if `count` or `spread` does not fit the devices, or `spread` exceeds `together`.
     """
     devices = list(devices) or jax.devices()
     processes = len({device.process_index for device in devices})
@@ -91,7 +91,7 @@ def make(
 
 
 def put(tree: PyTree, sharding: NamedSharding) -> PyTree:
-    """Return arrays placed on devices by a sharding.
+    """Return the tree's arrays as jax arrays, placed on devices by a sharding.
 
     tree: arrays with the full values, equal in every process.
     """
@@ -101,7 +101,7 @@ def put(tree: PyTree, sharding: NamedSharding) -> PyTree:
 
 
 def _put(x: Any, sharding: NamedSharding) -> jax.Array:
-    """Return one array placed on devices by a sharding; see `put`."""
+    """Return one array, also of random keys, placed on devices by a sharding; see `put`."""
     # jax.device_put would first compare the values of all processes.
     if isinstance(x, jax.Array):
         if not x.is_fully_addressable:
@@ -219,7 +219,9 @@ def check_batch(
 ) -> None:
     """Raise ValueError for a batch whose examples would have to move between devices.
 
-    batch: number of examples.
+    A device's share is the part of the batch on one position of the mesh axis "data".
+
+    batch: number of examples; must be a multiple of the number of shares.
     mix_group: examples that an augmentation mixes; a group must fit in a device's share.
     norm_group: examples that batch norm averages over, 0: the batch; a group must fit in a
       device's share or consist of whole shares, so that only sums move between devices.
@@ -256,7 +258,7 @@ def check_batch(
 
 
 def dtype(precision: str) -> DTypeLike:
-    """Return the dtype of computations.
+    """Return the dtype of computations; ValueError for another `precision`.
 
     precision: "float32", "bfloat16", or "auto": bfloat16 on accelerators, float32 on CPU.
     """

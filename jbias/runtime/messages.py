@@ -212,13 +212,14 @@ def user_code(
     """Raise errors of the code in the file `path` as a UserCodeError.
 
     SystemExit and other subclasses of BaseException count as errors: code that calls
-    sys.exit(0) has not done its work. os._exit(0) ends the process with exit code 1.
-    KeyboardInterrupt passes.
+    sys.exit(0) has not done its work. KeyboardInterrupt and a run's stop signal are raised
+    unchanged. With `line` or `catch_all`, os._exit(0) ends the process with exit code 1.
 
-    line: reported if the traceback has no line of the file; 0: such an error passes.
-    describe_call: returns a description of the arguments, for the message.
-    passing: types of errors that pass.
-    catch_all: whether to convert errors without a line of the file, too.
+    line: line number in the message if the traceback has no line of the file; 0: such an
+      error is raised unchanged, unless `catch_all`.
+    describe_call: returns a description of the arguments, for the message; "" for none.
+    passing: types of errors that are raised unchanged.
+    catch_all: whether to convert errors without a line of the file even if `line` is 0.
     """
     is_user_only = catch_all or line
     try:
@@ -348,7 +349,8 @@ def _type_and_text(error: BaseException) -> str:
 def describe_array(array: Any) -> str:
     """Return an array's dtype and shape as text, such as "float32 (2, 3)".
 
-    array: of numpy. Without axes, the result names the Python type of the value.
+    array: of numpy. Without axes, the result names the Python type of the value, such as
+    "a single int, no array", or is "None" for None.
     """
     if array.dtype.kind == "O" and array.shape:
         return f"an array of Python objects, not of numbers, of shape {array.shape}"

@@ -128,7 +128,7 @@ def translate_errors() -> Iterator[None]:
 
 @functools.cache
 def filesystem() -> FileSystem:
-    """Return the store's file system, and register it for epath and orbax."""
+    """Return the store's file system, always the same, and register it for epath and orbax."""
     if not switches.is_on("JBIAS_TRACEBACK"):
         # gcsfs logs each retry; the caller reports the final error.
         logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
@@ -261,8 +261,10 @@ _SET_ASIDE = ("damaged", "replaced")  # Folders of checkpoints that are not used
 def fetch(pattern: str, where: str, home: pathlib.Path, *, checkpoints: bool) -> str:
     """Copy the objects that match a gs:// path or glob into `home`; return the local glob.
 
-    where: start of the error message, such as "--runs". home: folder of the copies.
-    checkpoints: whether to copy complete checkpoints, too. ValueError if nothing matches.
+    Objects below a matching folder are copied, too. Copies that match but whose objects were
+    deleted are removed. where: start of the error message, such as "--runs". home: folder of
+    the copies. checkpoints: whether to copy complete checkpoints, too. ValueError if nothing
+    matches.
     """
     pattern_parts = pattern.removeprefix("gs://").strip("/").split("/")
     fixed_parts = list(
@@ -328,7 +330,8 @@ def _is_complete(name: str, objects: Mapping[str, Any]) -> bool:
 def _copy_object(home: pathlib.Path, info: Mapping[str, Any]) -> bool:
     """Copy an object unless the copy is up to date; return False if it does not exist.
 
-    home: folder of the copies. info: metadata of the object, as in `metadata`.
+    home: folder of the copies. info: gcsfs's metadata of the object: "name", "size", "mtime".
+    ValueError if the object's name cannot be a path, such as a//b.
     """
     parts = info["name"].split("/")
     if {"", ".", ".."} & set(parts):

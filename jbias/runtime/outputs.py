@@ -132,7 +132,8 @@ def check_writable_folder(folder: PathLike, flag: str = "--out") -> None:
 def check_file(path: PathLike, flag: str = "--out") -> None:
     """Raise ValueError if a path exists, unless it is a file of the type of its extension.
 
-    So a new figure may replace a figure, and new weights may replace weights (see KINDS).
+    So a new figure may replace a figure, and new weights may replace weights. The first bytes
+    of a file show its type (see KINDS); an empty file with an extension in KINDS passes, too.
     flag: start of the error message.
     """
     path = pathlib.Path(path)
@@ -167,8 +168,8 @@ def check_no_link(path: PathLike, flag: str = "--out") -> None:
 def check_made_by(path: PathLike, made_by: str, *, flag: str) -> None:
     """Raise ValueError if a path exists, unless it is a JSON file of the same program.
 
-    made_by: the value of the entry "made_by" in the program's files. flag: start of the
-    error message.
+    made_by: name of the program, the value of the entry "made_by" in its files. flag: start
+    of the error message.
     """
     path = pathlib.Path(path).expanduser()
     if not os.path.lexists(path):

@@ -5,9 +5,9 @@ host). `join` starts jax's distributed service, at process 0, and checks that al
 have the same settings.
 
 All processes must take the same steps in the same order, so no process may act on
-something that only it knows (a signal, a damaged image, its free memory). A ProcessGroup
-shares such facts through the key-value store and the barriers of jax's service. Only
-process 0 reads and writes the workdir.
+something that the others cannot see (a signal, a damaged image, its free memory). A
+ProcessGroup exchanges such values through the key-value store and the barriers of jax's
+service. Only process 0 reads and writes the workdir.
 """
 
 import contextlib
@@ -54,9 +54,10 @@ class ProcessId(NamedTuple):
 def identify(address: str | None, count: int | None, number: int | None) -> ProcessId:
     """Return this process's id from flags, or without flags from the cluster.
 
+    Without flags and without a cluster, the id of a single process. A count of 1 without the
+    other flags disables the detection of a cluster.
     address, count, number: the flags --coordinator, --processes and --process; None if not
-    given. A count of 1 without the other flags disables the detection of a cluster.
-    ValueError for an invalid combination of flags.
+    given. ValueError for an invalid combination of flags or an invalid value.
     """
     flags = {
         "--coordinator": address,
@@ -89,7 +90,8 @@ def identify(address: str | None, count: int | None, number: int | None) -> Proc
 def _detect() -> ProcessId:
     """Return this process's id in the cluster that jax detects.
 
-    The id of a single process if jax detects no cluster.
+    The id of a single process if jax detects no cluster. ValueError if jax fails, or if the
+    number of this process is invalid.
     """
     remedy = (
         "--processes=1 trains with this process alone; or give --coordinator, --processes "
@@ -293,7 +295,7 @@ class JoinedGroup(ProcessGroup):
         return [json.loads(text) for _, text in items]
 
     def _barrier_error(self, label: str, error: str) -> ConnectionError:
-        """Return the error for a barrier that failed, for example as a process was lost.
+        """Return the error for a barrier that failed, for example because a process was lost.
 
         label: name of the collective. error: text of jax's error.
         """

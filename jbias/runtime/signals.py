@@ -108,7 +108,7 @@ class StopSignal:
         job.stop = self.name
 
     def detach(self) -> None:
-        """Detach a finished run before the next one; raise Interrupted after a signal."""
+        """Detach a finished run before the next one; raise Interrupted if a signal arrived."""
         self.job = None
         if self.name:
             raise Interrupted(
@@ -142,9 +142,10 @@ def listen() -> Iterator[StopSignal]:
 
 @contextlib.contextmanager
 def termination_interrupts() -> Iterator[None]:
-    """Raise Terminated on SIGTERM or SIGHUP, so that a command can exit as after Ctrl-C.
+    """Raise Terminated on SIGTERM or SIGHUP in the context, so that a command can clean up.
 
-    Signals that have a handler or are ignored are left alone, as are all in a thread.
+    A signal that already has a handler, or is ignored, is not changed. Outside the main
+    thread, no signal is changed.
     """
     old_handlers = {}
 
@@ -178,7 +179,7 @@ def is_early(stopped: Interrupted) -> bool:
 
 
 def exit_code(stopped: Interrupted) -> int:
-    """Return the exit code of a stopped run: 130 for a stop by a user, 143 by a scheduler.
+    """Return the exit code of a stopped run: 130 after SIGINT, 143 after any other signal.
 
     Shells report SIGINT and SIGTERM by these codes. After 143 a scheduler may requeue the
     job.

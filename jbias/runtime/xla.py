@@ -112,7 +112,8 @@ _IRRELEVANT_FLAGS = (
 def quiet_absent_backends(environment: MutableMapping[str, str] = os.environ) -> None:
     """Set variables that silence the compilers of accelerators that this machine lacks.
 
-    Call this before jax starts.
+    environment: the variables to change; variables that are already set stay. Call this
+    before jax starts.
     """
     for device_files, variables in (
         (("/dev/accel*", "/dev/vfio/[0-9]*"), _NO_TPU),
@@ -142,7 +143,7 @@ def set_flags(
 def cache_programs() -> None:
     """Keep compiled programs on disk, so that later starts do not compile again.
 
-    ValueError, which names the environment variable, if jax cannot be imported because of
+    The folder is JAX_COMPILATION_CACHE_DIR, or "xla" in jbias's cache. ValueError, which names the environment variable, if jax cannot be imported because of
     an invalid one such as JAX_ENABLE_X64=maybe.
     """
     with naming_variables():
