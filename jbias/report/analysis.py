@@ -93,9 +93,10 @@ class Unit:
         return format_cell
 
     def beyond(self, mean: pd.Series, half: pd.Series) -> pd.Series:
-        """Return True for cells where mean ± half leaves [0, 1]; all False without a unit.
+        """Return a boolean per cell: True if mean - half < 0 or mean + half > 1.
 
-        mean: mean score per cell, a fraction. half: half width of the interval per cell.
+        All False if the unit is not %. mean: mean score per cell, a fraction. half: half width of
+        the interval per cell; NaN gives False.
         """
         return bool(self.name) & ((mean < half) | (mean + half > 1))
 
@@ -106,9 +107,10 @@ class Unit:
 
 
 def unit_of(metric: str, values: Sequence[float]) -> Unit:
-    """Return the unit of a metric: % for known fractions, else the scores' own unit.
+    """Return % for accuracy, real_accuracy and shape_bias, else the scores' own unit.
 
-    values: the scores to format, which determine the digits of a unit that is not %.
+    values: the scores to format. A unit other than % has 3 digits after the point if no |score| is
+    above 2, else 1.
     """
     if metric in ("accuracy", "real_accuracy", "shape_bias"):
         return Unit(scale=100, digits=1, name="%")
@@ -120,10 +122,11 @@ def unit_of(metric: str, values: Sequence[float]) -> Unit:
 class BenchmarkScores:
     """Scores of algorithms on data sets, one row per seed, and their source.
 
-    `values` has the columns algorithm, dataset, seed, value, count, n, and deviation if the scores
-    of a file are means with a deviation. `unfit` holds (data set, reason) for data sets that may
-    not be compared. `twins` holds (first, second, reason): two algorithms, or two seeds of one
-    algorithm, with the same results. The fields after `notes` are for runs only, except
+    `values` has the columns algorithm, dataset, seed, value (a fraction for accuracies of runs),
+    count (images counted in the value), n (images), and deviation if the scores of a file are means
+    with a deviation; a file has NA for count and n. `unfit` holds (data set, reason) for data sets
+    that may not be compared. `twins` holds (first, second, reason): two algorithms, or two seeds of
+    one algorithm, with the same results. The fields after `notes` are for runs only, except
     `layout_notes`.
     """
 
@@ -168,7 +171,10 @@ class BenchmarkScores:
 
     @property
     def winner_phrase(self) -> str:
-        """The verb of a winner, such as "is better than"; neutral for a bias."""
+        """The words between the names of two algorithms, the first rank first.
+
+        "is better than", or for a metric of cue conflicts, such as "has more shape bias than".
+        """
         metric = self.options.metric
         larger = self.options.larger_is_better
         if self.has_better_side:
@@ -180,26 +186,35 @@ class BenchmarkScores:
 
     @property
     def has_better_side(self) -> bool:
-        """True if one direction of the score is better; False for a bias."""
+        """True if "better" applies to the score; False for runs with a metric of cue conflicts.
+
+        No value of these metrics, such as shape_bias, is better than another.
+        """
         return not self.is_runs or self.options.metric not in _CUE_METRICS
 
     @property
     def rank_words(self) -> tuple[str, str]:
-        """Words for the algorithms with the first and the second of two mean ranks.
+        """("better", "worse"), the words for two algorithms in the order of their mean ranks.
 
-        ("better", "worse"), or ("higher", "lower") for a bias.
+        ("higher", "lower") for a metric of cue conflicts.
         """
         return ("better", "worse") if self.has_better_side else ("higher", "lower")
 
     @property
     def best(self) -> str:
-        """The word for the score of rank 1: "best", or for a bias "largest" or "smallest"."""
+        """The word for the score of rank 1: "best".
+
+        "largest" or "smallest" for a metric of cue conflicts.
+        """
         side = "largest" if self.options.larger_is_better else "smallest"
         return "best" if self.has_better_side else side
 
     @property
     def ranks_first(self) -> str:
-        """The phrase "larger is better"; for a bias, a phrase on the scores that rank first."""
+        """The phrase "larger is better" or "smaller is better".
+
+        "larger ranks first" or "smaller ranks first" for a metric of cue conflicts.
+        """
         side = "larger" if self.options.larger_is_better else "smaller"
         return f"{side} is better" if self.has_better_side else f"{side} ranks first"
 
@@ -223,7 +238,7 @@ class BenchmarkScores:
 
     @functools.cached_property
     def seeds(self) -> pd.Series:
-        """Number of seeds, or runs, with scores; index: algorithm."""
+        """Number of distinct seeds, or runs, in `values`; index: algorithm."""
         return self.values.groupby("algorithm")["seed"].nunique()
 
     @functools.cached_property
@@ -256,7 +271,10 @@ class BenchmarkScores:
 
     @functools.cached_property
     def guessed(self) -> frozenset[tuple[str, str]]:
-        """Cells (algorithm, data set) in which the decisions behind the metric are at chance."""
+        """Cells (algorithm, data set) of `at_chance` for the metric of the study.
+
+        For shape_bias: the cells in which decisions for a cue are at chance.
+        """
         metric = self.options.metric
         metric = CUES if metric == "shape_bias" else metric
         return frozenset(
@@ -268,7 +286,7 @@ class BenchmarkScores:
     def count_cells(self, *, of_cues: bool) -> int:
         """Return the number of (algorithm, data set) pairs with a score.
 
-        of_cues: True to count pairs with decisions for a cue instead.
+        of_cues: True to count the pairs with a record of `decisions_for_neither` instead.
         """
         if not of_cues:
             filled = self.values.dropna(subset="value")
@@ -386,7 +404,10 @@ class Analysis:
 
     @property
     def critical_difference(self) -> float:
-        """The critical difference of mean ranks of Nemenyi's test at `alpha`."""
+        """The critical difference of mean ranks of Nemenyi's test at `alpha`.
+
+        Ranks must have been tested, as for `order`, `cliques` and `pairs` of algorithms.
+        """
         return self.nemenyi.critical_difference(self.alpha)
 
     @functools.cached_property
@@ -438,9 +459,9 @@ class Analysis:
 
     @property
     def leaders(self) -> set[str]:
-        """The algorithm of the first mean rank, and the algorithms not significantly worse.
+        """The algorithm with the best mean rank, and all that are not significantly worse.
 
-        By Nemenyi's test. Empty if no algorithm is significantly worse.
+        By Nemenyi's test. Empty if no algorithm is significantly worse than the best.
         """
         if not self.significant:
             return set()
@@ -542,11 +563,11 @@ _WHY_NO_RANKS = {
 
 
 def compare_seeds(analysis: Analysis) -> seed_tests.SeedTestsResult | None:
-    """Return the tests over the seeds of each data set; None for fewer than 2 algorithms.
+    """Return the tests over the seeds of each data set.
 
     With a reference, each algorithm is compared with the reference only. Seeds without a score on
-    every data set are left out. Raises ValueError for `--paired-seeds` if algorithms do not have
-    the same seeds.
+    every data set are left out. None if no data set, or fewer than 2 algorithms, remain. Raises
+    ValueError for `--paired-seeds` if algorithms do not have the same seeds.
     """
     study = analysis.study
     options = analysis.study.options
@@ -768,11 +789,10 @@ def _block_tests(
     """Return (blocks of similar data sets, Friedman's test over them) by kind of similarity.
 
     Keys: "scores" (Spearman's correlation of scores) and "deviations" (correlation of deviations
-    from the data set's mean).
+    from the data set's mean). Empty for fewer than 4 algorithms and for more than `MANY_SETS` data
+    sets. Raises ValueError for more blocks than data sets.
 
-    num_blocks: number of blocks; None joins data sets with a correlation of at least 0.5. Empty
-    for fewer than 4 algorithms and for more than `MANY_SETS` data sets. Raises ValueError for more
-    blocks than data sets.
+    num_blocks: number of blocks; None joins data sets with a correlation of at least 0.5.
     """
     n = len(table.datasets)
     is_valid = num_blocks is None or num_blocks <= n
@@ -937,7 +957,11 @@ def _equal_scores(
 
 
 def _units_apart(table: score_table.Scores) -> tuple[str, str] | None:
-    """Return (data set with fractions, data set without) if scores have both units, else None."""
+    """Return (data set with fractions, data set with larger scores), or None for a single unit.
+
+    These are the data sets with the smallest and the largest maximum of |mean score|. Their units
+    differ if the smaller maximum is at most 1 and the larger is more than 20 times as large.
+    """
     most = np.abs(table.means).max(axis=1)
     low, high = int(np.argmin(most)), int(np.argmax(most))
     apart = most[low] <= 1 and most[high] > 20 * most[low]
@@ -950,10 +974,11 @@ def best_cells(
     """Return (algorithm index, data set index) of cells that do not differ from the best mean.
 
     For each data set: the best mean, and the following means in order down to the first that
-    differs significantly from the best by Welch's t test; no cell if no mean differs. The best is
-    chosen by the same scores, so p is multiplied by the number of all pairs (Bonferroni). The
-    spread of an algorithm is at least the pooled spread on the data set, since two or three runs
-    may coincide by chance. Data sets are treated separately. alpha: significance level.
+    differs significantly from the best by Welch's t test; no cell if no mean differs, or if no
+    algorithm has different scores in its runs. The best is chosen by the same scores, so p is
+    multiplied by the number of all pairs (Bonferroni). The spread of an algorithm is at least the
+    pooled spread on the data set, since two or three runs may coincide by chance. Data sets are
+    treated separately. alpha: significance level.
     """
     cells = []
     sign = 1 if larger_is_better else -1
@@ -1035,7 +1060,7 @@ def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 
 def _digests(frame: pd.DataFrame) -> np.ndarray:
-    """Return a digest per row of the stage, step, data set, condition, metric and value."""
+    """Return a uint64 digest per row of the stage, step, data set, condition, metric and value."""
     digests = pd.util.hash_array(results.number_rows(frame, _EVALUATION_COLUMNS))
     digests += pd.util.hash_array(frame["value"].to_numpy())
     return pd.util.hash_array(digests)
@@ -1104,7 +1129,10 @@ _CUE_METRICS = (
 
 
 def _classes(study: BenchmarkScores) -> dict[str, int]:
-    """Return the number of classes by data set, for data sets on which all runs agree."""
+    """Return the number of classes by data set, from the decision rule that runs record.
+
+    Data sets without a recorded number, or with different numbers, are left out.
+    """
     sizes_by_dataset: dict[str, set[int | None]] = {}
     for run in study.runs:
         for name, recorded in run.data.items():
@@ -1122,9 +1150,10 @@ def _classes(study: BenchmarkScores) -> dict[str, int]:
 
 
 def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
-    """Yield cells with 1 / classes in the 95 % Wilson interval of the accuracy.
+    """Yield cells with 1 / classes in the 95 % Wilson interval of the mean accuracy over seeds.
 
-    See `BenchmarkScores.at_chance` for the keys.
+    Skipped: data sets without a known number of classes, and cells with a missing score or
+    different numbers of images. See `BenchmarkScores.at_chance` for the keys.
     """
     classes = _classes(study)
     values = study.values[study.values["dataset"].isin([*classes])]
@@ -1154,8 +1183,9 @@ def _cues_at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
 
     Two of k classes belong to a cue, so guessing decides for a cue in a share of 2 / k. The shape
     bias of such decisions has no meaning. A cell is at chance if the lower end of Wilson's 95 %
-    interval of the mean share over seeds, for the images of one network, is not above 2 / k. See
-    `BenchmarkScores.at_chance` for the keys.
+    interval of the mean share over seeds, for the images of one network, is not above 2 / k.
+    Skipped: data sets without a known number of classes or with two classes, and cells with a
+    missing share or different numbers of images. See `BenchmarkScores.at_chance` for the keys.
     """
     classes = _classes(study)
     rows = study.decisions_for_neither()

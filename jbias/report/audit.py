@@ -103,7 +103,9 @@ class Examples(NamedTuple):
 class Audited:
     """Audit of one model (one or several networks trained the same way) on one set of images.
 
-    There are s networks and n images.
+    There are s networks and n images. likelihood: probability of the right class. confidence:
+    probability of the decided class. tau: threshold of a bug, a drop in accuracy as a fraction.
+    alpha: significance level. draws, seed: number and seed of the bootstrap draws.
     """
 
     model: str
@@ -145,7 +147,7 @@ class Audited:
 
     @property
     def guessing(self) -> list[str]:
-        """Names of the networks that do not have an accuracy above chance."""
+        """Names of the networks with an accuracy at or below chance."""
         verdicts = [
             attribute_audit.compare_with_chance(row, self.label, tau=self.tau).verdict
             for row in self.correct
@@ -193,7 +195,8 @@ class Audited:
     def weights(self, candidate: Candidate) -> dict[str, np.ndarray]:
         """Return the images' weights (n,) in both test sets of the most extreme level of shift.
 
-        Keys: "within" (in distribution) and "outside" (out of distribution).
+        Keys: "within" (in distribution) and "outside" (out of distribution). candidate: one of
+        `tested`.
         """
         column = self.columns[candidate.name]
         within, outside = attribute_audit.shift_weights(
@@ -209,10 +212,12 @@ def write(
     notes: Sequence[str] = (),
     figures: Collection[str] = ("svg",),
 ) -> list[str]:
-    """Write a page for each model, and an overview of several; return summary lines.
+    """Write the page of the audits to the folder `out`; return the lines to print.
 
-    audits: one for each model. notes: further caveats, such as networks that were left out.
-    figures: file formats of the figures, as for `document.write`.
+    With several models, `out` has an overview, and each model has its page in a folder of
+    out/models. audits: one for each model. notes: further caveats, such as networks that were left
+    out. figures: file formats of the figures, as for `document.write`. Raises ValueError as
+    `document.write` does.
     """
     reports = [report(audited, notes) for audited in audits]
     if len(audits) == 1:
@@ -351,7 +356,10 @@ def _file_name(name: str) -> str:
 
 
 def interval(candidate: Candidate) -> str:
-    """Return the drop of the candidate's kind as "drop [low, high]" in percentage points."""
+    """Return "drop [low, high]" in percentage points, under the candidate's kind of shift.
+
+    candidate: a tested attribute.
+    """
     extreme = candidate.result.kinds[candidate.kind].extreme
     return tables.with_ends(candidate.drop, extreme.low, extreme.high)
 
@@ -388,7 +396,7 @@ def answer(audited: Audited) -> tuple[str, str]:
 
 
 def _after_chance(audited: Audited, headline: str) -> str:
-    """Return the headline, preceded by the sentence on networks at chance if there is one."""
+    """Return the headline, preceded by the model and its `chance_sentence` if there is one."""
     sentence = chance_sentence(audited)
     return f"{audited.model}: {sentence} {headline}" if sentence else headline
 
@@ -452,7 +460,10 @@ def _count(items: Sequence, noun: str) -> str:
 
 
 def direction(audited: Audited, candidate: Candidate) -> str:
-    """Return a phrase: the values paired with each group of classes, or the better values."""
+    """Return a phrase: the values under which each of two groups of classes is more accurate.
+
+    Such as "red with cat; blue with dog"; for the kind "marginal", "red better than blue".
+    """
     chosen = candidate.result.kinds[candidate.kind].chosen
     classes, values = map(np.array, audited.names(candidate))
     is_better = chosen.contrast() > 1e-12
@@ -468,7 +479,7 @@ def direction(audited: Audited, candidate: Candidate) -> str:
 
 
 def _abbreviate(names: Sequence[str]) -> str:
-    """Return the names joined by commas; after the fifth of more than 6 only a count."""
+    """Return the names joined by commas; of more than 6, the first 5 and "and N more"."""
     if len(names) <= _NAMED:
         return ", ".join(names)
     return f"{', '.join(names[: _NAMED - 1])} and {len(names) - _NAMED + 1} more"
@@ -491,9 +502,10 @@ def links(audited: Audited, candidate: Candidate, count: int = 4) -> str:
 
 
 def findings(audited: Audited) -> Iterator[str]:
-    """Yield a sentence for each bug, and for each attribute whose drop a bug may explain.
+    """Yield one or more sentences for each bug, then one for each of these attributes.
 
-    An attribute whose drop may not extend to further networks has a sentence, too.
+    Attributes whose drop another attribute may explain (verdict "goes with"), and attributes that
+    are bugs of some networks only (verdict "some").
     """
     for candidate in audited.bugs:
         extreme = candidate.result.kinds[candidate.kind].extreme
@@ -528,7 +540,7 @@ def findings(audited: Audited) -> Iterator[str]:
 
 
 def method_notes(audited: Audited) -> Iterator[str]:
-    """Yield the caveats on the computation of the numbers and on their limits."""
+    """Yield caveats: computation and limits of the numbers, data and tests that are left out."""
     is_plural = len(audited.networks) > 1
     drawn = "networks (Student's t, as they are few) and of " * is_plural + "images"
     error = "the deviation between networks" if is_plural else "for this network alone"
@@ -721,8 +733,11 @@ def likelihood_table(audited: Audited) -> tables.Table | None:
 def flips(audited: Audited) -> pd.DataFrame:
     """Return the pairs of images shown in the figures of flipped answers, one row per pair.
 
-    Columns: attribute, class, for both sides ("agrees", "disagrees") <side>_image, _value,
-    _decided, _confidence and _likelihood, and shared.
+    Columns: attribute, class, shared (number of other attributes with the same value in both
+    images), and for the sides "agrees" and "disagrees" <side>_image (index in the data set),
+    <side>_value, <side>_decided (the decided class), <side>_confidence and <side>_likelihood
+    (probabilities of the decided and of the right class). Decisions are of the first network. An
+    empty frame has no columns.
     """
     rows = []
     for name, shown in audited.examples.items():

@@ -368,7 +368,8 @@ def variability(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
     Columns: algorithm, dataset, within, between, seeds (number of seeds) and evaluations (smallest
     number of averaged evaluations of a seed). `within` is the deviation over the last evaluations
     of a seed (root of the mean variance over seeds), `between` the deviation of the seeds' means
-    over these evaluations; ddof 1. Source: BiasBed, figure 2.
+    over these evaluations; ddof 1, in the unit of the records (fractions for accuracies). NaN
+    without evaluations, and for a deviation of a single number. Source: BiasBed, figure 2.
     """
     evaluations = _evaluations(study, study.options.metric, study.datasets)
     if not evaluations["epoch"].is_monotonic_increasing:
@@ -406,9 +407,9 @@ def _evaluations(
 
 
 def figures(analysis: Analysis, deviations: pd.DataFrame | None) -> document.Placed:
-    """Yield (section id, figure) for all figures except `curves`.
+    """Yield (section id, figure) for all figures except mean ranks and scores over epochs.
 
-    deviations: the result of `variability`; None for a table of scores.
+    deviations: the result of `variability`; None for a file of scores.
     """
     if analysis.tests:
         for by in analysis.dataset_blocks:
@@ -422,7 +423,10 @@ def figures(analysis: Analysis, deviations: pd.DataFrame | None) -> document.Pla
 
 
 def curves(analysis: Analysis) -> document.Placed:
-    """Yield (section id, figure) for the scores over epochs, which need no further tests."""
+    """Yield (section id, figure or None): the metric and the shape bias over epochs.
+
+    Nothing is yielded for a file of scores.
+    """
     if analysis.study.is_runs:
         for metric in dict.fromkeys((analysis.study.options.metric, "shape_bias")):
             yield "curves", _curves(analysis, metric)
@@ -641,7 +645,8 @@ def _limits_of_curves(
 ) -> str:
     """Return the sentence on data sets and algorithms that are not drawn; "" if all are drawn.
 
-    num_panels, num_curves: numbers of drawn data sets and algorithms.
+    num_panels: number of data sets with records, of which `MAX_PANELS` are drawn. num_curves:
+    number of drawn algorithms.
     """
     limits = []
     if num_panels > MAX_PANELS:
@@ -660,8 +665,9 @@ def _by_epoch(
     """Return (means over seeds, scores of seeds) of a metric by data set and epoch.
 
     Both frames have the columns panel (data set), line (algorithm), x (epoch) and value; the first
-    also has std and size (number of seeds). Epochs at which seeds are missing are left out of the
-    first frame.
+    also has std and size (number of seeds), the second run, seed and condition. Epochs at which
+    seeds are missing are left out of the first frame. Data sets: validation and the study's data
+    sets for the study's metric, all data sets with records for another metric.
     """
     chosen = study.evaluations
     wanted = [*dict.fromkeys([results.VALID, *study.datasets])]
@@ -691,9 +697,10 @@ def _has_all_seeds(seeds: pd.DataFrame) -> pd.Series:
 
 
 def _drawn_algorithms(analysis: Analysis) -> tuple[str, ...]:
-    """Return the algorithms with a curve: all in the study's order, or at most `MAX_CURVES`.
+    """Return the names of the algorithms that have a curve, at most `MAX_CURVES`.
 
-    Of more, those with the lowest mean ranks, the best first; without ranks the study's first.
+    All in the study's order if there are few enough. Else the algorithms with the best mean ranks,
+    the best first, or the first of the study if ranks were not tested.
     """
     names = analysis.study.algorithms
     best = []

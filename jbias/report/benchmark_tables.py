@@ -147,9 +147,10 @@ def _deviation(unit: analysis_lib.Unit, cell: Mapping) -> str:
 
 
 def reference(analysis: Analysis) -> tables.Table | None:
-    """Return the table of differences: each algorithm's mean minus that of the reference.
+    """Return the table of each algorithm's mean minus that of the reference, per data set.
 
-    `study.options.reference` must be an algorithm of the study.
+    The last column is p of Nemenyi's test, NaN if ranks were not tested. None if there is no other
+    algorithm. `study.options.reference` must be an algorithm of the study.
     """
     study = analysis.study
     unit = analysis.study.unit
@@ -225,7 +226,10 @@ def runs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 
 
 def validation(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Return the table of validation accuracies and selected epochs, one row per algorithm."""
+    """Return the table of validation accuracies and selected epochs, one row per algorithm.
+
+    None without a validation accuracy.
+    """
     rows = []
     selected = study.selected
     worst_keys = ["worst", *(f"worst_{key}" for key in _SPREAD[1:])]
@@ -447,7 +451,7 @@ def omnibus(analysis: Analysis) -> tables.Table | None:
 
 
 def _note_on_infinite_f(statistics: Iterable[float]) -> str:
-    """Return the sentence of a caption if some of the values of F is infinite, else ""."""
+    """Return a sentence for the caption if a value of F is infinite, else ""."""
     if not any(map(math.isinf, statistics)):
         return ""
     return f" {prose.INFINITE_F} The p of the F distribution then means nothing."
@@ -928,7 +932,10 @@ def settings(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 
 
 def costs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Return the table of each run's device hours and energy; None if not recorded."""
+    """Return the table of device hours and energy, one row per run; None if not recorded.
+
+    Runs with the same starts, such as branches of one run, share the row of the first.
+    """
     rows = []
     seen_starts = set()
     for name, run in zip(_unique_names(study.runs), study.runs, strict=True):

@@ -144,9 +144,10 @@ def pairs(
 
 
 def read_photographs(folder: str) -> list[Image]:
-    """Return the first three photographs of a folder in [0, 1], cropped as for networks.
+    """Return up to three photographs of a folder in [0, 1], cropped to 224 pixels as for networks.
 
-    Raises ValueError for a folder without images, and for an image that cannot be read.
+    These are the first by path; folders in `folder` are searched, too. Raises ValueError for a
+    folder without images, and for an image that cannot be read.
     """
     files = pathlib.Path(folder).rglob("*")
     paths = sorted(path for path in files if listing.is_image(path.name))
@@ -178,11 +179,11 @@ def _to_bytes(image: Image) -> UInt8[np.ndarray, "h w c"]:
 
 
 def filtered(image: Image, cut: float, *, high: bool) -> Image:
-    """Return a low-pass filtered image, or with `high` a high-pass filtered one.
+    """Return a filtered image: low-pass, or high-pass if `high`.
 
     image: (h, w, c) in [0, 1]. cut: share of each axis' frequencies that remains, from 0 to 1. A
-    low-pass filter keeps the frequencies -r to r - 1, r = int(cut * half the side); a high-pass
-    filter removes those, with 1 - cut for cut. The real part is clipped to [0, 1].
+    low-pass filter keeps the frequencies -r to r - 1 with r = int(cut * (side // 2)); a high-pass
+    filter removes them, with r = int((1 - cut) * (side // 2)). The real part is clipped to [0, 1].
     Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509, section 3.
     """
     spectrum = np.fft.fftshift(np.fft.fft2(image, axes=(0, 1)), axes=(0, 1))

@@ -244,11 +244,11 @@ def _measured_on(settings: pd.DataFrame) -> Iterator[str]:
 
 
 def analyse(models: ModelTable, **test_options: Any) -> Correlations:
-    """Return the correlations of biases with averages, and of benchmarks and biases.
+    """Return the correlations of biases with averages, among benchmarks, and among biases.
 
-    Over all models, and also within and without adversarially trained models if both have
-    at least 4. test_options: further fields of `relations.CorrelationOptions`. Raises
-    ValueError for fewer than 4 models.
+    Computed over all models. If at least 4 models are adversarially trained and at least 4 are
+    not, also within these two groups. test_options: further fields of
+    `relations.CorrelationOptions`. Raises ValueError for fewer than 4 models.
     """
     frame = models.frame
     if len(frame) < MIN_MODELS:

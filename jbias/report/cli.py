@@ -79,9 +79,10 @@ def _check_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> N
 def _with_sources(
     parser: argparse.ArgumentParser, args: argparse.Namespace
 ) -> argparse.Namespace:
-    """Return the arguments with positional sources stored as --scores or --runs.
+    """Return `args`, changed in place, with positional sources stored as --scores or --runs.
 
-    A single file is a table of scores; all other sources are workdirs of runs.
+    A single file is a table of scores; all other sources are workdirs of runs. Ends the process
+    with one line on stderr unless exactly one kind of source is given.
     """
     num_inputs = bool(args.sources) + bool(args.runs) + bool(args.scores)
     if num_inputs != 1:
@@ -102,7 +103,7 @@ def _with_sources(
 
 
 def _is_runs(path: str) -> bool:
-    """Return True if a path is an existing folder, a glob, or the address of a folder."""
+    """Return True for an existing folder, an address with "://", or a glob that is no file."""
     return (
         os.path.isdir(path)
         or "://" in path
@@ -198,9 +199,10 @@ def _status(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _watched(render: Callable[..., str], args: argparse.Namespace) -> Iterator[str]:
-    """Yield the status, made by `render`, every args.watch seconds without end.
+    """Yield the status of args.runs as text, every args.watch seconds without end.
 
-    render: function of the rows of `report.status.rows` that returns text.
+    Without --json, the screen is cleared before each item. A ValueError or OSError becomes a line
+    of text. render: function of the rows of `report.status.rows` that returns text.
     """
     from jbias.report import status
 

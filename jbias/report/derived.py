@@ -100,14 +100,18 @@ def find(
     copies: bool = True,
     weights: Float[np.ndarray, "n"] | None = None,
 ) -> list[Derived]:
-    """Return the columns that are computed from other columns in every row.
+    """Return the columns that are computed from other columns in every row, in their order.
+
+    Copies and other linear functions are searched first, then means, sums and similar; about 20
+    columns are returned at most. Empty for fewer than 2 rows or columns, and if a score is not
+    finite.
 
     values: one row per run of an algorithm and one column per data set (or transposed).
     names: names of the columns.
     units: last printed decimal place of each column, such as 0.1; None estimates it from the
     scores.
     grids: smallest possible difference of scores, such as 1 / images; None estimates it.
-    copies: True to also return columns that repeat another column.
+    copies: True to also return columns that are a copy or linear function of another column.
     weights: known weights of the columns, such as their numbers of images.
     """
     m, n = values.shape
@@ -171,7 +175,7 @@ def _near_all_others(columns: _Columns) -> np.ndarray:
 
 
 def _linear(columns: _Columns, names: Sequence[str]) -> dict[int, Derived]:
-    """Return the columns that are linear functions of another, such as copies, by column index.
+    """Return up to 20 columns that are linear functions of another, such as copies, by index.
 
     Of two such columns, the column with fewer digits is returned, else the later column.
     """
@@ -481,7 +485,10 @@ def _unit(column: Float[np.ndarray, "m"]) -> float:
 
 
 def _grids(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "n"]:
-    """Return the step of scores per column: 1 / images or 100 / images for few images, else 0."""
+    """Return the step of scores per column: 1 / n or 100 / n for shares of n images, else 0.
+
+    Only n from 2 to 2000 are tried, the smallest first.
+    """
     grids = np.zeros(values.shape[1])
     for i, column in enumerate(values[:50].T):
         for maximum in (1, 100):
@@ -552,7 +559,8 @@ def _geometric(values: np.ndarray) -> np.ndarray:
 def of_datasets(values: pd.DataFrame) -> list[Derived]:
     """Return the data sets that are computed from others in every run of every algorithm.
 
-    values: columns algorithm, dataset, seed, value and, if known, n (number of images).
+    Data sets with missing scores are not compared. values: columns algorithm, dataset, seed, value
+    and, if known, n (number of images).
     """
     table = _wide(values, ["algorithm", "seed"], "dataset")
     images = pd.to_numeric(values["n"], errors="coerce") if "n" in values else None
@@ -564,10 +572,11 @@ def of_datasets(values: pd.DataFrame) -> list[Derived]:
 
 
 def of_algorithms(values: pd.DataFrame) -> list[Derived]:
-    """Return the algorithms that are the mean of others on every data set.
+    """Return the algorithms that are computed from others on every data set, such as a mean.
 
-    values: columns algorithm, dataset, seed and value. Algorithms with equal scores are not
-    included; `Analysis.twins` has these.
+    Scores of each seed are compared if all algorithms have the same seeds, else, or if none is
+    found, means over seeds. values: columns algorithm, dataset, seed and value. Algorithms with
+    equal scores are not included; `Analysis.twins` has these.
     """
     scores_of_runs = values[["algorithm", "dataset", "seed"]].astype(str)
     scores_of_runs = scores_of_runs.assign(value=values["value"].astype(float))
@@ -596,9 +605,10 @@ def of_algorithms(values: pd.DataFrame) -> list[Derived]:
 
 
 def of_runs(values: pd.DataFrame) -> list[Derived]:
-    """Return the runs that are the mean of the other runs in every algorithm.
+    """Return the runs that are computed from other runs in every algorithm, such as a mean.
 
-    values: columns algorithm, dataset, seed and value.
+    Empty for fewer than 3 runs, and if algorithms do not have the same runs. values: columns
+    algorithm, dataset, seed and value.
     """
     names = values.groupby(values["algorithm"].astype(str))["seed"].agg(set)
     common = set.intersection(*names) if len(names) else set()

@@ -138,7 +138,7 @@ def report(
     """Return the page of a study; its last caveats are `ALWAYS`.
 
     notes: further caveats. runs: workdirs that trained the networks (paths or globs), for the
-    table of training costs.
+    table of training costs. Raises ValueError if `runs` is not empty but matches no run.
     """
     hiding = study_lib.hiding(study.groups.values())
     value_table = comparison(value_layout(study), study)
@@ -424,10 +424,13 @@ def _digits(study: DistortionStudy) -> tables.Table | None:
 
 
 def flips(basic_lead: Values, lead: Values) -> str:
-    """Return "yes" if the lead changes from digit to photograph, "no" if not, or UNKNOWN.
+    """Return "yes" if the lead changes from digit to photograph, "no" if not, or `UNKNOWN`.
+
+    "yes": the interval of basic_lead is below 0 and the interval of lead above 0. "no": the
+    interval of basic_lead is above 0, or the interval of lead below 0.
 
     basic_lead: share for the photograph minus share for the digit, of basic networks. lead: the
-    same of the compared networks.
+    same difference for the compared networks.
     """
     if basic_lead.high < 0 < lead.low:
         return "yes"
@@ -742,10 +745,11 @@ def _part_figures(
 def _by_fill(
     hiding: pd.DataFrame, names: Mapping[Key, str]
 ) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield (filling, rows of these groups) with the name of the line in the column "line".
+    """Yield (filling, rows of `hiding` with this filling).
 
-    hiding: result of `distortion_study.hiding`. names: name of the line, by key of the group;
-    other groups are left out.
+    The rows have a further column "line", the name of the line. hiding: result of
+    `distortion_study.hiding`. names: name of the line, by key of the group; groups without a name
+    are left out.
     """
     keys = hiding[list(Key._fields)].itertuples(index=False, name=None)
     frame = hiding.assign(line=[names.get(key) for key in keys])
@@ -807,9 +811,11 @@ def _draw_curves(
 ) -> tuple[plots.Figure, str]:
     """Return (figure with a colour per method, caption sentences on lines and bands).
 
-    lines: the result of `_lines`, multiplied by `scale`. An axis that would be more than twice as
-    high ends at twice the median of the methods' peaks, so that one curve of iOcclusion does not
-    flatten all others.
+    lines: the result of `_lines` or `_curve_pair`. frame: the rows of `hiding` behind the lines.
+    scale: factor of the drawn values.
+
+    If a curve plus its deviation is above 2 * top, the axis ends at top: the larger of 2 and twice
+    the median of the methods' peaks. So one curve of iOcclusion does not flatten all others.
     """
     tops = {}
     for title, rows in lines.groupby("panel"):
@@ -854,9 +860,10 @@ def _wrong_figure(
     suffix: str,
     data: str,
 ) -> document.Placed:
-    """Yield (section id, figure) of wrong predictions by class, clean and distorted, if known.
+    """Yield (section id, figure) of wrong predictions by class, clean and distorted.
 
-    keys: keys of the groups. quantity: name of the DI index. suffix: end of the figure's name.
+    Nothing is yielded if no group has a DI index. keys: keys of the groups. quantity: name of the
+    DI index. suffix: end of the figure's name.
     data: data set and model as text, for the caption.
     """
     values_by_method = {}

@@ -302,9 +302,10 @@ def find_measurement(
 ) -> Measurement | None:
     """Return the measurement of a probe with these options; None if there is none.
 
-    dataset: name of the data set; "test" matches any data set that is neither for training nor for
-    validation and has no cue conflicts. options: options of the probe that must have these values.
-    Raises ValueError if several measurements match, or if options differ between networks.
+    dataset: name of the data set. If "test" was not measured, "test" selects the first measured
+    data set that is neither for training nor for validation and has no cue conflicts. options:
+    options of the probe that must have these values. Raises ValueError if several measurements
+    match, or if options differ between networks.
     """
     candidates: dict[Measurement, dict[str, MeasuredNetwork]] = {}
     for network, measurement in group.measures_of(probe):
@@ -336,9 +337,9 @@ def _options(network: MeasuredNetwork, measurement: Measurement) -> dict[str, An
 
 
 def kind(network: MeasuredNetwork, measurement: Measurement) -> str:
-    """Return as JSON the options of a measurement that determine its conditions.
+    """Return the options of a measurement that define its conditions, as JSON text.
 
-    Equal for all seeds of a group.
+    Two networks of a group were measured alike if these texts are equal.
     """
     defining = {
         name: value
@@ -380,9 +381,9 @@ class Gaps:
         return np.abs(self.gap) > ERRORS * self.error
 
     def index(self, masking: str) -> Float[np.ndarray, "f k"]:
-        """Return iOcclusion as in the paper: rows are hidden fractions, columns known seeds.
+        """Return iOcclusion as in the paper: a row per hidden fraction, a column per seed.
 
-        masking: key of `curves`, such as "grad_cam most".
+        Only seeds of the mask `known`. masking: key of `curves`, such as "grad_cam most".
         """
         return self.curves[masking].iocclusion[:, self.known]
 
@@ -423,8 +424,9 @@ def ratio(units: Float[np.ndarray, "u 2"]) -> float:
 def gaps(group: Group, fill: str) -> Gaps | None:
     """Return the gaps between training and test accuracy; None without accuracies on test images.
 
-    If training images were shown, only seeds with both accuracies are included. fill: name of the
-    filling of hidden pixels, an option of the probe.
+    If training images were shown, only seeds with both accuracies are included. Conditions that a
+    seed lacks are left out. fill: name of the filling of hidden pixels, an option of the probe.
+    Raises ValueError as `find_measurement` does.
     """
     train_set = find_measurement(group, "occlusion", dataset="train", fill=fill)
     test_set = find_measurement(group, "occlusion", dataset="test", fill=fill)
@@ -696,7 +698,8 @@ def summarise(
 def _value(group: Group, quantity: str, method: str) -> Values | None:
     """Return the values of one of `QUANTITIES` of a group; None if not measured.
 
-    method: title of the augmentation of the quantity "mixing".
+    Accuracies and DI indices are in %. method: title of the augmentation that the probe "mixing"
+    applies; other quantities ignore it.
     """
     if quantity.startswith("di_"):
         measurement, condition = interference_condition(group, quantity)
@@ -725,7 +728,10 @@ def _value(group: Group, quantity: str, method: str) -> Values | None:
 
 
 def _iocclusion(group: Group) -> Values | None:
-    """Return iOcclusion with the share `HIDDEN` of the most salient pixels hidden."""
+    """Return iOcclusion with the share `HIDDEN` of the most salient pixels hidden.
+
+    None if this share was not measured, or not on training images.
+    """
     group_gaps = gaps(group, "other")
     masking = "grad_cam most"
     if (
@@ -810,12 +816,12 @@ def index(
     *,
     variant: str = "share",
 ) -> Values | None:
-    """Return the index of interference of the seeds with stored decisions, None without any.
+    """Return the DI index in % of the seeds with stored decisions; None without such seeds.
 
-    measurement, condition: measurement and condition of the distorted images, as returned by
-    `interference_condition`. variant: "share" (growth of a class's share of the errors) or "count"
-    (growth of its number of errors per image). Seeds that decide for one class on nearly all
-    images are left out (`ONE_CLASS`).
+    Seeds that decide for one class on nearly all clean images are left out (`ONE_CLASS`); the
+    result has no values if all are. measurement, condition: measurement and condition of the
+    distorted images, as returned by `interference_condition`. variant: "share" (growth of a
+    class's share of the errors) or "count" (growth of its number of errors per image).
     """
     classes, clean, distorted = _group_decisions(group, measurement, condition)
     if not clean:

@@ -1,7 +1,7 @@
 """Reports: a page of sections with text, tables and figures, and the files of the report.
 
-The module of a report computes frames and returns a `Report`. Only this module knows the
-layout of the page, the names of the files and the conversion to JSON.
+The module of a report computes frames and returns a `Report`. This module defines the layout of
+the page, the names of the files and the conversion to JSON.
 """
 
 import base64
@@ -314,7 +314,7 @@ class _Drawing:
 
     Each process takes the next figure, from the last to the first, because figures over all
     epochs are the largest and come last. If JAX is loaded, no process is forked: a fork has
-    only the calling thread, which drawing can bear but JAX cannot.
+    only the calling thread, and JAX needs the others.
     """
 
     def __init__(self, figures: Sequence[Figure], formats: Collection[str]) -> None:

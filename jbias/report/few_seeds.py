@@ -26,8 +26,9 @@ def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
 
     Columns: metric, dataset, methods (number of methods with several seeds), algorithm, difference
     (smallest difference that counts), seeds (number of seeds), and the statistics of
-    `stats.few_seeds`: apart and lead, reversed as the mean over an algorithm's pairs, and needed
-    of the median pair.
+    `stats.few_seeds`: apart (a fraction), lead, reversed (a fraction, the mean over an algorithm's
+    pairs), and needed (the median over pairs). Empty and without columns if no method has several
+    seeds.
     """
     tasks = list(_tasks(study))
     results = analysis_lib.run_side_by_side(
@@ -128,7 +129,8 @@ def metrics(
 def blocks(study: analysis_lib.BenchmarkScores) -> Iterator[document.Block | None]:
     """Yield a sentence on the least reliable comparison, the table, and the figure or None.
 
-    Nothing is yielded if no data set has two methods with several seeds.
+    The first sentence is left out if no comparison has at most 3 seeds. Without a method with
+    several seeds, only a sentence with the reason is yielded.
     """
     repeats = study.repeats
     statistics = frame(study)

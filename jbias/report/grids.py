@@ -12,10 +12,11 @@ from jbias.runs import results
 
 
 def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
-    """Return (setting, runs): the only setting in which runs of each method differ.
+    """Return (setting, runs) for the setting in which the runs of a method differ.
 
     setting: its dotted key. runs: frame with a row per run and the columns label, algorithm and
-    value (text of the setting), sorted by value. Of several settings, the setting of most runs is
+    value (text of the setting), sorted by value. Only methods whose runs differ in exactly one
+    setting are included. If methods differ in different settings, the setting of most runs is
     returned. Without any, the setting is "" and the frame is empty.
     """
     methods: dict[str, dict[str, workdirs.Run]] = {}

@@ -58,8 +58,8 @@ def saliency(
 ) -> plots.Figure:
     """Return a figure of saliency maps: a row per image, a column per network.
 
-    names: names of the images. network_maps: maps and decisions by name of the network. title: of
-    the figure.
+    images: in [0, 1]. names: names of the images. network_maps: maps in [0, 1] and decisions, by
+    name of the network. title: title of the figure.
     """
     columns = {"unchanged": images}
     notes = {}

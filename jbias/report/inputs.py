@@ -112,10 +112,10 @@ class Rules:
         }[rule]
 
     def _often_evaluated(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the records with at least `last` values of their cell.
+        """Return the records of cells with at least `options.last` values.
 
-        Records of the chosen metric and data sets are always included. A cell is a seed's values
-        of one metric on one data set under one condition.
+        A cell is a seed's values of one metric on one data set under one condition. Records of the
+        chosen metric and data sets are always included.
         """
         cells = results.number_rows(frame, selection.CELL)
         is_chosen = frame["metric"] == self.options.metric
@@ -226,11 +226,12 @@ def from_runs(
 def _select_by_all(
     rules: Rules, chosen: pd.DataFrame
 ) -> tuple[pd.DataFrame, list[tuple[str, pd.DataFrame]], list[ValueError]]:
-    """Return (rows of the rule of the options, scores by each rule, errors of the other rules).
+    """Return (records selected by `options.selection`, scores by each rule, errors of rules).
 
-    Scores are pairs (name of the rule, frame as `values_of` returns), in the order of the rules.
-    Rules that select nothing are left out. chosen: records of evaluations. Raises ValueError where
-    the rule of the options selects nothing.
+    Scores are pairs (name of the rule, frame as `values_of` returns), in the order of the rules. A
+    rule that selects nothing has an error in place of scores. best_on is used only if
+    `options.best_on` is set, worst_class only if there are records of classes. chosen: records of
+    evaluations. Raises ValueError if `options.selection` selects nothing.
     """
     options = rules.options
     unasked = {"best_on"} if not options.best_on else set()
@@ -303,8 +304,8 @@ def values_of(
     """Return the scores of a metric per algorithm, data set and seed, averaged over conditions.
 
     Columns: algorithm, dataset, seed ("run:seed"), value, count and n. A record without a
-    condition is the number of the whole data set and replaces the mean. selected: records with a
-    column `label`.
+    condition is the number of the whole data set and replaces the mean; count and n of a mean are
+    NaN. selected: records with a column `label`.
     """
     rows = selected[(selected["metric"] == metric) & selected["dataset"].isin(datasets)]
     rows = averaged(rows, ["label", "dataset", "run", "seed"])
@@ -315,10 +316,11 @@ def values_of(
 
 
 def averaged(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Return one row per combination of the columns `by`: a row without condition, else the mean.
+    """Return one row per combination of the columns `by`: the row without condition, or a mean.
 
-    rows: records with the columns `by`, condition and value. In rows of means, other columns are
-    NaN.
+    If a combination has no row without condition, its row has the mean value over conditions (NaN
+    if a value is NaN), and NaN in all other columns. rows: records with the columns `by`,
+    condition and value.
     """
     is_whole = rows["condition"] == ""
     if is_whole.all():
@@ -339,9 +341,10 @@ def _is_used(rows: pd.DataFrame, by: list[str]) -> pd.Series:
 
 
 def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
-    """Return the data sets to report; raise ValueError for an unknown metric or data set.
+    """Return the data sets to report: `options.datasets`, or all test sets with the metric.
 
-    chosen: records of evaluations.
+    The data set of `options.best_on` is left out. Raises ValueError for an unknown metric or data
+    set, and if `options.best_on` is in `options.datasets`. chosen: records of evaluations.
     """
     metrics = list(chosen["metric"].unique())
     if options.metric not in metrics:
@@ -487,8 +490,9 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkSc
 
     A column `trained_on` (yes or no) says that an algorithm was trained on data like the data set.
     Raises ValueError: with file and line for an invalid score and for a cell that occurs twice;
-    with names for missing cells, unless `options.drop` is set; and for runs that certainly have
-    fractions among percentages.
+    with names for missing cells, unless `options.drop` is set; for unknown names of data sets or
+    algorithms; for runs that certainly have fractions among percentages; and for `options.strict`
+    if no training data are known.
     """
     reading = _read(path, options)
     frame = reading.tidy.drop(columns="place")
@@ -552,7 +556,7 @@ def _complete(
 
     frame: columns algorithm, dataset, run and score. path: path of the file, for errors. drop:
     item of `DROPS` of the options; "" raises ValueError if a cell is missing. unfinished:
-    description of rows of unfinished runs, or "".
+    description of rows of unfinished runs, or "". Raises ValueError if no score remains.
     """
     all_names = _names(frame)
     if drop:

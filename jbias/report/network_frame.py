@@ -130,8 +130,8 @@ def compare_settings(
 ) -> tuple[list[str], pd.DataFrame]:
     """Return (notes on columns measured differently, settings with one row per column).
 
-    Columns of the frame: column, sets, how, rules, images, images_most and models (number of
-    models).
+    Columns of the frame: column, sets, how (differing options, or "as published"), rules, images
+    and images_most (smallest and largest number of images) and models (number of models).
 
     models: settings by column, by model. Images and decision rules may differ between models, with
     a note. Raises ValueError if the options of a measure differ.
@@ -493,9 +493,9 @@ def build_models(
     frame: see `ModelTable`, without averages. source, counting_notes, settings: fields of the
     table. notes: first notes of the table.
 
-    Benchmarks that no model has are not part of the averages. A model without one of the other
-    benchmarks has no average, since a mean over fewer data sets is another measure. Raises
-    ValueError if there is no bias or no benchmark.
+    Benchmarks that no model has are not part of the averages. A model that lacks another benchmark
+    of an average has NaN for this average, since a mean over fewer data sets is another measure.
+    Raises ValueError if there is no bias or no benchmark.
     """
     frame = frame.dropna(axis=1, how="all").copy()
     if "epsilon" not in frame:
@@ -574,7 +574,8 @@ def read_kinds(path: str) -> pd.DataFrame:
     """Return a frame with name, training and epsilon, indexed by model, from a CSV file.
 
     The file has one line per model and the columns model, name, training and, optionally, epsilon.
-    An empty name becomes the model; an empty epsilon NaN. Raises ValueError with file and line.
+    An empty name becomes the model; an empty epsilon NaN. Raises ValueError, with file and line,
+    for an empty training, a model that occurs twice, and an epsilon that is no finite number.
     """
     columns = ("model", "name", "training")
     rows = {}

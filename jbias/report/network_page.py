@@ -271,7 +271,7 @@ class Page(NamedTuple):
             yield suffix, measurement, networks
 
     def network_figures(self, probe: str) -> Iterator[NetworkFigure]:
-        """Yield each network with each of its measurements of a probe.
+        """Yield a `NetworkFigure` for each network and each of its measurements of a probe.
 
         Nothing is yielded if the page has no figures.
         """
@@ -283,9 +283,11 @@ class Page(NamedTuple):
                 yield NetworkFigure(f"{suffix}{number}", measurement, network)
 
     def class_counts(self, probe: str, metric: str) -> dict[str, Counts]:
-        """Return (count, n) by data set, network and class (readable names).
+        """Return (count, n) of a metric by data set, then by network, then by class.
 
-        probe, metric: the metric of a probe under the conditions of classes; count of n images.
+        Classes have readable names. If answers were pooled by several rules, only results of the
+        first rule are included. probe, metric: a metric that the probe measures by class as a
+        count of n images.
         """
         counts_by_set: dict[str, dict] = {}
         for network, measurement, _, number in self.numbers(probe, metric):
@@ -375,7 +377,8 @@ class Page(NamedTuple):
         """Return a figure with a line per network and a panel per value of "panel", or None.
 
         rows: (panel, x label, x, network, share) or (..., share, low, high); shares are from 0 to
-        1. min_points: panels with fewer x values are left out. y_label: label of the y axis.
+        1. min_points: panels with fewer x values are left out; None if no panel is left. y_label:
+        label of the y axis.
         """
         keys = ["panel", "label", "x", "line", *_SHARES]
         frame = pd.DataFrame(rows, columns=keys[: len(rows[0])] if rows else keys)

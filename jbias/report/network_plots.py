@@ -257,7 +257,7 @@ def confusion(matrix: Float[np.ndarray, "rows k"], classes: Sequence[str]) -> Fi
 
 
 class Band(NamedTuple):
-    """A critical band in units of the columns of a heat map."""
+    """A critical band on the x axis of a heat map, whose first column is at 0, the next at 1."""
 
     low: float
     centre: float

@@ -210,7 +210,7 @@ class MeasuredNetwork:
     def interval(
         self, measurement: Measurement, metric: str, condition: str = ""
     ) -> list[float | None]:
-        """Return [value, low, high] of a metric and its stored interval; None for a missing one."""
+        """Return [value, low, high] of a metric and its interval; None for each missing number."""
         return [*self.values(measurement, ended(metric), condition).values()]
 
     def rule(self, measurement: Measurement, rule: str) -> str | None:
@@ -248,7 +248,7 @@ class MeasuredNetwork:
     def corruption_accuracies(
         self,
     ) -> dict[Measurement, dict[tuple[str, int], float]]:
-        """Accuracy by (corruption, severity), for each measurement of corruptions.
+        """Accuracy from 0 to 1 by (corruption, severity), for each measurement of corruptions.
 
         The key `PUBLISHED_FILES` covers data sets of one corruption each.
         """
@@ -264,7 +264,7 @@ class MeasuredNetwork:
     def error_summaries(
         self, measurement: Measurement
     ) -> Iterator[corruption_error.ErrorSummary]:
-        """Yield errors on ImageNet-C and on ImageNet-C-bar, where measured."""
+        """Yield a summary of errors on ImageNet-C, then on ImageNet-C-bar, if measured."""
         cells = self.corruption_accuracies[measurement]
         for names in (corruption_error.COMMON, (*corruptions.BAR,)):
             if any(name in names for name, _ in cells):
@@ -278,7 +278,8 @@ class MeasuredNetwork:
     def is_imagenet_c(self, measurement: Measurement) -> bool:
         """Return True if the images of a measurement are comparable to ImageNet-C.
 
-        Requires ImageNet images of 224 pixels and decisions among 1,000 classes.
+        Requires ImageNet images of 224 pixels and decisions among 1,000 classes, or unknown
+        classes.
         """
         files = self._corrupted_files() if measurement == PUBLISHED_FILES else []
         keys = [Measurement("accuracy", file) for file in files] or [measurement]
@@ -323,14 +324,17 @@ class MeasuredNetwork:
         return 1 - clean.value if is_same else None
 
     def split(self, dataset: str) -> str:
-        """Return a data set's name within its family, such as contrast of model-vs-human.
+        """Return a data set's name without its family: "contrast" for "model-vs-human/contrast".
 
-        dataset: name as in records.
+        dataset: name as in records, by which the name with the family is read from the provenance.
         """
         return self._full_name(dataset).rpartition("/")[2].partition("[")[0]
 
     def family(self, dataset: str) -> str:
-        """Return the family of a data set, such as imagenet16; dataset: name as in records."""
+        """Return the first part of a data set's full name, such as "model-vs-human".
+
+        A name without parts is returned unchanged. dataset: name as in records.
+        """
         return self._full_name(dataset).partition("/")[0]
 
     def _full_name(self, dataset: str) -> str:
@@ -370,7 +374,7 @@ class MeasuredNetwork:
 def read(
     workdirs: Sequence[str], notes: list[str] | None = None
 ) -> list[MeasuredNetwork]:
-    """Return the networks of workdirs (paths or globs), sorted by name.
+    """Return the networks of workdirs (paths or globs), one per workdir, sorted by workdir.
 
     notes: list to which notes on workdirs and networks that are left out are appended. Raises
     ValueError as `read_records` does, and for a workdir without the files of `jbias evaluate

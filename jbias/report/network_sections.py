@@ -234,7 +234,10 @@ def _band_prefix(network: MeasuredNetwork, measurement: Measurement) -> str:
 
 
 def why_no_band(network: MeasuredNetwork, measurement: Measurement) -> str | None:
-    """Return a phrase on the reason why a network has no critical band; None if it has one."""
+    """Return a phrase on the reason why a network has no critical band.
+
+    None if the network has a band, or if the reason is unknown.
+    """
     prefix = _band_prefix(network, measurement)
     flags = [f"{prefix}{flag}" for flag in _FLAG_REASONS]
     flag_values = network.values(measurement, flags).values()
@@ -353,7 +356,7 @@ def why_no_mce(
     measurement: Measurement,
     summary: corruption_error.ErrorSummary,
 ) -> str:
-    """Return a phrase on the reason why there is no mCE over the 15 corruptions of ImageNet-C.
+    """Return a sentence on the reason why there is no mCE over the 15 corruptions of ImageNet-C.
 
     Empty if there is an mCE, and for ImageNet-C-bar, for which no mCE is published.
     """
@@ -441,7 +444,8 @@ def _corruption_blocks(
     """Yield the figure and the table of one set of corrupted images.
 
     accuracies: rows of `_corruption_accuracies`. images: words for these images. suffix: end of
-    the names of the figure and the table.
+    the names of the figure and the table. A note on networks without some of the severities is
+    appended to `page.notes`.
     """
     corruptions = [*accuracies["corruption"].unique()]
     positions = accuracies["corruption"].map(corruptions.index)

@@ -340,7 +340,7 @@ def curves(
     finish: Callable[[Any, pd.DataFrame], None] = lambda axes, rows: None,
     **options,
 ) -> Figure:
-    """Return curves, with a panel per value of "panel" and a curve per value of "line".
+    """Return a figure with a panel per value of "panel" and a curve per value of "line".
 
     frame: columns panel, line, x, value and, for curves with bands, std or low and high. looks:
     style by curve, in the order of the legend. labels: labels of the x and y axes. finish: function
@@ -380,7 +380,7 @@ def curves(
 def histograms(
     panels: Mapping[str, Mapping[str, tuple]], looks: Mapping[str, Mapping], x: str
 ) -> Figure:
-    """Return histograms of values in [0, 1], in % of images, with a dot at each mean.
+    """Return a figure of histograms of values in [0, 1], in % of images, with a dot at each mean.
 
     panels: (values, weights or None) by title of the panel, then by name. looks: style by name. x:
     label of the axis x.
@@ -427,9 +427,9 @@ def matrix(
     """Draw a table as coloured cells on matplotlib axes; return the drawn cells, for a colour bar.
 
     frame: the numbers, NaN for cells without one. colours: matplotlib colour map. limits: values
-    of its first and last colour. form: format of numbers. every: distance of the named rows and
-    columns. least: smallest value that is written in its cell; None for no numbers. axis_names:
-    names of rows and columns, for the text on hover.
+    of its first and last colour. form: format of numbers. every: only every n-th row and column is
+    named. least: smallest value that is written in its cell; None for no numbers. axis_names: names
+    of rows and columns, for the text on hover.
     """
     values = frame.to_numpy(float)
     low, high = limits
@@ -503,7 +503,7 @@ def _add_hover_to_cells(
 
 
 def blocks(frame: pd.DataFrame, labels: Sequence[int]) -> Figure:
-    """Return a matrix of correlations in [-1, 1] with framed blocks.
+    """Return a figure: a matrix of correlations in [-1, 1] with framed blocks.
 
     frame: symmetric, with neighbouring rows in a block. labels: number of the block of each row.
     """
@@ -573,7 +573,7 @@ def canvas(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def literal(fig: Figure) -> Figure:
-    """Return the same figure after disabling formulas in texts: names may contain dollar signs."""
+    """Return the figure, changed in place, with dollar signs in texts shown as they are."""
     for label in fig.findobj(text.Text):
         label.set_parse_math(False)
     return fig
@@ -727,7 +727,7 @@ def in_lanes(
 
 
 def power(powers: pd.DataFrame, *, target: float, labels: tuple[str, str]) -> Figure:
-    """Return the matrix of power, with a frame around values of at least `target`.
+    """Return a figure: a matrix of power, with a frame around values of at least `target`.
 
     powers: power from 0 to 1, rows by number of seeds, columns by number of data sets. labels: of
     the axes x and y.
@@ -774,7 +774,7 @@ def handles(looks: Mapping[str, Mapping]) -> dict[str, lines.Line2D]:
 
 
 def dress(axes: Axes, rho: float | None = None) -> None:
-    """Set the house style of matplotlib axes.
+    """Set the colours, grid and ticks of matplotlib axes that all figures share.
 
     rho: a number to write above the axes; None for none.
     """
@@ -874,7 +874,10 @@ def _legend_columns(names: Collection[str], width: float) -> int:
 
 
 def laid_out(fig: Figure) -> Figure:
-    """Return the same figure with its layout computed once, not again for every file format."""
+    """Return the figure, changed in place, with a fixed layout and literal dollar signs.
+
+    The layout is computed here once, not again for every file format.
+    """
     with mpl.rc_context(dict(STYLE)):
         literal(fig).get_layout_engine().execute(fig)
     fig.set_layout_engine("none")

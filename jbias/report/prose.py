@@ -125,7 +125,10 @@ def shape_biases(biases: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def _after_colon(headline: str) -> str:
-    """Return a sentence to follow a colon: its first letter is small unless it begins a name."""
+    """Return the headline, with a small first letter if its first word is no name.
+
+    These words are "No", "Nothing", "On" and "The".
+    """
     word, _, remainder = headline.partition(" ")
     is_name = word not in ("No", "Nothing", "On", "The")
     return headline if is_name else f"{word.lower()} {remainder}"
@@ -291,7 +294,10 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
 def _changed_conclusions(
     analysis: analysis_lib.Analysis, kinds: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a sentence for each test over blocks of similar data sets that decides otherwise.
+    """Yield a sentence for each test over blocks that contradicts the test over data sets.
+
+    Blocks are groups of similar data sets. A test whose smallest possible p is above alpha is left
+    out.
 
     kinds: keys of `analysis.dataset_blocks`, the values by which data sets are similar.
     """
@@ -502,7 +508,10 @@ def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def warnings(analysis: analysis_lib.Analysis) -> list[str]:
-    """Return sentences on facts that may make the answer wrong, except those a flag asked for."""
+    """Return sentences on scores, runs and tests that may make the answer wrong.
+
+    Data sets that --strict leaves out are in `notes` instead.
+    """
     study = analysis.study
     sentences = [f"{text}." for text in study.warnings]
     sentences += _changed_conclusions(analysis, ["deviations"])
@@ -835,7 +844,7 @@ def _spread(analysis: analysis_lib.Analysis) -> str:
 
 
 def bib(keys: Sequence[str]) -> str:
-    """Return as text the BibTeX entries of the works with these keys, and of jbias."""
+    """Return the BibTeX entries of the works with these keys, and of jbias, as text."""
     fields = [
         "author = {{The jbias authors}}",
         "title = {jbias}",

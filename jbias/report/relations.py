@@ -122,7 +122,8 @@ def analyse(
     With `split`, also correlate within that category and within all other models; each subset is a
     separate family of tests. A model that lacks a measure (NaN) is left out of the pairs of that
     measure; a model that lacks a measure of `given` is left out of all partial correlations.
-    source: text on the origin of the frame. Raises ValueError if a subset has fewer than 4 models.
+    source: text on the origin of the frame. Raises ValueError if a subset has fewer than 4 models,
+    or if `split` is no value of the column category.
     """
     kinds = frame[options.category].astype(str)
     split = options.split
@@ -221,7 +222,8 @@ def _pair(
     """Return one row of the table of pairs, without the name of the subset.
 
     subset: frame of models. family: its matrix of correlations. x, y, given: names of measures.
-    The interval and the partial correlation within categories are computed for Spearman only.
+    The interval and the partial correlation within categories are computed for Spearman only, and
+    left out for too few models.
     """
     complete = correlation.complete_models(subset, x, y, *given)
     row = {"n": len(complete), "x": x, "y": y}
@@ -607,7 +609,10 @@ def figures(study: Correlations) -> document.Placed:
 
 
 def plain_and_partial(study: Correlations) -> plots.Figure:
-    """Return a figure of plain and partial correlations with intervals, a row per pair."""
+    """Return a figure of plain and partial correlations with intervals, a row per pair.
+
+    study: a study with partial correlations (`given`).
+    """
     given = f"given {tables.join(study.options.given)}"
     kinds = {"plain": study, given: study.given}
     pairs = [*itertools.product(study.options.x, study.options.y)]
@@ -793,8 +798,9 @@ def scatter(
 def areas_of(sizes: pd.Series) -> np.ndarray:
     """Return the areas of markers in square points: 0.2 to 1.8 units by size, 1 unit for NaN.
 
-    sizes: size of each model, such as the strength of adversarial training. For attack strengths
-    up to 8, areas are (epsilon + 1) / 5 units, as in Gavrikov and Keuper.
+    One unit is `UNIT`, 26 square points. sizes: size of each model, such as the strength of
+    adversarial training; if the largest is 0, all areas are 1 unit. For attack strengths up to 8,
+    areas are (epsilon + 1) / 5 units, as in Gavrikov and Keuper.
     """
     values = sizes.to_numpy(np.float64)
     largest = np.nanmax(values, initial=0)

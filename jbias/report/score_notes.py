@@ -70,8 +70,8 @@ def of_derived(
 def _flag(flag: str, names: Sequence[str]) -> str:
     """Return a flag that selects names, such as "--datasets=a,b", quoted for a shell if necessary.
 
-    flag: name of the flag. names: values to select. For no name, more than 12, or names with
-    commas or outer spaces, the text is "name the others with <flag>=A,B".
+    flag: name of the flag. names: values to select. If there is no name, or more than 12, or a
+    name with a comma or outer spaces, the text is "name the others with <flag>=A,B".
     """
     are_plain = not any("," in name or name != name.strip() for name in names)
     if not are_plain or not 0 < len(names) <= _MAX_FLAG_NAMES:
@@ -83,7 +83,10 @@ def _flag(flag: str, names: Sequence[str]) -> str:
 
 
 def of_constants(values: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on each data set, and each algorithm, with equal scores only."""
+    """Yield a sentence on data sets, and one on algorithms, whose scores are all equal.
+
+    A sentence is left out if there is none. Sentences have no full stop at the end.
+    """
     for column, other_column, noun, effect in (
         (
             "dataset",
@@ -112,7 +115,7 @@ def of_constants(values: pd.DataFrame) -> Iterator[str]:
 
 
 def of_fractions(values: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on algorithms with scores <= 1 if other scores are in per cent."""
+    """Yield a sentence on algorithms with scores <= 1, if any and if others are in per cent."""
     renamed = values[["algorithm", "dataset", "seed", "value"]].rename(
         columns={"seed": "run", "value": "score"}
     )
@@ -153,9 +156,10 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
     """Return the scores that are far from all other scores of their data set.
 
     A minority of the scores of a data set are outliers if they are over 20 times as large as all
-    others and larger than a percentage, or if they are at most 1 and less than a twentieth of all
-    others and most other scores of the algorithm exceed 1. A data set with a negative score has no
-    small outliers, because its scores are differences, not percentages.
+    others and larger than 100 (than 1 if the median |score| of all data sets is at most 1), or if
+    they are at most 1 and less than a twentieth of all others and at least half of the algorithm's
+    scores exceed 1. A data set with a negative score has no small outliers, because its scores are
+    differences, not percentages. Empty if a score is not finite.
     """
     scores = values["value"].to_numpy(float)
     if not len(scores) or not np.isfinite(scores).all():

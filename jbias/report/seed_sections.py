@@ -91,7 +91,7 @@ def _swapped(test: seed_tests.SeedTest) -> seed_tests.SeedTest:
 
 
 def _valid_tests(analysis: Analysis, dataset: str) -> list[seed_tests.SeedTest]:
-    """Return the tests on a data set of algorithms that both have several runs, sorted by p."""
+    """Return the tests on a data set, sorted by p, of pairs in which both have several runs."""
     tests = [
         test
         for test in oriented(analysis.by_seeds)
@@ -185,9 +185,10 @@ def _holm_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
 
 
 def _advantage(analysis: Analysis, test: seed_tests.SeedTest) -> str:
-    """Return "A is better than B by 4.1 [1.2, 7.0]", in the unit shown.
+    """Return "A is better than B by 4.1 [1.2, 7.0] percentage points", with the interval.
 
-    The brackets have the interval. For a bias the text is "A has more shape bias than B by ...".
+    For a bias the text is "A has more shape bias than B by ..."; for equal means it is "A and B
+    have the same mean". Scores that are no percentages have no unit.
     """
     if test.difference == 0:
         return f"{test.first} and {test.second} have the same mean"
@@ -431,10 +432,11 @@ def blocks(analysis: Analysis) -> Iterator[document.Block | None]:
 
 
 def frame(analysis: Analysis) -> pd.DataFrame:
-    """Return a table with one row per test, sorted by data set and p.
+    """Return a frame with one row per test, sorted by data set and p.
 
-    Columns: as in `SeedTestsResult.to_frame`, but the algorithms are better and worse, with
-    better_runs, worse_runs, better_mean and worse_mean.
+    Pairs that could not be tested are the last of their data set. Columns: as in
+    `SeedTestsResult.to_frame`, but the algorithms are better and worse, with better_runs,
+    worse_runs, better_mean and worse_mean.
     """
     result = analysis.by_seeds
     places = {name: i for i, name in enumerate(result.datasets)}
@@ -560,7 +562,10 @@ def _reading_of_intervals(result: seed_tests.SeedTestsResult) -> str:
 
 
 def figure(analysis: Analysis) -> document.Figure:
-    """Return the figure of the difference of every pair with its interval."""
+    """Return the figure of the difference of every tested pair with its interval.
+
+    Of more than 40 pairs, the first 40 by data set and p are drawn.
+    """
     result = analysis.by_seeds
     has_several_sets = len(result.datasets) > 1
     difference_head, first, _ = _heads(analysis.study)

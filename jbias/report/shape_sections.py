@@ -265,7 +265,10 @@ def _people_biases(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeB
 
 
 def agreement_with_people(network: MeasuredNetwork) -> dict[str, decisions.Number]:
-    """Return measures of agreement with people, by metric: means over the n sets measured."""
+    """Return measures of agreement with people, by metric: means over the n sets measured.
+
+    {} if the network was not compared with people.
+    """
     numbers_by_set = {
         network.split(measurement.dataset): network.numbers[measurement]
         for measurement in network.measurements_of("human")
@@ -371,7 +374,10 @@ def suppressed_cues(page: Page) -> Blocks:
 
 
 def _has_people(page: Page, network: MeasuredNetwork, measurement: Measurement) -> bool:
-    """Return True if published numbers of people are comparable to a measurement."""
+    """Return True if the page has published results and the images are of the family imagenet16.
+
+    The published numbers of people are comparable to these measurements only.
+    """
     return page.published and network.family(measurement.dataset) == "imagenet16"
 
 

@@ -213,8 +213,10 @@ def verdicts(
 ) -> tuple[TableRows, TableRows]:
     """Return (ranking of recipes and attributes, rows of all their kinds of shift).
 
-    Bugs come first; within bugs and within the rest, the order is by normalised drop of the worst
-    kind. Bug: for some kind, the drop at the most extreme level minus the drop at the control is
+    A candidate is a recipe with an attribute; its row in the ranking is the row of its worst kind
+    with the column rank ("1", "2", ...). Bugs come first; within bugs and within the rest, the
+    order is by normalised drop of the worst kind. Candidates trained at the control level only are
+    last. Bug: for some kind, the drop at the most extreme level minus the drop at the control is
     larger than tau percentage points, with p below alpha after Holm's adjustment over all
     candidates and kinds.
     """
@@ -310,10 +312,11 @@ def _curve(cells: ShiftCells, draws: Draws, tested: TableRow) -> TableRow:
 def _extremes(
     cells: ShiftCells, key: Callable, fit: Callable
 ) -> Iterator[list[ShiftCell]]:
-    """Yield, for each value of `key`, the cells at the most extreme level that fits.
+    """Yield, for each value of `key`, the cells at the most extreme level that can be used.
 
-    key: function of a cell; cells with equal values are compared with each other. fit: function of
-    the cells of one level that is true if the level can be used.
+    Control levels, and values without a level that can be used, are left out. key: function of a
+    cell; cells with equal values are compared with each other. fit: function of the cells of one
+    level that is true if the level can be used.
     """
     groups: dict[tuple, dict[float, list[ShiftCell]]] = {}
     for cell in cells:
@@ -333,8 +336,10 @@ def remedies(
     reference: algorithm of the plain recipe. One row per recipe, the plain recipe first. Columns:
     data, attribute, level, columns of the recipe, pairs ("plain", or "yes" if the seeds equal the
     plain recipe's), accuracies, and with interval: drop, gain and id_cost (points gained out of
-    distribution and lost in distribution) and closed (1 - drop / drop of the plain recipe). Raises
-    ValueError if no recipe has the algorithm `reference`.
+    distribution and lost in distribution) and closed (1 - drop / drop of the plain recipe; NaN
+    unless the interval of the plain drop is above 0). gain, id_cost and closed of the plain recipe
+    are NaN. Recipes without a plain recipe to compare with are left out. Raises ValueError if no
+    recipe has the algorithm `reference`, unless it is "erm".
     """
     known = sorted({cell.recipe.algorithm for cell in cells})
     if reference not in (*known, REFERENCE):
@@ -426,6 +431,10 @@ def agreement(
 
     named: source ("here" or "paper"), algorithm, data, attribute and kind, the first columns.
     models: names of k models. drawn: arrays (k, 1 + b); b is 0 for numbers without draws.
+
+    Further columns: models, tau and tau_p (Kendall), low and high (interval of tau, NaN without
+    draws), rho and rho_p (Spearman), discordant (number of pairs in opposite order), pairs, n
+    (number of models), and interval and crossed as text.
     """
     inside, outside = drawn
     tau = stats.kendall(inside[:, 0], outside[:, 0])

@@ -477,8 +477,8 @@ def _accuracies_by_seed(
 ) -> pd.DataFrame:
     """Return accuracies of seeds in %: a panel per kind of shift with several recipes.
 
-    Columns: panel, line, inside and outside. extremes: cells at the most extreme levels. names:
-    name of each recipe.
+    Columns: panel, line (name of the recipe), inside and outside (accuracies in and out of
+    distribution). extremes: cells at the most extreme levels. names: name of each recipe.
     """
     titles = _titles((cell.recipe.data, cell.attribute) for cell in extremes)
     rows = []
@@ -642,14 +642,22 @@ def against(frame: pd.DataFrame) -> plots.Figure:
 
 
 def learning(frame: pd.DataFrame) -> plots.Figure:
-    """Return curves of means and deviations; frame: columns panel, line, x, value, std."""
+    """Return a figure of curves of means with bands of one deviation.
+
+    frame: columns panel, line (test set), x (iteration), value and std, in %. At most 9 panels are
+    drawn.
+    """
     looks = plots.styles(SETS.values())
     labels = ("iteration", "accuracy in %")
     return plots.curves(_first_panels(frame), looks, labels)
 
 
 def probabilities(frame: pd.DataFrame) -> plots.Figure:
-    """Return histograms of the probability of the right class; frame: panel, line, value."""
+    """Return a figure of histograms of the probability of the right class.
+
+    frame: columns panel, line (test set) and value, one row per image and seed. At most 9 panels
+    are drawn.
+    """
     panels = {
         title: {name: (part, None) for name, part in rows.groupby("line")["value"]}
         for title, rows in _first_panels(frame).groupby("panel", sort=False)

@@ -284,9 +284,10 @@ def _shift_of(run: workdirs.Run) -> Mapping[str, Any]:
 def _by_cell(
     frame: pd.DataFrame, shifted: Mapping[str, workdirs.Run]
 ) -> list[ShiftCell]:
-    """Return cells without results, pooled over runs; raise ValueError for unlike runs.
+    """Return cells without results, pooled over runs, in the order of the page.
 
-    frame: records of the runs. shifted: runs trained under a shift, by workdir.
+    frame: records of the runs. shifted: runs trained under a shift, by workdir. Raises ValueError
+    if runs of one cell have a seed in common or different training images.
     """
     last = frame.drop_duplicates("workdir", keep="last").set_index("workdir")
     run_cells = [_of_run(run, last.loc[workdir]) for workdir, run in shifted.items()]

@@ -262,12 +262,15 @@ def _span(seconds: float | None) -> str:
 
 
 def _cut(text: str, size: int) -> str:
-    """Return the last `size` characters of a path; the end of a path is the most specific part."""
+    """Return a path as at most `size` characters: a longer path is "…" and its last characters.
+
+    The end of a path is its most specific part.
+    """
     return text if len(text) <= size else "…" + text[len(text) - size + 1 :]
 
 
 def _distinct_width(names: Sequence[str], size: int) -> int:
-    """Return the smallest width >= `size` at which all cut names are distinct."""
+    """Return the smallest width >= `size` at which different names differ after `_cut`."""
     longest = max(map(len, names))
     while size < longest and len({_cut(n, size) for n in names}) < len({*names}):
         size += 1

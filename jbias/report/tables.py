@@ -87,7 +87,10 @@ class Table:
         return [max(map(len, column), default=0) for column in columns]
 
     def marks(self, i: int, j: int) -> list[str]:
-        """Return the style classes, such as "bold", of the cell in row i and column j."""
+        """Return the style classes of the cell in row i and column j: "best", "under", "shade".
+
+        "best" is the class of bold cells. [] for a cell without marks.
+        """
         marks = {"best": self.bold, "under": self.under, "shade": self.shade}
         return [name for name, cells in marks.items() if (i, j) in cells]
 
@@ -148,7 +151,7 @@ class Table:
 
     @property
     def print_width(self) -> int:
-        """Characters per line on a printed page, which cannot scroll."""
+        """Width of the table on a printed page, in characters; heads break at spaces."""
         unbroken = [max(map(len, text.split()), default=0) for text in self.head]
         letters = zip(unbroken, self.letters, strict=True)
         return sum(max(head, min(cell, 40)) + 2 for head, cell in letters)
@@ -199,9 +202,9 @@ def from_rows(
     rows: values by key of the column. columns: shown columns by key, as returned by `columns`; a
     pair (head, function that formats a value) is enough. A missing value is shown as a dash; a
     column without any value is left out. bold: function from a row to its keys in bold. most:
-    maximal number of rows on the page; None for all. CSV and Parquet have all rows and all keys,
-    except keys with a leading underscore. fields: fields of `Table` that replace those computed
-    from the rows, such as `data`.
+    maximal number of rows on the page; None for all. CSV and Parquet have all rows, and all keys
+    except keys with a leading underscore or without any value. fields: fields of `Table` that
+    replace those computed from the rows, such as `data`.
     """
     frame = pd.DataFrame(rows)
     if frame.empty:
@@ -301,8 +304,8 @@ def distinct_keys(names: Sequence[str], reserved: Sequence[str]) -> list[str]:
 def digits(count: int, *, plus: bool = False) -> Callable[[float], str]:
     """Return a function that formats a number with `count` digits after the point.
 
-    Absolute values of at least 1,000 get no digits after the point; NaN is a dash. plus: True to
-    show a plus sign.
+    Thousands are separated by commas. Absolute values of at least 1,000 get no digits after the
+    point; None and NaN are a dash. plus: True to show a plus sign.
     """
 
     def shown(value: float | None) -> str:
@@ -368,7 +371,7 @@ def count(number: int, noun: str) -> str:
 def span(counts: Iterable[int], to: str = " to ") -> str:
     """Return "smallest to largest" of the counts, or a single number if all are equal.
 
-    to: text between the two numbers.
+    "0" for no counts. to: text between the two numbers.
     """
     counts = list(counts)
     ends = min(counts, default=0), max(counts, default=0)
@@ -376,12 +379,12 @@ def span(counts: Iterable[int], to: str = " to ") -> str:
 
 
 def few(names: Sequence[str], most: int = 4) -> str:
-    """Return the first `most` names, and the number of further names, as text."""
+    """Return the first `most` names as text: "a, b", or "a, b and 3 more"."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def join(words: Sequence[str]) -> str:
-    """Return words joined as "a, b and c"."""
+    """Return words joined as "a, b and c"; "" for no words."""
     words = list(words)
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

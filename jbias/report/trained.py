@@ -42,11 +42,12 @@ Pairs = frozenset[tuple[str, str]]  # (algorithm, data set)
 
 
 def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
-    """Return (algorithm, data set) for training on images like the images of the data set.
+    """Return the pairs (algorithm, data set) such that the algorithm was trained on such images.
 
-    datasets: names of the test sets. A data set that all algorithms were trained on is not
-    included. A run without settings, or without settings of a test set, is ignored for this test
-    set.
+    A pair is included if the settings of a run have a training set of the test set's distribution
+    or with its kind of modified images. Left out: data sets that all algorithms were trained on. A
+    run without settings, or without settings of a test set, is ignored for this test set.
+    datasets: names of the test sets.
     """
     trained = set()
     known = set()

@@ -173,7 +173,10 @@ class Records:
     empty: list[pathlib.Path]
 
     def pop_frame(self) -> pd.DataFrame:
-        """Return the frame and drop it here, so that its memory is free after its last use."""
+        """Return the frame and set the field to None, so that the caller can free its memory.
+
+        May be called once.
+        """
         frame, self.frame = self.frame, None
         assert frame is not None
         return frame
@@ -233,7 +236,8 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Return the leaves of nested mappings as text, by dotted keys.
 
-    tree: nested mappings. prefix: start of the keys.
+    Text is unchanged, other values are JSON; a list or an empty mapping is a leaf. tree: nested
+    mappings. prefix: start of the keys.
     """
     flat: dict[str, str] = {}
     for key, value in tree.items():
@@ -246,9 +250,10 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the keys with different values between the settings, in order.
+    """Return the keys whose values are not the same in all settings, in order.
 
-    settings: value by dotted key, one mapping per run.
+    A key that only some settings have is included. settings: value by dotted key, one mapping per
+    run.
     """
     keys = dict.fromkeys(key for config in settings for key in config)
     return [key for key in keys if len({config.get(key) for config in settings}) > 1]
