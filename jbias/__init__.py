@@ -26,11 +26,13 @@ def measure(model, suite=None, **options):
     size: side of the images in pixels; default: the model's own, else 224.
     images: number of images for measures that change images; 0: all. Or the input type of
       a function, an option of Predictor: "float", "uint8" or "files".
-    only: names of measures. changes: of the suite, such as "--suite.run.batch=8".
+    only: names of the measures to compute; default: all. changes: changes of the suite, such
+      as ["--suite.run.batch=8"].
     out: parent of the results' folder; a repeated call resumes.
     random_weights: for "timm:NAME", skip the pretrained weights. trained, method: texts for
-      the records. step: of a run. columns: of a table of decisions. Further options are those
-      of jbias.torch.wrap or Predictor, such as classes, mean, std, preprocess and name.
+      the records. step: the checkpoint of a run to measure. columns: the names of the columns
+      in a table of decisions. Further options are those of jbias.torch.wrap or Predictor,
+      such as classes, mean, std, preprocess and name.
     suite: a suite of measures to use instead, such as
       "jbias:suites/biases:data=imagenet,root=DIR".
 
@@ -46,12 +48,15 @@ def measure(model, suite=None, **options):
 
 
 def read_scores(source, *, verbose: bool = True, **choices):
-    """Return any table of scores as a tidy frame: algorithm, dataset, run and score.
+    """Return a table of scores as a tidy pandas frame: algorithm, dataset, run and score.
+
+    The frame has one row per score. Without runs in the table, it has no column "run"; if the
+    table has means with a spread, such as "73.8 ± 0.2", it has a column "deviation", too.
 
     source: a file (CSV, TSV, Markdown, LaTeX, JSON, Excel, Parquet) or a pandas frame, long or
-    wide. Means with a spread, "73.8 ± 0.2", have a column deviation, too. verbose: print in
-    three lines how the table was read. choices: options that decide between several readings
-    of a table, as for `jbias.scores.read`. Errors are those of `jbias.scores.read`.
+    wide. verbose: print in three lines how the table was read. choices: options that decide
+    between several readings of a table, as for `jbias.scores.read`. Errors are those of
+    `jbias.scores.read`.
 
     jbias.read_scores("table.csv", columns="algorithm=method,score=acc")
     """

@@ -148,7 +148,8 @@ def _add_working_directory() -> None:
 def _is_mistyped(words: Sequence[str]) -> bool:
     """Return True if the first word looks like a misspelled name of a report.
 
-    `jbias report` also accepts files and folders: words that exist or have a dot or slash.
+    `jbias report` also accepts paths and globs, so a word that exists as a file or folder, or
+    contains one of . / * [ and :, is not misspelled. False without words or for a flag.
     """
     word = words[0] if words else ""
     is_path = os.path.exists(word) or bool(set("./*[:") & set(word))

@@ -342,7 +342,7 @@ def _columns(
 
 
 class Auditor(NamedTuple):
-    """The data set that networks answer, and the columns that are audited.
+    """The data set whose images networks classify, and the columns that are audited.
 
     args: the parsed arguments. columns, values, notes: as `_columns` returns them.
     """
@@ -356,7 +356,7 @@ class Auditor(NamedTuple):
     def answers(self, call, paths: Sequence[str]) -> Iterator[Answers]:
         """Yield the answers of each network; skip networks that fail, with a reason.
 
-        call: the `command.Command`, which notes the reasons. paths: of the networks.
+        call: the `command.Command`, which records the reasons. paths: of the networks.
         """
         from etils import epath
 
@@ -466,10 +466,11 @@ class Auditor(NamedTuple):
     def examples(
         self, audited: "audit.Audited"
     ) -> Iterator[tuple[str, "audit.Examples"]]:
-        """Yield (name of the attribute, examples) for each attribute on the page that has some.
+        """Yield (name, examples) for each attribute on the page that has examples.
 
-        Examples are pairs of images with different decisions that differ in the attribute; there
-        are none if --pairs is 0.
+        Examples are at most --pairs pairs of images that differ in the attribute, one
+        classified correctly and one wrongly by the first network. Nothing is yielded if
+        --pairs is 0.
         """
         import numpy as np
 
@@ -527,10 +528,11 @@ def _model_name(network: "networks.Network", apart: bool) -> str:
 
 
 def _stack(answers: Sequence[Answers], index: "np.ndarray") -> dict[str, Any]:
-    """Return arrays (networks, images) of answers, by name.
+    """Return arrays (networks, images) of the networks' decisions, by name.
 
-    index: the images, as numbers in the data set. Names: "prediction" (class), "correct"
-    (bool), "likelihood" (probability of the label) and "confidence" (of the prediction).
+    Names: "prediction" (class), "correct" (bool), "likelihood" (probability of the label) and
+    "confidence" (probability of the prediction). answers: at least one. index: the images, as
+    indices in the data set, all of them answered by every network.
     """
     import numpy as np
 

@@ -1,8 +1,8 @@
 """Describe the first step of a run (`--check`) by tracing it, without computing anything.
 
-Each stage is built as in the run, from the shapes of the images only. The description says
-where the algorithm's tap acts, which weights receive a gradient, all shapes, and whether
-the step equals ERM's. Errors are raised as in the run.
+Each stage is built as in the run, from the shapes of the images only. The description has
+the layers at which the algorithm's tap changes features, the weights that receive a
+gradient, all shapes, and whether the step equals ERM's. Errors are raised as in the run.
 """
 
 import math
@@ -21,10 +21,10 @@ from jbias.training import step as train_step
 
 
 def check(config: Mapping[str, Any] | run_spec.RunSpec) -> list[str]:
-    """Return the lines that describe the first step of each stage.
+    """Return lines of text, in two aligned columns, that describe the first step of each stage.
 
     A run with config.vary is described by its first branch. ValueError if the run could not
-    start; UserCodeError, with the line, for errors in a user's file.
+    start; UserCodeError, with the line number, for errors in a user's file.
     """
     spec = run_spec.RunSpec.from_config(config)
     spec = run_spec.RunSpec.from_config({**spec.branches[0].config, "vary": []})

@@ -78,7 +78,7 @@ def suggest(name: str, known: Iterable[str], listing: str = "") -> str:
     """Return the end of an error about an unknown name: "did you mean 'erm'? Known: ...".
 
     name: the unknown name. known: the known names. listing: text to show in place of the
-    list of known names.
+    list of known names. Without known names and listing: "there is none to choose".
     """
     known = sorted(known)
     if not known and not listing:
@@ -204,8 +204,8 @@ def to_steps(
 def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config as nested dicts, as if written to JSON and read again.
 
-    Tuples become lists, and references their values. ValueError for values that JSON cannot
-    write.
+    Tuples become lists, and references their values. Entries of `fix` that are None are left
+    out, and so is an empty `fix`. ValueError for values that JSON cannot write.
     """
     import ml_collections  # Imported here: it is slow to import, and --help needs no config.
 
@@ -484,8 +484,9 @@ def load(
     """Return a config or a suite from its file, with some of its entries changed.
 
     name: `path/to/file.py:arguments`, or `jbias:NAME:arguments` for one of the package.
-    changes: texts such as "--suite.measures.pgd.steps=10". flag: "config" or "suite", for
-    messages and as the prefix of changes. ValueError if it does not exist or is malformed.
+    changes: texts such as "--suite.measures.pgd.steps=10", see `change`. flag: "config" or
+    "suite", for messages and as the prefix of changes. ValueError if the file does not exist,
+    if its code raises an error, and for a wrong change.
     """
     import ml_collections
 
@@ -526,8 +527,9 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
     """Call a function of a Python file with the text `arg` and return its result.
 
     flag: name of the flag, for messages. path: of the file. function: its name. A function
-    without parameters is called without the argument. ValueError of one line if the file has
-    no such function, and for any error in the file's code.
+    without parameters is called without the argument; then a non-empty `arg` is an error.
+    ValueError of one line if the file has no such function, and for any error in the file's
+    code except an OSError, which is raised unchanged.
     """
     place = f"--{flag}: {path}"
     try:
@@ -567,7 +569,8 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
 def _line_of(path: str, error: BaseException, place: str) -> str:
     """Return `place` followed by the last line of a file in a traceback, as "place:12".
 
-    path: the file. error: with the traceback. place: usually the file's name.
+    Without a line of the file in the traceback, return `place`. path: the file. error: the
+    exception. place: usually the file's name.
     """
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == path]
@@ -724,7 +727,7 @@ def _paths_to(part: Any, whole: Any, depth: int = 8) -> Iterator[tuple[str, ...]
 
 
 def _show_value(value: Any) -> str:
-    """Return a value as text for a message: its repr, or its type if no config has such."""
+    """Return a value as text for a message: its repr; for types that configs lack, the type."""
     import ml_collections
 
     if isinstance(value, ml_collections.ConfigDict):
@@ -1076,9 +1079,11 @@ class _SourceLoader(importlib.machinery.SourceFileLoader):
 
 
 def import_file(name: str, path: str) -> Any:
-    """Run a Python file and return its module; name: of the module.
+    """Run a Python file and return its module, also if the file was run before.
 
-    Errors in the file's code are raised unchanged, also SystemExit: see `refusing_exit`.
+    name: start of the module's name, and the flag in the error message. Errors in the file's
+    code are raised unchanged, also SystemExit: see `refusing_exit`. ValueError unless `path`
+    ends with .py.
     """
     if not path.endswith(".py"):
         refuse(f"--{name}", "be a Python file, *.py", path)
@@ -1094,7 +1099,7 @@ def import_file(name: str, path: str) -> Any:
 def refusing_exit(where: str, path: str) -> Iterator[None]:
     """Raise ValueError if a file's code inside the context ends the program.
 
-    Without this, a command could end by sys.exit(0) in the file and have done nothing.
+    Otherwise sys.exit(0) in the file would end a command with exit code 0 before any work.
     os._exit(0) cannot be caught; it ends the program with exit code 1 and a message. where:
     start of the error message. path: of the file.
     """
@@ -1170,11 +1175,11 @@ def check(flags: Mapping[str, Any]) -> None:
 def split_changes(
     arguments: Iterable[str], *, flag: str
 ) -> tuple[list[str], list[str]]:
-    """Return (other arguments, changes): the second are --<flag>.KEY=VALUE.
+    """Return (other arguments, changes); changes have the form --<flag>.KEY=VALUE.
 
-    flag: "config" or "suite".
-    `--config.KEY VALUE` becomes --config.KEY=VALUE; one dash is accepted for two, and
-    --noconfig.KEY is --config.KEY=False. Arguments after "--" are not changes.
+    flag: "config" or "suite". `--config.KEY VALUE` becomes --config.KEY=VALUE, and
+    --noconfig.KEY becomes --config.KEY=False; one dash is accepted for two. A KEY without a
+    value stays --config.KEY. "--" and all arguments after it are other arguments.
     """
     other_arguments: list[str] = []
     changes: list[str] = []

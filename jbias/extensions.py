@@ -27,10 +27,11 @@ class Registry(NamedTuple):
 
     group: str  # Of entry points, without "jbias.".
     known: Mapping[str, Any]  # The functions of jbias, by name.
-    must: str  # What a user's function must return, in words,
-    fits: Callable[[Any], bool]  # and whether its result is that.
+    must: str  # For messages: the required result of a user's function, in words.
+    fits: Callable[[Any], bool]  # Returns True for a valid result.
     allowed_errors: tuple[type[Exception], ...] = ()  # Errors raised unchanged.
-    guarded_fields: tuple[str, ...] = ()  # Functions in its result, guarded likewise.
+    # Fields of the result, a NamedTuple, that hold functions, which `guard` wraps, too.
+    guarded_fields: tuple[str, ...] = ()
 
 
 ANYTHING = Registry(group="", known={}, must="anything", fits=lambda result: True)
@@ -40,8 +41,9 @@ def find(where: str, name: str, registry: Registry, noun: str = "") -> Any:
     """Return the function with a name: of jbias, of a user's file or of a package.
 
     where: start of error messages, such as "config.algo.name". noun: kind of the name for
-    messages, such as "data". A user's function is wrapped: it raises UserCodeError for a
-    result that does not fit the registry. ValueError if there is no such function.
+    messages, such as "data". A user's function is wrapped: it raises UserCodeError for an
+    error in its code, and for a result that does not fit the registry. ValueError if there is
+    no such function, or if several packages provide the name.
     """
     if name in registry.known:
         return registry.known[name]
@@ -159,10 +161,11 @@ def _run(path: str, content: bytes) -> dict[str, Any]:
 def guard(path: str, function: Any, registry: Registry | None = None) -> Any:
     """Return the function with errors that name the user's file and line.
 
-    A function that it returns is wrapped, too.
+    If the function returns a function of this file, that function is wrapped, too.
 
     path: the file. registry: the registry in which the function is named; its checks are
-    applied to the result. None: a function of another file is returned unchanged.
+    applied to the result. None: no checks, and a function of another file, or an object that
+    is no function, is returned unchanged.
     """
     line = line_of(path, function) or int(registry is not None)
     if not line:
@@ -238,9 +241,11 @@ def naming_files(*trees: Any) -> Iterator[None]:
 
 
 def digests(tree: Any, names: Iterable[str] = ()) -> dict[str, str]:
-    """Return digests of the files that a config names by path, and versions of packages.
+    """Return digests of the files that a config names, and versions of packages, as one dict.
 
-    names: names of entry points; the versions of their packages are returned by these names.
+    Digests (`file_digest`) are by the file's path, for files that exist; versions, such as
+    "mypackage 1.2", by the names of entry points in `names`. A name without an entry point
+    is left out.
     """
     paths = {name.rpartition(":")[0] for name in files(tree)}
     versions = {
@@ -273,7 +278,7 @@ def import_digests(tree: Any) -> dict[str, str]:
 
 
 def _imported_files(path: pathlib.Path) -> list[pathlib.Path]:
-    """Return the user's files that a Python file imports."""
+    """Return the user's files that a Python file imports; [] if it cannot be read or parsed."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):

@@ -114,7 +114,7 @@ class Look(NamedTuple):
 
     @property
     def tasks(self) -> list["suites.Task"]:
-        """The suite's measures and sets, except those inside a network."""
+        """The suite's measures and sets, except measures of features inside a network."""
         return [task for task in self.suite.tasks() if not task.measure.looks_inside]
 
     def write(self, name: str, fig: "mpl_figure.Figure") -> None:
@@ -203,7 +203,10 @@ class Look(NamedTuple):
         return prepared_sets.select(self.suite, dataset, self.rows[dataset], prepared)
 
     def row_names(self, dataset: str) -> list[str]:
-        """Return the names of rows: the image's index in its set, and its class."""
+        """Return the names of rows, such as "12 dog": the image's index in its set, and its class.
+
+        Images without a class (label -1) have only the index.
+        """
         from jbias.data import tables
 
         source, rows = self.suite.sources[dataset], self.rows[dataset]
@@ -276,9 +279,10 @@ def _keep_sets(
 def _make_look(
     args: argparse.Namespace, opened_suite: "suites.Suite", call: "command.Command"
 ) -> Look:
-    """Return the Look of a suite, with chosen images of each set and layer of saliency.
+    """Return the Look of a suite, with evenly spaced images of each set.
 
-    call: the running command. ValueError for invalid arguments.
+    The layer of the saliency maps is that of --site, or of the suite's measure occlusion, or
+    the default of occlusion. call: the running command, to log that a set has fewer images.
     """
     import numpy as np
     from etils import epath
@@ -442,9 +446,10 @@ def _draw_saliency(look: Look, drawings: Sequence[NetworkDrawings]) -> None:
 
 
 def _names(network: "networks.Network") -> tuple[str, str]:
-    """Return a network's short name "method/model seed N", and its name with the folder.
+    """Return a network's short name "method/model seed N", and its long name.
 
-    The second name starts with the run's folder.
+    The long name is the name of the run's folder and the short name. For a network from a
+    file, both are the network's name.
     """
     if "config" not in network.about:
         return network.name, network.name

@@ -30,7 +30,10 @@ def real(text: str) -> float:
 
 
 def whole(text: str) -> int:
-    """Return the whole number in a text such as "12" or "-3"; ValueError for other texts."""
+    """Return the whole number in a text such as "12" or "-3"; ValueError for other texts.
+
+    Digits are 0 to 9, without separators; spaces around the number are ignored.
+    """
     if not _WHOLE.fullmatch(text.strip()):
         raise ValueError(f"must be a whole number, got {text!r}")
     return int(text)
@@ -46,7 +49,7 @@ def is_real(text: str) -> bool:
 
 
 def is_count(text: str) -> bool:
-    """Return True if the text consists of the digits 0 to 9 only."""
+    """Return True if the text consists of digits 0 to 9 only, at least one."""
     return text.isascii() and text.isdecimal()
 
 

@@ -79,7 +79,8 @@ def open_source(
 
     where: start of error messages. options: of the data set, such as config.train. size: side
     of the images in pixels. assumed: numbers of images and classes of a missing set whose
-    numbers are not published. UnknownSize without these numbers; ValueError for other errors.
+    numbers are not published. UnknownSize, a ValueError, if these numbers are needed and not
+    given; ValueError if the set cannot be opened for another reason than missing files.
     """
     try:
         return splits.open_source(where, options, size)
@@ -239,7 +240,10 @@ class CompiledStages(NamedTuple):
         return seed_axis.STRATEGIES[self.strategy_name]
 
     def cycles(self) -> float:
-        """Estimated cycles of a seed's step in the first stage; infinite if it does not fit."""
+        """Return the estimated cycles of a seed's step in the first stage.
+
+        Infinite if no seed fits into memory.
+        """
         count = self.seeds_per_program(self.resident_seeds(self.fits[0]))
         program = self.programs[0][count].compiled
         if not self.does_fit or program is None:
@@ -540,7 +544,10 @@ def _collective_bytes(operation: hlo.Operation, shards: int) -> float:
 
 @functools.cache
 def this_machine() -> targets.DeviceKind:
-    """Return the peak rates of this machine's CPU, measured by two short computations."""
+    """Return the peak rates of this machine's CPU, measured by two short computations.
+
+    They are measured at the first call only.
+    """
 
     def seconds(function: Callable, *args: Any) -> float:
         """Return the shortest duration of several calls of `function` with `args`."""
@@ -663,7 +670,7 @@ def _times(
     """Return the estimated times by name, over all stages.
 
     compiled: the compiled stages of the request's run. notes: a list to which notes are
-    added. Times are None if a program does not fit.
+    added. All entries but "estimate" are None if a step does not fit into memory.
     """
     spec, kind = request.spec, request.target.kind or this_machine()
     times = {"estimate": _ESTIMATES[kind.platform], **dict.fromkeys(_TIMES)}
@@ -754,9 +761,10 @@ def _host_rates(stage: Stage, num_seeds: int, step_seconds: float) -> _HostRates
 def _evaluation_seconds(
     request: PlanRequest, compiled: CompiledStages, kind: targets.DeviceKind
 ) -> float:
-    """Return the seconds of an evaluation of one seed on each share of the devices.
+    """Return the estimated seconds in which each share of the devices evaluates one seed.
 
-    kind: the target's devices.
+    The evaluation is on all test sets; 0 without test sets, or if the program does not fit
+    into memory. kind: the target's devices.
     """
     shards, stage = compiled.devices.shape["data"], compiled.stages[-1]
     batch = -(-request.run["eval_batch"] // shards) * shards
@@ -801,9 +809,9 @@ def _evaluation_seconds(
 
 
 def _remedy(request: PlanRequest, compiled: CompiledStages) -> str | None:
-    """Return a description of the mildest change with which one seed fits on each device.
+    """Return the mildest change of the config with which one seed fits, as text.
 
-    None if no change suffices.
+    Such as "--config.train.accumulate=2". None if no change suffices.
     """
     config = request.spec.config
     for change in _changes(config):

@@ -1,8 +1,8 @@
 """The entries that a config may have, their types, and the branches that one run trains.
 
 `config.vary` lists keys of the config and their values: a small search in one program. Each
-combination of values is a branch. A branch trains every seed as a separate run with that
-branch's config would, up to the rounding of float32, and has the records of that run.
+combination of values is a branch. The seeds of a branch have the results and the records of
+a separate run with the branch's config, up to the rounding of float32.
 """
 
 import dataclasses
@@ -264,9 +264,9 @@ def branches(config: Mapping[str, Any]) -> list[Branch]:
 
 
 def with_values(config: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
-    """Return the config with other values of the keys of config.vary.
+    """Return a copy of the config in which the keys of config.vary have the given values.
 
-    values: one per key, in order; they may be traced by JAX.
+    values: one per key, in order; they may be traced by JAX. config.vary itself stays.
     """
     for key, value in zip(varied_keys(config), values, strict=True):
         config = _replace(config, key.split("."), value)

@@ -36,7 +36,7 @@ def foreign_error(checkpoint: Any, differing: Sequence[str]) -> ForeignError:
 
 
 def check_number(info: Mapping[str, Any], number: int) -> None:
-    """Raise ValueError if a checkpoint is of another step than the name of its folder.
+    """Raise ValueError if a checkpoint's step differs from the name of its folder.
 
     info: the checkpoint's info. number: the name of the folder, a step.
     """
@@ -77,7 +77,11 @@ class Seal:
         return {"config": jc.identity(self.config), "data": dict(self.data)}
 
     def differences(self, info: Mapping[str, Any]) -> list[str]:
-        """Return the differences of a checkpoint from this run: `key: theirs != ours`."""
+        """Return the differences of a checkpoint from this run, as lines.
+
+        A line is `key: theirs != ours`. info: the checkpoint's info. Without a seal, only its
+        step, seeds and runs are compared.
+        """
         seal = info.get(KEY)
         if seal is None:
             return self._differences_without_seal(info)
@@ -85,7 +89,10 @@ class Seal:
         return config + jc.diff(seal.get("data") or {}, self.data)
 
     def _differences_without_seal(self, info: Mapping[str, Any]) -> list[str]:
-        """Return differences in seeds and position as lines; all checkpoints store these."""
+        """Return a list of one line about the first difference in step, seeds or runs, or [].
+
+        All checkpoints store these values, also without a seal.
+        """
         stage, step = info.get("stage", 0), info.get("step", 0)
         if stage >= len(self.last_steps):
             return [f"stage: {stage} != {len(self.last_steps) - 1} at most"]

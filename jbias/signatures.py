@@ -48,7 +48,10 @@ _UNKNOWN = Signature(options={}, is_complete=False)
 
 
 def functions(path: str) -> list[str]:
-    """Return the names of the functions and classes at the top level of a Python file."""
+    """Return the public functions and classes at the top level of a Python file, by name.
+
+    [] if the file cannot be read or is not valid Python.
+    """
     return [node.name for node in _definitions(path) if node.name[0] != "_"]
 
 
@@ -56,7 +59,8 @@ def read(path: str, function: str, *, positional: int = 1) -> Signature:
     """Return the signature of a function or class at the top level of a file.
 
     positional: number of first arguments that are no options, such as the network of an
-    algorithm. A function that is imported, or returned by a function, has no known options.
+    algorithm. A function that the file does not define, such as an imported one, has no known
+    options, and `is_complete` is False.
     """
     node = {node.name: node for node in _definitions(path)}.get(function)
     if node is None:
@@ -114,7 +118,7 @@ def _option(annotation: ast.expr | None, default: ast.expr | None) -> Option:
 
 
 def _name_of_type(annotation: ast.expr | None) -> str:
-    """Return the name X in an annotation X, "X", X[...] or X | None; "" for others."""
+    """Return the name X of an annotation X, "X", X[...] or X | None; "" for others."""
     match annotation:
         case ast.Name(id=name):
             return name

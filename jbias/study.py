@@ -129,7 +129,7 @@ def _train_all(
     stop_signal: signals.StopSignal,
     log: Callable[[str], None],
 ) -> int:
-    """Train unfinished runs; return the number of runs that are trained without divergence.
+    """Train unfinished runs; return the number of runs that are done and have not diverged.
 
     stop_signal: records stop signals. log: receives log lines.
     """
@@ -161,9 +161,10 @@ def _train_all(
 def plan_runs(
     args: argparse.Namespace, changes: Sequence[str]
 ) -> tuple[list[ShiftRun], list[str]]:
-    """Return all runs in order, and the reasons why other shifts are infeasible.
+    """Return all runs in order, and the reasons why other shifts are infeasible, as lines.
 
-    Every config is loaded and every shift is tried before any network is trained.
+    Every config is loaded and every shift is tried before any network is trained. ValueError
+    if two configs have the same folder, or no shift is feasible.
     """
     from etils import epath
 

@@ -264,7 +264,7 @@ class _Network:
     ) -> tuple[jax.ShapeDtypeStruct, ...]:
         """Return the shapes of the logits and of each site's features, in order.
 
-        image: normalised images, or their shape.
+        image: normalised images, or their shape. ValueError for a site without features.
         """
         count, shapes = self._shapes(image.shape[1])
         for site in sites:
@@ -308,7 +308,7 @@ class _Network:
 
 
 class _ReadableSites:
-    """A network whose features of all sites can be read; see models.taps.Readable."""
+    """A network with methods that read the features of sites; see models.taps.Readable."""
 
     def __init__(self, network: _Network, normalise: Callable[[Images], Images]):
         self._network, self._normalise = network, normalise

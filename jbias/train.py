@@ -43,11 +43,12 @@ def run(
 ) -> bool:
     """Train, evaluate and record; return True unless every seed diverged.
 
-    team: the processes that train together; only process 0 uses the workdir. stop_signal:
-    notes the stop signals that arrive; give one to train several runs, one after another.
-    ValueError if the config cannot be carried out, OSError for errors of disk or memory,
-    signals.Interrupted after one of signals.STOP_SIGNALS; saved files are never lost.
-    During the run, jax's settings that affect numbers have fixed values.
+    A run that is done is not trained again. team: the processes that train together; only
+    process 0 uses the workdir. stop_signal: records stop signals; to train several runs one
+    after another, pass the same object to each. During the run, jax's settings that affect
+    numbers have fixed values.
+    ValueError for an invalid config or data, OSError for errors of disk or memory,
+    signals.Interrupted after one of signals.STOP_SIGNALS; earlier saves stay complete.
     """
     stopwatch = costs.Stopwatch()
     is_main = team.is_main
@@ -106,7 +107,7 @@ def run(
 
 
 def _end(job: RunContext) -> None:
-    """Write the file `done` and the cost of the run, and log the end of the run."""
+    """Write the file `done` of each branch and the cost of the run; log the end of the run."""
     outcome = "diverged" if job.monitor.all_diverged else "finished"
     job.check_lock()
     branch_folders = [branch.folder for branch in job.branches if branch.folder]
