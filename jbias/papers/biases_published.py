@@ -232,6 +232,8 @@ def report(
 ) -> document.Report:
     """Return the study's page, with the faults of the published numbers.
 
+    It also has sections on the printed numbers (empty without `printed`) and on vision
+    transformers.
     models: result of `read`. study: its correlations. appendix: the correlations of the
     vision transformers. printed: path of the folder with the printed numbers, for a section
     that compares them with ours. images: result of bias_plots.read_photographs, for figures.

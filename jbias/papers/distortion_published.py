@@ -686,6 +686,8 @@ def extended(
 ) -> document.Report:
     """Return a report of distortion with the paper's tables and claims added.
 
+    The answer becomes `headline` of the claims, and the paper's tables replace those of the
+    page. Sections on the claims and on missing measurements are added, and their caveats.
     page: result of distortion_page.report for `study`. printed: result of `read`. alpha:
     level of the tests.
     """
@@ -757,7 +759,11 @@ _NETWORKS = "networks: "  # The start of a description of networks to train.
 
 
 def missing(study: DistortionStudy, printed: Printed) -> list[Missing]:
-    """Return the missing networks, then the missing measurements of existing networks."""
+    """Return the missing networks, then the missing measurements of existing networks.
+
+    A number is missing if a cell of the paper's tables has none for one of our models of its
+    data set, or for the paper's model if we have none. printed: result of `read`.
+    """
     # Tables, in order, by whether the networks exist, description and command.
     tables_by_item: dict[tuple[bool, str, str], dict[str, None]] = {}
     has_models = len(study.names("model")) > 1

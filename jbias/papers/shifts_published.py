@@ -84,7 +84,8 @@ Printed = Mapping[str, Mapping[tuple[str, ...], tuple[float, ...]]]
 def read(folder: str) -> Printed:
     """Return the printed numbers in the files ood_*.csv of a folder.
 
-    For the folder "" each file is empty. ValueError for a missing file or an invalid row.
+    For the folder "" no file is read, and there are no numbers. ValueError for a missing file
+    or an invalid row.
     """
     printed: dict[str, dict] = {name: {} for name in _FILES}
     if not folder:
@@ -198,7 +199,8 @@ def make_tables(
 def _table1(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
     """Return Table 1: one row per training data, model and source, at the most extreme levels.
 
-    cells: with a kind of shift. printed: result of `read`.
+    The source of a row's numbers is our runs or the paper. cells: with a kind of shift.
+    printed: result of `read`. draws: of the bootstrap.
     """
     groups: dict[str, CellsByNetwork] = {}  # By training data.
     # Later cells, of more extreme levels, replace earlier cells.
@@ -341,6 +343,8 @@ def _paper(
 def _table2(cells: ShiftCells, printed: Printed) -> tables.Table:
     """Return Table 2: rows by model, trained value and size, columns by tested value.
 
+    Further columns: OOD, drop, and drop as the paper computes it. After the first of our rows
+    of a model, value and size is the paper's row, if it has one.
     cells: trained on a single value. printed: result of `read`.
     """
     values = list(dict.fromkeys(name for cell in cells for name in _values(cell)))
@@ -510,7 +514,8 @@ def _seeds(cells: Iterable[ShiftCell]) -> str:
 def _cell_numbers(cells: Iterable[ShiftCell], draws: Draws) -> pd.DataFrame:
     """Return unrounded numbers for a table's files, one row per cell.
 
-    Columns: trained, model, kind, level, seeds, and in %: id, ood, drop_percent, low, high.
+    Columns: trained, model, kind, level, seeds, and in %: id, ood, drop_percent, and
+    low and high, the ends of the drop's interval.
     """
     rows = []
     for cell in cells:

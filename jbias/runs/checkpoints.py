@@ -193,7 +193,10 @@ class CheckpointStore:
         self._finish_replacements()
 
     def _finish_replacements(self) -> None:
-        """Restore or remove checkpoints that a kill inside `_replace` left aside."""
+        """Finish calls of `_replace` that a kill interrupted, and delete the folder `replaced`.
+
+        An old checkpoint in that folder is moved back unless the new one is complete.
+        """
         replaced = self.directory.parent / "replaced"
         if not replaced.exists():
             return
@@ -708,7 +711,7 @@ def system_message(error: Exception) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text: orbax writes long texts."""
+    """Return the first line of an error's text, shortened, because orbax writes long texts."""
     return messages.shorten(str(error).strip().partition("\n")[0])
 
 

@@ -75,7 +75,7 @@ def parse_energy(where: str, entries: Mapping[str, float]) -> Energy:
 
 
 class Devices(NamedTuple):
-    """The kind (jax's `device_kind`) and number of billed devices; of a CPU, its cores."""
+    """The kind (jax's `device_kind`) and number of billed devices; for CPUs, of cores."""
 
     kind: str
     count: int

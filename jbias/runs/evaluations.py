@@ -211,7 +211,7 @@ def _intact_sums(workdir: epath.Path) -> dict[str, Any]:
 
 
 def _contradiction(path: epath.Path, step: int) -> str:
-    """Return the message that a step's checkpoint and the file `path` have other records."""
+    """Return the message that a step's checkpoint and the file `path` have different records."""
     return (
         f"checkpoint: step {step} has other numbers than {path}, which matches its checksum "
         f"in {checksums.NAME}; move that checkpoint out of the workdir, and run the same "

@@ -211,8 +211,9 @@ def read(
 
 
 def compact(workdir: str | os.PathLike) -> None:
-    """Write the records of a finished run to one Parquet file per branch, if many.
+    """Write the records of a finished run to one Parquet file per branch.
 
+    Branches whose files of records have less than 256 KiB are skipped.
     OSError if a file cannot be written; ValueError for an invalid line.
     """
     for folder in branch_folders(pathlib.Path(workdir)):

@@ -44,7 +44,7 @@ def diverged(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_validation(frame: pd.DataFrame) -> pd.DataFrame:
-    """Select, per run and seed, the first evaluation of maximal validation accuracy.
+    """Select, per run and seed, the first evaluation with the highest validation accuracy.
 
     The validation accuracy is the accuracy on the data set "valid" in the last stage.
     Returns the records of the selected evaluations, with the columns SELECTED.
@@ -55,7 +55,7 @@ def best_validation(frame: pd.DataFrame) -> pd.DataFrame:
 def best_on(
     frame: pd.DataFrame, dataset: str, *, rule: str = "best_on"
 ) -> pd.DataFrame:
-    """Select, per run and seed, the first evaluation of maximal accuracy on a data set.
+    """Select, per run and seed, the first evaluation with the highest accuracy on a data set.
 
     Returns the records of the selected evaluations, with the columns SELECTED. `dataset`
     cannot be reported as a test set, because it selected the epoch. Accuracies of single
@@ -75,7 +75,7 @@ def best_on(
 
 
 def worst_class(frame: pd.DataFrame) -> pd.DataFrame:
-    """Select, per run and seed, the first evaluation of maximal worst-class accuracy.
+    """Select, per run and seed, the first evaluation with the highest worst-class accuracy.
 
     This is the lowest class_accuracy on the data set "valid", or, if no run has class
     accuracies, worst_group_accuracy (groups of class and attribute). Returns the records of
@@ -109,7 +109,7 @@ def of_classes(frame: pd.DataFrame) -> pd.Series:
 def _first_best(
     candidates: pd.DataFrame, scores: pd.Series, *, rule: str, needs: str, remedy: str
 ) -> pd.DataFrame:
-    """Return the records of the first evaluation of maximal score of each run and seed.
+    """Return the records of the first evaluation with the highest score, per run and seed.
 
     candidates: records of evaluations. scores: scores of some of these rows, by the rows'
     index. ValueError for a seed without scores; rule, needs, remedy: name of the selection

@@ -156,7 +156,7 @@ def record_config(
 
 
 def never_ran(workdir: epath.Path) -> bool:
-    """Return True if a workdir has a run without results that no process waits to evaluate.
+    """Return True if a workdir has a run without results, and no process waits to evaluate it.
 
     False if the workdir has no run.
     """
@@ -383,7 +383,7 @@ def record_graphs(workdir: epath.Path, description: str) -> None:
 
 
 def billed_devices(mesh: jax.sharding.Mesh, cores: int = 0) -> costs.Devices:
-    """Return the devices of a mesh for `costs`; of CPUs, the number of cores.
+    """Return the kind and number of devices of a mesh for `costs`; for CPUs, the number of cores.
 
     cores: number of CPU cores; 0: the cores that this process may use.
     """

@@ -213,7 +213,7 @@ def probability_of_improvement(
     draws: int = 2000,
     seed: int = 0,
 ) -> PairsResult:
-    """Return the probability that a run of the row beats a run of the column.
+    """Return, for each pair of algorithms, P(a run of the row beats a run of the column).
 
     P(X > Y) + P(X = Y) / 2 over all pairs of runs, averaged over data sets: the mean of
     Vargha and Delaney's A12. Exchanging row and column gives 1 minus the value.
@@ -246,9 +246,10 @@ def mean_differences(
     draws: int = 2000,
     seed: int = 0,
 ) -> PairsResult:
-    """Return the mean difference of the row and the column over data sets, in the unit of scores.
+    """Return, for each pair of algorithms, the mean difference of their scores over data sets.
 
-    Positive where the row is better, whether larger or smaller scores are better.
+    Row less column, in the unit of the scores; with the sign changed if smaller scores are
+    better, so that it is positive where the row is better.
     If only runs are redrawn, intervals are percentiles, and too short for few runs
     (`resampling.percentile_coverage`).
     scores: see `score_table.read`; with several runs.

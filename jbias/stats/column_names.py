@@ -317,7 +317,7 @@ def meaning(name: Any) -> str:
 
 
 def is_metric(name: Any) -> bool:
-    """Return whether a name is that of a metric, such as accuracy, test_acc or top1_err."""
+    """Return whether a name denotes a metric, such as accuracy, test_acc or top1_err."""
     word = re.sub(r"@", "", word_of(str(name).replace("/", " ")))
     word = re.sub(r"(?<![^_])top_(?=\d)", "top", word)  # Top-1 accuracy.
     if word in _METRICS:
@@ -337,18 +337,18 @@ def core_of_metric(name: Any) -> str:
 
 
 def is_of_training(name: Any) -> bool:
-    """Return whether a name is that of a score of training or validation, or of a loss."""
+    """Return whether a name denotes a loss, or a score of training or validation."""
     words = word_of(str(name).replace("/", " ")).split("_")
     return words[0] in _TRAINING or "loss" in words
 
 
 def is_setting(name: Any) -> bool:
-    """Return whether a name is that of a setting of a run, such as config.lr of W&B."""
+    """Return whether a name denotes a setting of a run, such as config.lr of W&B."""
     return bool(_SETTING.match(str(name).strip()))
 
 
 def is_average(name: Any) -> bool:
-    """Return whether a name is that of an average over data sets, such as avg or Mean."""
+    """Return whether a name denotes an average over data sets, such as avg or Mean."""
     return word_of(name) in ("mean", "avg", "average", "overall")
 
 
@@ -420,7 +420,7 @@ def is_standard_error(name: Any) -> bool:
 
 
 def is_margin(name: Any) -> bool:
-    """Return whether a name is that of a margin: all, total, average and the like."""
+    """Return whether a name denotes a row or column of means or sums, such as all or average."""
     return word_of(name) in _MARGINS
 
 
@@ -432,7 +432,7 @@ def word_of(name: Any) -> str:
 
 
 def is_bookkeeping(name: str) -> bool:
-    """Return whether a name is that of a count, setting or id, such as epoch, lr or run_id."""
+    """Return whether a name denotes a count, setting or id, such as epoch, lr or run_id."""
     word = word_of(name)
     return (
         word in _BOOKKEEPING
@@ -444,7 +444,7 @@ def is_bookkeeping(name: str) -> bool:
 
 
 def is_difference(name: str) -> bool:
-    """Return whether a name is that of a difference between scores, such as Δ or gain."""
+    """Return whether a name denotes a difference between scores, such as Δ or gain."""
     return word_of(name) in (
         "δ",
         "∆",
@@ -458,7 +458,7 @@ def is_difference(name: str) -> bool:
 
 
 def is_run_name(name: Any) -> bool:
-    """Return whether a name is that of a run, such as "seed 3"; false for a bare number."""
+    """Return whether a name denotes a run, such as "seed 3"; false for a bare number."""
     return bool(_RUN.fullmatch(str(name).strip()))
 
 

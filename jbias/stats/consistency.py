@@ -38,7 +38,7 @@ _SLACK = 1e-12  # Sums of floats in another order differ by less.
 
 @dataclasses.dataclass(frozen=True)
 class Consistency:
-    """The agreement of two observers on which images they get right."""
+    """The error consistency of two observers on the same images."""
 
     kappa: float  # 1: they err on the same images; 0: agreement as by chance.
     observed: float  # Share of images on which both are right or both wrong.

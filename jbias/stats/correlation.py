@@ -217,7 +217,8 @@ def _adjust_family(
 def numeric_columns(frame: pd.DataFrame, names: Names) -> Float[np.ndarray, "n k"]:
     """Return columns of a frame (rows: models, columns: measures) as an array of numbers.
 
-    Raise ValueError for a cell that is not a finite number, and for fewer than 3 models.
+    Texts of numbers are converted. Raise ValueError for a cell that is not a finite number, and
+    for fewer than 3 models.
     """
     values = frame[list(names)].apply(pd.to_numeric, errors="coerce")
     values = values.to_numpy(np.float64)
@@ -422,7 +423,7 @@ def as_columns(**measures: Values) -> list[Float[np.ndarray, "n"]]:
 
 
 def _real_numbers(values: Values) -> np.ndarray:
-    """Return values as an array, NaN where masked; raise ValueError if not real numbers."""
+    """Return values as an array, NaN where masked; raise ValueError for complex numbers or times."""
     if np.ma.isMaskedArray(values):
         values = np.ma.filled(values.astype(np.float64), np.nan)
     array = np.asarray(values)

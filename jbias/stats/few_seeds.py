@@ -117,8 +117,9 @@ def _share_reversed(
     is_ahead: Bool[np.ndarray, "k k"],
     tolerances: Float[np.ndarray, "k k"],
 ) -> Float[np.ndarray, "k k"]:
-    """Return, by pair, the share of draws without the sign of the difference of all seeds.
+    """Return, for each pair, the share of draws that do not order the methods as all seeds do.
 
+    Draws in which the methods tie count, too.
     means: sorted group means of each method with enough seeds, by the method's index.
     is_ahead: True where the mean of all seeds of the row is above that of the column by more
     than the tolerance. NaN where neither is ahead, or a method has too few seeds.

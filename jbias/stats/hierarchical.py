@@ -536,8 +536,9 @@ def mixed_model(
 def _mean_squares(table: score_table.Scores) -> dict[str, tuple[float, int]]:
     """Return (mean square, degrees of freedom) of every source of variance, by its name.
 
-    Mean squares of data sets and interaction are computed from cell means, and multiplied by
-    the harmonic mean of the numbers of runs.
+    Names: residual, run, interaction (of data sets and algorithms) and dataset. Mean squares of
+    data sets and interaction are computed from cell means, and multiplied by the harmonic mean
+    of the numbers of runs.
     """
     n, k = table.means.shape
     residual = run = 0.0

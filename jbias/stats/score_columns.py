@@ -161,7 +161,7 @@ class Columns:
         return [row[column] for row in rows]
 
     def _find_roles(self) -> list[str]:
-        """Return the role of each column, with the values that the class lists."""
+        """Return the role of each column; the docstring of the class lists the roles."""
         chosen = self._chosen()
         roles = []
         for j, name in enumerate(self.names):
@@ -215,7 +215,7 @@ class Columns:
         return all(re.match(r"(?:±|\+/-|\+-|\$?\\pm)", text) for text in texts)
 
     def _is_fractional(self, column: int) -> bool:
-        """Return whether a column has numbers that are not whole, so it has no names."""
+        """Return whether a column has only numbers, and one of them is not whole."""
         return self.is_numeric(column) and any(
             not float(row[column].value).is_integer()
             for row in self.parsed
@@ -248,7 +248,10 @@ class Columns:
         return chosen
 
     def is_level(self, text: str) -> bool:
-        """Return whether a text is a name in the last header line, or in a column of metrics."""
+        """Return whether a text is a name in the last header line, or in a column of metrics.
+
+        The header line counts only if there are several; its names are compared without case.
+        """
         in_header = any(
             len(names) > 1 and names[-1].strip().lower() == text.strip().lower()
             for names in self.grid.columns
@@ -359,7 +362,8 @@ class Columns:
     def spreads_of(self, values: list[int]) -> dict[int, int]:
         """Return the index of the column of spreads, by index of the column of scores.
 
-        Columns are matched by names such as photo and photo_std.
+        Columns are matched by names such as photo and photo_std. Columns of scores without
+        spreads are left out.
         values: indices of columns of numbers; columns of deviations are added.
         """
         known = {}

@@ -45,7 +45,7 @@ class _Measure(NamedTuple):
 
 
 def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
-    """Return a grid whose header has one line, or two with a line of statistics.
+    """Return a grid with a header of one line, or of two with a line of statistics, as a Header.
 
     Statistics and metrics are recognised by their names. A table whose header lines name
     algorithms and data sets becomes a long one.
@@ -78,7 +78,7 @@ def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
 
 
 def _levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
-    """Return a grid of several header lines, without the lines of metrics.
+    """Return the header of a grid with several header lines, without the lines of metrics.
 
     If it has deviations, its last header line has the statistics "mean" and "std".
     """
@@ -294,17 +294,17 @@ def _of_mean(
 
 
 def _has_roles(levels: Sequence[str]) -> bool:
-    """Return whether the names of header lines say which has algorithms and which data sets."""
+    """Return whether one header line is named for algorithms, and one for data sets."""
     roles = [column_names.meaning(level) for level in levels]
     named = [role for role in roles if role in ("algorithm", "dataset", "run")]
     return {"algorithm", "dataset"} <= set(named) and len(set(named)) == len(named)
 
 
 def _by_roles(header: Header) -> Header:
-    """Return a table whose header lines name algorithms and data sets as a long one.
+    """Convert a table whose header lines name algorithms and data sets to a long table.
 
-    The header is unchanged if columns name algorithms or data sets, too, or if it has
-    statistics other than mean and std.
+    Returns its header, which is unchanged if columns name algorithms or data sets, too, or if it
+    has statistics other than mean and std.
     """
     grid = header.grid
     is_value = [any(names[1:]) for names in grid.columns]
@@ -359,7 +359,7 @@ def _by_roles(header: Header) -> Header:
 
 
 def _with_tuples(grid: score_grid.Grid) -> score_grid.Grid:
-    """Return a grid whose columns have names such as ('mean', 'A') with a header line per part.
+    """Split names of columns such as ('mean', 'A') into header lines, and return the grid.
 
     pandas writes such names in Markdown and in headers of one line. Other grids are unchanged.
     """
@@ -439,7 +439,7 @@ def _has_spread(kinds: Mapping[str, str], *, is_plain: bool) -> bool:
 
 
 def _flat(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
-    """Return a grid of one header line with columns mean_A, std_A, count_A as A and A_std.
+    """Rename columns mean_A and std_A to A and A_std, remove count_A, and return the header.
 
     Columns of other statistics are removed. Names are changed only if a name has two or more
     columns: with different statistics, or one without a statistic.

@@ -127,8 +127,8 @@ class _Table(score_columns.Columns):
     def _algorithms_called_runs(self) -> list[int]:
         """Return the column of runs, in a list, if it names algorithms; else [].
 
-        It names algorithms if not all its labels are numbered runs, and another column is the
-        score. Its role is then changed to "algorithm".
+        It names algorithms if it has several labels that are not all numbered runs, another column
+        is the score, and the user chose no column of runs. Its role is then changed to "algorithm".
         """
         named = [
             j
@@ -366,7 +366,11 @@ class _Table(score_columns.Columns):
                 )
 
     def _drop_headings(self, labels: list[int], values: list[int]) -> None:
-        """Remove rows that are headings: a name, and blanks in all other columns."""
+        """Remove rows that are headings: a name, and blanks in all other columns.
+
+        Descriptions of these rows are added to `unused`. Raise ValueError if other rows have equal
+        names, because the headings may distinguish them, and no column has runs.
+        """
         headings = []
         for i, row in enumerate(self.grid.cells):
             is_named = any(not score_grid.is_blank(row[j]) for j in labels)
@@ -468,7 +472,7 @@ class _Table(score_columns.Columns):
         self.roles.append("run")
 
     def _find_unnamed_runs(self, labels: list[int]) -> None:
-        """Give an unnamed column of whole numbers the role of runs, if labels repeat."""
+        """Give the first unnamed column of whole numbers that repeat the role of runs, if none has it."""
         if self.columns_of("run"):
             return
         for j in self.columns_of("number"):
@@ -621,8 +625,8 @@ class _Table(score_columns.Columns):
     def _heads_of_two_lines(self, values: list[int]) -> _Heads:
         """Return the names, runs and spreads of the columns of scores, from two header lines.
 
-        The upper line has data sets and the lower one runs or metrics, or the upper line
-        groups the data sets of the lower one. Raise UnclearError for several metrics.
+        The upper line has data sets and the lower one runs or metrics, or the upper line has
+        runs, or it groups the data sets of the lower one. Raise UnclearError for several metrics.
         """
         tops = [self.grid.columns[j][0] for j in values]
         lows = [self.grid.columns[j][-1] for j in values]
@@ -956,7 +960,7 @@ def _without_metric(names: list[str]) -> list[str]:
 
 
 def _is_summary(name: str) -> bool:
-    """Return whether a column's name is that of a mean, deviation or other statistic."""
+    """Return whether a column's name denotes a mean, deviation or other statistic."""
     word = column_names.word_of(name)
     return (
         column_names.is_average(name)

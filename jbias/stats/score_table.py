@@ -278,7 +278,7 @@ def _read_array(scores: Any, axis: int, least_datasets: int) -> Scores:
 
 
 def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
-    """Return a frame with index levels as a tidy one; None for a plain matrix.
+    """Return a frame with named index levels as a tidy frame; None for a plain matrix.
 
     Each level must be called algorithm, dataset or run, or by a synonym; a single level
     without a name is taken as algorithm or dataset, if only one of them is missing. Other
@@ -348,7 +348,10 @@ def _is_tidy_with_levels(frame: pd.DataFrame) -> bool:
 
 
 def _without_constant_levels(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame without index levels of a single value that have no role."""
+    """Return a frame without index levels that have a single value and no role except score.
+
+    Frames without levels for both algorithms and data sets are unchanged.
+    """
     names = [*frame.index.names, *frame.columns.names]
     if not {"algorithm", "dataset"} <= set(map(axis_meaning, names)):
         return frame
@@ -489,7 +492,8 @@ def robust_span(scores: Float[np.ndarray, "m"]) -> float:
     """Return the range (largest less smallest) of the scores without outliers.
 
     Outliers are further from the median than a thousand times its size, or a thousand times
-    the interquartile range if that is larger. If both are 0, return the largest absolute score.
+    the interquartile range if that is larger. If the median and
+    the interquartile range are 0, return the largest absolute score.
     Huge scores are divided as in `shrink_huge`, and so is their range.
     """
     low, middle, high = np.quantile(shrink_huge(scores), [0.25, 0.5, 0.75])
@@ -638,8 +642,8 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
     """Return the numbers of a matrix, in the orientation of the frame.
 
     axis: axis of the algorithms, see `read`. Raise ValueError for a tidy frame with unknown
-    names, for a row or column that is called run, score or the like, and for a matrix whose
-    axes have names that contradict `axis`.
+    names, for a row or column that numbers the other axis (`_refuse_numbering`), and for a matrix
+    whose axes have names that contradict `axis`.
     """
     columns = list(frame.columns)
     is_tidy = len(set(NEEDED).intersection(columns)) > 1
@@ -705,9 +709,9 @@ def _counts_up(values: Float[np.ndarray, "n"]) -> bool:
 def _is_numbering(
     values: Float[np.ndarray, "n"], other_rows: Float[np.ndarray, "m n"]
 ) -> bool:
-    """Return whether values are whole numbers that probably number something.
+    """Return whether values are whole numbers that probably are no scores.
 
-    They are then distinct, or the other rows have fractions.
+    They are distinct, or the other rows have numbers that are not whole.
     """
     if not (np.rint(values) == values).all():
         return False

@@ -354,7 +354,7 @@ def _noncentrality(t: float, degrees: int, share: float) -> float:
 def _detectable(
     first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"], settings: _Settings
 ) -> float:
-    """Return the difference that the t test detects with power `target`.
+    """Return the difference that the t test detects with power `target`, at level `alpha_of_each`.
 
     NaN if neither algorithm varies.
     """

@@ -57,8 +57,8 @@ def sources_of_variance(
 
     runs: a frame with a row per run, a column of seeds for each source, and a column of scores.
     sources: names of the columns of seeds. score: name of the column of scores.
-    confidence: of the intervals, a fraction. Raise ValueError for missing columns, scores that
-    are not finite, and if no two runs differ in exactly one source.
+    confidence: of the intervals, a fraction. Raise ValueError for missing columns or seeds, scores
+    that are not finite, and if no two runs differ in exactly one source.
 
     With crossed seeds the components need no interactions, which here have the remaining 64 %
     of the variance:
