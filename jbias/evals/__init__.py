@@ -50,17 +50,18 @@ def find_measure(
 ) -> Callable[[Decisions], list[Number]]:
     """Return a measure, a function from decisions to numbers, by its name.
 
-    name: a key of MEASURES, "path/to/file.py:function", or the name of an entry point
-    "jbias.measures" of an installed package. where: start of the error message. ValueError
-    for an unknown name.
+    name: a key of MEASURES, "path/to/file.py:function", or the name of an installed package's
+    entry point in the group "jbias.measures". where: start of the error message. ValueError
+    for an unknown name. A user's function raises messages.UserCodeError if its result is not
+    a list of Number.
     """
     return extensions.find(where, name, _measures())
 
 
 def check_measure(name: str, where: str = "measures") -> None:
-    """Raise ValueError if `find_measure` would raise it for this name.
+    """Raise ValueError for an unknown measure, without running a user's code.
 
-    Imports neither the user's file nor an installed package. Arguments: see `find_measure`.
+    A user's file is only checked to exist. Arguments: see `find_measure`.
     """
     extensions.check_name(where, name, _measures())
 

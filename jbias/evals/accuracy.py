@@ -21,12 +21,15 @@ Column = Int[np.ndarray, "n"]  # Of images.
 
 
 def accuracy(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return the number "accuracy": the share of images whose predicted class is their label."""
+    """Return a list of one Number, "accuracy": the share of images decided as their label.
+
+    Images without a label (-1) count as wrong.
+    """
     return [decisions.mean("accuracy", decided.right)]
 
 
 def real_accuracy(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return the number "real_accuracy": the share of images predicted as an accepted class.
+    """Return a list of one Number, "real_accuracy": the share decided as an accepted class.
 
     The accepted classes (ReaL labels) are the columns accepted_0, accepted_1, ..., padded
     with -1. Images without an accepted class are left out. ValueError without such columns.
@@ -46,8 +49,8 @@ def real_accuracy(decided: decisions.Decisions) -> decisions.Numbers:
 def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:
     """Return a probe that shows unchanged images and measures the accuracy of each class.
 
-    classes: the names of the decision classes, by class id; without them a class is named
-    by its id.
+    classes: the names of the decision classes, by class id; if empty, a class is named by its
+    id. Metrics: see `class_numbers`. ValueError if classes is no sequence of strings.
     """
     probe.check_class_names("classes", classes)
     numbers = functools.partial(class_numbers, classes=tuple(classes))
@@ -58,10 +61,10 @@ def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:
 def class_numbers(
     decided: decisions.Decisions, *, classes: Sequence[str] = ()
 ) -> Iterator[decisions.Number]:
-    """Yield class_accuracy of each class that has images, with the condition "class=cat".
+    """Return a list of class_accuracy of each class that has images.
 
-    Called with a mapping from condition to decisions (`decisions.per_condition`). classes:
-    as in `make_by_class`.
+    The first argument is a mapping from condition to decisions (`decisions.per_condition`);
+    the condition of a number is that condition and "class=cat". classes: see `make_by_class`.
     """
     label = decided.columns["label"]
     for class_id in np.unique(label[label >= 0]):
@@ -70,7 +73,7 @@ def class_numbers(
 
 
 def by_class(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return class_accuracy of each class that has images, with the condition "class=3"."""
+    """Return class_accuracy of each class that has images; the condition is "class=<class id>"."""
     return class_numbers({"": decided})
 
 
@@ -150,7 +153,7 @@ def stacked_halves(decided: decisions.Decisions) -> decisions.Numbers:
     The column "label" is the class of the half to recognise, "texture" that of the other
     half. "follows_label" and "follows_other" are shares among all images with a conflict;
     "follows_other" is also computed for each class of the other half, with the condition
-    "other 3". Empty if no image has halves of different classes, as in training.
+    "other <class id>". Empty if no image has halves of different classes, as in training.
     """
     label, other = (np.asarray(decided.columns[c]) for c in ("label", "texture"))
     is_conflict = (label >= 0) & (other >= 0) & (label != other)
@@ -208,7 +211,7 @@ def resample(
     """Return the number of correct images by condition, in the set and in bootstrap samples.
 
     Returns (counts in the set, counts in each sample, n images); conditions are in the order
-    of `by_condition`. draws: the number of samples.
+    of `by_condition`. draws: the number of samples. ValueError: see `correct_by_condition`.
     """
     marks = correct_by_condition(by_condition)
     return marks.sum(1), bootstrap_counts(marks, draws=draws, seed=seed), marks.shape[1]
@@ -225,8 +228,10 @@ def bootstrap_interval(
     """Return the numbers `metric`_lower, `metric`_upper and `metric`_undefined.
 
     drawn: the metric in each bootstrap sample. `_lower` and `_upper` are its percentiles 2.5
-    and 97.5, without NaN; `_undefined` is the share of samples that are NaN. n: the number of
-    images. value: the metric of the set; if it is NaN, lower and upper are None.
+    and 97.5, over the finite samples; `_undefined` is the share of samples that are NaN or
+    infinite. n: the number of images. condition: the condition of the three numbers. value:
+    the metric on the whole set. Lower and upper are None if value or all samples are not
+    finite.
     """
     defined = drawn[np.isfinite(drawn)]
     lower = upper = None
@@ -246,7 +251,7 @@ def mean_ends(
     """Return `metric`_lower and `metric`_upper: a 95 % bootstrap interval of mean(marks / highest).
 
     marks: whole numbers in 0 ... highest, one for each independent unit (image or pair).
-    condition: of both numbers.
+    condition: the condition of both numbers.
     """
     n = len(marks)
     drawn = bootstrap_counts(marks[None], draws=1000, seed=seed)[:, 0] / (highest * n)

@@ -46,8 +46,9 @@ def make(
     restarts: the number of attacks from different starts; an image is robust if the
       decisions after all of them are right.
     random_start: whether attacks start at a random point of the ball; else at the image.
-    strict: also count the images that are decided rightly both unchanged and attacked.
-    seed: of the random starts.
+    strict: also show unchanged images, and count the images that are right both unchanged
+      and attacked.
+    seed: seed of the random starts.
 
     The name of a condition has the norm and the budget, "linf 0.5/255" or "l2 0.5", and all
     options that differ from the published protocol. Metrics: see `numbers`, with kind="pgd".
@@ -121,8 +122,9 @@ def _make_probe(
 ) -> probe.Probe:
     """Return the probe of an attack.
 
-    kind: "pgd" or "fgsm", the start of metrics' names. step_sizes: by budget. description:
-    words that the name of each condition ends with. Other options: see `make`.
+    kind: "pgd" or "fgsm", the start of metrics' names. step_sizes: step size by budget.
+    description: the end of each condition's name. Other options: see `make`. ValueError if
+    two budgets are equal in four digits.
     """
     conditions, groups = {"": _params(0.0, 0.0, 0)} if strict else {}, {}
     for eps, step_size in step_sizes.items():
@@ -135,7 +137,7 @@ def _make_probe(
             conditions[condition] = _params(eps, step_size, i)
 
     def show(rows: probe.Rows, params: dict[str, Any]) -> probe.Images:
-        """Return the images that the attack starts from; params: of `_params`."""
+        """Return the images that the attack starts from; params: a result of `_params`."""
         if not random_start:
             return rows.image
         keys = occlusion.image_keys(seed, params["restart"], rows.index)
@@ -144,7 +146,7 @@ def _make_probe(
     def move(
         rows: probe.Rows, params: dict[str, Any], stimuli: probe.Images
     ) -> probe.Images:
-        """Return the images after one step of the attack; params: of `_params`."""
+        """Return the images after one step of the attack; params: a result of `_params`."""
         return adversarial.pgd(
             functools.partial(_cross_entropy, rows),
             rows.image,
@@ -168,11 +170,12 @@ def _make_probe(
 def numbers(
     by_condition: decisions.ByName, *, kind: str, groups: Mapping[str, Sequence[str]]
 ) -> Iterator[decisions.Number]:
-    """Yield <kind>_accuracy of each budget: the share of images right after all restarts.
+    """Return a list of <kind>_accuracy of each budget: the share right after all restarts.
 
-    If unchanged images were shown, too (condition ""), <kind>_accuracy_strict is the share of
-    images that are right both unchanged and attacked. kind: "pgd" or "fgsm". groups: names of
-    the conditions of all restarts, by the name of the budget.
+    The condition of a number is the name of the budget. If unchanged images were shown, too
+    (condition ""), <kind>_accuracy_strict is the share of images that are right both unchanged
+    and attacked. kind: "pgd" or "fgsm". groups: by the name of the budget, the names of the
+    conditions of all restarts.
     """
     for name, group in groups.items():
         is_robust = np.logical_and.reduce([by_condition[x].right for x in group])
@@ -206,8 +209,8 @@ def _size(norm: str, value: float) -> str:
 def _budgets(kind: str, norm: str, eps: float | Sequence[float]) -> tuple[float, ...]:
     """Return `eps`, one or several budgets, as a tuple.
 
-    kind: start of the error message. ValueError for an unknown norm, and for budgets that are
-    negative, repeated or absent.
+    kind: start of the error message. ValueError for an unknown norm, no budget, or a budget
+    that is negative, infinite or repeated.
     """
     options.check_choice(kind, "norm", norm, adversarial.BALLS)
     budgets = (eps,) if isinstance(eps, (int, float)) else tuple(eps)

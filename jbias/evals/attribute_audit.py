@@ -5,8 +5,9 @@ the drop of one attribute with another attribute held fixed: within each class t
 of the cells (value of one, value of the other) are fitted by a sum of two effects, by least
 squares over images; the drop is that of the first attribute's effects.
 
-For the page of an audit: `shift_weights` returns the weights of images in the sets of a
-shift, and `flipping_pairs` pairs of images of one class, one answered rightly, one wrongly.
+For the page of an audit, `shift_weights` returns the weights of images in the sets of a
+shift, and `flipping_pairs` returns pairs of images of one class, one answered rightly and one
+answered wrongly.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,9 +47,9 @@ def stratified_drop(
 
     correct, label, value, against: the arguments with which `attribute_reliance.measure` made
     `reliance`; correct and against must be two-dimensional here. other: by image, the values
-    of the other attribute; images with a negative one are left out. kind: a key of
-    reliance.kinds. None if a weight needs a cell without images, for instance if both
-    attributes are always equal.
+    of the other attribute; images with a negative value are left out. kind: a key of
+    reliance.kinds. None if the drop cannot be computed, because it depends on cells without
+    images (for instance if both attributes are always equal).
 
     Each arrangement of `reliance` is used on the half of the images that it was not chosen
     on. In each class k, u_b + v_t is fitted by weighted least squares to the accuracies of the
@@ -85,9 +86,10 @@ def _class_effect(
 ) -> tuple[float, float] | None:
     """Return (weighted sum of the values' effects in one class, its variance).
 
-    row: the weight of each of `values`. shares: by image, the share of networks that are
-    correct, and of reference networks, if any. value, other: both attributes of the images.
-    None if the sum is undefined (see `_cell_weights`), or a value has no image.
+    row: the weight of each of `values`; if all are 0, the result is (0, 0). shares: by image,
+    the share of networks that are correct, and then that of reference networks, if any, whose
+    effects are subtracted. value, other: both attributes of the images. None if the sum is
+    undefined (see `_cell_weights`), or if the class has no image with the largest value.
     """
     if not np.any(row):
         return 0.0, 0.0
@@ -224,8 +226,9 @@ def _adjusted_pvalues(
 ) -> dict[tuple[str, str], float]:
     """Return Holm-adjusted p-values by (attribute, kind of shift).
 
-    The null hypothesis is that the drop is at most `tau`, a fraction. reliances: by attribute. generalise: whether p-values hold for further networks that are trained
-    in the same way, by a t test over the networks; else for these networks alone, by images.
+    The null hypothesis is that the drop is at most `tau`, a fraction. reliances: by attribute.
+    generalise: whether p-values hold for further networks that are trained in the same way, by
+    a t test over the networks; else they hold for these networks alone, by a test over images.
     """
     raw = {}
     for name, reliance in reliances.items():
@@ -253,8 +256,9 @@ def hurtful_kind(
     pvalues: adjusted, by kind. tau, alpha: see `rank_candidates`, which also says when a kind
     is harmful. The reported kind has the largest drop relative to the accuracy in
     distribution, among the harmful kinds if there are any. A joint shift includes the other
-    two kinds, and equals them if a single value is exceptional: it is reported only if both
-    have p-values up to alpha and its relative drop is larger, or if it alone is harmful.
+    two kinds, and equals them if a single value is exceptional. It is reported only if both
+    other kinds have p-values of at most alpha and its relative drop is larger than theirs, or
+    if it is the only harmful kind, or the only kind.
     """
     if not reliance.kinds:
         return "", False
@@ -283,9 +287,11 @@ def _explain(
 ) -> Candidate:
     """Return the candidate `row` with its fields other, remains and verdict filled in.
 
-    bugs: higher-ranked candidates that are bugs; `other` is the one that leaves the smallest
-    drop. hold_fixed: (candidate, bug) -> the candidate's drop with the bug held fixed. Without
-    bugs the candidate is unchanged.
+    bugs: higher-ranked candidates that are bugs; `other` is the bug that leaves the smallest
+    drop, by the lower end of its interval (an undefined drop counts as smallest, and gives
+    remains=None). hold_fixed: (candidate, bug) -> the candidate's drop with the bug held
+    fixed. The verdict becomes "goes with" if that lower end is at most `tau`. Without bugs,
+    or if `row` is untestable, `row` is returned unchanged.
     """
     if not bugs or not row.kind:
         return row
@@ -351,10 +357,10 @@ _NUM_EXTRA = 16  # Wrong images per class that are tried beyond the number of pa
 
 
 class Pair(NamedTuple):
-    """Image numbers of one class: right with an agreeing value, wrong with another value."""
+    """The numbers of two images of one class, one answered rightly and one wrongly."""
 
-    agrees: int
-    disagrees: int
+    agrees: int  # Answered rightly, with a value that agrees with the class.
+    disagrees: int  # Answered wrongly, with a value that disagrees.
     shared: int  # Number of other attributes that have the same value in both.
 
 
@@ -365,7 +371,8 @@ def shift_weights(
 
     reliance, label, value: result and arguments of `attribute_reliance.measure`. kind: a key
     of reliance.kinds. Both weights sum to 1, and their sums over correct images are the two
-    accuracies. On each half of the images, the arrangement is the one chosen on the other half.
+    accuracies; left-out images have weight 0. On each half of the images, the arrangement is
+    the one chosen on the other half.
     """
     weights = np.zeros((2, len(label)))
     row, column = _cell_of_images(reliance, label, value)

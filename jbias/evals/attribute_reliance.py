@@ -50,7 +50,8 @@ def testable_cells(
     table: the number of images by class and value. names: (of classes, of values), for the
     note. The class or value with the largest share of cells with too few images is removed,
     repeatedly; a value if tied with a class. With fewer than two classes or values left, both
-    are empty. The note names the removed classes and values with their counts; "" for none.
+    are empty, and the note begins "cannot be tested". Else the note is "", or it names up to
+    six of the removed classes and values, with the counts of their cells.
     """
     remaining = [np.flatnonzero(table.sum(axis)) for axis in (1, 0)]
     removed = []
@@ -100,7 +101,7 @@ def _describe_removed(
 ) -> str:
     """Return a phrase on a removed class (axis 0) or value (axis 1) and its cells with few images.
 
-    remaining: classes and values that are not removed. number: of the removed class or value.
+    remaining: classes and values that are not removed. number: the removed class or value.
     Other arguments: see `testable_cells`.
     """
     counts, other_names = table.take(number, axis), axis_names[1 - axis]
@@ -155,7 +156,7 @@ class Arrangement(NamedTuple):
         return train[:, place], test[:, place]
 
     def contrast(self) -> Cells:
-        """Return weights whose sum over cells, times the accuracies, is the extreme drop."""
+        """Return cell weights; their sum times the cells' accuracies is the extreme level's drop."""
         train, test = self.tables(1.0)
         return (train - test) / len(self.groups)
 
@@ -180,7 +181,10 @@ def choose_arrangement(kind: str, accuracy: Cells) -> Arrangement:
 
 
 def _starts(kind: str, accuracy: Cells) -> Iterator[Int[np.ndarray, "k"]]:
-    """Yield groups of classes to start the search from: all if they are few, else random ones."""
+    """Yield groups of classes to start the search from: all if they are few, else random ones.
+
+    For the kind "marginal", which does not depend on groups, only one is yielded.
+    """
     k = len(accuracy)
     yield shifts.half_groups(k)
     if kind == "marginal":
@@ -210,7 +214,7 @@ def _optimise(
 ) -> tuple[Arrangement, float]:
     """Return (locally optimal arrangement, its drop), by improving order and groups in turn.
 
-    groups: of classes, to start from. Other arguments: see `choose_arrangement`.
+    groups: the groups of classes to start from. Other arguments: see `choose_arrangement`.
     """
     k, m = accuracy.shape
     train, test = shifts.tables(kind, 1.0, np.array([0, 1, -1]), m)
@@ -317,7 +321,7 @@ def measure(
     class and the value of the attribute; negative: unknown, left out. against: `correct` of
     reference networks; drops, errors and intervals are then differences to the reference's
     under the same tables, while accuracies remain the networks' own. names: (of classes, of
-    values), for messages. kinds: of data.shifts.KINDS. draws: bootstrap samples, at least
+    values), for messages. kinds: some of data.shifts.KINDS. draws: bootstrap samples, at least
     100. ValueError for arguments whose shapes do not match.
 
     Intervals are percentiles over samples of images within cells and halves and, for s > 1,
@@ -422,8 +426,9 @@ def _measure_kind(
     halves: Sequence[_CellSummary],
     drawn: Sequence[Float[np.ndarray, "draws k m"]],
 ) -> ShiftDrop:
-    """Return the drop under a kind of shift: chosen on each half, applied to the other.
+    """Return the drop under a kind of shift, with cross-fitted arrangements.
 
+    An arrangement is chosen on each half of the images and applied to the other half.
     everything, halves: summaries of all images and of both halves. drawn: result of
     `_resample`.
     """

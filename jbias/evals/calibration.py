@@ -49,10 +49,10 @@ def make(*, bins: int = BINS) -> probe.Probe:
 
 @decisions.per_condition
 def numbers(decided: decisions.Decisions, *, bins: int = BINS) -> decisions.Numbers:
-    """Return four errors of calibration, each better if smaller; None without images.
+    """Return four errors of calibration per condition, each better if smaller.
 
-    Called with a mapping from condition to decisions (`decisions.per_condition`). bins: the
-    number of bins of confidence.
+    The first argument is a mapping from condition to decisions (`decisions.per_condition`).
+    bins: the number of bins of confidence. Values are None if no image has a right class.
 
     ece: expected calibration error over bins of equal width (Naeini et al. 2015, Guo et
       al. 2017, https://arxiv.org/abs/1706.04599); ece_mass: over bins with numbers of

@@ -2,12 +2,12 @@
 
     load      `Command.load` opens the networks of the flags, one after the other
     prepare   prepared_sets maps the suite's sets to the network's classes
-    run       runner.NetworkEvaluation runs it; jbias.look reads its maps
+    run       runner.NetworkEvaluation measures the network; jbias.look computes its heatmaps
     store     runner.NetworkEvaluation writes records, which jbias.audit reads; jbias.look
               writes figures
 
-A network, set or measure that fails is left out and named, and the rest is done; the exit
-code says whether anything was left out.
+A network, set or measure that fails is left out with a message, and the others are done. The
+exit code shows whether anything was left out.
 """
 
 import argparse
@@ -26,9 +26,9 @@ def load_suite(
 ) -> dict[str, Any]:
     """Return the config of --suite as a dictionary, with changes applied.
 
-    args: flags, of which suite and devices are read. changes: "path=value" overrides of the
-    command line. run: entries that replace those of config["run"]; --devices, if given,
-    replaces its "devices". ValueError for an invalid suite.
+    args: the command's flags, of which suite and devices are used. changes: "path=value"
+    overrides of the command line. run: entries that replace those of config["run"]; --devices,
+    if given, replaces config["run"]["devices"]. ValueError for an invalid suite.
     """
     config = jc.to_dict(jc.load(args.suite, changes, flag="suite"))
     jc.check_type("suite.run", config.setdefault("run", {}), dict)
@@ -40,7 +40,7 @@ def load_suite(
 
 @dataclasses.dataclass
 class Command:
-    """Record of the names that one call of a command has finished, and has left out.
+    """Record of which networks, sets or measures a command has finished and has left out.
 
     verb: the participle in messages, such as "measured". strict: if not "", leaving out
     raises a ValueError whose message begins with `strict`. say: called with lines for the
@@ -56,7 +56,7 @@ class Command:
     def leave_out(self, name: str, reason: str) -> None:
         """Add a name to `left_out` and print the reason; ValueError if `strict` is set.
 
-        name: of a network, set or measure. reason: text that contains the name.
+        name: a network, set or measure. reason: text that contains the name.
         """
         if self.strict:
             raise ValueError(f"{self.strict}: {reason}")

@@ -32,17 +32,18 @@ def make() -> probe.Probe:
 
 @decisions.per_condition
 def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
-    """Yield configural_substitute, accuracy and foil_rate of the pairs with both images shown.
+    """Return configural_substitute, accuracy and foil_rate of the pairs with both images shown.
 
-    Called with a mapping from condition to decisions (`decisions.per_condition`).
+    The first argument is a mapping from condition to decisions (`decisions.per_condition`);
+    all numbers are in one list.
 
     configural_substitute: the share of pairs with both right; in [2 accuracy - 1, accuracy].
       It is 0 for decisions that do not depend on the tiles' order, and 1 / K^2 by chance
       for K classes.
     accuracy: the share of images decided as their own label.
     foil_rate: the share of images decided as the label of the pair's other image.
-    Each with _lower and _upper, intervals of 95 %: Wilson's for pairs; for images a bootstrap
-    over pairs, whose two images are not independent.
+    Each is followed by _lower and _upper, the ends of its 95 % interval: Wilson's for pairs;
+    for images a bootstrap over pairs, because the two images of a pair are not independent.
     ValueError without a column "pair", for more than two images of a pair, and if no pair is
     complete.
     """
@@ -69,13 +70,14 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
 def make_tile_order(*, seed: int = 0) -> probe.Probe:
     """Return a probe with conditions "", unchanged images, and "swapped", 4 by 4 tiles moved.
 
-    seed: of the random pairs of tiles that are swapped. Metrics: see `order_numbers`.
+    seed: seed of the random pairs of tiles that are swapped. Metrics: see
+    `order_numbers`.
     """
     swap_of_condition = {"": 0, "swapped": 1}
     conditions = {name: occlusion.salt(name) for name in swap_of_condition}
 
     def show(rows: probe.Rows, salt: Any, swap: int) -> probe.Images:
-        """Return images with tiles swapped; swap: see `swaps`."""
+        """Return images with tiles swapped; salt: the condition's; swap: see `swaps`."""
 
         def swap_tiles(image: Array, key: PRNGKeyArray) -> Array:
             return rearrange(image, swaps(jax.random.permutation(key, GRID**2), swap))
@@ -117,8 +119,8 @@ def order_numbers(by_condition: decisions.ByName) -> decisions.Numbers:
 
     by_condition: decisions under "" and "swapped".
     order_dependence: the share of images that are right only if no tile is swapped; at most
-    the accuracy, and 0 for decisions that do not depend on the order of tiles. With _lower
-    and _upper, Wilson's interval of 95 %.
+    the accuracy, and 0 for decisions that do not depend on the order of tiles. It is followed
+    by order_dependence_lower and _upper, the ends of Wilson's 95 % interval.
     """
     right = {name: decided.right for name, decided in by_condition.items()}
     dependence = decisions.mean("order_dependence", right[""] & ~right["swapped"])

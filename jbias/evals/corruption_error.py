@@ -146,9 +146,8 @@ class ErrorSummary(NamedTuple):
     missing: tuple[str, ...]  # Other corruptions of the benchmark.
     # Mean error over corruptions and severities, in [0, 1]; None without corruptions.
     mean: float | None
-    mce: (
-        float | None
-    )  # None if a corruption is missing, or AlexNet's errors do not apply.
+    # None if a corruption is missing, or AlexNet's errors do not apply.
+    mce: float | None
     relative_mce: float | None  # None also if the clean error is unknown.
 
 
@@ -222,9 +221,10 @@ def corruption_means(records: Mapping[Key, float]) -> dict[str, BenchmarkMean]:
     """Return the mean accuracies of "imagenet_c" and "imagenet_cbar", by these names.
 
     A benchmark is left out unless all of its 95 or 50 conditions are measured. records:
-    metrics in [0, 1] by (data set, condition, metric); NaN is ignored. Published files take
-    precedence; all conditions without a file come from one measure: the first on "imagenet",
-    or on the benchmark's own set, that has all of them.
+    metrics in [0, 1] by (data set, condition, metric); NaN is ignored. A data set of one
+    condition (`is_file_of_one`) takes precedence, as it is a published file. All conditions
+    without such a file come from one measure: the first on "imagenet", "imagenet_c" or
+    "imagenet_cbar" that has all of them.
     """
     known = {key: value for key, value in records.items() if not math.isnan(value)}
     by_place = by_corruption(known)
@@ -254,7 +254,8 @@ def by_corruption(records: Mapping[Key, float]) -> dict[tuple[str, str], Cells]:
 
     records: values by (data set, condition, metric), of which those of the metric "accuracy"
     are used. A condition is the name of its measure and "fog-3", such as "imagenet_c/fog-3".
-    ValueError if a corruption and severity has two values.
+    Data sets of one corruption and severity (`is_file_of_one`) are under FILES. Other records
+    are ignored. ValueError if a corruption and severity has two different values.
     """
     by_place = {}
     known = {name for names in CORRUPTED.values() for name in names}

@@ -42,7 +42,7 @@ def make(
     names: "imagenet_c", all nineteen corruptions; "imagenet_c_bar", all ten; or the names of
       some corruptions.
     severities: some of 1 to 5.
-    side: of the images, in pixels. table: the image side, 32, 64 or 224 pixels, whose published
+    side: image side in pixels. table: the image side, 32, 64 or 224 pixels, whose published
       settings of ImageNet-C are used; None: `side`. Settings of ImageNet-C-bar scale with any
       side.
     quantise: round stimuli to bytes, as in the published sets.
@@ -52,7 +52,7 @@ def make(
       "imagenet_c" is the other eighteen, and means are called "..._without_frost".
     errors: by corruption, a reference network's mean error in (0, 1]; adds the metric
       "mean_corruption_error".
-    seed: of the random draws.
+    seed: seed of the random draws.
 
     Metrics: see `corruption_error.numbers`. ValueError for invalid options.
     """

@@ -132,7 +132,8 @@ def _step(
 ) -> Float[np.ndarray, "v 3"]:
     """Return the parameters p after one step of Levenberg and Marquardt's method.
 
-    damping: of each row's step. highest: bound of a. Other arguments: see `_residuals`.
+    damping: by row, the damping of the step. highest: bound of a. Other arguments: see
+    `_residuals`.
     """
     a, mu, log_s = p.T[:, :, None]
     distance = (f - mu) / np.exp(log_s)
@@ -199,7 +200,7 @@ def _starts(
 
 
 def _are_minima(cost: Float[np.ndarray, "v m w"]) -> Bool[np.ndarray, "v m w"]:
-    """Return whether each cell is below its eight neighbours; among equal ones, one is."""
+    """Return whether each cell is below its eight neighbours; of equal ones, the first counts."""
     rows, columns = cost.shape[1:]
     padded = np.pad(cost, ((0, 0), (1, 1), (1, 1)), constant_values=np.inf)
     are_lowest = np.ones(cost.shape, bool)
@@ -263,7 +264,7 @@ class CriticalBand:
 def octave_frequencies(side: int) -> tuple[float, ...]:
     """Return the nominal frequencies of the octaves in cycles per image, ascending.
 
-    side: of the images, in pixels; for 224: 1.75 to 112. The highest is half the side.
+    side: image side in pixels; for 224: 1.75 to 112. The highest is half the side.
     `pyramid.centroid` returns the mean frequency of the noise.
     """
     return tuple(side / 2**n for n in range(len(pyramid.sizes(side)), 0, -1))
@@ -277,8 +278,8 @@ def critical_band_fit(
     Fits a exp(-(f - mu)^2 / (2 s^2)) by least squares with 0 <= a <= highest. bandwidth =
     2 sqrt(ln 4) s; center_frequency = 2^mu times the lowest nominal frequency;
     peak_noise_sensitivity = 2^(a - 4). thresholds: in 0 ... highest, ascending in frequency,
-    one for each of `octave_frequencies(side)`, at least four; NaN is unknown. side: of the
-    images, in pixels. ValueError for another number of thresholds, or a threshold out of range.
+    one for each of `octave_frequencies(side)`, at least four; NaN is unknown. side: image
+    side in pixels. ValueError for another number of thresholds, or a threshold out of range.
     """
     octaves, where = len(octave_frequencies(side)), "critical_band_fit"
     must = f"a fit needs {FEWEST_OCTAVES} octaves, of images of 17 pixels or more"
@@ -297,7 +298,7 @@ def fit_bands(
 ) -> list[CriticalBand]:
     """Return one band for each row of thresholds, as from `critical_band_fit`, without checks.
 
-    thresholds: one row per band. side: of the images, in pixels. Equal rows are fitted once.
+    thresholds: one row per band. side: image side in pixels. Equal rows are fitted once.
     """
     vectors, row_of_vector = np.unique(thresholds, axis=0, return_inverse=True)
     bands = [CriticalBand(flag=_flag(vector, highest)) for vector in vectors]
@@ -330,7 +331,7 @@ def _make_band(
     """Return the band of a fitted Gaussian, with a flag if its numbers would mislead.
 
     vector: thresholds. a, mu, s: height, centre and width, of `fit_gaussians`. residual: sum
-    of squares. frequencies: of the octaves.
+    of squares. frequencies: nominal frequencies of the octaves, in cycles per image.
     """
     if s > FLAT:
         return CriticalBand(flag="flat")
@@ -365,8 +366,8 @@ def flag_of_numbers(
     """Return "narrow", "center_below", "center_above" or "" for a band's recorded numbers.
 
     Earlier versions recorded numbers also for narrow bands, and for bands with a centre
-    outside the octaves. bandwidth: in octaves. center_frequency, frequencies: of the band and
-    of the octaves, in cycles per image.
+    outside the octaves. bandwidth: in octaves. center_frequency: the band's, in cycles per
+    image. frequencies: those of the octaves, in cycles per image.
     """
     if bandwidth <= 2 * math.sqrt(math.log(4)) * 5 * NARROWEST:
         return "narrow"
@@ -396,11 +397,12 @@ def threshold_indices(accuracy: Tables) -> Thresholds:
 def continuous_thresholds(accuracy: Tables) -> Thresholds:
     """Return continuous thresholds: the noise at which a fitted curve crosses CRITERION.
 
-    accuracy: in per cent, one row for each of SIGMAS. The curve is clean / (1 + exp(k (log2
-    sigma - m))) with clean the octave's accuracy without noise, fitted by least squares to
-    the four strengths. The threshold is 1/2 - log2(sigma / 0.16) at the crossing; rounded it
-    is that of `threshold_indices`. It is clipped to 0 ... 5, and 5 if the accuracy without
-    noise does not pass. Not part of either protocol.
+    accuracy: one table, in per cent, with one row for each of SIGMAS; an octave with NaN has
+    the threshold NaN. The curve is clean / (1 + exp(k (log2 sigma - m))), with clean the
+    octave's accuracy without noise, fitted by least squares to the four strengths. The
+    threshold is 1/2 - log2(sigma / 0.16) at the crossing; rounded it is that of
+    `threshold_indices`. It is clipped to 0 ... 5, and 5 if the accuracy without noise does not
+    pass. Not part of either protocol.
     """
     strength = np.log2(np.array(SIGMAS[1:]) / SIGMAS[-1])
     return np.array([_crossing(strength, column) for column in np.transpose(accuracy)])
@@ -510,7 +512,8 @@ def bvg_numbers(
     """Return the metrics of the variant "bvg": accuracies, thresholds and bands.
 
     by_condition: decisions by `condition_name`. Metrics are called critical_band_...; see the
-    module. side: of the images, in pixels. draws, seed: of the bootstrap over images.
+    module. side: image side in pixels. draws, seed: number of samples and random seed of the
+    bootstrap over images.
     continuous: whether to include continuous thresholds.
     """
     row = {condition: i for i, condition in enumerate(by_condition)}
@@ -548,8 +551,9 @@ def original_numbers(
     by_condition: decisions under the only condition, MIXED_NOISE. Metrics are called
     critical_band_original_...; see the module. sample: the number of images to use, drawn
     from the set; None: all. The noise of an image follows from its number in the set, the
-    column "index". side: of the images, in pixels. draws: of the bootstrap over images. seed:
-    of noise, sample and bootstrap. continuous: whether to include continuous thresholds.
+    column "index". side: image side in pixels. draws: bootstrap samples of the images. seed:
+    random seed of noise, sample and bootstrap. continuous: whether to include continuous
+    thresholds.
     """
     (decided,) = by_condition.values()
     (is_right,) = accuracy.correct_by_condition(by_condition)
@@ -604,7 +608,7 @@ def _band_numbers(
     """Return thresholds and bands from absolute and from normalised accuracies.
 
     prefix: start of the metrics' names. table: accuracies in per cent; drawn: the same for
-    bootstrap samples, for intervals. side: of the images, in pixels. n: the number of images.
+    bootstrap samples, for intervals. side: image side in pixels. n: the number of images.
     default: "absolute" or "normalised"; metrics from these accuracies have no ending.
     continuous: whether to include continuous thresholds.
     """
@@ -653,12 +657,12 @@ def band_interval(
 ) -> decisions.Numbers:
     """Return the 95 % bootstrap interval of a band's metric, as `name`_lower, _upper, _undefined.
 
-    name: start of the numbers' metrics. metric: one of METRICS. bands: of bootstrap samples.
-    n: the number of images. Samples
-    whose band has no numbers are left out; _undefined is their share. For centres, a sample
-    with the centre outside the octaves counts as below or above all others: an end of the
-    interval that falls on such samples is None. value: the metric of all images; if it is
-    NaN, both ends are None.
+    name: start of the numbers' metrics. metric: one of METRICS. bands: those of bootstrap
+    samples. n: the number of images. Samples whose band has no numbers are left out;
+    _undefined is their share. For metric="center_frequency", a sample with the centre outside
+    the octaves counts as below or above all other samples, and an end of the interval that
+    falls on such samples is None. value: the metric of all images; if it is NaN, both ends
+    are None.
     """
     values = np.array([getattr(band, metric) for band in bands])
     lower, upper, undefined = accuracy.bootstrap_interval(name, values, n, value=value)
@@ -683,7 +687,7 @@ def _by_octave(
 ) -> decisions.Numbers:
     """Return a metric's values with the condition "noise at <frequency>" of each octave.
 
-    values: by octave, ascending in frequency. side: of the images, in pixels. n: the number
+    values: by octave, ascending in frequency. side: image side in pixels. n: the number
     of images.
     """
     names = (f"noise at {frequency:g}" for frequency in octave_frequencies(side))

@@ -38,8 +38,8 @@ def make(
     variant: "bvg" shows all images under all noises, 29 conditions at 224 pixels; "original"
     shows each image once, under noise drawn for it, and uses `sample` images of the set,
     drawn at random (None: all); it is meant for decisions among 16 classes. continuous: also
-    compute thresholds between whole numbers. side: of the images, in pixels. draws: of the
-    bootstrap over images. seed: of noise, sample and bootstrap. Metrics: see
+    compute thresholds between whole numbers. side: image side in pixels. draws: bootstrap
+    samples of the images. seed: random seed of noise, sample and bootstrap. Metrics: see
     `critical_band.bvg_numbers` and `original_numbers`. ValueError for invalid options.
     """
     is_large = isinstance(side, int) and side >= SMALLEST
@@ -76,10 +76,10 @@ def show(
 ) -> probe.Images:
     """Return the images in grey, at low contrast, with noise.
 
-    params: of `_params`: "number" of the condition, and arrays "sigma" (strength of the noise)
+    params: result of `_params`: "number" of the condition, and arrays "sigma" (noise strength)
     and "level" (of the pyramid) with one entry for all images, or several entries, of which
-    image i of the set has entry i modulo their number. side: of the images, in pixels;
-    ValueError for another. seed: of the noise.
+    image i of the set has entry i modulo their number. side: image side in pixels;
+    ValueError for another. seed: random seed of the noise.
     """
     shape, must = rows.image.shape[1:3], f"made for images of {side} by {side} pixels"
     probe.check(shape == (side, side), "critical_band", must, shape)
@@ -114,12 +114,12 @@ def lower_contrast(levels: Float[Array, "b h w"]) -> Float[Array, "b h w"]:
 def noise(
     side: int, key: PRNGKeyArray, sigma: Float[Array, ""], level: Int[Array, ""]
 ) -> Float[Array, "side side"]:
-    """Return one band of white noise, scaled to the strength that the finest band has.
+    """Return one pyramid band of white noise, scaled to the root mean square of the finest band.
 
     side: in pixels. sigma: standard deviation of the white noise, of pixels in [0, 1]. level:
     of the pyramid; 0 is the finest band.
     """
-    matrices = jnp.asarray(pyramid.there_and_back(side), jnp.float32)
+    matrices = jnp.asarray(pyramid.level_matrices(side), jnp.float32)
     white = jax.random.normal(key, (side, side))
     finest = white - _filter(matrices[1], white)
     band = _filter(matrices[level], white) - _filter(matrices[level + 1], white)

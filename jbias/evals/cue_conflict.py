@@ -68,7 +68,7 @@ def shape_bias(decided: Names, shape: Names, texture: Names) -> ShapeBias:
 
 
 def by_class(answer: Classes, shape: Classes, texture: Classes) -> dict[int, ShapeBias]:
-    """Return the shape bias by class id of the shape, for classes with an image of conflict.
+    """Return the shape bias by class id of the shape, for classes with a cue-conflict image.
 
     answer, shape, texture: by image, class ids of the decision and of both cues; negative is
     unknown. The overall shape bias is not the mean of these.
@@ -133,10 +133,10 @@ def best_place(
 def cues_of(
     columns: Mapping[str, Classes], ranked: Mapping[str, str] = RANKED
 ) -> dict[str, Classes]:
-    """Return the class ids whose ranks to compute, by the name of the column of ranks.
+    """Return the class ids (int32) whose ranks to compute, by the name of the column of ranks.
 
-    columns: of a set, by name. ranked: by column of ranks, the column of classes. {} if a
-    column of classes is missing.
+    columns: a set's columns by name. ranked: by the name of a column of ranks, the name of the
+    column of class ids. {} if any column of class ids is missing.
     """
     if not {*ranked.values()} <= columns.keys():
         return {}
@@ -154,7 +154,7 @@ def mean_reciprocal_rank(ranks: Int[np.ndarray, "n"]) -> float:
 
 
 def measure(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return shape_bias, fraction_neither and mean reciprocal ranks; see `numbers`.
+    """Return shape_bias, fraction_neither and, if there are ranks, mrr_...; see `numbers`.
 
     ValueError without a column "texture".
     """
@@ -165,9 +165,9 @@ def measure(decided: decisions.Decisions) -> decisions.Numbers:
 def make(*, classes: Sequence[str] = ()) -> probe.Probe:
     """Return a probe that shows unchanged images and counts shape and texture decisions.
 
-    classes: the names of the decision classes, for conditions of single classes; without
-    them a class is named by its number. Images of classes that the network lacks are shown,
-    too: a cue without a class is never decided for. If the network gives logits or
+    classes: the names of the decision classes, for conditions of single classes; if empty, a
+    class is named by its number. Images of classes that the network lacks are shown, too: no
+    decision counts as such a cue's class. If the network gives logits or
     probabilities, the ranks of both cues among all of its own classes are stored in the
     columns "rank_shape" and "rank_texture". Metrics: see `numbers`.
     """
@@ -185,15 +185,16 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
 def numbers(
     decided: decisions.Decisions, *, classes: Sequence[str] = ()
 ) -> Iterator[decisions.Number]:
-    """Yield shape bias, accuracies by either cue, and related shares.
+    """Return shape bias, accuracies by either cue, and related shares, in one list.
 
-    Called with a mapping from condition to decisions (`decisions.per_condition`), which need
-    a column "texture". classes: see `make`.
+    The first argument is a mapping from condition to decisions (`decisions.per_condition`),
+    which need a column "texture" (else ValueError). classes: see `make`.
 
-    shape_bias, with shape_bias_lower and shape_bias_upper, Wilson's interval of 95 %, and
-      for each shape class, with the condition "class=cat".
-    shape_bias_undefined: shape classes without a decision for either cue, whose shape bias
-      is None, among all that are shown.
+    shape_bias: overall and, with the condition "class=cat", for each shape class.
+    shape_bias_lower, shape_bias_upper: ends of Wilson's 95 % interval of the overall shape
+      bias; left out if no decision is for either cue.
+    shape_bias_undefined: the share of shape classes without a decision for either cue, whose
+      shape bias is None, among the classes with a cue-conflict image.
     fraction_shape, fraction_texture: decisions for a cue on images whose cues conflict,
       divided by the number of all images, as in the reference code.
     fraction_neither: decisions for neither cue, among images whose cues conflict.
@@ -224,7 +225,7 @@ def numbers(
 def _absolute_numbers(
     decided: decisions.Decisions, cues: tuple[Classes, Classes, Classes]
 ) -> Iterator[decisions.Number]:
-    """Yield fraction_neither and mean reciprocal ranks; see `numbers`.
+    """Yield fraction_neither and, if `decided` has the columns of ranks, mrr_...; see `numbers`.
 
     cues: result of `_cues`.
     """

@@ -182,7 +182,8 @@ def _make_stimuli(
 def stimulus_file(dataset: str, condition: str, image: int) -> str:
     """Return the path of an exported stimulus, such as "voc/fog-3/000012.png".
 
-    dataset: name of the set. condition: of the probe. image: number in the set.
+    dataset: name of the set. condition: the probe's condition; "" becomes the folder
+    "as it is". image: number of the image in the set.
     """
     folder = urllib.parse.quote(condition or prepared_sets.UNCHANGED, safe=" ,=+")
     return f"{dataset}/{folder}/{image:06d}.png"
@@ -191,8 +192,9 @@ def stimulus_file(dataset: str, condition: str, image: int) -> str:
 def parse_columns(text: str) -> dict[str, str]:
     """Return the names of a table's columns, by the keys of COLUMNS.
 
-    text: of --columns, such as "response=predicted,image=path"; other columns keep their
-    default names. ValueError for a key that COLUMNS lacks, and for a pair without a name.
+    text: the value of --columns, such as "response=predicted,image=path"; other columns keep
+    their default names. ValueError for a key that COLUMNS lacks, and for a pair without a
+    name.
     """
     columns = dict(COLUMNS)
     for pair in filter(None, text.split(",")):
@@ -205,9 +207,10 @@ def parse_columns(text: str) -> dict[str, str]:
 
 
 def find_files(path: str) -> list[str]:
-    """Return the paths of the tables, CSV or Parquet, of a file, folder or glob, sorted.
+    """Return the sorted paths of the CSV and Parquet files that a path means.
 
-    ValueError if there are none.
+    path: a file, which is returned whatever its name, a folder, or a glob. ValueError if there
+    is no file.
     """
     if os.path.isfile(path):
         return [path]
@@ -239,7 +242,8 @@ def load(
 
     path: see `find_files`. columns: result of `parse_columns`. say: called with lines on
     images without a row, and on responses that are no answer. ValueError, beginning with the
-    file and the line number, for a row that is no decision about a stimulus of the suite.
+    file and the line number, for a row that is no decision about a stimulus of the suite, or
+    that decides about a stimulus again. ValueError if no row is about a set of the suite.
     """
     stimulus_keys = stimuli(suite)
     images = {name: _Images(suite, name, stimulus_keys) for name, _ in stimulus_keys}
@@ -420,8 +424,8 @@ def _make_network(
 ) -> DecidedNetwork:
     """Return a network that gives the decisions; ValueError if its sets have different classes.
 
-    name: of the network. path: of the tables, for records and messages. decided: see
-    `DecidedNetwork`.
+    name: name of the network. path: path of the tables, for records and messages. decided:
+    see `DecidedNetwork`.
     """
     sources = {dataset: suite.sources[dataset] for dataset, _ in decided}
     spaces = {(tuple(source.classes), source.space) for source in sources.values()}
@@ -459,7 +463,7 @@ def _make_network(
 class _Images:
     """The names of a set's images and stimuli, for look-ups by the names in a table.
 
-    stimulus_keys: of all sets; the set's conditions are taken from these.
+    stimulus_keys: (set, condition) pairs, from which the conditions of this set are taken.
     """
 
     def __init__(
@@ -555,8 +559,8 @@ def _published_names(
 ) -> image_names.PublishedNames:
     """Return the published names of a set's images; empty unless they are Geirhos' stimuli.
 
-    data: the kind of set ("geirhos", "model_vs_human", ...). split: of that kind. names: the
-    set's files.
+    data: the kind of set ("geirhos", "model_vs_human", ...). split: the split of that kind.
+    names: the set's files.
     """
     if data == "geirhos":
         return image_names.PublishedNames(names)
@@ -573,9 +577,10 @@ def _likely_set(
 ) -> str:
     """Return the name of the set that an image's path or the file's name begins with, or "".
 
-    stem: of the table's file name. image: path in the table; its first folder takes
-    precedence, unless the path is that of an image in the set that the file is named for.
-    images: by set, for the sets that are measured. known: names of all sets of the suite.
+    stem: the table's file name without its suffix. image: path in the table; its first folder
+    takes precedence, unless the path is that of an image in the set that the file is named
+    for. images: by set, for the sets that are measured. known: names of all sets of the
+    suite.
     """
     by_file = _longest_begin(stem, known)
     if by_file in images and images[by_file].files.has_path(image):
@@ -598,8 +603,8 @@ def _rows(
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield ("file:line", row) of a table; rows are by the name of the column.
 
-    columns: result of `parse_columns`. ValueError for a damaged file, one without rows, and
-    one that lacks the column of responses or of images.
+    columns: result of `parse_columns`. ValueError for a damaged file, and for a table without
+    rows, with a repeated column, or without the column of responses or of images.
     """
     if path.endswith(".parquet"):
         try:

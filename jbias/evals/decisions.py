@@ -113,7 +113,7 @@ def _write(path: epath.PathLike, frame: pd.DataFrame) -> list[int]:
 
 
 def read(path: epath.PathLike) -> dict[int, Decisions]:
-    """Return the decisions in a file of `write`, by seed in ascending order.
+    """Return the decisions in a file that `write` wrote, by seed in ascending order.
 
     ValueError if the file lacks a column.
     """
@@ -158,7 +158,7 @@ def write_conditions(path: epath.PathLike, by_condition: ByName) -> None:
 
 
 def read_conditions(path: epath.PathLike) -> dict[str, Decisions]:
-    """Return the decisions in a file of `write_conditions`, by condition, in the file's order.
+    """Return the decisions in a file that `write_conditions` wrote, by condition in its order.
 
     ValueError if the file lacks a column.
     """
@@ -240,15 +240,18 @@ def share(metric: str, count: int, n: int, condition: str = "") -> Number:
 
 
 def mean(metric: str, marks: Bool[np.ndarray, "n"], condition: str = "") -> Number:
-    """Return the share of True entries of `marks`, one per image, as a Number."""
+    """Return the share of True entries of `marks`, one per image, as a Number.
+
+    Its value is None if `marks` is empty.
+    """
     return share(metric, np.sum(marks), len(marks), condition)
 
 
 def wilson_ends(number: Number) -> Numbers:
     """Return the ends of a share's 95 % interval as the numbers `metric`_lower and `metric`_upper.
 
-    number: a share, with its count. The interval is Wilson's; the images that the share
-    counts must be independent.
+    number: a share, with its count; for n = 0 the ends are 0 and 1. The interval is Wilson's;
+    the images that the share counts must be independent.
     """
     lower, upper = wilson_interval(number.count, number.n)
     return [

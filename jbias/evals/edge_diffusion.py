@@ -33,8 +33,8 @@ def make(
 
     steps: time steps of `diffuse`; published are 512 to 5792, for photographs of streets with
       a million pixels. points: number of cells in `shuffle_cells`; published are 64 and 128,
-      for the same images. draws: bootstrap samples of the images. seed: of the bootstrap and
-      of the cells.
+      for the same images. draws: bootstrap samples of the images. seed: random seed of the
+      bootstrap and of the cells.
 
     Metrics: see `cue_decomposition.numbers`. ValueError for counts that are too small.
     """

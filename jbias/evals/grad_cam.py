@@ -49,9 +49,10 @@ def maps(
 ) -> Maps:
     """Return heatmaps relu(mean_c a_c w_c) / max, with w_c the mean gradient of channel c.
 
-    activation, gradient: at the site. height, width: of the heatmaps, in pixels. site: the
-    name of the site, for messages. ValueError for activations without rows and columns, or
-    tokens of patches; for a ViT the class token is left out.
+    activation, gradient: the activations at a site and their gradient. height, width: size of
+    the heatmaps in pixels. site: the name of the site, for messages. ValueError for
+    activations without rows and columns, or tokens of patches; for a ViT the class token is
+    left out.
 
     Values are in [0, 1]; before the resizing the maximum is 1, or 0 if nothing is positive.
     Resized bilinearly with pixel centres at halves and a repeated border, as in OpenCV, and
@@ -75,9 +76,9 @@ def batch_maps(
 ) -> Iterator[Float[np.ndarray, "b h w"]]:
     """Yield the Grad-CAM heatmaps of each batch, in [0, 1], without padding.
 
-    site: of models.taps.sites. ValueError for a network without sites, or a site without rows
-    and columns; probe.NotFiniteError if activations or gradients at the site are NaN or
-    infinite.
+    site: a name from models.taps.sites. ValueError for a network without sites, or a site
+    without rows and columns; probe.NotFiniteError if activations or gradients at the site are
+    NaN or infinite.
     """
     if network.at is None:
         raise ValueError(
@@ -106,7 +107,7 @@ def _maps_of_batch(
 ) -> Maps:
     """Return the Grad-CAM heatmaps of images that are bytes.
 
-    at, variables: of an inference.BoundNetwork.
+    at, variables: fields of an inference.BoundNetwork.
     """
     activation, gradient = at(variables, image.astype(jnp.float32) / 255, site)
     height, width = image.shape[1:3]
@@ -119,8 +120,8 @@ def _to_map(
     """Return activations with rows and columns; tokens are arranged like the image's patches.
 
     x: activations with rows and columns, which are returned unchanged, or tokens
-    (b, 1, 1 + n, c), of which the first, the class token, is left out. height, width: of the
-    image. site: for the message. ValueError if the tokens do not fit the image.
+    (b, 1, 1 + n, c), of which the first, the class token, is left out. height, width: size of
+    the image. site: name for the message. ValueError if the tokens do not fit the image.
     """
     if x.ndim == 4:
         if x.shape[1] > 1 or x.shape[2] == 1:

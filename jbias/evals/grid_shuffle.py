@@ -28,7 +28,7 @@ def make(
     """Return a probe with conditions "", unchanged, and "4x4", 4 by 4 tiles in random order.
 
     grids: numbers of tiles per side, one condition for each. classes: the names of the
-    decision classes. seed: of the orders. Metrics: accuracy and di_index, see
+    decision classes. seed: random seed of the orders. Metrics: accuracy and di_index, see
     `interference.numbers`. ValueError for grids that are not whole numbers of 2 or more.
     """
     are_grids = probe.are_distinct(grids) and all(

@@ -86,22 +86,24 @@ def numbers(
     people: People,
     classes: Sequence[str] = (),
 ) -> decisions.Numbers:
-    """Return metrics of agreement with people, of decisions in Geirhos' 16 classes.
+    """Return metrics of agreement with people, for decisions in Geirhos' 16 classes.
 
-    Called with a mapping from condition to decisions (`decisions.per_condition`).
+    The first argument is a mapping from condition to decisions (`decisions.per_condition`).
 
-    Over the conditions that are not EXCLUDED: ood_accuracy and human_accuracy, over all
-    images; and, averaged over conditions and then over people, accuracy_difference, the
-    mean of (accuracy - person's accuracy)^2; observed_consistency; error_consistency, with
-    _lower and _upper, a bootstrap interval of 95 %; human_error_consistency, over pairs of
-    people, with its interval. Over all conditions: response_entropy and
-    human_response_entropy in bits. For each condition of a set with several, including the
-    excluded ones: error_consistency and human_accuracy.
+    Over the conditions that are not EXCLUDED (left out if there are none): ood_accuracy and
+    human_accuracy, over all images; and, averaged over conditions and then over people,
+    accuracy_difference, the mean of (accuracy - person's accuracy)^2; observed_consistency;
+    error_consistency, with _lower and _upper, a bootstrap interval of 95 %;
+    human_error_consistency, over pairs of people, with its interval (left out for one
+    person). Over all conditions: response_entropy and human_response_entropy in bits. For
+    each condition of a set with several, including the excluded ones: error_consistency and
+    human_accuracy.
 
     dataset: one of SETS. files: the names of all images of the set; the column "index" has
-    the numbers of those that were shown, if not all. people: trials of each person, which may
-    include more images. classes: the names of the decision classes; default: Geirhos' 16 in
-    their order. ValueError if people's trials lack an image or have another class for it.
+    the numbers of the shown images, if not all were shown. people: trials of each person,
+    which may include more images. classes: the names of the decision classes; default:
+    Geirhos' 16 in their order. ValueError if people's trials lack an image or have another
+    class for it.
     """
     ids = np.array([trials.image_id(name) for name in files])
     index = decided.columns.get("index", np.arange(len(decided.prediction)))
@@ -139,10 +141,10 @@ def _check_same_images(
     label: Int[np.ndarray, "n"] | None,
     category: Int[np.ndarray, "n"],
 ) -> None:
-    """Raise ValueError if two images have one name, or people's trials another class.
+    """Raise ValueError if two images have the same name, or if their classes differ.
 
-    label: the set's class of each image, -1 for none; None: unknown, not compared. category:
-    the class in people's trials.
+    label: the set's class of each image, -1 for none; None: classes are not compared.
+    category: the class of each image in people's trials.
     """
     counts = collections.Counter(names)
     repeated = [name for name, count in counts.items() if count > 1]
@@ -181,11 +183,11 @@ def compare(network: trials.Trials, people: People, dataset: str) -> decisions.N
         n: int = num_used,
         name: str = "",
     ) -> None:
-        """Append a number; name: of the condition."""
+        """Append a number; name: its condition."""
         numbers.append(decisions.Number(metric, float(value), count, n, name))
 
     def add_share(metric: str, marks: Bool[np.ndarray, "..."], name: str = "") -> None:
-        """Append the share of True entries; name: of the condition."""
+        """Append the share of True entries; name: its condition."""
         add(metric, marks.sum() / marks.size, int(marks.sum()), marks.size, name)
 
     if num_used:
@@ -227,8 +229,8 @@ def overall(by_set: Mapping[str, Sequence[decisions.Number]]) -> decisions.Numbe
     """Return the means of the metrics OVERALL over the 17 sets, with equal weights.
 
     by_set: the result of `numbers` by set. A metric that a set lacks is left out. If sets are
-    missing, the condition is, for instance, "12 of 17 sets", so that the mean is not mistaken
-    for the benchmark's. ValueError for a set that is not in SETS.
+    missing, the mean is over the others, and its condition is, for instance, "12 of 17 sets"
+    instead of "". ValueError without sets, or for a set that is not in SETS.
     """
     are_sets = bool(by_set) and {*by_set} <= {*SETS}
     probe.check(are_sets, "human", f"sets must be some of {', '.join(SETS)}", [*by_set])

@@ -69,9 +69,10 @@ class ImageNames:
         return path in self._paths(_exact)
 
     def find(self, name: str) -> list[int]:
-        """Return the numbers of the images that match a name; [] for an unknown name.
+        """Return the numbers of the images that match a name, ascending; [] for an unknown name.
 
-        Several if the match is not unique. Exact matches take precedence; see the module.
+        There are several if the match is not unique. Exact matches take precedence; see the
+        module.
         """
         for form in _FORMS:
             for path in _spellings(name):
@@ -88,13 +89,16 @@ class ImageNames:
         return []
 
     def _without_folder(self, path: str) -> str:
-        """Return the last part of a path that names no folder inside the set, else ""."""
+        """Return a path's last part if the path has no folder, or ends in the set's folder.
+
+        Else, or if a folder of the path is also a folder inside the set, "".
+        """
         *folders, last = path.split("/")
         is_in_set = not folders or folders[-1] in self._folders
         return last if is_in_set and not self._inner_folders & {*folders} else ""
 
     def _relative(self, path: str) -> Iterator[str]:
-        """Yield the path, and the rest of the path after each folder named like the set's."""
+        """Yield the path, and what follows each folder in it that has a name of the set's folder."""
         yield path
         names = path.split("/")
         for place, name in enumerate(names[:-1]):
@@ -105,8 +109,8 @@ class ImageNames:
 class PublishedNames:
     """Geirhos' stimuli, to look up by their names in model-vs-human's tables of answers.
 
-    names: the set's files. conditions: those of a set of "model_vs_human", whose files have
-    such names; () for the sets of "geirhos", whose files are <class>/<stimulus>.png.
+    names: the set's files. conditions: the conditions of a "model_vs_human" set, whose files
+    have such names; () for a "geirhos" set, whose files are <class>/<stimulus>.png.
     """
 
     def __init__(self, names: Sequence[str], conditions: base.Names = ()):
@@ -158,7 +162,7 @@ def parse_trial(name: str) -> Trial | None:
 
 
 def _index(names: Sequence[str], form: Callable[[str], str]) -> Places:
-    """Return the positions of the names, by form(name)."""
+    """Return the positions of the names in the sequence, ascending, by form(name)."""
     index: Places = collections.defaultdict(list)
     for i, name in enumerate(names):
         index[form(name)].append(i)
@@ -177,18 +181,18 @@ def _exact(name: str) -> str:
 
 
 def _composed(name: str) -> str:
-    """Return a name in a fixed Unicode form, because file systems use different ones."""
+    """Return a name in the Unicode form NFC, because file systems use different forms."""
     return unicodedata.normalize("NFC", name)
 
 
 def _small_ending(name: str) -> str:
-    """Return a name with a lower-case file ending."""
+    """Return a name in the form NFC with its file ending in lower case."""
     stem, ending = os.path.splitext(_composed(name))
     return stem + ending.lower()
 
 
 def _without_ending(name: str) -> str:
-    """Return a name without the file ending of an image."""
+    """Return a name in the form NFC without the ending of an image file, if it has one."""
     name = _composed(name)
     return os.path.splitext(name)[0] if listing.is_image(name) else name
 

@@ -54,7 +54,8 @@ class ScoredDecisions(NamedTuple):
     """Decisions with the probabilities of the decided class and of the right class.
 
     prediction: class id, or UNDECIDED. confidence: probability of the decided class.
-    likelihood: of the right class; NaN for label -1, which is no class. ranks: by name, the
+    likelihood: probability of the right class; NaN for label -1, which is no class. Both
+    probabilities are NaN for UNDECIDED (not in `with_confidence`). ranks: by name, the
     rank of a cue's class among all logits (cue_conflict.label_ranks); 0 if the cue has no
     class, if no network class answers for it, or if a logit is NaN.
     """
@@ -82,12 +83,12 @@ def has_decision(
     *,
     infinite: bool = False,
 ) -> Bool[Any, "b"]:
-    """Return for each image whether its logits decide for a class.
+    """Return for each image whether a decision can be made from its logits.
 
-    They do if no logit is NaN and the largest logit and the largest score are finite; -inf
-    marks a class that is never decided for. scores: of the decision classes; the logits
-    themselves if these are the network's own. xp: jax.numpy or numpy. infinite: whether
-    +inf marks the decided class, as for decisions from a table.
+    It can if no logit or score is NaN, and the largest logit and the largest score are finite;
+    -inf marks a class that is never decided for. scores: one score per decision class; the
+    logits themselves if the network decides among its own classes. xp: jax.numpy or numpy.
+    infinite: whether +inf marks the decided class, as for decisions from a table.
     """
     is_decided = ~xp.isnan(logits).any(-1) & ~xp.isnan(scores).any(-1)
     for values in (logits, scores):
@@ -109,15 +110,15 @@ def decide_batch(
     """Return the decisions of each network, int32 class ids, from its logits for a batch.
 
     logits: one array per network, (b, k), or (s, b, k) for s seeds; decisions have the same
-    leading axis. A decision is UNDECIDED if the logits decide nothing (see `has_decision`,
-    which also describes `infinite`). label: by image, the right decision class, or -1; with
-    it, decisions are `ScoredDecisions`. cues: by name, further labels whose ranks are
-    returned; only with `label`.
+    leading axis. A decision is UNDECIDED if none can be made from the logits (see
+    `has_decision`, which also describes `infinite`). label: by image, the right decision
+    class, or -1; with it, decisions are `ScoredDecisions`. cues: by name, further labels whose
+    ranks are returned; only with `label`.
 
     matrix: weights of the k network classes in the d decision classes; None: networks decide
     among their own classes. aggregate: one of data.labels.AGGREGATES. A class that no network
-    class answers for is never decided for. This is a program of its own because sets differ
-    in their rules: the network is compiled once for all of them.
+    class answers for is never decided for. This program is separate from the network's, so
+    that the network is compiled once for sets with different rules.
     """
 
     def decide(logits: Logits) -> Int[Array, "b"] | ScoredDecisions:
@@ -146,9 +147,9 @@ def with_confidence(
 ) -> ScoredDecisions:
     """Return a network's decisions with the probabilities of decided and right classes.
 
-    Arguments: see `decide_batch`; logits that decide nothing are not marked. If several
-    network classes answer for one decision class, its probability is their aggregate divided
-    by the sum over the decision classes.
+    Arguments: see `decide_batch`; unlike there, no prediction is UNDECIDED. If several network
+    classes answer for one decision class, its probability is their aggregate divided by the
+    sum over the decision classes; for "mean_logit" it is the softmax of the means.
     """
     scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
     prediction = jnp.argmax(scores, axis=-1).astype(jnp.int32)
@@ -185,7 +186,8 @@ def class_scores(
     """Return the aggregate score of each decision class; -inf if no network class answers for it.
 
     matrix: weights of the k network classes in the d decision classes. aggregate: one of
-    data.labels.AGGREGATES, how logits or probabilities of network classes are combined.
+    data.labels.AGGREGATES, how logits or probabilities of network classes are combined; for
+    "max_prob" the scores are the matrix row of the network class with the largest logit.
     """
     # By default accelerators round the factors of a product.
     product = functools.partial(jnp.matmul, precision="highest")
@@ -236,9 +238,9 @@ def decide_sets(
     halt: Callable[[], bool] = lambda: False,
     fetch: Callable[[PyTree], PyTree] = jax.device_get,
 ) -> Iterator[list[Int[np.ndarray, "n"] | ScoredDecisions]]:
-    """Yield for each set a list with one array of decisions per seed; each image counts once.
+    """Yield for each set, in order, a list with one entry per seed: its decisions on n images.
 
-    For a rule with labels, the entries are `ScoredDecisions`.
+    An entry is an array of class ids, or `ScoredDecisions` if the set's rule has labels.
 
     score_seeds: result of `make_scorer`, mapped over seeds. variables: one entry per network
     or group of seeds. batches: the images of all sets in order, in batches of one size, on
@@ -272,8 +274,8 @@ def _batches_ahead(
 ) -> Iterator[tuple[slice, tuple]]:
     """Yield (rows of the batch that are of the set, result of `decide_batch`) per batch and set.
 
-    Keeps batches in flight, so that the devices never wait for the host. Arguments: see
-    `decide_sets`.
+    Results are on the devices. Up to BATCHES_AHEAD + 1 batches are in flight, so that the
+    devices never wait for the host. Arguments: see `decide_sets`.
     """
     waiting, first = collections.deque(), 0
     for images in batches:
@@ -312,8 +314,8 @@ def _rows_by_set(
 ) -> Iterator[_RowsOfSet]:
     """Yield the sets that have images in a batch, with their rows, labels and cues.
 
-    rules: of the sets, in order. first: number of the batch's first image among the images of
-    all sets. count: size of the batch.
+    rules: the sets' rules, in order. first: number of the batch's first image among the images
+    of all sets. count: size of the batch.
     """
     start = -first  # Of the set, relative to the batch.
     for rule in rules:
@@ -336,8 +338,8 @@ def _column_of_batch(
 ) -> Int[np.ndarray, "b"]:
     """Return a set's column at the rows of a batch, int32; -1 in rows of other sets.
 
-    count: the number b of rows of the batch. rows: those of the set. start: the row of the
-    set's first image; negative if it was in an earlier batch.
+    count: the number b of rows of the batch. rows: the rows of the set. start: the row of the
+    set's first image; negative if that image was in an earlier batch.
     """
     batch_column = np.full(count, -1, np.int32)
     batch_column[rows] = column[rows.start - start : rows.stop - start]
@@ -462,8 +464,10 @@ def run_probe(
     journal: stored answers, which are not computed again; new ones are added.
     classes: the number of logits that the network must have; 0: any.
 
-    probe.NotFiniteError if the logits of an image decide nothing, or if the gradients that a
-    probe follows are not finite; answers before that batch are in the journal.
+    probe.NotFiniteError if no decision can be made from the logits of an image (unless the
+    network is a table of decisions, where it is -1), or if the gradients that a probe follows
+    are not finite; answers before that batch are in the journal. ValueError for logits of
+    another shape.
     """
     chunks = collections.defaultdict(list)
     entries = journal.entries if journal else []
@@ -513,10 +517,10 @@ def _check_finite(
     *,
     may_abstain: bool,
 ) -> None:
-    """Raise probe.NotFiniteError if an answer decides nothing, or a gradient is not finite.
+    """Raise probe.NotFiniteError if a prediction is UNDECIDED, or a gradient is not finite.
 
-    columns: of each rule's answers, without padding. may_abstain: whether answers may be none
-    of the classes, as in tables of decisions.
+    columns: by rule, the columns of the answers without padding. may_abstain: whether
+    predictions may be UNDECIDED, as in tables of decisions.
     """
     under = f", under {batch.condition!r}" if batch.condition else ""
     for column in columns:
@@ -647,7 +651,7 @@ def _look(
     index: Int[Array, "b"],
     target: Int[Array, "b"],
 ) -> PyTree:
-    """Return the result of a probe's `look`; other arguments: see `_rows`."""
+    """Return the result of a probe's function `look`; other arguments: see `_rows`."""
     return look(_rows(apply, at, variables, image, index, target))
 
 
@@ -726,7 +730,7 @@ def _stimuli(
     target: Int[Array, "b"],
     params: PyTree,
 ) -> probe.Images:
-    """Return the result of a probe's `show`; static: its last argument, None for none."""
+    """Return the result of a probe's `show`; static: its last argument; None: it has only two."""
     rows = probe.Rows(_unit(image), index, target, _refuse_logits)
     return show(rows, params) if static is None else show(rows, params, static)
 
@@ -752,7 +756,8 @@ def _moved(
 ) -> probe.Images:
     """Return stimuli after `steps` steps of a probe's `move`; on a CPU after one step.
 
-    params: of the condition. look_result: of `run_look`. Other arguments: see `_rows`.
+    params: the condition's arrays. look_result: result of `run_look`. Other arguments: see
+    `_rows`.
     """
     rows = _rows(apply, at, variables, image, index, target)._replace(seen=look_result)
     if xla.platform() == "cpu":
@@ -770,7 +775,7 @@ def _rows(
 ) -> probe.Rows:
     """Return the first argument of a probe's functions, for a batch and a network.
 
-    apply, at, variables: of a `BoundNetwork`. image, index, target: of a `Batch`.
+    apply, at, variables: fields of a `BoundNetwork`. image, index, target: fields of a `Batch`.
     """
 
     def logits(image: probe.Images) -> Logits:
@@ -795,15 +800,15 @@ def _unit(image: UInt8[Array, "b h w 3"]) -> probe.Images:
 
 @functools.partial(jax.jit, static_argnames="apply")
 def _logits(apply: Callable, variables: PyTree, image: probe.Images) -> Logits:
-    """Return the logits as float32; one program for all networks with the same `apply`."""
+    """Return a network's logits as float32; compiled once for all networks with this `apply`."""
     return apply(variables, image).astype(jnp.float32)
 
 
 def _answers_ahead(answered: Iterator[_BatchAnswers]) -> Iterator[_BatchAnswers]:
     """Yield the answers with their arrays on the host, in order.
 
-    Up to ANSWERS_AHEAD are in flight, so that the devices never wait. After an exception in
-    `answered`, the answers before it are yielded, then it is raised.
+    Up to ANSWERS_AHEAD answers are in flight, so that the devices never wait. After an
+    exception in `answered`, the answers before it are yielded, then it is raised.
     """
     waiting = collections.deque()
     try:
@@ -823,10 +828,11 @@ def agreement(
     shown_probe: probe.Probe,
     batches: Iterable[Batch],
 ) -> decisions.Numbers:
-    """Return the number "agreement" of the probe's first and last conditions.
+    """Return a Number "agreement" for the probe's first and one for its last condition.
 
     Agreement is the share of images for which two networks have the same largest logit, on
-    stimuli made with `network`. probe.NotFiniteError if logits decide nothing.
+    stimuli made with `network`. A probe with a single condition has one Number.
+    probe.NotFiniteError if no decision can be made from the logits.
     """
     names = [*shown_probe.conditions]
     num_equal, total = dict.fromkeys((names[0], names[-1]), 0), 0
@@ -856,7 +862,7 @@ def to_decisions(
 ) -> dict[str, decisions.Decisions]:
     """Return the result of `run_probe`, by condition, as Decisions with the set's columns.
 
-    columns: of the shown images, by name, such as "label".
+    columns: the set's columns for the shown images, by name, such as "label".
     """
     all_decisions = {}
     for condition, answers in by_condition.items():

@@ -61,7 +61,7 @@ def wrong_by_class(decided: decisions.Decisions, classes: int) -> Int[np.ndarray
     """Return the number of wrong decisions for each decided class.
 
     classes: the number k of classes. Images without a right class (-1) are left out.
-    ValueError for a decision outside of 0 ... classes - 1.
+    ValueError if any decision, also about such an image, is outside of 0 ... classes - 1.
     """
     prediction = np.asarray(decided.prediction)
     if len(prediction) and not 0 <= prediction.min() <= prediction.max() < classes:
@@ -187,9 +187,10 @@ def by_chance(clean: Runs, distorted: Runs, *, classes: int) -> float:
 
     Arguments: see `of_runs`.
 
-    By permutation: each run's wrong decisions on clean and distorted images are pooled and
-    dealt out at random, with the same numbers for both. Decisions are dealt independently,
-    although many are about the same image, so the result is rather too large.
+    By 200 random permutations with a fixed seed: each run's wrong decisions on clean and
+    distorted images are pooled and split at random into two parts of the same sizes as before.
+    Decisions are drawn independently, although many are about the same image, so the result is
+    rather too large.
     """
     clean_counts, distorted_counts = _counts(clean, distorted, classes)
     pooled = clean_counts + distorted_counts
@@ -240,10 +241,11 @@ def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
 def numbers(
     by_condition: decisions.ByName, *, classes: int
 ) -> Iterator[decisions.Number]:
-    """Yield the accuracy of each condition, and its di_index in percent, compared with "".
+    """Return the accuracy of each condition, and its di_index in percent, compared with "".
 
-    classes: the number of classes. For a single network, DI = i[c*]^2 / sum_c i[c] in both
-    variants.
+    by_condition: decisions on unchanged images ("", which has no di_index) and on distorted
+    images. classes: the number of classes. The variant is "share"; for a single network,
+    DI = i[c*]^2 / sum_c i[c] in both variants.
     """
     for name, decided in by_condition.items():
         yield decisions.mean("accuracy", decided.right, name)

@@ -36,9 +36,10 @@ class Journal:
                 self.seconds, self._end = seconds, file.tell()
 
     def add(self, answers: Sequence[Mapping[str, Shaped[np.ndarray, "n"]]]) -> None:
-        """Append the answers to one batch under one condition, and write them to the file.
+        """Append the answers to one batch under one condition to the file.
 
-        answers: for each rule, the columns of inference.ScoredDecisions.
+        answers: for each rule, the columns of inference.ScoredDecisions. `entries` does not
+        change.
         """
         first = answers[0]
         fields = [
@@ -60,12 +61,12 @@ class Journal:
 
     @property
     def elapsed(self) -> float:
-        """Return the seconds that all answers took, including those before a stop."""
+        """Return the seconds spent on answers so far: `seconds`, plus the time since opening."""
         return self.seconds + time.monotonic() - self._began
 
 
 def remove(path: epath.Path) -> None:
-    """Delete a journal, and its folder if that is empty; called once results are stored."""
+    """Delete a journal file, if it exists, and its folder if that is then empty."""
     path.unlink(missing_ok=True)
     if path.parent.exists() and not any(path.parent.iterdir()):
         path.parent.rmdir()

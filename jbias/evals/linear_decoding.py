@@ -39,7 +39,7 @@ Rows = Float[np.ndarray, "n d"]
 class CrossValidated(NamedTuple):
     """Cross-validated decisions: each by weights that were fitted without the example."""
 
-    decided: Labels
+    decided: Labels  # By example, the decided class.
     fits: int  # Number of fits.
     unfinished: int  # Number of fits that reached the maximum number of steps.
 
@@ -55,7 +55,8 @@ def fit_logistic(
 ) -> Any:
     """Return a fitted sklearn LogisticRegression, which minimises the loss by L-BFGS.
 
-    x, y: features and classes of the examples. strength: of the penalty; see the module.
+    x, y: features and classes of the examples. strength: strength of the penalty; see the
+    module.
     start: an earlier fit to begin with; None: begin at 0. The fit ends when no entry of the
     gradient exceeds `tolerance`, or after `steps` steps (`n_iter_`), which happens for a
     small strength and separable classes; the model is then not fully converged.
@@ -81,12 +82,13 @@ def cross_validate(
 ) -> CrossValidated:
     """Return decisions about each example by weights that were fitted without its fold.
 
-    x, y: features and classes of the examples. strengths: of the penalty, to choose from.
+    x, y: features and classes of the examples. strengths: candidate strengths of the penalty.
     For every test fold, weights of each strength are fitted without it and without the next
     fold; the strength with the most correct decisions on the next fold (if tied, the largest
     strength) is then fitted to all examples outside of the test fold. A single strength needs
-    no choice. fold: of each example, at least three folds, counted from 0. steps: the maximum
-    number of steps of each fit.
+    no choice. fold: by example, the number of its fold; at least three folds, counted from 0.
+    steps: the maximum number of steps of each fit. If all classes are 0, they are returned as
+    the decisions, without a fit.
     """
     if not y.any():  # A single class needs no weights.
         return CrossValidated(y, 0, 0)
@@ -124,9 +126,9 @@ def deal_folds(
     """Return a random fold of each example, counted from 0; each group is in one fold only.
 
     y, group: class and group of each example. Each class is in all folds. There are as many
-    folds as the rarest class has groups, at most `max_folds`. factor: "shape" or "texture",
-    and names: of the classes, for messages. ValueError for fewer than three folds, or for a
-    group with several classes.
+    folds as the rarest class has groups, at most `max_folds`. factor ("shape" or "texture")
+    and names (names of the classes) are for messages. ValueError for fewer than three folds,
+    or for a group with several classes.
     """
     rng = np.random.default_rng(seed)
     groups_of_class = {c: np.unique(group[y == c]) for c in np.unique(y)}
@@ -233,19 +235,22 @@ def measure(
     columns: "label", the shape's class, and the column named by `texture`. If there are
     "shape_exemplar" and "texture_exemplar", images with the same exemplar of the decoded
     factor are in the same fold, and pairs for the dimensions share the exemplar. Images with
-    an unknown class (negative) are left out. sites: of models.taps.sites; None: all. most:
-    the maximum number of images; of more, a random subset is used. folds: the maximum number
-    of folds. strengths: of the penalty, one of which is chosen. pool, batch: see
-    features.read; width: its `columns`. seed: of the subset, the folds, the projection and
-    the shuffled labels. classes: names of the classes of "label" and "texture", for messages.
+    an unknown class (negative) are left out. sites: names from models.taps.sites; None: all.
+    most: the maximum number of images; of more, a random subset is used. folds: the maximum
+    number of folds. strengths: candidate strengths of the penalty. pool, batch: see
+    features.read; width: its `columns`. seed: random seed of the subset, the folds, the
+    projection and the shuffled labels. classes: names of the classes of "label" and
+    "texture", for messages.
 
     Metrics, for shape and in the same way for texture: shape_decoding, the share of images
     decoded correctly; shape_decoding_shuffled, the same with labels shuffled among the
     exemplars of a fold, with the middle strength; shape_decodability,
     (accuracy - chance) / (1 - chance), where chance is the share of the commonest class,
-    which is shape_decoding_chance (once); shape_dimensions, a share of the neurons, and
-    shape_correlation. residual_dimensions: the remaining share. ValueError if a column is
-    missing, or if there are too few images for three folds.
+    which is shape_decoding_chance (once, with the condition ""); shape_decoding_unfinished and
+    shape_decoding_unfinished_shuffled, the share of fits that reached the maximum number of
+    steps, if any did; shape_dimensions, a share of the neurons, and shape_correlation.
+    residual_dimensions: the remaining share. Shares and accuracies are in [0, 1]. ValueError
+    if a column is missing, or if there are too few images for three folds.
     """
     import sklearn.linear_model  # noqa: F401  Import it before its threads are limited.
 
@@ -294,7 +299,7 @@ def measure(
 
 
 class _Factor(NamedTuple):
-    """Shape or texture: the labels to decode, and the folds."""
+    """The labels of shape or of texture to decode, and the folds for cross-validation."""
 
     name: str  # "shape" or "texture".
     y: Labels  # Class of each image, numbered from 0.
@@ -319,8 +324,9 @@ def _make_factor(
 ) -> _Factor:
     """Return the factor `name`, "shape" or "texture", with random folds.
 
-    column: name of the column with its classes. columns: of the images, by name. max_folds:
-    the maximum number of folds. classes: see `measure`. ValueError: see `deal_folds`.
+    columns: the images' columns by name; `column` names the one with the factor's classes.
+    max_folds: the maximum number of folds. classes: see `measure`. ValueError: see
+    `deal_folds`.
     """
     class_ids, y = np.unique(columns[column], return_inverse=True)
     classes = classes if column in ("label", "texture") else ()
@@ -345,6 +351,7 @@ def normalize_features(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
 
     The scale makes strengths comparable between sites. More columns than rows are rotated
     into n columns, which changes no decoder: its penalty depends on lengths, not on axes.
+    Constant features are only centred.
     """
     x = np.asarray(x, float)
     x = x - x.mean(0)
@@ -386,7 +393,7 @@ def _decoding_numbers(
 def _shuffle_labels(
     y: Labels, group: Labels, fold: Labels, rng: np.random.Generator
 ) -> Labels:
-    """Return labels that are permuted among the groups of each fold.
+    """Return labels that are permuted at random among the groups of each fold.
 
     All images of a group get the same label. Permuting between folds would make a label
     of the test fold rarer in the other folds, so that decoders avoid it: accuracies would

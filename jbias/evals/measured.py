@@ -17,7 +17,8 @@ class Estimate(float):
     """A float with its 95 % interval, its number of images and its set.
 
     lower, upper: None without an interval. n: the number of units that the share or mean is
-    over. unit: such as "images", or, for shape bias, "decisions for either cue".
+    over; None if unknown. dataset: the name of the set. unit: the name of the units, such as
+    "images", or, for shape bias, "decisions for either cue".
     """
 
     lower: float | None
@@ -44,7 +45,10 @@ class Estimate(float):
 
     @property
     def details(self) -> str:
-        """Return the interval and n as text, such as "95 %: 0.201 to 0.305, n = 240 images"."""
+        """Return the interval and n as text, such as "95 %: 0.201 to 0.305, n = 240 images".
+
+        Either part is left out if it is unknown.
+        """
         words = []
         if self.lower is not None and self.upper is not None:
             words.append(f"95 %: {self.lower:.3f} to {self.upper:.3f}")
@@ -64,7 +68,7 @@ class Estimate(float):
 class Headline(NamedTuple):
     """A main number of a model: its label, and the measure and metric of its record.
 
-    unit: of n, in the plural, such as "images".
+    unit: the units that n counts, in the plural, such as "images".
     """
 
     label: str
@@ -120,7 +124,7 @@ _STIMULI = ("edge", "silhouette", *_CONFLICTS)
 class Measured:
     """The results of one model.
 
-    folder: of its records and decisions, which reports read. numbers: a table with one row
+    folder: the folder of its records and decisions, which reports read. numbers: a table with one row
     per number and the columns of runs.results. left_out: a line, with the reason, for each
     measure that failed or was skipped. first: names of sets, in the order in which attributes
     prefer them. class_counts: the number of decision classes by (measure, set).
@@ -164,7 +168,10 @@ class Measured:
 
     @property
     def accuracy(self) -> Estimate:
-        """Return the top-1 accuracy on the first set, by `first`, that is no set of stimuli."""
+        """Return the top-1 accuracy on the first set, in the order of `first`, of photographs.
+
+        Sets of edges, silhouettes and cue conflicts do not count.
+        """
         return self._headline("accuracy")
 
     @property
@@ -193,7 +200,7 @@ class Measured:
         return self._headline("critical_band_bandwidth")
 
     def _headline(self, name: str) -> Estimate:
-        """Return the estimate of a headline on the first set that has it, by `first`.
+        """Return the estimate of a headline on the first set that has it, in the order of `first`.
 
         name: a key of HEADLINES. AttributeError if the headline was not measured.
         """
@@ -234,10 +241,12 @@ class Measured:
     def doubts(self) -> list[str]:
         """Return messages on sets where the model's decisions are no better than guesses.
 
-        Guessing among k classes decides for either cue in a share 2 / k of cue conflicts, and
-        for the label in 1 / k. There is a message for a set if Wilson's 95 % interval of the
-        share does not lie above this (for cue conflicts, under every rule of aggregation), and
-        for a set whose images are all decided as one class.
+        With k classes, guesses are for either cue on a share 2 / k of cue conflicts, and for
+        the label on a share 1 / k of images. There is a message for a set of cue conflicts if
+        Wilson's 95 % interval of the share for either cue does not lie above 2 / k under any
+        rule of aggregation; for the set of `accuracy` if shape bias was measured and the
+        accuracy's interval does not lie above 1 / k; and for a set whose images are all
+        decided as one class.
         """
         lines = [*self._doubted_cues(), *self._doubted_accuracy()]
         constant: dict[str, str] = {}  # By data set, whatever measured it.
@@ -289,7 +298,10 @@ class Measured:
             return  # The first set is the one whose accuracy is the model's.
 
     def table(self) -> list[str]:
-        """Return the headlines as aligned lines of text: label, set, value, interval and n."""
+        """Return the headlines as aligned lines of text: label, set, value, interval and n.
+
+        [] without headlines.
+        """
         rows = []
         for key, estimate in self.headlines():
             label = HEADLINES[key].label
@@ -347,8 +359,9 @@ def _variants(headline: Headline) -> tuple[str, ...]:
 def _estimate(numbers: pd.DataFrame, row: Any, unit: str) -> Estimate:
     """Return the number of a record with its interval.
 
-    The interval is Wilson's for a share, else the recorded `_lower` and `_upper`, if any.
-    numbers: all records. row: of `numbers`, from itertuples. unit: see `Headline`.
+    The interval is Wilson's for a share, else the recorded `_lower` and `_upper`, if any;
+    measures that pool several answers to one image have none. numbers: all records. row: a
+    row of `numbers`, from itertuples. unit: see `Headline`.
     """
     n = None if pd.isna(row.n) else int(row.n)
     value = math.nan if pd.isna(row.value) else float(row.value)
@@ -373,7 +386,7 @@ def _estimate(numbers: pd.DataFrame, row: Any, unit: str) -> Estimate:
 
 
 def _align(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows of cells as lines of text with aligned columns; at least one row."""
+    """Return rows of cells as lines of text with aligned columns."""
     columns = zip(*rows, strict=True)
     widths = [max(len(cell) for cell in column) for column in columns]
     return [

@@ -40,12 +40,12 @@ def make(
 ) -> probe.Probe:
     """Return a probe that shows images unchanged, and mixed with `others` by each method.
 
-    others: the images to mix with. methods: some of METHODS. alpha: of the distribution
-    Beta(alpha, alpha) of the share. spectrum: of FMix's masks, one of jbias.augment.fmix's
-    SPECTRA. crop, mirror: shift images by up to `crop` pixels, and mirror them with
-    probability 1/2, before they are mixed, as in training; meant for diversity, while
-    affinity uses test images without this. Metrics: see `numbers`. ValueError for invalid
-    options.
+    others: the images to mix with. methods: some of METHODS. alpha: the share of an image is
+    drawn from Beta(alpha, alpha). spectrum: the spectrum of FMix's masks, one of
+    jbias.augment.fmix.SPECTRA. crop, mirror: shift images by up to `crop` pixels, and mirror
+    them with probability 1/2, before they are mixed, as in training; meant for diversity,
+    while affinity uses test images without this. Metrics: see `numbers`. ValueError for
+    invalid options.
 
     Under the condition "mixup" the image is the one with the larger share. Under "mixup by
     share" it is the first or the second image, with its share as the probability. Conditions
@@ -113,7 +113,7 @@ def _method(condition: str) -> str:
 
 
 class _Conditions(Mapping):
-    """The arrays that `show` takes, by condition; partner images are read on first use."""
+    """Mapping from condition to the arrays for `show`; partner images are read on first use."""
 
     def __init__(self, others: probe.Partners, methods: tuple[str, ...]):
         self._others = others
@@ -139,15 +139,17 @@ class _Conditions(Mapping):
 def numbers(
     by_condition: decisions.ByName, *, methods: Sequence[str] = METHODS
 ) -> Iterator[decisions.Number]:
-    """Yield accuracies, and the affinity, diversity and mix_diversity of each method.
+    """Return accuracies, and the affinity, diversity and mix_diversity of each method.
 
-    by_condition: decisions under "", "mixup" and "mixup by share", and so on for `methods`.
+    by_condition: decisions under "", and for each of `methods`, such as "mixup", under
+    "mixup" and "mixup by share". accuracy: share of images, under "" and each method.
     affinity: accuracy on mixed images, by the majority label, minus that on unchanged images,
       in percentage points; meant for a network trained without mixing, and test images.
     diversity: the mean cross-entropy of the majority label, in nats, over mixed images; meant
       for a network trained with that mixing, and its training images.
     mix_diversity: the mean of lam CE(y) + (1 - lam) CE(y'), in nats, over the same images.
-    Cross-entropies (CE) are computed by decisions.cross_entropy.
+    Cross-entropies (CE) are computed by decisions.cross_entropy over images with a class;
+    without any, diversity and mix_diversity are None.
     """
     accuracies = {}
     for name in ("", *methods):

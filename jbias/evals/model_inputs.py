@@ -26,7 +26,7 @@ _OF_SETS = ("size", "resize", "crop", "fit", "interpolation")
 class Inputs(NamedTuple):
     """The preparation of images for a network, before mean and standard deviation.
 
-    size: of the images, in pixels. options: keyword arguments of data.load for sets of
+    size: image side in pixels. options: keyword arguments of data.load for sets of
     photographs, some of "interpolation", "fit", "fill" and "resize". origins: the source of
     each value in words, by the names of preprocessing.Preprocessing.
     """
@@ -77,7 +77,7 @@ def choose(
 def _resize(values: Mapping[str, Any], size: int) -> int | None:
     """Return the short side before the crop, in pixels; None if no value determines it.
 
-    values: of a Preprocessing. size: of the crop, in pixels.
+    values: the values of a Preprocessing. size: side of the crop, in pixels.
     """
     if "resize" in values and values.get("size") == size:
         return max(values["resize"], size)
@@ -112,9 +112,9 @@ def describe_enlarged(
 ) -> Iterator[str]:
     """Yield a line on each set whose images are enlarged.
 
-    sets: by name. size: of the shown images, in pixels. remedy: advice at the end of the line,
-    on choosing another size. A set counts as enlarged if the median short side of a few of
-    its images, evenly spaced, is below `size`; sets in memory are skipped.
+    sets: the sets by name. size: side of the shown images, in pixels. remedy: advice at the
+    end of the line, on choosing another size. A set counts as enlarged if the median short
+    side of a few of its images, evenly spaced, is below `size`; sets in memory are skipped.
     """
     for name, source in sets.items():
         sides = _short_sides(source)

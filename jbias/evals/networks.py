@@ -2,7 +2,7 @@
 
 `find_checkpoints` lists the files and runs under some paths; `from_file` opens a file, and
 `from_run` each seed of a run. `open_networks` opens all networks that a command's flags name,
-one after the other, and `follow` the checkpoints of a run in progress.
+one after the other, and `follow` opens the checkpoints of a run in progress.
 """
 
 import argparse
@@ -51,8 +51,8 @@ def describe_error(error: BaseException) -> str:
 class Network:
     """A model of any kind that can be measured, with its identity and its classes.
 
-    name: of its folder of results. classes, space: of its outputs, as in
-    data.labels.LabelSpace. digest: hash of its weights. fields: entries of its records: run,
+    name: the name of its folder of results. classes, space: names and kind of its outputs, as
+    in data.labels.LabelSpace. digest: hash of its weights. fields: entries of its records: run,
     algorithm, variant, model, train_data, stage, seed, step, epoch. about: further entries
     of its config.json: "category", "config" of a run trained here, and "answers", the pairs
     of data.labels.LabelSpace, as a dictionary.
@@ -73,9 +73,10 @@ class Network:
     def answered(
         self, dataset: str, conditions: Collection[str]
     ) -> Bool[np.ndarray, "n"] | None:
-        """Return whether the network can answer each image of a set; None (the default): all.
+        """Return for each image of a set whether the network can answer it.
 
-        dataset: name of the set. conditions: of a probe; images must be answerable under all.
+        None, the default, means all images. dataset: name of the set. conditions: a probe's
+        conditions; an image must be answerable under all of them.
         """
         return None
 
@@ -180,7 +181,7 @@ def make_apply(net: nn.Module, code: str = "") -> Callable:
     """Return a function (variables, images in [0, 1]) -> logits in evaluation mode.
 
     Equal modules get the same function object, so that it is compiled once. code: the user's
-    file that defines the module, named in errors; "" for a module of this package.
+    file that defines the module, for error messages; "" for a module of this package.
     """
     parameters = inspect.signature(type(net).__call__).parameters
     options = {"train": False} if "train" in parameters else {}
@@ -360,12 +361,14 @@ def from_file(
 ) -> FlaxNetwork:
     """Return the network in a file of weights, or in a folder written by models.save_run.
 
-    name: of the network's folder of results; default: the file's. model: a name of
+    name: name of the network's folder of results; default: the file's name. model: a name in
     models.MODELS or path/to/file.py:function; None: read from the file. classes: see
     `read_classes`; None: the names in the file itself, else ImageNet's. about: entries of
-    `Network.about`; "constants" has the origins of "mean" and "std" in words, if `options`
-    give these; "train_data" and "method" are the training set and method for the records.
-    options: further keyword arguments of models.load. ValueError if the file cannot be read.
+    `Network.about`; "id", if given, replaces `name`; "constants" has the origins of "mean" and
+    "std" in words, if `options` give these; "train_data" and "method" are the training set and
+    method for the records. options: further keyword arguments of models.load, or of the user's
+    function. ValueError if the file cannot be read, has no classes, or has another number of
+    classes than `classes`.
     """
     count, code = None, ""
     if model and model not in models.MODELS:
@@ -437,7 +440,7 @@ def _read_user_model(
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Return (module made by the user's code, its variables from a flax file).
 
-    path: of the flax file. maker: path/to/file.py:function, called as function(classes,
+    path: path of the flax file. maker: path/to/file.py:function, called as function(classes,
     **options). classes: the number of outputs. ValueError for a damaged file.
     """
     make = extensions.find("--model", maker, build.MODELS)
@@ -505,7 +508,8 @@ def _open_seed(
     """Return the network of one seed of a run.
 
     member: the seed and its branch. weights: its variables in the checkpoint of `step`.
-    stage: the number of the stage that saved the checkpoint.
+    stage: the number of the stage that saved the checkpoint. ValueError for a run that stored
+    no class names.
     """
     config = member.branch.config
     needed = ("data.train/0.space",)
@@ -551,7 +555,10 @@ def _open_seed(
 
 
 def _model_name(net: nn.Module) -> str:
-    """Return the most specific name in models.MODELS that makes a module like this one."""
+    """Return the most specific name in models.MODELS that makes a module like this one.
+
+    The name of the module's type if there is none.
+    """
     num_fixed = {}  # By name, the number of arguments that the name fixes.
     for name, make in models.MODELS.items():
         fixed = getattr(make, "keywords", {})
@@ -580,7 +587,7 @@ def check_arguments(
     """Return the paths of files and runs in --checkpoint; ValueError for an invalid flag.
 
     Called before sets are opened, which may take minutes. args: the command's flags. out: the
-    folder of results. config: of the suite.
+    folder of results. config: the suite's config.
     """
     if args.model:
         extensions.find("--model", args.model, build.MODELS)
@@ -633,9 +640,10 @@ def open_networks(
 ) -> Iterator[Network]:
     """Yield the networks of files and runs, opened one after the other.
 
-    paths: of `find_checkpoints`. args: the command's flags. say: called with lines on
-    normalisation and on unfinished runs. refuse: called for each network that cannot be
-    opened. step: the checkpoint of runs if --step is not given, see `from_run`.
+    paths: result of `find_checkpoints`; the file of a head that --zoo lists is opened with its
+    backbone. args: the command's flags. say: called with lines on normalisation and on
+    unfinished runs. refuse: called for each network that cannot be opened, which is skipped.
+    step: the checkpoint of runs if --step is not given, see `from_run`.
     """
     zoo_name = "jbias:zoo" if args.zoo is None else args.zoo
     zoo = None
@@ -666,8 +674,9 @@ def follow(
 ) -> Iterator[Network]:
     """Yield the networks of each checkpoint of a run once it is saved, until the run ends.
 
-    args: flags; `follow` is the run's workdir, `interval` the seconds between looks for new
-    checkpoints, `once` whether to stop after the first look. say, refuse: see `open_networks`.
+    Checkpoints that are already saved come first. args: flags; `follow` is the run's workdir,
+    `interval` the seconds between checks for new checkpoints, `once` whether to stop after the
+    first check. say, refuse: see `open_networks`.
     """
     workdir, opened_steps, is_over = epath.Path(args.follow), set(), False
     say(f"following {workdir}")
@@ -691,8 +700,8 @@ def _open_file(
 ) -> FlaxNetwork:
     """Return the network of a file, and print the mean and std of its input normalisation.
 
-    path: a file, a folder, or weights on the hub. name: of the network, if the zoo does not
-    have the file. args: the command's flags. zoo: the module with the table of published
+    path: a file, a folder, or weights on the hub. name: name of the network, if the zoo does
+    not have the file. args: the command's flags. zoo: the module with the table of published
     files, or None; flags for mean and std take precedence over its entry. say: called with
     lines for the user. ValueError if --model contradicts the zoo.
     """

@@ -85,9 +85,9 @@ def rectangle_mask(
 
 
 def fourier_mask(key: PRNGKeyArray, count: Number, height: int, width: int) -> Mask:
-    """Return a mask of `count` pixels in a few large patches: the lowest of FMix's field.
+    """Return a mask of the `count` lowest pixels of FMix's random field, a few large patches.
 
-    height, width: of the mask, in pixels.
+    height, width: size of the mask in pixels.
     """
     shape = fmix.noise_shape(height, width, "isotropic")
     grey = fmix.field(jax.random.normal(key, shape), height, width)
@@ -114,7 +114,7 @@ def salient_mask(rank: Int[Array, "h w"], count: Number, least: Number) -> Mask:
 def pixel_count(thousandths: Number, pixels: int) -> Number:
     """Return ceil(thousandths pixels / 1000), exact up to two million pixels.
 
-    thousandths: the hidden fraction times 1000. pixels: of the image.
+    thousandths: the hidden fraction times 1000. pixels: the number of pixels of the image.
     """
     return -(-thousandths * pixels // 1000)
 
@@ -198,7 +198,8 @@ def make(
       images of 32 pixels in a ResNet with the small stem, as published; a VGG has 8 by 8 at
       "stage1" (2 by 2 at "stage3"), a BagNet 6 by 6 at "stage2" (2 by 2 or 3 by 3 at
       "stage3").
-    classes: the names of the decision classes. seed: of the masks and of images drawn.
+    classes: the names of the decision classes. seed: random seed of the masks and of images
+    drawn.
 
     Metrics: accuracy and di_index, see `interference.numbers`. ValueError for invalid
     options.
@@ -270,7 +271,7 @@ def make(
 def _params(name: str, thousandths: int, common: Mapping[str, Array]) -> dict[str, Any]:
     """Return a condition's arrays "salt", "thousandths" and "least", and those of `common`.
 
-    name: of the condition. thousandths: the hidden fraction times 1000.
+    name: the condition's name. thousandths: the hidden fraction times 1000.
     """
     order = name.split(" ")[1:-1]
     return {
@@ -282,7 +283,10 @@ def _params(name: str, thousandths: int, common: Mapping[str, Array]) -> dict[st
 
 
 def _thousandths(fractions: Sequence[float]) -> dict[float, int]:
-    """Return each fraction times 1000, by fraction; ValueError for invalid fractions."""
+    """Return each fraction times 1000, by fraction.
+
+    ValueError unless fractions are distinct, between 0 and 1, with at most three digits.
+    """
     thousandths = {f: round(1000 * f) for f in fractions}
     are_exact = all(abs(1000 * f - x) < 1e-6 for f, x in thousandths.items())
     are_inside = all(0 < x < 1000 for x in thousandths.values())
@@ -314,7 +318,8 @@ def make_cut_occlusion(
     placement: "unrestricted", cut at the border, or "restricted" (`rectangle_mask`).
     fills: "black"; "mean", the colour `mean`; and "other", the same places in one of the
       images `others`, drawn for each image.
-    classes: the names of the decision classes. seed: of the rectangles and of images drawn.
+    classes: the names of the decision classes. seed: random seed of the rectangles and of
+    images drawn.
 
     Metrics: accuracy and di_index, see `interference.numbers`. ValueError for invalid
     options.

@@ -34,14 +34,15 @@ def measure(
 ) -> decisions.Numbers:
     """Return odd_one_out at each site: the mean of `scores` of the features over images.
 
-    With odd_one_out_lower and odd_one_out_upper, 95 % intervals of a bootstrap over images.
-    Conditions are sites; the numbers of the last site are repeated with the condition "".
-    Chance is 1/3, also for features that do not depend on the order of tiles.
+    It is followed by odd_one_out_lower and odd_one_out_upper, the ends of a 95 % bootstrap
+    interval over images. Conditions are sites; the numbers of the last site are repeated with
+    the condition "". Chance is 1/3, also for features that do not depend on the tiles' order.
 
-    variables: the module's weights. images: an array, or a loader.LazyImages. columns: of the
-    images; "index" has their numbers in the set. sites: of models.taps.sites; None: all.
-    batch: images per batch, each shown in three orders. seed: of the bootstrap, and, together
-    with an image's number, of its shuffles. ValueError for unknown sites.
+    variables: the module's weights. images: an array, or a loader.LazyImages. columns: the
+    images' columns; "index" has their numbers in the set. sites: names from
+    models.taps.sites; None: all. batch: images per batch, each shown in three orders. seed:
+    random seed of the bootstrap and, together with an image's number, of the image's shuffles.
+    ValueError for unknown sites.
     """
     arrange = jax.vmap(configural.rearrange)
     scores_by_site: dict[str, list] = {}

@@ -54,8 +54,8 @@ class Predictor:
 
     predict: images -> (b, k) logits or probabilities, or b class names. All batches have
       one size; the last batch of a set is padded with its last image.
-    classes: of the outputs, in order; see data.labels.of_outputs.
-    name: of its folder and in reports; default: the function's name.
+    classes: the classes of the outputs, in order; see data.labels.of_outputs.
+    name: name of its folder of results and in reports; default: the function's name.
     images: the form of the images. "float": float32 (b, h, w, 3) in [0, 1], minus `mean` and
       divided by `std`, each three numbers or one. "uint8": uint8 (b, h, w, 3), to which
       stimuli are rounded. "files": a list of the bytes of image files (PNG for a set in
@@ -64,14 +64,14 @@ class Predictor:
     preprocess: source of mean and std if they are not given: anything that
       preprocessing.parse reads, such as timm's `pretrained_cfg` or the transforms of
       torchvision's weights. None: no normalisation.
-    size: of the images that it takes, in pixels; 0: any.
+    size: side of the images that it takes, in pixels; 0: any.
     outputs: one of KINDS; "": determined from the first answer. Class names give decisions
       without probabilities.
     version: identifies the weights. "": identified by the decisions about sixteen fixed
       images; give a version for a model whose decisions vary between calls.
     apply: float images in [0, 1] -> logits, differentiable by JAX, for attacks.
-    at: (images, site) -> activations at a site, and there the gradient of each image's
-      largest logit.
+    at: (images, site) -> (activations at a site, gradient of each image's largest logit with
+      respect to these).
     net: a taps.Readable, for measures that read all sites.
     """
 
@@ -179,9 +179,10 @@ class PredictorNetwork(networks.Network):
     ) -> Float[np.ndarray, "b k"]:
         """Return the logits of images in [0, 1].
 
-        origin: of the images. For probabilities, logits are their logarithms; for class names,
-        0 for the named class and -100 for others. ValueError if images are not those of files
-        and the function takes files; see also `query`.
+        origin: the set and condition that the images are from. For probabilities, logits are
+        their logarithms; for class names, 0 for the named class and -100 for others. ValueError
+        if the function takes files and the images are not unchanged images of a set; for other
+        errors see `query`.
         """
         where = f"{len(image)} images of {origin.dataset}"
         if origin.condition:
@@ -203,7 +204,10 @@ class PredictorNetwork(networks.Network):
 def _to_input(
     predictor: Predictor, image: Float[np.ndarray, "b h w 3"]
 ) -> Shaped[np.ndarray, "b h w 3"]:
-    """Return images, given in [0, 1], as the function takes them: uint8, or normalised floats."""
+    """Return images, given in [0, 1], in the form that the function takes.
+
+    uint8 for predictor.images == "uint8"; else floats, normalised if there are mean and std.
+    """
     if predictor.images == "uint8":
         return np.rint(image * np.float32(255)).astype(np.uint8)
     applied = predictor.resolve().values
@@ -302,7 +306,7 @@ def _check_shape(
 ) -> None:
     """Raise ValueError unless a function's result is numbers of shape (images, classes).
 
-    result: of the function. answers: the result as an array. shape: the required shape.
+    result: the function's result. answers: the result as an array. shape: the required shape.
     where: the images in words, for the message.
     """
     n, k = shape
@@ -323,11 +327,12 @@ def _check_shape(
 def _numbers_to_logits(
     answers: Shaped[np.ndarray, "b k"], kind: str, where: str
 ) -> tuple[str, Float[np.ndarray, "b k"]]:
-    """Return ("logits" or "probabilities", logits) of a function's numbers.
+    """Return ("logits" or "probabilities", float32 logits) of a function's numbers.
 
-    kind: "logits", "probabilities" or, to determine it from the numbers, any other text.
-    where: the images in words, for messages. ValueError for numbers that are not finite, and
-    for invalid probabilities.
+    For probabilities, logits are their logarithms. kind: "logits", "probabilities" or, to
+    determine it from the numbers, any other text. where: the images in words, for messages.
+    probe.NotFiniteError, a ValueError, for numbers that are not finite (a logit may be -inf);
+    ValueError for invalid probabilities.
     """
     are_probabilities = _are_probabilities(answers)
     if kind not in ("logits", "probabilities"):
@@ -362,8 +367,8 @@ def _check_count(
 ) -> None:
     """Raise ValueError unless the number of listed classes is the number of outputs.
 
-    classes: the `classes` of a Predictor, for the message. count: of the listed classes.
-    outputs: of the function.
+    classes: the `classes` of a Predictor, for the message. count: the number of listed
+    classes. outputs: the number of the function's outputs.
     """
     if count == outputs:
         return
@@ -435,8 +440,8 @@ def _check_callable(predict: Any) -> None:
 def _to_array(result: Any) -> np.ndarray:
     """Return a function's result as an array of numbers or names.
 
-    result: may be a PyTorch tensor on any device, or a list of such tensors. Anything that
-    is no array becomes an array of dtype object.
+    result: may be a PyTorch tensor on any device, or a list of such tensors. A result that
+    cannot be converted, such as rows of different lengths, becomes an array of dtype object.
     """
     if inspect.iscoroutine(result):
         result.close()
@@ -483,7 +488,7 @@ def _module_remedy(predict: Any) -> str:
 def trial_images(size: int) -> UInt8[np.ndarray, "16 size size 3"]:
     """Return sixteen fixed images of coarse and fine noise, to test and identify a model.
 
-    size: of each side, in pixels.
+    size: side of the images, in pixels.
     """
     rng, side = np.random.default_rng(0), -(-size // 4)
     coarse = rng.integers(0, 224, (_NUM_TRIAL_IMAGES, 4, 4, 3))
@@ -512,7 +517,7 @@ def open_predictor(
 ) -> PredictorNetwork:
     """Return the network of a function, after a trial with sixteen images.
 
-    size: of the suite's images, in pixels. say: called with lines on the outputs and on the
+    size: side of the suite's images in pixels. say: called with lines on the outputs and on the
     preprocessing of images. trained, method: names of the training set and method, for the
     records. sets: preparations of the suite's sets, in words (`describe_sets`). ValueError if
     the function raises an error or its outputs are invalid.
@@ -586,11 +591,11 @@ def measure(
 ) -> Measured:
     """Measure a function on a suite, as `jbias evaluate --predict` does, and return the results.
 
-    predict: images -> logits, probabilities or class names, or a `Predictor`. options: of
-      Predictor: classes, name, images, mean, std, preprocess, size, outputs, version.
+    predict: images -> logits, probabilities or class names, or a `Predictor`. options: fields
+      of Predictor to set: classes, name, images, mean, std, preprocess, size, outputs, version.
     suite: such as "jbias:suites/biases:data=imagenet,root=DIR", or a file of your own.
-      only: names of its measures; empty: all. changes: of its entries, such as
-      "--suite.run.batch=8".
+      only: names of its measures to run; empty: all. changes: overrides of its entries, such
+      as "--suite.run.batch=8".
     out: the parent of the model's folder of results; a call that was stopped continues
       there.
     trained, method: the training set and the training method, for reports.
@@ -669,9 +674,10 @@ def load_object(path_and_name: str, where: str) -> Any:
 
 
 def count_outputs(predictor: Predictor, size: int) -> int:
-    """Return the number of a function's outputs per image; 0 if they are not numbers.
+    """Return the number of a function's outputs per image; 0 if they are not a table of numbers.
 
-    size: in pixels, of the two images that the function is called with.
+    The function is called with two images. size: their side, in pixels. ValueError if the
+    function raises an error.
     """
     images = _bytes_to_input(predictor, trial_images(size)[:2])
     remedy = f"{_AGAIN}{_module_remedy(predictor.predict)}"
@@ -691,8 +697,8 @@ def as_predictor(
 ) -> Predictor:
     """Return a Predictor of a function, or a Predictor with some options changed.
 
-    options: fields of Predictor. ValueError for an invalid value, and for mean, std or
-    preprocess of a Predictor with gradients.
+    options: fields of Predictor to set. ValueError for an invalid value, and if mean, std or
+    preprocess would change in a Predictor with `apply`.
     """
     if isinstance(function, Predictor):
         fixed = {"mean", "std", "preprocess"} if function.apply else set()

@@ -147,8 +147,10 @@ def prepare_all(
 ) -> tuple[dict[SetRequest, PreparedSet], list[str]]:
     """Return (prepared sets by request, messages on the sets that cannot be prepared).
 
-    measures_by_request: names of the measures that use each set. say: called with lines for
-    the user. errors: types of errors that become messages instead of being raised.
+    The first message is on all sets of which the network has no class; each other set has a
+    message of its own. measures_by_request: names of the measures that use each set. say:
+    called with lines for the user. errors: types of errors that become messages instead of
+    being raised.
     """
     prepared, foreign, faults = {}, {}, {}  # Dicts, as ordered sets.
     for request, measures in measures_by_request.items():
@@ -181,8 +183,8 @@ def _describe_unused(
     """Yield messages on outputs that answer for none of Geirhos' 16 classes.
 
     An example is an output "automobile", as the class is called "car". datasets: names of
-    prepared sets. Nothing unless the classes were given as a list of names: a dictionary says
-    explicitly which outputs have no class.
+    prepared sets. Yields nothing if the network's classes were given as a dictionary, which
+    states which outputs have no class, or as WordNet ids.
     """
     answers = network.about.get("answers", {})
     if network.space != "names" or any(
@@ -273,7 +275,7 @@ def check_needs(
 ) -> None:
     """Raise ValueError if a probe needs gradients, sites or logits that the network lacks.
 
-    Also if stimuli follow gradients and the set's classes are not the network's own.
+    ValueError also if stimuli follow gradients and the set's classes are not the network's own.
     measure_name: for the message. bound: the network. prepared: the set.
     """
     follows_gradients = shown_probe.move or shown_probe.look
@@ -310,9 +312,9 @@ def _targets(class_map: labels.ClassMap) -> Int[np.ndarray, "d"]:
 
 
 def subsample(prepared: PreparedSet, count: int) -> PreparedSet:
-    """Return the prepared set with only `count` images, evenly spaced; all if `count` is 0.
+    """Return the prepared set with only `count` images, evenly spaced.
 
-    All, too, if `count` exceeds their number.
+    The set itself if `count` is 0 or at least its number of images.
     """
     n = len(prepared.index)
     if not 0 < count < n:
@@ -325,8 +327,9 @@ def answered(
 ) -> PreparedSet:
     """Return the prepared set with only the images that a network can answer.
 
-    conditions: of the probe; images must be answerable under all. All images are returned if
-    the network can answer none: then its `predict` raises an error with the reason.
+    conditions: the probe's conditions; images must be answerable under all of them. All images
+    are returned if the network can answer none: then its `predict` raises an error with the
+    reason.
     """
     has_answer = network.answered(prepared.dataset, conditions)
     if has_answer is None:
@@ -398,8 +401,8 @@ def _stimulus_keeper(
 def batch_size(suite: suites.Suite, prepared: PreparedSet) -> int:
     """Return the number of images per batch, a multiple of the number of devices.
 
-    By suite.run["batch"], or, if that is 0, 32 on a CPU and 256 elsewhere; no larger than the
-    set needs.
+    It is suite.run["batch"], or, if that is 0, 32 on a CPU and 256 elsewhere, but at most the
+    number of images; then it is rounded up to a multiple.
     """
     shards = suite.devices.shape["data"]
     default = 32 if xla.platform() == "cpu" else 256
@@ -422,8 +425,8 @@ def select(
     """Return the images of a set with the given numbers, as a PreparedSet.
 
     dataset: name of the set. index: numbers of the images in the set. prepared: the set
-    prepared for a network, from which labels, targets and rules are taken; images that are
-    not in it have label and target -1, as have all images without it.
+    prepared for a network, from which labels, targets and rules are taken. Images that are not
+    in `prepared` have label and target -1; without `prepared` all images have.
     """
     label, target = np.full((2, len(suite.sources[dataset])), -1, np.int32)
     if prepared is not None:
@@ -459,8 +462,8 @@ def condition_images(
 
     task: the measure and set. bound: the network, for stimuli that depend on it; else
     NO_NETWORK. conditions: names in the task's probe. Stimuli are floats in [0, 1], in the
-    order of `conditions`, with the key UNCHANGED for condition "". If "" is not among the
-    conditions, the first entry is UNCHANGED, with the set's images as uint8.
+    order of `conditions`; the key of condition "" is UNCHANGED. If "" is not among the
+    conditions, there is a first entry UNCHANGED with the set's images as uint8.
     """
     shown_probe = suite.make_probe(task.measure, task.dataset, prepared.classes)
     chunks = {} if "" in conditions else {UNCHANGED: [read_images(suite, prepared)]}

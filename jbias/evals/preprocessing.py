@@ -415,7 +415,7 @@ def _read_normalize(
 
 
 def _size_of_step(step: Any) -> Any:
-    """Return the unchecked size of a Resize or a CenterCrop; None if it has none."""
+    """Return the unchecked `size`, or else `width`, of a Resize or CenterCrop; None without both."""
     size = getattr(step, "size", None)
     return getattr(step, "width", None) if size is None else size
 
@@ -427,9 +427,9 @@ def _is_to_rgb(step: Any) -> bool:
 
 
 def _sides(value: Any) -> dict[str, Any] | None:
-    """Return the sides of a size of transformers, by names such as "shortest_edge"; else None.
+    """Return the sides in a size, as in transformers, by names such as "shortest_edge".
 
-    value: a dictionary, or an object with attributes of these names.
+    value: a dictionary, or an object with attributes of these names; None for other objects.
     """
     if isinstance(value, Mapping):
         return {key: side for key, side in value.items() if side is not None}
@@ -465,9 +465,10 @@ def _checked_value(origin: str, key: str, value: Any) -> Any:
 
 
 def constants(where: str, value: Any, *, positive: bool) -> tuple[float, float, float]:
-    """Return three floats, made from one number or three; ValueError for anything else.
+    """Return three floats, rounded to seven digits, from one number or three.
 
-    where: start of the error message. positive: whether all must be above 0.
+    where: start of the error message. positive: whether all must be above 0. ValueError for
+    anything else, and for NaN or infinity.
     """
     try:
         numbers = np.asarray(value, float).ravel()
@@ -492,9 +493,9 @@ def resolve(
 ) -> Preprocessing:
     """Return the preprocessing to apply: the caller's values, else the model's, else defaults.
 
-    described: the model's. explicit: the caller's values by name; None: not given. defaults:
-    by name. A contradiction between caller and model is added to `notes`. ValueError for an
-    invalid value.
+    described: the model's preprocessing. explicit: the caller's values by name; None: not
+    given. defaults: default values by name. A contradiction between caller and model is added
+    to `notes`. ValueError for an invalid value.
     """
     values, origins = dict(described.values), dict(described.origins)
     notes = list(described.notes)
@@ -531,7 +532,7 @@ def format_value(value: Any) -> str:
 def describe(applied: Preprocessing, size: int, sets: Sequence[str] = ()) -> str:
     """Return a line of text on the preprocessing of images, with the origin of each value.
 
-    applied: result of `resolve`. size: of the suite's images, in pixels. sets: preparations
+    applied: result of `resolve`. size: side of the suite's images in pixels. sets: preparations
     of the suite's sets, in words, without repetitions.
     """
     images = f"images of {size} pixels (the suite's"
@@ -552,7 +553,7 @@ def describe(applied: Preprocessing, size: int, sets: Sequence[str] = ()) -> str
 def _describe_ignored(applied: Preprocessing, size: int) -> Iterator[str]:
     """Yield a phrase on the model's size, crop and interpolation, which are not applied.
 
-    Nothing if the model describes none of these. size: of the suite's images, in pixels; an
+    Nothing if the model describes none of these. size: side of the suite's images in pixels; an
     equal size is not mentioned.
     """
     phrases = []

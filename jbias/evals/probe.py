@@ -28,8 +28,8 @@ class Rows(NamedTuple):
     index: Int[Array, "b"]
     label: Int[Array, "b"]  # Right class among the network's own; -1 if it has none.
     logits: Callable[[Images], Float[Array, "b k"]]  # Differentiable.
-    # (images, site) -> activations at a site of models.taps.sites, and there the gradient
-    # of each image's largest logit.
+    # (images, site) -> (activations at a site of models.taps.sites, gradient of each image's
+    # largest logit with respect to these).
     at: Callable[[Images, str], tuple[Array, Array]] | None = None
     seen: PyTree = None  # Result of the probe's `look`, for `move`.
 
@@ -38,7 +38,8 @@ class Rows(NamedTuple):
 class Partners:
     """Images of a set that a probe puts into images of another, or of the same, set.
 
-    name, fingerprint: of the set. read: returns the images as bytes, on the suite's devices.
+    name, fingerprint: the set's name and fingerprint. read: returns the images as bytes, on
+    the suite's devices.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Probe(NamedTuple):
       for the whole probe.
     show: (rows, params) -> stimuli in [0, 1], of the images' shape. A pure function; its
       random draws are keyed by the image's index and the condition, never by the batch. It
-      must not ask for logits, so that it is compiled once for all networks.
+      must not call rows.logits, so that it is compiled once for all networks.
     numbers: decisions by condition -> numbers. Numbers with condition "" belong to the whole
       probe, such as a bias.
     move: (rows, params, stimuli) -> stimuli: one step of an attack, applied repeatedly to
@@ -73,13 +74,13 @@ class Probe(NamedTuple):
       cached for the networks that follow, as far as memory allows.
     include_unknown: whether images of classes that the network lacks are shown, too, with
       label -1, so that no answer is right; otherwise they are left out.
-    inside: whether the probe reads activations of the network and decides nothing: images are
-      shown unchanged, and it is called as numbers(net, variables, images, columns).
+    inside: whether the probe reads activations of the network instead of decisions: images are
+      shown unchanged, and `numbers` is called as numbers(net, variables, images, columns).
     graded: whether the probe needs probabilities, not only decided classes.
-    ranked: names of columns of ranks, each with the column of classes whose rank among the
-      network's logits it holds; only for networks with logits or probabilities.
-    digest: of all that the probe read apart from its options, such as people's answers; ""
-      if it read nothing.
+    ranked: by the name of a column of ranks, the column of classes whose ranks among the
+      network's logits it has; only for networks with logits or probabilities.
+    digest: hash of everything that the probe read apart from its options, such as people's
+      answers; "" if it read nothing.
     """
 
     conditions: Mapping[str, PyTree]
@@ -103,7 +104,7 @@ class NotFiniteError(ValueError):
 
 
 def are_distinct(values: Sequence) -> bool:
-    """Return whether `values` is a non-empty sequence without repetitions, and no string."""
+    """Return whether `values` is a non-empty sequence without repetitions; False for a string."""
     is_list = not isinstance(values, str) and len(values) > 0
     return is_list and len(set(values)) == len(values)
 
@@ -117,7 +118,7 @@ def check(is_valid: bool, where: str, must: str, got: Any) -> None:
 def check_choices(where: str, name: str, values: Sequence, known: Sequence) -> None:
     """Raise ValueError unless `values` are one or more of the known values, each once.
 
-    where: start of the error message. name: of the option.
+    where: start of the error message. name: the option's name, for the message.
     """
     is_valid = are_distinct(values) and {*values} <= {*known}
     must = f"{name} must be one or more of {', '.join(map(str, known))}, each once"

@@ -71,7 +71,8 @@ _MAX_ITEMS = 5
 def summarize(probe_name: str, numbers: Sequence[Number]) -> str:
     """Return the main numbers of a measure as one line of text, such as "accuracy 0.75".
 
-    probe_name: a key of PROBES or INSIDE. numbers: all numbers of the measure.
+    probe_name: a key of PROBES or INSIDE, or the name of the user's own probe; selects the
+    numbers. numbers: all numbers of the measure. "" if none of them is a main number.
     """
     by_metric = collections.defaultdict(list)
     for number in numbers:
@@ -111,14 +112,14 @@ def summarize(probe_name: str, numbers: Sequence[Number]) -> str:
 
 
 def _items_by_condition(numbers: Sequence[Number]) -> str:
-    """Return "condition value, ..." as text, with the metric for numbers without a condition."""
+    """Return numbers as text, "condition value, ..."; the metric stands for an empty condition."""
     return ", ".join(
         _item(number.condition or number.metric, number) for number in numbers
     )
 
 
 def _item(name: str, number: Number) -> str:
-    """Return "name value" with four digits, or "name none"."""
+    """Return "name value", with four significant digits; "name none" for an undefined value."""
     value = "none" if number.value is None else f"{number.value:.4g}"
     return f"{name} {value}"
 

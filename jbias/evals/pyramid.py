@@ -18,15 +18,18 @@ SMALLEST = 4  # Sides up to this length are not halved.
 
 
 def sizes(side: int) -> tuple[int, ...]:
-    """Return the side of each level in pixels, descending from `side`: 224, 112, ..., 7, 4."""
+    """Return the side of each level in pixels, descending from `side`.
+
+    For 224: 224, 112, 56, 28, 14, 7, 4.
+    """
     return (side,) if side <= SMALLEST else (side, *sizes((side + 1) // 2))
 
 
 @functools.cache
-def there_and_back(side: int) -> Float[np.ndarray, "levels+1 side side"]:
+def level_matrices(side: int) -> Float[np.ndarray, "levels+1 side side"]:
     """Return the matrices G_0, ..., G_n; G_l downsamples l times and upsamples again, G_n is 0.
 
-    side: of the image, in pixels. n = len(sizes(side)) is the number of levels: the band of
+    side: image side in pixels. n = len(sizes(side)) is the number of levels: the band of
     level l of an image x is G_l x G_l' - G_(l+1) x G_(l+1)', where level 0 is the finest. The
     bands sum to the image. The array is read-only.
     """
@@ -44,10 +47,10 @@ def there_and_back(side: int) -> Float[np.ndarray, "levels+1 side side"]:
 def centroid(side: int, level: int) -> float:
     """Return the mean frequency of a band of white noise, in cycles per image.
 
-    side: of the image, in pixels. level: of the band, 0 is the finest. Frequencies are
-    weighted by the expected power of the noise.
+    side: image side in pixels. level: level of the band, 0 is the finest. Frequencies
+    are weighted by the expected power of the noise.
     """
-    upper, lower = np.fft.fft(there_and_back(side)[level : level + 2], axis=1)
+    upper, lower = np.fft.fft(level_matrices(side)[level : level + 2], axis=1)
     # The noise at pixel (i, j) adds upper_ui upper_vj - lower_ui lower_vj at (u, v).
     upper_power, lower_power = ((abs(x) ** 2).sum(1) for x in (upper, lower))
     cross = (upper * lower.conj()).sum(1)

@@ -60,14 +60,15 @@ def fields(
     """Return by site the effective receptive field of its middle unit, which sums to 1.
 
     variables: the module's weights. images: uint8, or floats in [0, 1]. sites: some of
-    models.taps.sites; None: all that have rows and columns. seed: of the random signs. batch:
-    images per batch.
+    models.taps.sites; None: all that have rows and columns. seed: seed of the random
+    signs. batch: images per batch.
 
     The field at a pixel is the squared gradient of the unit by the pixel, summed over channels
     of the unit and of the pixel, and averaged over images, whose random signs depend on their
     number. For an even number of units the middle is the first after the half. ValueError for
-    a site that is unknown or has no rows and columns, and if no activation at a site depends
-    on the image. All sites of a network share one compiled program.
+    a site that is unknown or has no rows and columns, without images, and if no activation at
+    a site depends on the image; probe.NotFiniteError if a gradient is not finite. All sites of
+    a network share one compiled program.
     """
     known = taps.sites(net, images.shape[1])
     example = jax.ShapeDtypeStruct((1, *images.shape[1:]), jnp.float32)
@@ -118,8 +119,8 @@ def measure(
     receptive_area: the smallest number of pixels that contain the share; receptive_radius:
     the radius, in pixels, of the disc about the field's centre of mass that contains it.
 
-    shares: of the field's sum, between 0 and 1. columns: ignored. Other arguments and errors:
-    see `fields`.
+    shares: shares of the field's sum, between 0 and 1; ValueError otherwise. columns: ignored.
+    Other arguments and errors: see `fields`.
     """
     del columns
     are_shares = shares and all(0 < share < 1 for share in shares)
@@ -147,7 +148,8 @@ def _field(
     """Return the sum over images of squared gradients of a site's middle unit.
 
     spatial: names of sites with rows and columns. site_index: position of the site in
-    `spatial`. number: of each image in the set; -1: ignored. Other arguments: see `fields`.
+    `spatial`. number: the number of each image in the set; -1: the image is ignored. Other
+    arguments: see `fields`.
     """
     if images.dtype == jnp.uint8:
         images = images.astype(jnp.float32) / 255

@@ -64,10 +64,11 @@ def run_suite(
 ) -> list[str]:
     """Evaluate one network and write its results; return a message on each failed measure.
 
-    out: the parent of the network's folder. say: called with lines for the user, including
-    these messages. has_all_measures: whether these are all of the suite's measures, after
-    which the network is marked as done. ValueError if the folder has results of another
-    network, or of a measure of the same name with other options.
+    Measures whose results are stored are skipped. out: the parent of the network's folder.
+    say: called with lines for the user, including these messages. has_all_measures: whether
+    these are all of the suite's measures, after which the network is marked as done.
+    ValueError if the folder has results of another network, or of a measure of the same name
+    with other options.
     """
     evaluation = NetworkEvaluation(network, suite, out / network.name, say)
     # Keep the measures of a set together.
@@ -94,7 +95,8 @@ def _describe_constant_answer(
 ) -> str:
     """Return a message if all decisions are the same, with the same probability; else "".
 
-    by_condition: decisions under all conditions and rules. classes: names by class id.
+    "" also for fewer than two decisions, or if a probability is NaN. by_condition: decisions
+    under all conditions and rules. classes: names by class id.
     """
     all_decisions = by_condition.values()
     predictions = np.concatenate([decided.prediction for decided in all_decisions])
@@ -162,8 +164,8 @@ class _Findings(NamedTuple):
 class NetworkEvaluation:
     """One network on one suite: prepares sets, runs measures and stores results.
 
-    folder: of the network's results. say: called with lines for the user. failures: messages
-    on measures that failed.
+    folder: the folder of the network's results. say: called with lines for the user. failures:
+    messages on measures that failed.
     """
 
     network: networks.Network
@@ -355,9 +357,9 @@ class NetworkEvaluation:
         return description
 
     def describe_train_difference(self) -> str:
-        """Return a phrase on differences of the suite's set `train` from the run's training set.
+        """Return a phrase on how the suite's set `train` differs from the run's training set.
 
-        "" if there are none, or the network is not of a run trained here.
+        "" if they are equal, or if the network is not from a run trained here.
         """
         trained_on = self.network.about.get("config", {}).get("train", {})
         if not trained_on:
@@ -510,7 +512,7 @@ class NetworkEvaluation:
     def _say_numbers(
         self, job: _Job, numbers: decisions.Numbers, duration: str
     ) -> None:
-        """Print a line with the main numbers of a measure; duration: in words."""
+        """Print a line with the main numbers of a measure; duration: text such as "3.1 s"."""
         summary = probe_registry.summarize(job.task.measure.probe, numbers)
         unit = "images" if job.task.measure.looks_inside else "answers"
         self.say(
@@ -543,7 +545,7 @@ class NetworkEvaluation:
         """Return the numbers of a measure, by running the network if that is necessary.
 
         known: decisions by shared key, to which new ones are added. shared: the needs of
-        measures by shared key. advance, untimed: of console.count_images.
+        measures by shared key. advance, untimed: functions from console.count_images.
         """
         task, is_known = job.task, job.shared_key in known
         prepared = prepared_sets.subsample(job.prepared, task.measure.images)
@@ -608,7 +610,7 @@ class NetworkEvaluation:
         """Return the network's decisions about a prepared set, by "condition rule".
 
         Prints a note if all decisions are the same. needs: the rules and ranks to compute.
-        journal: see inference.run_probe. advance, untimed: of console.count_images.
+        journal: see inference.run_probe. advance, untimed: functions from console.count_images.
         """
         rules = {}
         for suffix, name in needs.rules.items():
@@ -638,7 +640,7 @@ class NetworkEvaluation:
         prepared: prepared_sets.PreparedSet,
         needs: _Shared,
     ) -> journals.Journal:
-        """Return the journal of a task's answers, with those of an earlier, stopped call."""
+        """Return the journal of a task, with the answers of an earlier, stopped call, if any."""
         inputs = [
             self.describe(task),
             needs.rules,
@@ -683,8 +685,8 @@ class NetworkEvaluation:
     ) -> None:
         """Write a task's decisions, its description, and last its records, which mark it as done.
 
-        numbers: for the records. by_condition: decisions; None to write none. details:
-        entries that are added to the description.
+        numbers: the numbers for the records. by_condition: decisions; None to write none.
+        details: entries that are added to the description. The task's journal is deleted.
         """
         if by_condition:
             path = self.folder / "decisions" / task.dataset

@@ -35,9 +35,10 @@ def make(
 
     cutoffs: in [0, 1]. A low-pass filter keeps the inner share `cutoff` of each axis's
     frequencies, a high-pass filter the outer share. low, high: which filters are used. side:
-    of the images, in pixels. symmetric: whether the box contains both -r and r. draws, seed:
-    of the bootstrap over images. Metrics: see `spectral.numbers`. ValueError for invalid,
-    repeated or no cut-offs.
+    image side in pixels. symmetric: whether the box contains both -r and r. draws, seed:
+    number of samples and random seed of the bootstrap over images. Metrics: see
+    `spectral.numbers`. ValueError for invalid, repeated or no cut-offs, and if both `low` and
+    `high` are False.
     """
     is_side = isinstance(side, int) and side > 1
     probe.check(is_side, "spectral", "side must be a whole number of at least 2", side)
@@ -65,7 +66,7 @@ def make(
 
 
 def show(rows: probe.Rows, params: Mapping[str, Array]) -> probe.Images:
-    """Return clip(keep x + add low_pass(x), 0, 1) of images x; params: of `_params`."""
+    """Return clip(keep x + add low_pass(x), 0, 1) of images x; params: result of `_params`."""
     image = rows.image
     filtered = params["keep"] * image + params["add"] * low_pass(image, params)
     return jnp.clip(filtered, 0, 1)
@@ -76,7 +77,8 @@ def low_pass(
 ) -> Float[Array, "b n n c"]:
     """Return the real part of each channel with only the frequencies in the box.
 
-    params: "even" and "edge" of `_params`. ValueError for images of another side.
+    params: result of `_params`, of which "even" and "edge" are used. ValueError for images of
+    another side.
     """
     n = len(params["even"])
     shape, must = image.shape[1:3], f"made for images of {n} by {n} pixels"
@@ -105,7 +107,7 @@ def _params(
 ) -> dict[str, np.ndarray]:
     """Return a condition's arrays "even" (E's first column), "edge", "keep" and "add", by name.
 
-    r: half the side of the box. side: of the image, in pixels. keep, add: factors in `show`.
+    r: half the side of the box. side: image side in pixels. keep, add: factors in `show`.
     symmetric: see `make`. O = edge J edge' = (s c' - c s') / side, with the waves c and s of
     frequency r.
     """

@@ -112,7 +112,7 @@ def read_measure(
 ) -> Measure:
     """Return one entry of a suite's `measures` as a Measure; ValueError if it is invalid.
 
-    name, options: of the entry. set_options: the suite's `sets`, by name.
+    name, options: key and value of the entry. set_options: the suite's `sets`, by name.
     """
     where = f"suite.measures.{name}"
     if "@" in name:
@@ -186,7 +186,7 @@ def _probe_parameters(probe_name: str) -> Mapping[str, inspect.Parameter]:
 
 
 def changed_options(probe_name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a probe that differ from its defaults."""
+    """Return those of `options` that differ from the defaults of the probe, by name."""
     defaults = {
         key: _freeze(parameter.default)
         for key, parameter in _probe_parameters(probe_name).items()
@@ -199,9 +199,9 @@ def changed_options(probe_name: str, options: Mapping[str, Any]) -> dict[str, An
 
 
 def check_measure(measure: Measure, side: int) -> None:
-    """Raise ValueError for options that are invalid for any set; opens no set.
+    """Raise ValueError for options of a measure that are invalid for any set; open no set.
 
-    side: of the images, in pixels.
+    side: image side in pixels.
     """
     where = f"suite.measures.{measure.name}"
     make = _find_maker(where, measure.probe)
@@ -222,9 +222,9 @@ def check_measure(measure: Measure, side: int) -> None:
 def build_probe(measure: Measure, context: Mapping[str, Any]) -> probe.Probe:
     """Return a measure's probe; the same object for equal arguments.
 
-    context: values that depend on the set, by argument name, such as "side". Those that the
-    probe has arguments for are passed to it; the measure's own options take precedence.
-    ValueError for an invalid option.
+    context: values that depend on the set, by argument name, such as "side". The probe gets
+    those for which it has arguments; the measure's own options take precedence. ValueError
+    for an invalid option.
     """
     parameters = _probe_parameters(measure.probe)
     arguments = {key: value for key, value in context.items() if key in parameters}
@@ -236,7 +236,7 @@ def build_probe(measure: Measure, context: Mapping[str, Any]) -> probe.Probe:
 def _cached_probe(name: str, probe_name: str, frozen_options: tuple) -> probe.Probe:
     """Return the probe of a measure; ValueError for an invalid option.
 
-    name: of the measure. frozen_options: result of `_freeze`, pairs of a key and a value.
+    name: the measure's name. frozen_options: result of `_freeze`, pairs of a key and a value.
     """
     where, options = f"suite.measures.{name}", dict(frozen_options)
     if probe_name not in probe_registry.INSIDE:
@@ -315,7 +315,8 @@ class Suite(NamedTuple):
     ) -> probe.Probe:
         """Return the probe of a measure on a set; the same object for equal arguments.
 
-        classes: names of the classes that the network decides among on this set.
+        classes: names of the classes that the network decides among on this set. base.Missing
+        if a file that the probe reads does not exist.
         """
         source = self.sources[dataset]
         store = getattr(source, "store", None)
@@ -378,8 +379,8 @@ def open_suite(
 ) -> Suite:
     """Return a suite whose options are checked and whose available sets are open.
 
-    config: of the suite; see the module. say: called with a line on each missing set. only:
-    names of the measures to keep; empty: all. Sets of other measures are not opened.
+    config: the suite's config; see the module. say: called with a line on each missing set.
+    only: names of the measures to keep; empty: all. Sets of other measures are not opened.
     ValueError for an invalid option, or if no set is available.
     """
     _cached_probe.cache_clear()  # Files that probes read may have changed.
@@ -430,7 +431,7 @@ def _open_sets(
     """Return (open sets, reasons why sets are missing) of some measures, both by name.
 
     needs: by set, the suite's argument that provides it. say: called with a line on missing
-    sets. ValueError if all are missing.
+    sets. ValueError if all are missing, or if a set that exists cannot be opened.
     """
     used = {
         name for measure in measures for name in (*measure.datasets, measure.others)
@@ -516,8 +517,8 @@ def _drop_missing_tasks(
 def _missing_reason(error: base.Missing, needed: str) -> str:
     """Return the reason why a set is missing, without its name and the expected files.
 
-    error: the set's. needed: the suite's argument that gives the set's folder, such as
-    "stimuli=DIR", or "".
+    error: the error raised for the set. needed: the suite's argument that gives the set's
+    folder, such as "stimuli=DIR", or "".
     """
     reason = " ".join(str(error).split()).partition("; expected: ")[0]
     reason = reason.partition(": ")[2] or reason

@@ -91,10 +91,11 @@ def numbers(
 
     relative_accuracy: A / A0, which may exceed 1. relative_accuracy_chance, if `classes`, the
     number K of decision classes, is given: (A - 1 / K) / (A0 - 1 / K), which may also be below
-    0. Both are undefined if the denominator is not above 0. With _lower and _upper, 95 %
-    intervals of a bootstrap over images, which are the same for all conditions; _undefined:
-    the share of bootstrap samples in which the ratio is undefined. by_condition: decisions
-    under CLEAN and the conditions of `steps`. draws: bootstrap samples.
+    0. Both are undefined if the denominator is not above 0. Except under CLEAN, each is
+    followed by _lower and _upper, the ends of its 95 % interval by a bootstrap over images,
+    with the same samples for all conditions. Under CLEAN it is followed by _undefined, the
+    share of samples in which the ratio is undefined. by_condition: decisions under CLEAN and
+    the conditions of `steps`. draws: bootstrap samples.
     """
     counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)
     clean = [*by_condition].index(CLEAN)

@@ -49,10 +49,11 @@ def make(
 ) -> probe.Probe:
     """Return a probe that shows images unchanged, and under the conditions of some families.
 
-    families: keys of suppression.FAMILIES. side: of the images, in pixels. reference: the
+    families: keys of suppression.FAMILIES. side: image side in pixels. reference: the
     side, in pixels, for which lengths are the published ones. classes: the names of the
-    decision classes. draws: bootstrap samples of the images. seed: of the bootstrap and of
-    random steps. Metrics: see `suppression.numbers`. ValueError for invalid options.
+    decision classes. draws: bootstrap samples of the images. seed: random seed of the
+    bootstrap and of random steps. Metrics: see `suppression.numbers`. ValueError for invalid
+    options.
     """
     is_large = isinstance(side, int) and side >= SMALLEST
     must = (
@@ -122,7 +123,7 @@ def settings(kind: str, strength: float, side: int, scale: float) -> Settings:
     """Return the arrays of a step, and the salt of its random draws, by name.
 
     kind: the first word of a step in suppression.FAMILIES, such as "blur". strength: its
-    number. side: of the images, in pixels. scale: factor of published lengths. Equal steps
+    number. side: image side in pixels. scale: factor of published lengths. Equal steps
     have equal random draws in all conditions.
     """
     if kind == "shuffle":
@@ -149,10 +150,10 @@ def _radius(published: int, scale: float) -> int:
 def _tiles(side: int, g: int) -> dict[str, np.ndarray]:
     """Return the layout of g by g tiles with edges at floor(i side / g), as int32 arrays by name.
 
-    side: of the image, in pixels. tile, within: for each row of pixels, its tile and its
-    place in the tile. start, length: of the tiles. Columns have the same layout. group: for
-    each of MAX_GRID by MAX_GRID tiles, row by row, the number of its size, or 4 for no tile;
-    order: tiles sorted by group.
+    side: image side in pixels. Keys: tile, within: for each row of pixels, its tile and its
+    place in the tile. start: the first pixel of each tile. length: the pixels of the first
+    tile. Columns have the same layout. group: for each of MAX_GRID by MAX_GRID tiles, row by
+    row, a number of its size in 0 ... 3, or 4 for no tile; order: tiles sorted by group.
     """
     edges = np.arange(g + 1) * side // g
     length = np.diff(edges)
@@ -176,7 +177,7 @@ def _tiles(side: int, g: int) -> dict[str, np.ndarray]:
 def shuffle_tiles(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
     """Return an image with tiles in random order among those of equal height and width.
 
-    s: arrays of `_tiles`.
+    s: result of `settings` for "shuffle".
     """
     drawn = jnp.lexsort((jax.random.uniform(key, s["group"].shape), s["group"]))
     source = jnp.zeros_like(drawn).at[s["order"]].set(drawn).reshape(MAX_GRID, MAX_GRID)
@@ -189,8 +190,8 @@ def shuffle_tiles(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
 def rotate_tiles(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
     """Return an image with each tile rotated by a random multiple of 90 degrees.
 
-    If tiles do not divide the side, the image is enlarged before and reduced after. s: arrays
-    of `_tiles`.
+    If tiles do not divide the side, the image is enlarged before and reduced after. s: result
+    of `settings` for "rotation".
     """
     side, enlarged_side = len(image), len(s["tile"])
     turns = jax.random.randint(key, (MAX_GRID, MAX_GRID), 0, 4)
@@ -221,7 +222,8 @@ def _bilateral(d: int, scale: float) -> dict[str, np.ndarray]:
     """Return the arrays of `bilateral`, by name.
 
     "offset": (row, column) offsets of neighbours by distance, of which the first "count" are
-    used; "space": their weights by distance; "sigma": of colours. d: the published diameter,
+    used; "space": their weights by distance; "sigma": sigma of colour differences. d: the
+    published diameter,
     a key of suppression.BILATERAL. scale: factor of published lengths.
     """
     largest_radius = max(_radius(x // 2, scale) for x in suppression.BILATERAL)
@@ -244,7 +246,8 @@ def bilateral(
 ) -> Image:
     """Return an image filtered by weighted means of near pixels of similar colour (bilateral).
 
-    s: arrays of `_bilateral`. largest_radius: of all strengths, in pixels. key: unused.
+    s: result of `_bilateral`. largest_radius: the largest radius of all strengths, in pixels.
+    key: unused.
     Weights are exp(-L^2 / 2 sigma^2 - (i^2 + j^2) / 2 space^2), with L the sum over channels
     of absolute differences. Edges are mirrored without repeating the last pixel.
     """
@@ -275,7 +278,10 @@ def _blur_matrix(k: int, side: int, scale: float) -> Float[np.ndarray, "n n"]:
 
 
 def blur(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """Return an image convolved with a Gaussian along both axes; s: with "matrix"; key: unused."""
+    """Return an image convolved with a Gaussian along both axes, as whole numbers.
+
+    s: result of `settings` for "blur". key: unused.
+    """
     return jnp.round(imagenet_c.filter_both_axes(image, s["matrix"]))
 
 
@@ -286,8 +292,8 @@ def non_local_means(
 
     Weights are exp(-D / 3 h^2), with h the strength and D the mean, over the square of radius
     `template`, of squared differences summed over channels. search: radius of the window, in
-    pixels. s: with "strength". key: unused. Edges are mirrored without repeating the last
-    pixel.
+    pixels. s: result of `settings` for "non_local_means". key: unused. Edges are mirrored
+    without repeating the last pixel.
     """
     planes = jnp.moveaxis(image, -1, 0)
     padded = _mirror(planes, search + template)
@@ -346,7 +352,7 @@ def _weighted_mean(sums: tuple[Array, Array]) -> Image:
 
 
 def grey(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """Return (1 - a) x + a grey(x), as whole numbers; s: with a as "strength"; key: unused."""
+    """Return (1 - a) x + a grey(x), as whole numbers, with a = s["strength"]; key: unused."""
     levels = critical_band_stimuli.grey(image / 255)[..., None]
     return imagenet_c.to_bytes((1 - s["strength"]) * image + s["strength"] * levels)
 

@@ -77,8 +77,8 @@ class Trials:
 def image_id(name: str) -> str:
     """Return the id of an image, independent of the subject, such as "n03041632_7380".
 
-    The last "_" token of the file's name, with the token before it if that is a WordNet id;
-    without folder and suffix. Another example: "cat7-elephant1".
+    The id is the last token, separated by "_", of the file's name without folder and suffix;
+    with the token before it if that is a WordNet id. Another example: "cat7-elephant1".
     """
     *tokens, last = posixpath.splitext(posixpath.basename(name))[0].split("_")
     is_photo = tokens and _PHOTO.fullmatch(tokens[-1])

@@ -107,7 +107,8 @@ def _read_networks(
 ) -> tuple[networks.Network, ...]:
     """Return the networks of the files and runs at a path, glob or repository on the hub.
 
-    text: MODEL. say, refuse: see `read`. ValueError if there is nothing.
+    Networks that cannot be read are left out. text: MODEL. say, refuse: see `read`.
+    ValueError if nothing is at the path, or for an invalid setting.
     """
     if not (hub.is_hub(text) or "://" in text or _may_exist(text)):
         raise ValueError(
@@ -142,8 +143,8 @@ def _may_exist(path: str) -> bool:
 def _of_object(model: Any, settings: Settings, options: Mapping[str, Any]) -> Model:
     """Return the Model of a module of PyTorch, a Predictor or a function.
 
-    settings: of which mean, std and classes are used. options: keyword arguments of Predictor
-    or jbias.torch.wrap, which take precedence over settings.
+    settings: its mean, std and classes are used. options: keyword arguments of Predictor or
+    jbias.torch.wrap, which take precedence over settings.
     """
     settled = {"mean": settings.mean, "std": settings.std}
     if not _depends_on_folders(settings):
@@ -176,8 +177,9 @@ def settle_classes(
 ) -> tuple[str | Sequence[str] | Mapping[str, str], str]:
     """Return (`classes` for the predictor, message on how they were chosen).
 
-    Classes that the caller gave are returned with the message ""; otherwise the known list
-    whose length is the number of outputs is chosen. size: of the images, in pixels, for a
+    The message is "" for classes that the caller gave, also as "folders" or "geirhos16", and
+    for a function that returns class names. Otherwise the known list whose length is the
+    number of outputs is chosen. size: image side in pixels, for a
     trial call. folder_classes: the classes of the user's own images, in order;
     folders_in_words: their name in messages. has_stimuli: whether Geirhos' 16 are a known
     list. ValueError if no list has that length, or several different lists have it.

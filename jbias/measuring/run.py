@@ -36,7 +36,7 @@ _OF_DECISIONS = ("accuracy", "classes", "shape_bias", "human")
 class Request(NamedTuple):
     """A model, the folders of images to measure it on, and options of the measurement.
 
-    model, options: see models.read. size: of the images' sides, in pixels; None: the model's,
+    model, options: see models.read. size: image side in pixels; None: the model's,
     else a default. images: number of images for measures that change images; 0: all. only:
     names of measures; empty: all. changes: overrides of the suite's entries,
     "--suite.key=value". out: the parent of the networks' folders of results.
@@ -348,11 +348,11 @@ def _settle(
     size: int,
     say: probe.Say,
 ) -> models.Model:
-    """Return the model with the classes, size, mean and std of its predictor set.
+    """Return the model after setting the classes, size, mean and std of its predictor.
 
-    Size and crop are removed from its preprocessing, as the sets apply them. own_images: the
-    user's own images, if any. size: of the images, in pixels. say: called with a line on the
-    classes. ValueError if the classes are ambiguous.
+    Size and crop are removed from the predictor's preprocessing, because the sets apply them.
+    own_images: the user's own images, if any. size: image side in pixels. say: called with a
+    line on the classes. ValueError if the classes are ambiguous.
     """
     names, names_in_words = (), models.OF_FOLDERS
     if own_images:
@@ -389,7 +389,11 @@ def _settle(
 
 
 def _space(opened: models.Model) -> str:
-    """Return the space of a model's classes, one of data.labels: "wnid", "entry16" or "names"."""
+    """Return the space of a model's classes, one of data.labels: "wnid", "entry16" or "names".
+
+    "entry16" for a table of decisions and for a predictor with other names than WordNet ids;
+    "names" if loaded networks have different spaces.
+    """
     if opened.decisions:
         return "entry16"
     if opened.predictor is not None:
@@ -406,7 +410,8 @@ def _changed(
 ) -> dict[str, Any]:
     """Return a suite's config with sets prepared for the model and the user's changes.
 
-    config: of the suite, which is changed in place. changes: "--suite.key=value".
+    config: the suite's config, to which `changes` are applied in place. changes: texts such as
+    "--suite.key=value".
     """
     jc.change(config, changes, flag="suite")
     config = jc.to_dict(config)
@@ -420,7 +425,7 @@ def _open(
     settings: models.Settings,
     call: commands.Command,
 ) -> Sequence[networks.Network]:
-    """Return the networks to measure, of whichever kind the model is.
+    """Return the networks to measure, for each kind of models.Model.
 
     call: its `say` is called with lines for the user. ValueError if they cannot be opened.
     """
@@ -450,11 +455,12 @@ def _run(
     lacking: Sequence[str],
     whole: bool,
 ) -> measured.Measured | None:
-    """Return a network's results of a suite; None if nothing was measured.
+    """Run a suite on a network and return the results; None if nothing was measured.
 
-    out: the parent of the network's folder. call: gets the name if the network is done or
-    failed. first: names of sets, see measured.Measured. lacking: messages on measures that
-    are not in the suite. whole: whether the suite has all of its measures.
+    out: the parent of the network's folder. call: the network's name is added to its `done`,
+    or to its `left_out` if a measure failed. first: names of sets, see measured.Measured.
+    lacking: messages on measures that are not in the suite. whole: whether the suite has all
+    of its measures.
     """
     try:
         failed = runner.run_suite(network, suite, out, call.say, has_all_measures=whole)

@@ -76,8 +76,9 @@ def check(folders: Folders) -> Folders:
 
 
 def find_stimuli(path: str) -> tuple[str, ...]:
-    """Return the names of Geirhos' sets in a folder; ValueError without cue conflicts.
+    """Return the names of Geirhos' sets in a folder, as in datasets.STIMULI.
 
+    ValueError without cue conflicts.
     A folder with the 16 classes counts as the cue conflicts themselves, unless it has the
     name of another set.
     """
@@ -136,8 +137,10 @@ def _has_classes(path: str) -> bool:
 def find_images(path: str) -> OwnImages:
     """Return the root, splits and classes of a user's own images.
 
-    path: a folder DIR with DIR/<class>/ or DIR/<split>/<class>/; splits for training are left
-    out if there are others. ValueError for a folder without folders.
+    path: a folder DIR with DIR/<class>/ or DIR/<split>/<class>/. In the first form, DIR's name
+    is the only split, and its parent the root. In the second, splits for training are left out
+    if there are others, and classes are those of the first split. ValueError for a folder
+    without folders.
     """
     inside = _folders_in(path)
     with_folders = [name for name in inside if _folders_in(os.path.join(path, name))]
@@ -178,7 +181,7 @@ def plan(
     """Return the suite of all measures that are possible with the folders.
 
     folders: result of `check`, with at least one of stimuli, imagenet and data. own_images: the
-    images of folders.data, if any. size: of the images' sides, in pixels. images: number of
+    images of folders.data, if any. size: image side in pixels. images: number of
     images for measures that change images; 0: all. space: the label space of the network's
     classes; the user's own images get the same if their class names are all in it.
     """
@@ -236,9 +239,10 @@ def _remove_sets(config: ml_collections.ConfigDict, absent: Collection[str]) -> 
 def remove_impossible(
     config: ml_collections.ConfigDict, *, has_gradients: bool, has_sites: bool
 ) -> str:
-    """Remove the measures that a model lacks gradients or sites for, in place.
+    """Remove measures from a suite if the model lacks the gradients or sites that they need.
 
-    Returns their names, joined by ", "; "" for none. config: of a suite.
+    Returns their names, joined by ", "; "" for none. config: the suite's config, which is
+    changed in place. has_gradients, has_sites: whether the model provides them.
     """
     names = () if has_gradients else _OF_GRADIENTS
     names += () if has_sites else _OF_FEATURES
@@ -249,7 +253,10 @@ def remove_impossible(
 
 
 def missing(folders: Folders) -> tuple[str, ...]:
-    """Return messages on measures that are not possible, each with the folder that it needs."""
+    """Return messages on measures that are not possible, each with the flag of a missing folder.
+
+    () for the embedded set SHAPES.
+    """
     if folders.data == SHAPES:
         return ()
     lacking = []

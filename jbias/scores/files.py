@@ -110,8 +110,9 @@ def _text(path: str, head: bytes) -> str:
 def _delimited(text: str, path: str, sheet: str) -> list[Row]:
     """Return the rows of a text whose fields are separated by a delimiter or by spaces.
 
-    path: name of the file in messages. sheet: number of the table, from 1, if fields are
-    separated by spaces and there are several tables; else "".
+    Blank lines and lines that begin with "#" are left out; the first row is the header. path:
+    name of the file in messages. sheet: number of the table, from 1, if fields are separated
+    by spaces and there are several tables; else "".
     Raise ValueError for an empty text and for lines with different numbers of fields.
     """
     lines = io.StringIO(text, newline=None).read().split("\n")
@@ -141,9 +142,10 @@ def _delimited(text: str, path: str, sheet: str) -> list[Row]:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return the delimiter that gives all lines the same number of fields, of `DELIMITERS`.
+    """Return the one of `DELIMITERS` that gives all lines the same number of fields.
 
-    lines: the lines that are not blank. "" if columns are separated by spaces.
+    If several or none do, the most frequent in the first line is returned; "" if columns are
+    separated by spaces. lines: the lines that are not blank.
     """
     has_sign = any(sign in line for sign in DELIMITERS[1:] for line in lines)
     if not has_sign and "," not in lines[0] and not all("," in line for line in lines):
@@ -160,11 +162,11 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 
 def _spaced(lines: Sequence[str], path: str) -> list[list[Row]]:
-    """Return the tables of a text whose columns are separated by spaces, each as its rows.
+    """Return the tables of a text whose columns are separated by spaces, each as a list of rows.
 
-    A table is a block of lines; a line of one field, such as a title, ends it. The header
-    may lack the name of the first column, as R writes it. path: name of the file in the
-    places of rows.
+    A table is a block of at least two lines; a line of one field, such as a title, ends it.
+    If the header lacks the name of the first column, as R writes it, "" is added. path: name
+    of the file in the places of rows.
     """
     is_aligned = any(re.search(r"\S\s{2,}\S", line) for line in lines)
     tables: list[list[Row]] = []
@@ -373,8 +375,10 @@ def _spanned(cell: str) -> list[str]:
 def _excel(path: str, sheet: str) -> list[Row]:
     """Return the rows of an Excel file that have a filled cell.
 
-    sheet: name of the sheet; "" if only one has numbers, or if the sheets are runs, which are
-    then joined. Raise UnclearError if there are others, and ValueError for other files.
+    Columns without a filled cell are left out. sheet: name of the sheet; "" if only one sheet
+    has numbers, or if the sheets with numbers are runs (`_are_runs`), which are then joined.
+    Raise UnclearError if "" is given and several sheets have numbers, and ValueError for an
+    unknown sheet, for sheets without numbers and for other files.
     """
     try:
         _check_unpacked(path)
@@ -480,7 +484,7 @@ def _is_value(cell: Any) -> bool:
 
 
 def _plain_excel(value: Any) -> Any:
-    """Return a cell of Excel as text, a Python number or None; other values unchanged."""
+    """Return a cell of Excel as text or a Python number, None for NaN; other values unchanged."""
     plain = score_grid.plain_value(value)
     return None if isinstance(plain, float) and math.isnan(plain) else plain
 
@@ -616,16 +620,19 @@ def _check_named(names: list[str], rows: list[Row], path: str) -> None:
 
 
 def _spans(names: Sequence[str]) -> bool:
-    """Return whether a header line has a name that is repeated, or followed by blanks.
+    """Return whether a header line has, after its first cell, a repeated name or a blank.
 
-    Such a name spans several columns.
+    Such a name spans several columns. False if all cells after the first are blank.
     """
     filled = [name for name in names[1:] if name]
     return bool(filled) and (len(set(filled)) < len(filled) or "" in names[1:])
 
 
 def _is_header(cells: Sequence[Any]) -> bool:
-    """Return whether a line names columns: no cell after the first has decimals, ± or %."""
+    """Return whether a line names columns: no number after the first cell has decimals, ± or %.
+
+    False if all cells after the first are blank.
+    """
     texts = [score_grid.label(x) for x in cells[1:]]
     if not any(texts):
         return False

@@ -90,7 +90,7 @@ def _parse(text: str, place: str) -> Any:
 
 
 def _check_once(names: Sequence[str], place: str) -> None:
-    """Raise ValueError if two fields of a record have the same name; place: of the record."""
+    """Raise ValueError if two fields of a record have the same name; place: start of the message."""
     doubled = [name for name, count in collections.Counter(names).items() if count > 1]
     if doubled:
         raise ValueError(

@@ -32,9 +32,10 @@ def check(values: pd.DataFrame, *, source: str, unit: str) -> None:
 def find_mixed(values: pd.DataFrame) -> str:
     """Return the first algorithm whose scores are probably fractions among percentages.
 
-    100 times its scores are then in the range of the other runs of the algorithm or, if it has
-    none and there are at least three data sets, in the range of the other algorithms.
-    The name is followed by " run " and the run, if runs have names; "" if there is none.
+    On every data set, 100 times its score is then in the range (10 % of the maximum wider at
+    both ends) of the other runs of the algorithm or, if there are none and there are at least
+    three data sets, of the other algorithms. The name is followed by " run " and the run, if
+    runs have names; "" if there is no such algorithm. values: see `check`.
     """
     table, columns = by_run(values)
     small = fractions_among_percentages(table)
@@ -55,9 +56,10 @@ def find_mixed(values: pd.DataFrame) -> str:
 
 
 def by_run(values: pd.DataFrame) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Return the scores as a matrix, and the (algorithm, run) of each of its columns.
+    """Return (matrix of scores, list of the (algorithm, run) of each of its columns).
 
-    Rows are data sets. Runs that miss a data set are left out.
+    Rows are data sets; rows and columns are sorted by name. Runs that lack a data set are left
+    out. values: see `check`.
     """
     named = values[["algorithm", "dataset", "run"]].astype(str)
     named = named.assign(score=values["score"].astype(float))
@@ -67,10 +69,11 @@ def by_run(values: pd.DataFrame) -> tuple[np.ndarray, list[tuple[str, str]]]:
 
 
 def fractions_among_percentages(table: np.ndarray) -> np.ndarray:
-    """Return True for columns of a matrix that may be fractions, (columns,).
+    """Return for each column of a matrix whether it may have fractions among percentages.
 
-    Their scores are at most 1, and in each row below a twentieth of the median of the other
-    columns. All False unless scores are in [0, 100] and some are above 5.
+    In such a column all scores are at most 1, and in each row below a twentieth of the median
+    of the columns with a score above 1. All False unless scores are in [0, 100] and some are
+    above 5.
     """
     none = np.zeros(table.shape[1] if table.ndim == 2 else 0, bool)
     if (

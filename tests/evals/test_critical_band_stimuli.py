@@ -86,7 +86,7 @@ def test_noise_is_one_band_at_the_power_of_the_finest(sigma):
     """The stimuli equal the paper's formula in float64, for the same white noise."""
     image = photographs(2)
     clean = show_stimuli(image, "noise 0").astype(float)[..., 0]
-    filters = pyramid.there_and_back(SIDE)
+    filters = pyramid.level_matrices(SIDE)
     for f, frequency in enumerate(bands.octave_frequencies(SIDE)):
         condition = table.condition_name(sigma, frequency)
         number = make_probe().conditions[condition]["number"]

@@ -27,7 +27,7 @@ def rms(x):
 
 def band(image, level):
     """Return one level of the pyramid at full size."""
-    upper, lower = pyramid.there_and_back(image.shape[-1])[level : level + 2]
+    upper, lower = pyramid.level_matrices(image.shape[-1])[level : level + 2]
     return upper @ image @ upper.T - lower @ image @ lower.T
 
 
