@@ -59,7 +59,8 @@ class Update(NamedTuple):
     """One optimiser: the loss that it minimises and the parameters that it trains.
 
     trains: path of a parameter -> whether this update trains it.
-    clip: largest global L2 norm of the loss's gradient over the trained parameters.
+    clip: largest global L2 norm of the loss's gradient over the trained parameters; None:
+      gradients are not clipped.
     plus: another loss, whose gradient is added after the clip.
     decay: whether weight decay applies to the trained parameters in this update.
     """
@@ -118,10 +119,11 @@ def forward(
 ) -> tuple[Array, dict]:
     """Return the output of the net, or of one of its methods, and the net's new statistics.
 
-    params, stats: of the net. image: images, or a feature map for such methods.
-    key: of taps and dropout; None in evaluation.
-    method: name of a method, such as "features"; None is the whole net.
-    train: whether taps, dropout and batch statistics are active.
+    params, stats: of the net. image: images, or a feature map for methods that take one.
+    key: random key of taps and dropout; None in evaluation.
+    method: name of a method, such as "features"; None: the whole net, which returns logits.
+    train: whether taps, dropout and batch statistics are active. If not, the statistics are
+      returned unchanged.
     kw: further arguments of the method.
 
     Statistics of layers that the method does not use are unchanged.
@@ -137,10 +139,10 @@ def forward(
 def forward_features(
     net: nn.Module, *args: Any, train: bool = True
 ) -> tuple[Float[Array, "b k"], Float[Array, "b c"], dict]:
-    """Return the net's logits, the input of its linear layer, and new statistics.
+    """Return the net's logits, the input of its last layer in float32, and new statistics.
 
-    If a 1x1 convolution is the net's last layer, its input is averaged over the map.
-    args: params, stats, image and key of `forward`. train: see `forward`.
+    If the last layer is a 1x1 convolution, its input is averaged over the map. args: params,
+    stats, image and key of `forward`. train: see `forward`.
     """
     inputs = []
 
@@ -160,9 +162,9 @@ def forward_features(
 def objective(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, ""]:
     """Return the class loss: sum_i w_i CE(z_i, target_i) / sum_i w_i, in float32.
 
-    Targets are distributions over the classes; without "weight" all w_i are 1. If the
-    batch has a "consistency", that factor times the divergence between the "views" of each
-    image is added.
+    z_i are the logits of example i, w_i its batch["weight"], or 1 without such an entry. If
+    the batch has a "consistency", that factor times the divergence between the "views" of
+    each image is added. CE is as in `example_losses`.
     """
     loss = weighted_mean(example_losses(logits, batch), batch)
     return with_consistency(loss, logits, batch)
@@ -171,9 +173,9 @@ def objective(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, ""]:
 def example_losses(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, "b"]:
     """Return the cross-entropy of every example in float32.
 
-    batch["target"]: soft labels (b k), probabilities of the classes. If the batch is "binary",
-    the classes are independent yes-or-no questions, and the mean of their binary cross-entropies
-    is returned.
+    batch["target"]: soft labels (b k), probabilities of the classes. If batch["binary"] is
+    true, the classes are independent yes-or-no questions, and the mean of their binary
+    cross-entropies is returned. Weights of the examples are not applied.
     """
     logits = logits.astype(jnp.float32)
     if batch.get("binary"):
@@ -197,10 +199,10 @@ def with_consistency(
 
 
 def weighted_mean(values: Float[Array, "b"], batch: Batch) -> Float[Array, ""]:
-    """Return the mean over the batch's examples, weighted if the batch has weights.
+    """Return the mean of `values` over the examples, weighted by batch["weight"] if it exists.
 
-    In a micro-batch the result is scaled so that its mean over all micro-batches is the
-    weighted mean of the whole batch.
+    In a micro-batch, which has a "weight_sum", the result is scaled so that its mean over
+    all micro-batches is the weighted mean of the whole batch.
     """
     weight = batch.get("weight")
     if weight is None:

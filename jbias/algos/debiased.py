@@ -49,7 +49,7 @@ def make(
     variant: str = "",
     mix_group: int = 32,
 ) -> base.Algo:
-    """Return debiased training, which learns from clean and stylised images.
+    """Return debiased training, which trains on clean and stylised images.
 
     L = 1/2 [CE(z, y) + gamma CE(z', y) + (1 - gamma) CE(z', y')], where z' are the logits
     of the image in the style of another image of its group, whose label is y'.
@@ -57,8 +57,8 @@ def make(
     transfer: (batch, permute, alpha) -> image, from models.TRANSFERS. Its output has no
       gradient and is not clipped to [0, 1].
     gamma: share of the content's label; 1 is the shape-biased variant, 0 the texture-biased.
-    alpha: strength of the style transfer.
-    stylised: False is ERM.
+    alpha: strength of the style transfer, in [0, 1].
+    stylised: False: return ERM.
     aux_bn: stylised images have separate batch norms (scale, bias, statistics), which
       evaluation does not use. If False, they pass the net's batch norms after the clean
       images. Must be False for a net without batch norm.
@@ -71,6 +71,9 @@ def make(
     variant: "biasbed" also gives clean images a second label: all 2n images have
       (1 + gamma) / 2 of y and (1 - gamma) / 2 of y'. The transfer gets images normalised
       by the net's mean and std, and the net does not normalise the transfer's output.
+    mix_group: number of neighbouring images among which styles are exchanged.
+
+    ValueError for an option out of range and for options that exclude each other.
     """
     options.check_range("debiased", 0, 1, gamma=gamma, alpha=alpha)
     options.check_choice("debiased", "variant", variant, VARIANTS)
@@ -161,9 +164,9 @@ def _stylise(
     alpha: float,
     mix_group: int,
 ) -> dict[str, Any]:
-    """Return the stylised batch, with labels of content and style.
+    """Return the batch with stylised images and labels mixed from content and style.
 
-    content: the batch with smaller images, which are the contents and the styles.
+    content: the same batch with smaller images, from which contents and styles are taken.
     Other arguments: see `make`.
     """
     target, views = batch["target"], batch.get("views", 1)
@@ -185,9 +188,9 @@ def _biasbed_batches(
     alpha: float,
     mix_group: int,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the clean and the stylised batch of BiasBed's variant.
+    """Return (clean batch, stylised batch) of BiasBed's variant, both with mixed labels.
 
-    content: the batch with smaller images. Other arguments: see `make`.
+    content: the same batch with smaller images. Other arguments: see `make`.
     """
     mean, std = np.float32([net.mean, net.std])[:, None, None, None]
     content = {**content, "image": (content["image"] - mean) / std}
@@ -217,9 +220,10 @@ def _num_shrinks(milestones: Sequence[float], step: int, steps: int) -> int:
 
 
 def _shrink(batch: base.Batch, num_shrinks: int, min_size: int) -> dict[str, Any]:
-    """Return a batch with smaller images: pixel i is the old pixel floor(i old / new).
+    """Return a copy of the batch with smaller images: pixel i is pixel floor(i old / new).
 
-    The side is divided by sqrt(2) `num_shrinks` times, but not below `min_size` pixels.
+    The sides of "image" and "renders" are divided by sqrt(2) `num_shrinks` times, but not
+    below `min_size` pixels; smaller images are never enlarged.
     """
     batch = dict(batch)
     for name in PICTURES if num_shrinks else ():
@@ -247,6 +251,6 @@ def _init_aux(key, image, net_variables) -> dict[str, Any]:
 
 
 def _overlay(tree: Mapping, top: Mapping) -> dict[str, Any]:
-    """Return `tree` with its leaves replaced by the leaves of `top` at the same paths."""
+    """Return a copy of `tree` in which leaves at paths of `top` are the leaves of `top`."""
     below, above = map(traverse_util.flatten_dict, (tree, top))
     return traverse_util.unflatten_dict({**below, **above})

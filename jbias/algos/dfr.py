@@ -25,12 +25,13 @@ def make(net: nn.Module) -> base.Algo:
     """Return DFR, which replaces the linear layer by z = W (h - m) / s + b.
 
     W is trained from 0. h is the input of the linear layer in evaluation mode; the rest of
-    the net is frozen. m and s are the mean and deviation of h over all examples so far
-    (s = 1 for constant features). Use it as a second stage, on separate images, with
+    the net is frozen. m and s are the mean and standard deviation of h over all examples so
+    far (s = 1 for constant features). Use DFR as a second stage, on separate images, with
     balance="group" and without augmentation, as in configs/dfr.py. The L1 penalty,
     config.optim.l1 of the optimiser, acts on W; zeros of W are zeros of the net's layer.
 
-    The metric "zeros" is the share of weights that are 0.
+    The metric "zeros" is the fraction of weights in W that are 0. ValueError for a net that
+    does not end in a linear layer.
     """
     ranks = {
         path[2:]: len(shape)
@@ -80,9 +81,9 @@ def add_batch(
 ) -> dict[str, Any]:
     """Return the running sums, "count", "mean" and "square", after a batch of features h.
 
-    sums: before the batch. weight: of the examples; None: 1. "square" is the sum of squares
-    around the mean. The update of Chan, Golub and LeVeque, The American Statistician 1983, 37
-    (3), has no cancellation.
+    sums: the sums before the batch. weight: weights of the examples; None: all 1. "square" is
+    the weighted sum of squared differences from the mean. The update of Chan, Golub and
+    LeVeque, The American Statistician 1983, 37 (3), has no cancellation.
     """
     weight = jnp.ones(len(h)) if weight is None else weight
     count = jnp.sum(weight)

@@ -1,4 +1,4 @@
-"""DSU: adds noise to feature statistics, scaled by their spread between images.
+"""DSU: add noise to feature statistics, scaled by their spread between images.
 
 Source: Li, Dai, Ge, Liu, Shan and Duan, "Uncertainty Modeling for Out-of-Distribution
 Generalization", ICLR 2022, https://arxiv.org/abs/2202.03958.
@@ -39,12 +39,13 @@ def make(
 
     p: probability of noise, for the whole batch at each site.
     factor: standard deviation of the noise, relative to the spread of the statistics.
-    sites: names of sites, see models/taps.py; None uses the reference's: after the first
-      convolution (before any normalisation), the stem and each stage, as far as the net
-      has them. In a transformer the tokens of an image count as its pixels.
+    sites: names of sites, see models/taps.py; None: the sites of the reference, after the
+      first convolution (before any normalisation), the stem and each stage, as far as the
+      net has them. In a transformer the tokens of an image count as its pixels.
+    mix_group: number of neighbouring images whose statistics define the spread, at least 2.
 
-    p and factor may be traced. With p = 0 this is ERM: to the bit if p is a number, up to
-    rounding if p is traced (another program averages stage 4).
+    p and factor may be traced. With p = 0 this equals ERM: bit for bit if p is a number, up
+    to rounding if p is traced (another program averages stage 4).
     """
     options.check_plain("dsu", "in [0, 1]", p=p)
     options.check_plain("dsu", "at least 0", factor=factor)
@@ -69,16 +70,19 @@ def make(
 def rescaling_tap(
     is_active_at: Callable, change: Callable, *, p: float, acts_often: bool = False
 ) -> taps.Tap:
-    """Return a tap that replaces x by a x + b, with probability p for the whole batch.
+    """Return a tap that replaces a map x by a x + b, with probability p for the whole batch.
 
-    is_active_at: (x, site) -> whether the tap may act there.
-    change: (mean, var, key) -> a and b, given the mean and variance of x.
-    acts_often: whether most steps act. On a TPU the moments are then computed in every step,
-      because a condition around a map costs more than the moments.
+    The tap returns a `taps.Rescaled` map; x itself where `is_active_at` is False.
+
+    is_active_at: (x, site) -> whether the tap may change x there.
+    change: (mean, var, key) -> (a, b), all (b c), from the mean and variance of x over its
+      pixels.
+    acts_often: whether x is changed in most steps. On a TPU the moments are then computed in
+      every step, because a condition around a map costs more than the moments.
     """
 
     def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
-        """Return the map x after the tap."""
+        """Return x rescaled, or x itself at other sites."""
         if not is_active_at(x, site):
             return x
         k_gate, k_change = jax.random.split(key)
@@ -110,7 +114,7 @@ def default_sites(net: nn.Module) -> tuple[str, ...]:
 def perturb(
     mean: Stats, var: Stats, key: PRNGKeyArray, *, factor: float, group: int
 ) -> tuple[Stats, Stats]:
-    """Return a and b of a x + b that add noise to each image's means and deviations.
+    """Return (a, b): a x + b is x with noise on each image's channel means and deviations.
 
     a x + b = (x - m) / s * (s + e1 S) + m + e2 M, with the moments m and v of x,
     s = sqrt(v + eps), S and M the deviations of s and of m between the images of a group,

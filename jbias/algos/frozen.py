@@ -20,10 +20,11 @@ from jbias.augment import options
 def make(net: nn.Module, *, area: int = 1) -> base.Algo:
     """Return ERM that does not train convolutions over more than `area` pixels.
 
-    area: in pixels of the kernel; 1 freezes all but 1x1 convolutions.
+    area: number of pixels of a kernel; 1 freezes all but 1x1 convolutions.
+
     Weight decay does not apply to frozen kernels. In a second stage, or with `config.init`,
-    they keep the weights that they start with. For a net without such convolutions this is
-    ERM to the bit.
+    they keep the weights that they start with. For a net without such convolutions this
+    equals ERM bit for bit.
     """
     options.check_plain("frozen_filters", "at least 1", area=area)
     spatial = functools.cache(lambda: spatial_kernels(net, area))

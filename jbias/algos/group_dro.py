@@ -35,11 +35,12 @@ def make(
     equal shares of the groups: config.train.balance="group".
 
     by: columns that define the groups, joined by +; by default class and attribute.
-    columns: of the training data, which a run fills in.
+    columns: columns of the training data, which a run fills in. None: return an algorithm
+      for evaluation only, whose losses raise ValueError.
 
-    At eta=0 L is the mean over groups, which is ERM's loss if all have equally many
-    examples in the batch. With one group this is ERM to the bit. Metrics: the worst
-    group's loss in the batch, and the largest weight.
+    With eta=0, L is the mean over groups, which is ERM's loss if all groups have equally many
+    examples in the batch. With one group this equals ERM bit for bit. Metrics:
+    "worst_group_loss", the largest L_g in the batch, and "largest_weight", the largest q_g.
     """
     options.check_plain("group_dro", "at least 0", eta=eta, adjustment=adjustment)
     if columns is None:

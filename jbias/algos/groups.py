@@ -49,9 +49,9 @@ class Groups(NamedTuple):
         return number
 
     def members(self, batch: base.Batch) -> Float[Array, "b g"]:
-        """Return each example's weight in the column of its group, and 0 in the others.
+        """Return a row per example: its weight in the column of its group, 0 elsewhere.
 
-        The weight is batch["weight"], or 1.
+        The weight is batch["weight"], or 1 without such an entry.
         """
         one_hot = jax.nn.one_hot(self.number(batch), len(self.counts))
         return one_hot * batch["weight"][:, None] if "weight" in batch else one_hot
@@ -60,8 +60,9 @@ class Groups(NamedTuple):
 def from_columns(where: str, columns: Columns, by: str) -> Groups:
     """Return the groups of the training examples, by the columns that `by` names.
 
-    where: start of the message. columns: of the training data, by name. by: names joined by +.
-    ValueError, which begins with `where`, for an unknown column.
+    where: start of the error message. columns: columns of the training data, by name. by:
+    names joined by +, such as "class+attribute". ValueError for a column that is unknown or
+    does not have whole numbers from 0 on.
     """
     names, selected = select_columns(where, columns, by)
     sizes = tuple(int(column.max()) + 1 for column in selected)
@@ -105,10 +106,10 @@ def environments(where: str, columns: Columns, by: str) -> Groups:
 def means(
     values: Float[Array, "b"], members: Float[Array, "b g"]
 ) -> tuple[Float[Array, "g"], Float[Array, "g"]]:
-    """Return the weighted mean of each group, and whether the batch has the group (1 or 0).
+    """Return the weighted mean of each group, and 1 for groups in the batch, else 0.
 
-    members: weights of the examples in the groups, from Groups.members. The mean of a
-    group that is not in the batch is 0.
+    members: weights of the examples in the groups, from Groups.members. The mean of a group
+    that is not in the batch is 0.
     """
     total = jnp.sum(members, axis=0)
     present = (total > 0).astype(values.dtype)
@@ -119,7 +120,10 @@ def means(
 def mean_present(
     values: Float[Array, "g"], present: Float[Array, "g"]
 ) -> Float[Array, ""]:
-    """Return the mean over the groups that are in the batch; see `means`."""
+    """Return the mean of `values` over the groups that are in the batch; 0 if there are none.
+
+    present: 1 for groups in the batch, else 0, from `means`.
+    """
     return jnp.sum(values * present) / jnp.maximum(jnp.sum(present), 1)
 
 

@@ -1,4 +1,4 @@
-"""InfoDrop: drops stem features where a patch resembles its neighbours, as in textures.
+"""InfoDrop: drop stem features where a patch resembles its neighbours, as in textures.
 
 Source: Shi, Zhang, Dai, Zhu, Mu and Wang, "Informative Dropout for Robust
 Representation Learning", ICML 2020, https://arxiv.org/abs/2008.04254.
@@ -53,11 +53,11 @@ def make(
     sampling: str = "exact",
     variant: str = "",
 ) -> base.Algo:
-    """Return ERM that zeroes stem features, most often where the image repeats itself.
+    """Return ERM that sets stem features to zero, most often where the image repeats itself.
 
     For each image and channel, `rate` times the number of positions are drawn with
     replacement, with the probabilities of `drop_shares`, and set to zero; other positions
-    are not rescaled. The choice has no gradient.
+    are not rescaled. The draws have no gradient. ValueError unless the net is a ResNet.
 
     temperature, radius, offsets, bandwidth: of `drop_shares`; `offsets` is its `count`.
     sampling: "exact", or "fast": each position independently, with the same probability.
@@ -65,7 +65,7 @@ def make(
       then always the same and D is computed per image, so that a prediction does not
       depend on the batch, unlike in the release.
 
-    At rate = 0 this is ERM to the bit.
+    With rate = 0 this equals ERM bit for bit.
     """
     stem = net.stem if isinstance(net, resnet.ResNet) else None
     if stem not in _STEMS:
@@ -118,14 +118,14 @@ def make(
 def _make_drop(
     net: nn.Module, sample: Callable, *, rate: float, **options: float
 ) -> Callable[..., Map]:
-    """Return the function drop(stem features, image, key, ids=None).
+    """Return a function drop(stem, image, key, ids=None) that sets some features to zero.
 
-    It returns the features with some set to zero.
+    stem: the stem's features (b h w c) of the images in [0, 1]. ids: (b), numbers that select
+    each image's random draws, and D of `drop_shares` is computed per image; None: the image's
+    place in the batch selects them, and D is computed over the batch.
 
-    sample: a value of `SAMPLERS`. rate: draws per position.
-    ids: (b), numbers that select each image's random draws; D is then computed per image.
-      None selects them by the places in the batch.
-    options: of `drop_shares`.
+    sample: a value of `SAMPLERS`. rate: draws per position. options: options of
+    `drop_shares`.
     """
     stem_conv = _STEMS[net.stem]
     mean, std = (jnp.float32(v).reshape(1, 1, 1, -1) for v in (net.mean, net.std))
@@ -174,17 +174,18 @@ def drop_shares(
     bandwidth: float = 1.0,
     per_image: bool = False,
 ) -> Float[Array, "b h2 w2"]:
-    """Return the share of drops at each position of a convolution's output.
+    """Return the probability of each position of a convolution's output in one draw.
 
-    The shares of an image sum to 1.
+    The probabilities, called shares, of an image sum to 1 and have no gradient.
 
     With D_k(u) the squared distance between the patch at u and the one displaced by
     offset k, and D their mean over batch, offsets and positions:
 
         q(u) = mean_k exp(-D_k(u) / (2 bandwidth^2 D)),  share(u) ~ q(u)^(1/temperature)
 
-    -log q is the self-information of a patch. The `count` offsets are uniform within
-    `radius` in each direction, with replacement, one draw for the whole batch.
+    -log q is the self-information of a patch; ~ means proportional. The `count` offsets are
+    uniform within `radius` pixels in each direction, with replacement, one draw for the whole
+    batch.
 
     x: normalised images. kernel, stride: of the convolution, which pads by half its kernel
       with zeros.
@@ -254,9 +255,10 @@ def _distances(
 def sample_exact(
     share: Float[Array, "n"], key: PRNGKeyArray, *, draws: int, channels: int
 ) -> Bool[Array, "n channels"]:
-    """Return True for positions that none of `draws` draws with replacement hits.
+    """Return a mask: False for positions that at least one of `draws` draws hits, else True.
 
-    share: probability of each of n positions in one draw. Channels are drawn independently.
+    Draws are with replacement. share: probability of each of n positions in one draw.
+    Channels are drawn independently.
 
     Draws come at the times of a Poisson process of rate 1, so that hits of each position
     are a Poisson process with its share as the rate, and the first hit has an exponential
@@ -283,7 +285,7 @@ def sample_exact(
     repeats = jnp.cumsum(jax.random.exponential(k_again, shape), axis=0)
 
     def has_all_draws(time):
-        """Return whether all draws have been made before this time, per channel."""
+        """Return True for each channel whose draws have all been made by this time."""
         time = time[None]
         hits = jnp.sum(first <= time, axis=0, dtype=jnp.float32)
         exposure = jnp.sum(share * jnp.clip(time - first, 0, time - early), axis=0)
@@ -305,9 +307,9 @@ def sample_exact(
 def sample_fast(
     share: Float[Array, "n"], key: PRNGKeyArray, *, draws: int, channels: int
 ) -> Bool[Array, "n channels"]:
-    """Return True for positions that are not dropped, with probability (1 - share)^draws.
+    """Return a mask: each position is True with probability (1 - share)^draws, else False.
 
-    `sample_exact` has the same probability; here positions are independent. Arguments: see
+    `sample_exact` has the same probabilities; here positions are independent. Arguments: see
     `sample_exact`.
     """
     share = (share + 1e-8) / jnp.sum(share + 1e-8)

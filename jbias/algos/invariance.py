@@ -65,13 +65,14 @@ def irm(
     """Return IRMv1, with L = [R + weight * mean_e (d/dw R_e(w z) at w = 1)^2] / max(1, weight).
 
     R_e is the mean loss of environment e in the batch, z the logits; the mean is over the
-    environments in the batch. With weight=0 this is ERM to the bit.
+    environments in the batch. With weight=0 this equals ERM bit for bit.
 
     anneal: first share of the stage in which the weight is 1 (in the reference 100 of 501
       steps; its weight is 10,000, with whole data sets as one batch).
     by: column of the environments; by default the number of the source or the data set's
       column "domain", or without it "attribute".
-    columns: of the training data, which a run fills in.
+    columns: columns of the training data, which a run fills in. None: return an algorithm
+      for evaluation only, whose losses raise ValueError.
     """
     options.check_plain("irm", "at least 0", weight=weight)
     return _penalised(
@@ -112,7 +113,7 @@ def vrex(
     """Return V-REx, with L = [R + beta * mean_e (R_e - mean_e R_e)^2] / max(1, beta).
 
     R_e is the mean loss of environment e in the batch; means are over the environments in
-    the batch. With beta=0 this is ERM to the bit.
+    the batch. With beta=0 this equals ERM bit for bit.
 
     anneal: first share of the stage in which beta is at most 1.
     by, columns: see `irm`.
@@ -130,9 +131,9 @@ def vrex(
 
 
 def vrex_penalty(logits: Logits, h: Features, batch: Batch, members: Members) -> Scalar:
-    """Return the variance of the mean losses of the environments in the batch.
+    """Return the variance, over the environments in the batch, of their mean losses.
 
-    Arguments: see `irm_penalty`.
+    Arguments: see `irm_penalty`; h is not used.
     """
     risks, present = groups.means(base.example_losses(logits, batch), members)
     square = jnp.square(risks - groups.mean_present(risks, present))
@@ -148,7 +149,7 @@ def coral(
 
     m_e and C_e are the mean and the covariance (over n - 1) of the linear layer's inputs,
     over the batch's examples of environment e; the mean is over pairs of environments with
-    at least two examples in the batch. With gamma=0 this is ERM to the bit. Covariances are
+    at least two examples in the batch. With gamma=0 this equals ERM bit for bit. Covariances are
     summed over devices, in addition to gradients.
 
     by, columns: see `irm`.
@@ -164,9 +165,10 @@ def coral_penalty(
 ) -> Scalar:
     """Return the mean distance between the moments of pairs of environments; see `coral`.
 
-    h: features. Other arguments: see `irm_penalty`.
+    h: inputs of the linear layer. Other arguments: see `irm_penalty`; the logits and the
+    batch are not used. Return 0 with fewer than two environments.
 
-    For n points, sum_(e < f) |x_e - x_f|^2 = n sum_e |x_e - x|^2, x their mean.
+    For n points x_e with mean c, sum_(e < f) |x_e - x_f|^2 = n sum_e |x_e - c|^2.
     """
     total = jnp.sum(members, axis=0)
     share = members / jnp.where(total > 0, total, 1)[None]
@@ -183,7 +185,10 @@ def coral_penalty(
 
 
 def _spread(x: Float[Array, "e *d"], present: Float[Array, "e"]) -> Float[Array, ""]:
-    """Return sum_e mean_d (x_e - x)^2 over the environments present, x their mean."""
+    """Return sum_e mean_d (x_e - c)^2 over the environments e in the batch, c their mean.
+
+    present: 1 for environments in the batch, else 0.
+    """
     x = x.reshape(len(x), -1)
     mask = present[:, None]
     centre = jnp.sum(mask * x, axis=0, keepdims=True) / jnp.maximum(jnp.sum(mask), 1)
@@ -202,7 +207,8 @@ def _penalised(
 ) -> base.Algo:
     """Return ERM with weight * penalty(logits, features, batch, members) in its loss.
 
-    name: start of error messages. by, columns: see `irm`. With weight 0 this is ERM to the bit.
+    name: start of error messages. by, columns: see `irm`. With weight 0 this equals ERM bit
+    for bit.
     anneal: first share of the stage's steps in which the weight is at most 1; the loss is
       divided by the weight if that is above 1. None does neither.
     """
@@ -228,7 +234,7 @@ def _penalised(
         return named, base.Aux({**stats, "net": net_stats}, {})
 
     def at_full_weight(step: int, steps: int) -> bool:
-        """Return whether the warm-up of the penalty has ended at a step."""
+        """Return True if the warm-up of the penalty has ended at a step."""
         return step >= round(anneal * steps)
 
     static = at_full_weight if anneal else base.no_static

@@ -1,8 +1,8 @@
-"""Linear probe: trains only the linear layer, on the features of a frozen net.
+"""Linear probe: train only the linear layer, on the features of a frozen net.
 
 As a stage after SimCLR it is the linear evaluation of Chen, Kornblith, Norouzi and
-Hinton, ICML 2020, https://arxiv.org/abs/2002.05709. Last-layer retraining against
-spurious features, from nothing and on standardised features, is dfr.py.
+Hinton, ICML 2020, https://arxiv.org/abs/2002.05709. dfr.py retrains the last layer against
+spurious features, from zero weights and on standardised features.
 """
 
 import functools
@@ -14,7 +14,7 @@ from jbias.algos import base
 
 
 def make(net: nn.Module) -> base.Algo:
-    """Return an algorithm that trains the linear layer on the class loss, nothing else.
+    """Return an algorithm that trains only the linear layer, on the class loss.
 
     The net runs in evaluation mode: batch norms use their running statistics without
     updating them, and there is neither dropout nor a tap.
@@ -34,5 +34,5 @@ def make(net: nn.Module) -> base.Algo:
 
 
 def in_linear(path: base.Path) -> bool:
-    """Return whether a parameter belongs to the net's linear layer."""
+    """Return True if a parameter belongs to the net's linear layer."""
     return path[:2] == ("net", "fc")

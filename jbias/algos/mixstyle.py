@@ -50,15 +50,17 @@ def make(
 ) -> base.Algo:
     """Return ERM whose net mixes feature statistics between images after some stages.
 
-    With probability p the output of a stage becomes (x - m) / s * s" + m": each image's
-    channel means m and deviations s are replaced by m" = a m + (1 - a) m' and
-    s" = a s + (1 - a) s', where m' and s' are a partner's and a ~ Beta(alpha, alpha) for
-    each image. Statistics are constants for gradients. p and alpha may be traced; at p = 0
-    this is ERM to the bit (after stage 4 with a traced p, up to rounding).
+    With probability p, for the whole batch at each stage, a stage's output x becomes
+    (x - m) / s * s" + m": each image's channel means m and standard deviations s are replaced
+    by m" = a m + (1 - a) m' and s" = a s + (1 - a) s', where m' and s' are a partner's and
+    a ~ Beta(alpha, alpha) for each image. Statistics are constants for gradients. p and alpha
+    may be traced. With p = 0 this equals ERM bit for bit (after stage 4 with a traced p, up
+    to rounding).
 
     stages: some of 1 to 4; the authors use (1, 2) and (1, 2, 3).
     partners: "random", any image of the group, or "cross_domain", an image of another
       domain by batch["domain"], for batches of several sources.
+    mix_group: number of neighbouring images that form a group.
     """
     return _between_stages(
         "mixstyle",
@@ -73,15 +75,14 @@ def make(
 
 
 def mix(x: Map, acts: Bool[Array, ""], draw: Draw) -> taps.Rescaled:
-    """Return x with statistics mixed between images if `acts`, else x.
+    """Return x, with statistics mixed between images if `acts`, else unchanged.
 
-    acts: whether to mix.
     draw: () -> (order, share): the index of each image's partner within its group, and the
       weight of the image's own statistics.
     """
 
     def change(mean, var):
-        """Return scale and shift that mix the statistics of images."""
+        """Return the scale and shift that give each image the mixed statistics."""
         order, share = draw()
         share = share.reshape(-1, 1)
         old = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
@@ -113,8 +114,8 @@ def efdmix(
     With probability p the output of a stage becomes a x + (1 - a) x', where x' has the
     values of a partner's channel, reordered to the ranks of x, and a ~ Beta(alpha, alpha)
     for each image. The gradient of x is that of the identity; as in the released code,
-    gradients also reach the partner's values. Options and p = 0 are as in MixStyle; the
-    authors use stages (1, 2, 3) for PACS.
+    gradients also reach the partner's values. Options and the case p = 0 are as in `make`;
+    the authors use stages (1, 2, 3) for PACS.
     """
     return _between_stages(
         "efdmix",
@@ -129,7 +130,7 @@ def efdmix(
 
 
 def _swap(x: Map, acts: Bool[Array, ""], draw: Draw) -> Map:
-    """Return the result of `match` for the partners from draw() if `acts`, else x.
+    """Return the result of `match`, with partners and shares from draw(), if `acts`, else x.
 
     draw: see `mix`.
     """
@@ -143,8 +144,9 @@ def match(
 ) -> Map:
     """Return x with its channels' sorted values mixed with those of partners.
 
-    x + (1 - share) (x' - x), the last x held constant; x' has the partner's values, in the
-    order of the ranks of x. Among equal values the earlier place has the lower rank.
+    The result is x + (1 - share) (x' - x), without a gradient through the last x; x' has the
+    partner's values, in the order of the ranks of x. Among equal values the earlier place
+    has the lower rank.
 
     order: index of each image's partner within its group. share: weight of the image's own
       values.
@@ -167,7 +169,7 @@ def _ranked(x: Float[Array, "b n c"]) -> tuple[Float[Array, "b n c"], Places]:
 
 @jax.custom_vjp
 def _placed(values: Shaped[Array, "b n c"], places: Places) -> Shaped[Array, "b n c"]:
-    """Return each channel's values moved to these places, a permutation."""
+    """Return `values` with value i of each channel moved to place places[i], a permutation."""
     ranks = jax.vmap(jax.vmap(sampling.inverse, in_axes=1, out_axes=1))(places)
     return jnp.take_along_axis(values, ranks, axis=1)
 
@@ -215,8 +217,8 @@ def _gated_match(
 def _gated_match_gradient(residuals, dy):
     """Return the gradient of x, given the gradient dy of the result of `_gated_match`.
 
-    It is dy plus the gradient of the values for which x is the partner. The other arguments
-    have no gradient (None).
+    The gradient is dy plus the gradient of the values for which x is the partner. The other
+    arguments have no gradient (None).
     """
     x, acts, order, share = residuals
 
@@ -245,7 +247,10 @@ _gated_match.defvjp(
 
 
 def _sort_channels(x: Map, *maps: Map) -> Sequence[Shaped[Array, "b n c"]]:
-    """Return [sorted values of each channel of x, their places in x, *maps in the same order]."""
+    """Return [sorted values of each channel of x, their places in x, *maps], all (b n c).
+
+    The values of `maps` are put into the order of the sorted values of x.
+    """
     flat, *flat_maps = (_channels_innermost(_flat(a)) for a in (x, *maps))
     places = jax.lax.broadcasted_iota(jnp.int32, flat.shape, 1)
     ranked = jax.lax.sort((flat, places, *flat_maps), dimension=1, num_keys=1)
@@ -255,7 +260,7 @@ def _sort_channels(x: Map, *maps: Map) -> Sequence[Shaped[Array, "b n c"]]:
 def _sort_back(
     values: Shaped[Array, "b n c"], places: Places
 ) -> Shaped[Array, "b n c"]:
-    """Return each channel's values moved to these places, a permutation."""
+    """Return `values` with value i of each channel moved to place places[i], a permutation."""
     # No two places are equal, so that a stable sort would only carry a third array.
     pair = (places, values)
     return jax.lax.sort(pair, dimension=1, num_keys=1, is_stable=False)[1]

@@ -1,4 +1,4 @@
-"""Permuted AdaIN: hides texture by swapping feature statistics between images.
+"""Permuted AdaIN: hide texture by swapping feature statistics between images.
 
 Source: Nuriel, Benaim and Wolf, CVPR 2021, https://arxiv.org/abs/2010.05785.
 Reference code: https://github.com/onuriel/PermutedAdaIN at 819cdb9.
@@ -26,8 +26,9 @@ from jbias.runtime import xla
 def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
     """Return ERM whose net swaps feature statistics between images after convolutions.
 
-    p: probability of a swap, for the whole batch at each site; may be traced. At p = 0
-      this is ERM to the bit.
+    p: probability of a swap, for the whole batch at each site; may be traced. With p = 0
+      this equals ERM bit for bit.
+    mix_group: number of neighbouring images among which statistics are swapped.
 
     Swaps and partners are independent between sites and steps. Convolutions of shortcuts
     are left out; a transformer has one convolution, which embeds the patches.
@@ -37,7 +38,10 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
     tap = dsu.rescaling_tap(_is_active_at, swap, p=p)
 
     def gates(*args):
-        """Return for each site whether it swaps statistics in this step."""
+        """Return a boolean per site: True if it swaps statistics in this step.
+
+        args: params, stats, batch and key.
+        """
         sites = []
 
         def record_site(x: Array, site: str, _key: Array) -> Array:
@@ -55,7 +59,7 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
 
 
 def _is_active_at(x: Float[Array, "b h w c"], site: str) -> bool:
-    """Return whether a site follows a convolution and its map x has more than one pixel."""
+    """Return True if a site follows a convolution and its map x has more than one pixel."""
     return "conv" in site and x.shape[1] * x.shape[2] > 1
 
 
@@ -64,14 +68,16 @@ def skip_when_shut(
 ) -> base.Algo:
     """Return `algo`, computed as `plain` in steps in which none of its gates is open.
 
-    p: probability that a gate is open.
-    gates: (params, stats, batch, key) -> for each gate whether it is open (bool).
-      If none is open, both algorithms must give the same loss, up to
-      rounding; both must have exactly one loss.
+    A gate is a random decision of one step to change the features at one site. If no gate is
+    open, both algorithms must give the same loss, up to rounding; both must have exactly one
+    loss.
 
-    Each branch computes its loss and the gradient by the weights, the only gradient:
+    gates: (params, stats, batch, key) -> an array of booleans, True for each open gate.
+    p: probability that a gate is open.
+
+    Each branch computes its loss and the gradient of the weights, the only gradient:
     otherwise maps that pass a closed gate would be copied to a device's main memory. On a
-    CPU, where a closed gate costs nothing, there is no such condition.
+    CPU, where a closed gate costs nothing, `algo` is always used.
     """
 
     def losses(params, stats, batch, key, static=None):
@@ -84,7 +90,7 @@ def skip_when_shut(
         name = f"chance={1 - (1 - p) ** len(acts):.6g}" if is_known else "some"
 
         def with_gradient(losses):
-            """Return a function from params to the result of `losses` and its gradient."""
+            """Return a function from params to (result of `losses`, gradient of the params)."""
 
             def run(params):
                 def losses_of(params):
@@ -101,7 +107,7 @@ def skip_when_shut(
             return select_with_gradient(params)[0]
 
         def select_with_gradient(params):
-            """Return the result of `select`, and the gradient by the parameters."""
+            """Return the result of `select`, and the gradient of the parameters."""
             with jax.named_scope(name):
                 return jax.lax.cond(
                     _any_open(acts),
@@ -122,13 +128,13 @@ def skip_when_shut(
 
 @custom_vmap
 def _any_open(acts: Bool[Array, " gates"]) -> Bool[Array, ""]:
-    """Return whether any gate is open, for any seed of the program."""
+    """Return True if any gate is open; under vmap, any gate of any seed."""
     return acts.any()
 
 
 @_any_open.def_vmap
 def _any_open_of_all_seeds(_count, _batched, acts):
-    """Return whether any gate of any seed is open, without a seed axis.
+    """Return (True if any gate of any seed is open, False: the result has no seed axis).
 
     All seeds in one program take the same branch. This is the rule of `_any_open` for vmap.
     """

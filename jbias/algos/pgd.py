@@ -1,4 +1,4 @@
-"""PGD adversarial training: trains on images that were changed to increase the loss.
+"""PGD adversarial training: train on images that were changed to increase the loss.
 
 Source: Madry, Makelov, Schmidt, Tsipras and Vladu, ICLR 2018,
 https://arxiv.org/abs/1706.06083.
@@ -27,12 +27,12 @@ def make(
 ) -> base.Algo:
     """Return ERM on images that are attacked within a distance `eps`.
 
-    The attack runs the net in evaluation mode, with its running statistics; the training
-    pass only uses attacked images. The attack increases each image's class loss without
-    the weights of examples.
+    The attack increases each image's class loss, without the weights of examples. It runs
+    the net in evaluation mode, with its running statistics; the training pass uses only
+    attacked images.
 
     norm: "linf" or "l2".
-    eps: largest distance, for images in [0, 1]; with the number 0 this is ERM to the bit.
+    eps: largest distance, for images in [0, 1]; with the number 0 this equals ERM bit for bit.
     steps: number of gradient steps.
     step_size: of each step; None is 2/3 eps.
     random_start, keep_best: see adversarial.pgd; `keep_best` costs a forward pass.

@@ -1,4 +1,4 @@
-"""Reweighting: weights examples by the rarity of their group in the training data.
+"""Reweighting: weight examples by the rarity of their group in the training data.
 
 The usual baseline for attribute shifts, such as in Sagawa, Raghunathan, Koh and Liang,
 "An Investigation of Why Overparameterization Exacerbates Spurious Correlations", ICML
@@ -21,16 +21,17 @@ def make(
     by: str = groups.GROUP,
     columns: groups.Columns | None = None,
 ) -> base.Algo:
-    """Return ERM on sum_i w_i CE_i / b, w_i proportional to n_g^-power, with mean 1.
+    """Return ERM with the loss sum_i w_i CE_i / b, where w_i = c n_g^-power.
 
-    n_g is the number of training examples in the group g of example i. With power=1 all
-    groups have the same total weight; with power=0, or if all groups have one size, this is
-    ERM to the bit. Weights of transforms are multiplied by w_i. The sum is divided by the
-    number of examples, not by their weights, so that the gradient is that of the
-    reweighted data.
+    n_g is the number of training examples in the group g of example i, b the size of the
+    batch; c makes the mean weight of the training examples 1. With power=1 all groups have
+    the same total weight; with power=0, or if all groups have one size, this equals ERM bit
+    for bit. Weights of transforms are multiplied by w_i. The sum is divided by the number of
+    examples, not by their weights, so that the gradient is that of the reweighted data.
 
     by: columns that define the groups, joined by +; by default class and attribute.
-    columns: of the training data, which a run fills in.
+    columns: columns of the training data, which a run fills in. None: return an algorithm
+      for evaluation only, whose losses raise ValueError.
     """
     options.check_plain("reweight", "at least 0", power=power)
     plain = erm.make(net)
@@ -55,9 +56,10 @@ def make(
 
 
 def weights(counts: np.ndarray, power: float) -> Float[jnp.ndarray, "g"]:
-    """Return the weight of an example of each group, given the number of examples per group.
+    """Return the weight of an example of each group: n n_g^-power / sum_h n_h^(1 - power).
 
-    n n_g^-power / sum_h n_h^(1 - power), and 0 for groups without examples.
+    The weight is 0 for groups without examples. counts: number n_g of examples per group;
+    n is their sum.
     """
     n = jnp.asarray(counts, jnp.float32)
     unscaled = jnp.where(n > 0, jnp.maximum(n, 1) ** -power, 0)

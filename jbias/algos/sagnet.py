@@ -1,4 +1,4 @@
-"""SagNet: trains on random styles, and makes the trunk's styles uninformative.
+"""SagNet: train on random styles, and make the styles in the trunk's features uninformative.
 
 One head learns from features of random style. A second head learns from features of random
 content, and the trunk learns to confuse it.
@@ -50,7 +50,9 @@ def make(
 
     clip: largest norm of the gradient of "adv".
     dropout: rate before both linear layers.
-    randomise_style, randomise_content: whether each head's features are randomised.
+    style_stage: the first stage of both heads; the trunk is the stem and the stages before.
+    randomise_style, randomise_content: whether the features of the content head and of the
+      style head are randomised.
     double_decay: as in the reference, weights that belong to two optimisers decay in both:
       the style head also in that of "class", and the trunk's batch norms.
     copy_net: initialises the style head's stages as copies of the net's, as in the
@@ -61,13 +63,14 @@ def make(
       The release has no dropout. Its `distributed` mode clips gradients that are still
       multiplied by the loss scale, so that almost nothing remains; here they are clipped as
       in its other mode.
+    mix_group: number of neighbouring images among which styles and contents are exchanged.
 
     ValueError for a net without batch norm in its trunk unless w_adv is 0, because "adv"
     would train nothing. As in the reference, no other normalisation counts; a transformer's
     LayerNorm normalises each token separately.
 
-    With w_adv = 0 the "adv" update is left out; with randomise_style=False and dropout=0,
-    too, the net is trained as in ERM to the bit.
+    With w_adv = 0 the "adv" update is left out; with also randomise_style=False and
+    dropout=0 the net's training equals ERM bit for bit.
     """
     options.check_plain("sagnet", "at least 0", w_adv=w_adv)
     options.check_plain("sagnet", "positive or None", clip=clip)
@@ -76,7 +79,7 @@ def make(
     is_biasbed = variant == "biasbed"
 
     def in_trunk_norm(path: base.Path) -> bool:
-        """Return whether a parameter belongs to a batch norm of the trunk."""
+        """Return True if a parameter belongs to a batch norm of the trunk."""
         in_trunk = path[0] == "net" and net.stage_of(path[1]) < style_stage
         # Names are "bn1" and "bn_proj" in blocks, "stage1_bn" in nets without blocks.
         return in_trunk and any(word.startswith("bn") for word in path[-2].split("_"))
@@ -148,7 +151,7 @@ def confusion(logits: Float[Array, "b k"]) -> Float[Array, "b"]:
 
 
 def _in_style(path: base.Path) -> bool:
-    """Return whether a parameter belongs to the style head."""
+    """Return True if a parameter belongs to the style head."""
     return path[0] == "style"
 
 
@@ -165,7 +168,7 @@ def _updates(
     """
 
     def in_class_optimiser(path: base.Path) -> bool:
-        """Return whether the optimiser of the loss "class" has a parameter."""
+        """Return True if the optimiser of the loss "class" updates a parameter."""
         return double_decay or not _in_style(path)
 
     return (
@@ -184,7 +187,7 @@ def _biasbed_updates(
     """
 
     def is_other(path: base.Path) -> bool:
-        """Return whether a parameter is not in the style head or a trunk's batch norm."""
+        """Return True if a parameter is neither in the style head nor a trunk's batch norm."""
         return not _in_style(path) and not in_trunk_norm(path)
 
     norms = base.Update("style_adv", in_trunk_norm, clip=clip, plus="class")

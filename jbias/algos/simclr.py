@@ -21,12 +21,12 @@ from jbias.models import layers
 
 
 def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> base.Algo:
-    """Return SimCLR: trains all but the linear layer on the "contrast" loss only.
+    """Return SimCLR, which trains all but the linear layer on the "contrast" loss only.
 
-    The batch needs two views of each image, as consecutive rows. A projection of the
-    linear layer's inputs is compared between all images of the batch, on all devices:
-    this algorithm moves embeddings between devices. The metric "contrast_accuracy" is the
-    share of views whose nearest other row is their partner.
+    The batch needs two views of each image, as consecutive rows (else ValueError). A
+    projection of the linear layer's inputs is compared between all images of the batch, on
+    all devices: this algorithm moves embeddings between devices. The metric
+    "contrast_accuracy" is the fraction of views whose nearest other row is their partner.
 
     temperature: 0.1 suits large batches and long training, 0.5 small batches (the
       authors' value for CIFAR-10).
@@ -74,7 +74,8 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
 class Projection(nn.Module):
     """The projection head: linear, batch norm, ReLU, linear, batch norm.
 
-    The hidden layer has as many features as the input. norm_group: as in the net.
+    The hidden layer has as many features as the input. features: number of outputs.
+    norm_group: rows that are normalised together, as in the net; 0: all rows.
     """
 
     features: int
@@ -94,7 +95,7 @@ class Projection(nn.Module):
 def contrast(
     z: Float[Array, "b d"], temperature: float
 ) -> tuple[Float[Array, "b"], Bool[Array, "b"]]:
-    """Return the NT-Xent loss of each row of z, and whether its partner is its nearest row.
+    """Return the NT-Xent loss of each row of z, and True for rows nearest to their partner.
 
     -log(exp(s_ij / t) / sum_(k != i) exp(s_ik / t)), s the cosine similarities, j the
     partner of i: rows 2n and 2n + 1 are partners.
@@ -116,9 +117,9 @@ def _partners(rows: Int[Array, "b"]) -> Int[Array, "b"]:
 
 
 def _is_trained(path: base.Path) -> bool:
-    """Return whether SimCLR trains a parameter.
+    """Return True if SimCLR trains a parameter.
 
-    It trains all but the net's linear layer and the bias of the projection's last batch norm,
+    Not trained are the net's linear layer and the bias of the projection's last batch norm,
     which the reference does not have.
     """
     return not linear_probe.in_linear(path) and path != ("projection", "bn2", "bias")

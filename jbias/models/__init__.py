@@ -1,4 +1,4 @@
-"""Networks, with named sites where features can be read or changed; MODELS lists all networks."""
+"""Networks with named sites where features can be read or changed; MODELS lists them."""
 
 import os
 from collections.abc import Mapping
@@ -22,14 +22,15 @@ def load(
     path: a .pth, .pt, .tar, .bin, .ckpt or .safetensors file, or an .npz file of vision
       transformers, read without PyTorch and without running code of the file; or the
       workdir of a run.
-    model: a key of MODELS; None finds the model that fits.
+    model: a key of MODELS; None: find the model that fits.
     options: `entry` names the state dict if a file has several; `head` is a second file
       with the linear layer; `seed` and `step` ("best", by validation accuracy, "latest" or
       a number) select a network of a workdir. All others are options of the network, such
       as mean, std and dtype; they override those of the file.
 
-    ValueError for a file that is damaged, contains anything but weights, or does not fit,
-    with the entries that are missing, spare or of another shape; FileNotFoundError.
+    ValueError for a file that is damaged, contains anything but weights, or does not fit; the
+    message lists entries that are missing, unexpected or of another shape. FileNotFoundError
+    if there is no such file.
     """
     from jbias.models import importing, trained
 
@@ -49,10 +50,12 @@ def save_safetensors(
     """Write a network in float32, with model, options, mean and std in the metadata.
 
     path: of the .safetensors file.
-    names: "published" (the names of torchvision or timm, in PyTorch's layout) or "own".
-    classes: names of the classes to store; class_names.read reads them.
+    names: "published" (the names of torchvision or timm, in PyTorch's layout) or "own" (the
+      names of this package).
+    classes: names of the classes to store; class_names.read reads them. None: none.
 
-    ValueError if the module is not a network of MODELS, or has no published names.
+    ValueError if the module is not a network of MODELS, has no published names, or has
+    another number of classes than `classes`.
     """
     from jbias.models import trained
 
@@ -67,9 +70,10 @@ def save_run(
 ) -> None:
     """Write a network as the workdir of a run of one seed, for `config.init` and `load`.
 
-    classes: names of the classes to store.
+    classes: names of the classes to store; None: none.
 
-    ValueError if the folder is not empty or the module is not a network of MODELS.
+    ValueError if the folder is not empty, or the module is not a network of MODELS or has
+    another number of classes than `classes`.
     """
     from jbias.models import trained
 

@@ -68,7 +68,7 @@ class Scope(NamedTuple):
         normed: bool = False,
         **options,
     ) -> Array:
-        """Return x after a convolution and the tap at its site.
+        """Return x after a convolution, and after the tap at the site behind it.
 
         site: name of the site; "" for a convolution without a site.
         shape: features, kernel size and, optionally, stride, as in layers.conv.
@@ -91,8 +91,9 @@ class Scope(NamedTuple):
     def convs(self, x: Map, *plan: tuple[int, int, int, int], **options: Any) -> Array:
         """Return x after convolutions, each followed by batch norm, with ReLUs between them.
 
-        plan: (features, kernel size, stride, groups) of each convolution.
-        options: see `conv`.
+        plan: (features, kernel size, stride, groups) of each convolution. The layers and
+          sites are called conv1, bn1, conv2 and so on.
+        options: options of `conv` for all convolutions.
         """
         for i, (width, size, stride, groups) in enumerate(plan, 1):
             x = nn.relu(x) if i > 1 else x
@@ -101,9 +102,10 @@ class Scope(NamedTuple):
         return x
 
     def inner(self, forward: Callable, name: str, x: Map, **options: Any) -> Array:
-        """Return x after a nested submodule called `name`, whose sites begin with the name.
+        """Return x after a nested submodule called `name`.
 
-        forward: (scope, x, **options) -> x, which defines the layers.
+        forward: (scope, x, **options) -> x, which defines the layers. options: its keyword
+        arguments. Sites in the submodule are named <site of this submodule>.<name>.<site>.
         """
         submodule = Submodule(
             forward=functools.partial(forward, **options),
@@ -218,7 +220,7 @@ class Backbone(nn.Module):
     def _drop(self, x: Array, name: str, key: Key, train: bool) -> Array:
         """Return x after dropout in training, else x.
 
-        name: of the random stream, which is derived from `key`.
+        name: name of the random stream, which is derived from `key`.
         """
         if not (train and self.dropout):
             return x

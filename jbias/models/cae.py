@@ -1,6 +1,6 @@
-"""The compressive autoencoder that DeepAugment damages; its code is bits.
+"""The compressive autoencoder whose weights and code DeepAugment damages.
 
-Each 4x4 pixels become 32 random bits, with probabilities from the encoder's tanh.
+The code has 32 random bits for each 4x4 pixels, with probabilities from the encoder's tanh.
 Source: Theis, Shi, Cunningham and Huszar, "Lossy Image Compression with Compressive
 Autoencoders", ICLR 2017, https://arxiv.org/abs/1703.00395; layers as in DeepAugment:
 Hendrycks et al., ICCV 2021, https://arxiv.org/abs/2006.16241.
@@ -52,7 +52,7 @@ def shapes(width: int = 128) -> dict[str, tuple[int, ...]]:
 
 
 def sizes_of(weights: Weights) -> dict[str, int]:
-    """Return the arguments of `shapes`, {"width": ...}, for these weights."""
+    """Return the arguments of `shapes` that give the shapes of these weights: {"width": ...}."""
     return {"width": weights["e_conv_2.1.bias"].shape[0]}
 
 
@@ -70,7 +70,7 @@ def init(key: PRNGKeyArray, *, width: int = 128) -> dict[str, np.ndarray]:
     """Return random initial weights by name, scaled so that signals keep their variance.
 
     Biases are zero except in the first layer, which subtracts grey (0.5), and in the last,
-    which adds grey. PyTorch's smaller initial weights take many times as long to train.
+    which adds grey. With PyTorch's smaller initial weights training takes many times as long.
     """
     weights = torch_layers.uniform(shapes(width), key)
     for name, drawn in weights.items():
@@ -86,7 +86,7 @@ def init(key: PRNGKeyArray, *, width: int = 128) -> dict[str, np.ndarray]:
 
 
 def _gain(layer: str) -> float:
-    """Return the factor of the variance of a layer's initial weights."""
+    """Return the variance of a layer's initial weights, relative to 1 / (3 * inputs)."""
     if "block" in layer and layer.endswith(".4"):  # The end of a residual branch.
         return 0.3
     return {"e_conv_3.0": 1.0, "d_up_conv_3.3": 0.09}.get(layer, 3.0)
@@ -101,9 +101,9 @@ def apply(
 ) -> Float[Array, "b 4*h//4 4*w//4 3"]:
     """Return images in (-1, 1): the given images, in [0, 1], encoded and decoded.
 
-    keys: (b), one for the bits of each image.
+    keys: (b), random keys, one for the bits of each image.
     damage: latent -> (latent, gain), both (b h/4 w/4 32); applied before the bits are
-      drawn. The bits, 0 or 1, are multiplied by the gain.
+      drawn. The bits, 0 or 1, are multiplied by the gain. None: no damage.
     """
     latent, gain = encode(weights, image), 1.0
     if damage is not None:
@@ -122,9 +122,10 @@ def encode(weights: Weights, image: Images) -> Float[Array, "b h//4 w//4 32"]:
 
 
 def binarise(latent: Map, keys: PRNGKeyArray) -> Map:
-    """Return bits that are 1 with probability (1 + latent) / 2.
+    """Return random bits, 0.0 or 1.0, that are 1 with probability (1 + latent) / 2.
 
-    Their gradient is the gradient of the probability (straight-through).
+    Their gradient is the gradient of the probability (straight-through). keys: (b), one per
+    image.
     """
     chance = (1 + latent) / 2
     drawn = jax.vmap(lambda key: jax.random.uniform(key, latent.shape[1:]))(keys)
@@ -138,7 +139,10 @@ def decode(
     """Return images in (-1, 1), decoded from a code of bits."""
 
     def upsample(name, x):
-        """Return x with twice the side, after the convolution and the transposed one of `name`."""
+        """Return x with twice the side, after a convolution and a transposed convolution.
+
+        name: prefix of the names of both layers.
+        """
         x = _leaky(torch_layers.conv(weights, f"{name}.0", x, pad=(0, 0)))
         x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
         return torch_layers.transposed_conv(weights, f"{name}.3", x)

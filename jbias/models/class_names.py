@@ -23,8 +23,9 @@ class Classes(NamedTuple):
 def read(path: str | os.PathLike) -> Classes | None:
     """Return the classes of an export, a run or a branch of a run; None if not stored.
 
-    path: a .safetensors file, or the workdir of a run or branch.
-    ValueError, one line, if the stored entry is not a list of names and a label space.
+    path: a .safetensors file, or the workdir of a run or branch; None is returned for any
+    other file. ValueError, one line, if the stored entry is not a list of names and a label
+    space.
     """
     where, path, metadata = os.fspath(path), pathlib.Path(path), {}
     try:
@@ -47,7 +48,10 @@ def read(path: str | os.PathLike) -> Classes | None:
 
 
 def _read_json(path: pathlib.Path) -> Any:
-    """Return the content of a JSON file, {} if there is no such file."""
+    """Return the content of a JSON file, {} if there is no such file.
+
+    ValueError if the file is not JSON.
+    """
     try:
         return json.loads(path.read_text("utf-8")) if path.is_file() else {}
     except (ValueError, RecursionError):

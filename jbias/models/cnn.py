@@ -60,7 +60,9 @@ class CNN(backbone.BatchNormed):
 
 
 def infer_side(shape_of: Callable[[str], tuple[int, ...] | None]) -> int:
-    """Return the side of images, in pixels, that weights of these shapes take.
+    """Return the side of the images, in pixels, for which weights have these shapes.
+
+    Return 28 if the shapes do not determine the side.
 
     shape_of: path of a parameter, such as "fc/kernel", -> its shape in the file, None if
       the file has no such parameter; see models.importing.

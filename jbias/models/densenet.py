@@ -1,8 +1,8 @@
 """DenseNet-121: each layer reads the outputs of all earlier layers of its block.
 
 Source: Huang, Liu, van der Maaten and Weinberger, CVPR 2017,
-https://arxiv.org/abs/1608.06993, with the initialisation and parameter shapes of
-torchvision's, which published weights have.
+https://arxiv.org/abs/1608.06993. Initialisation and parameter shapes are those of
+torchvision, which published weights have.
 """
 
 import functools

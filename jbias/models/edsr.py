@@ -1,4 +1,4 @@
-"""EDSR, the super-resolution network that DeepAugment damages.
+"""EDSR, the super-resolution network whose weights and features DeepAugment damages.
 
 Source: Lim, Son, Kim, Nah and Lee, "Enhanced Deep Residual Networks for Single Image
 Super-Resolution", CVPR workshops 2017, https://arxiv.org/abs/1707.02921, the baseline of
@@ -45,7 +45,7 @@ def shapes(features: int = 64, blocks: int = 16, scale: int = 4) -> torch_layers
 
 
 def sizes_of(weights: torch_layers.Weights) -> dict[str, int]:
-    """Return the arguments of `shapes`, by name, for these weights."""
+    """Return the arguments of `shapes`, by name, that give the shapes of these weights."""
     features = weights["head.0.bias"].shape[0]
     blocks = sum(name.endswith(".body.0.bias") for name in weights)
     tails = sum(f"tail.0.{i}.bias" in weights for i in (0, 2))
@@ -65,7 +65,7 @@ PUBLISHED = torch_layers.deepaugment_weights(
 def init(
     key: PRNGKeyArray, *, features: int = 64, blocks: int = 16, scale: int = 4
 ) -> dict[str, np.ndarray]:
-    """Return random initial weights by name; the layers that shift the mean are as published.
+    """Return random initial weights by name; layers that shift the mean have published weights.
 
     Arguments: see `shapes`.
     """
@@ -89,9 +89,10 @@ def apply(
 ) -> Float[Array, "b scale*h scale*w 3"]:
     """Return the images, in [0, 1], enlarged; the result is not clipped to [0, 1].
 
-    before: features -> features, both (b h w c); changes the input of the body.
+    before: features -> features, both (b h w c); changes the input of the body. None: no
+      change.
     body: (layers, features) -> features; runs the layers of the body, each a function of
-      (b h w c): the blocks and then a convolution. None runs them one after the other.
+      (b h w c): the blocks and then a convolution. None: run them one after the other.
     """
     x = torch_layers.conv(weights, "sub_mean", _RANGE * image)
     x = torch_layers.conv(weights, "head.0", x)
@@ -111,7 +112,7 @@ def apply(
 
 
 def is_trainable(name: str) -> bool:
-    """Return whether training updates the weight of this name: all but shifts of the mean."""
+    """Return True if training updates the weight: for all names but the shifts of the mean."""
     return not name.startswith(("sub_mean.", "add_mean."))
 
 

@@ -1,4 +1,4 @@
-"""Folds batch norms into the convolutions before them, for evaluation.
+"""Fold batch norms into the convolutions before them, for evaluation.
 
 With running statistics a batch norm is an affine map of each channel, so that a convolution
 and the batch norm after it are one convolution: with slope = scale / sqrt(var + eps),
@@ -153,10 +153,13 @@ _MARK = "folding: call "
 def _find_pairs(
     jaxpr: Any, calls: Sequence[_Convolution | _Norm]
 ) -> list[tuple[_Convolution, _Norm]]:
-    """Return the convolutions whose output only a batch norm reads, with the batch norm.
+    """Return the pairs of a convolution and the batch norm that alone reads its output.
 
-    jaxpr: of the marked function, which names the output of each convolution and the input
-      of each batch norm by its index in `calls`. Pairs inside loops or branches are not found.
+    A pair is left out if its kernel, bias or scale is read more than once, or if it is inside
+    a loop or a branch.
+
+    jaxpr: the jaxpr of the marked function, which names the output of each convolution and
+      the input of each batch norm by its index in `calls`.
     """
     # The equations that read a variable; None stands for an output of the jaxpr.
     readers = collections.defaultdict(list)
@@ -174,7 +177,7 @@ def _find_pairs(
         return calls[int(name.removeprefix(_MARK))] if name.startswith(_MARK) else None
 
     def are_read_once(indices: Sequence[int | None]) -> bool:
-        """Return whether each variable with these indices, except None, is read only once."""
+        """Return True if each variable with these indices, except None, is read only once."""
         return all(len(readers[jaxpr.invars[i]]) == 1 for i in indices if i is not None)
 
     pairs = []
@@ -192,9 +195,9 @@ def _find_pairs(
 
 
 def _is_call(context: Any, kind: type) -> bool:
-    """Return whether the intercepted method is __call__ of a module of exactly this class.
+    """Return True if the intercepted method is __call__ of a module of exactly this class.
 
-    context: of flax.linen.intercept_methods.
+    context: the context that flax.linen.intercept_methods passes.
     """
     return type(context.module) is kind and context.method_name == "__call__"
 

@@ -1,4 +1,4 @@
-"""Imports published weight files and exports of this package as (module, variables).
+"""Import published weight files and exports of this package as (module, variables).
 
 state_dicts.py finds the state dict in a file. NAMES in each network's file maps its entries
 to our arrays (see weight_names.py). This module tries candidate networks on the arrays.
@@ -48,7 +48,7 @@ class NetworkMatch(NamedTuple):
 def _match_own_names(
     model: str, arrays: Mapping[str, np.ndarray], options: Mapping[str, Any]
 ) -> NetworkMatch:
-    """Return the match of arrays under our own names, such as params/fc/kernel, to a network.
+    """Return the match of arrays with this package's names, such as params/fc/kernel.
 
     model, options: key of MODELS, and options of the network.
     """
@@ -77,13 +77,13 @@ def best_match(
     options: Mapping[str, Any],
     is_named: bool,
 ) -> NetworkMatch | None:
-    """Return the match of the arrays to a network with the most entries that fit.
+    """Return the best match of the arrays to a network, by `_quality`; None if there is none.
 
-    All prefixes and naming schemes are tried; see `_quality`. None if no match is possible.
+    All prefixes and naming schemes are tried.
 
     model: a key of MODELS. arrays: the state dict, by name in the file.
-    head: weight and bias that replace the file's last layer; None keeps it.
-    options: of the network; None is returned if the network does not have them.
+    head: weight and bias that replace the file's last layer; None: keep that layer.
+    options: options of the network; None is returned if the network does not have them.
     is_named: whether the caller named the model. If not, naming schemes that the file
       cannot use are skipped, and inferred options that make no network are no error.
     """
@@ -111,8 +111,8 @@ def best_match(
 def _quality(match: NetworkMatch) -> tuple[int, int]:
     """Return the sort key of matches: the largest is the best match.
 
-    First the number of entries with the right names; then the entries with the right shape,
-    minus those that are spare or missing.
+    The first number counts entries with the right names; the second counts entries that also
+    have the right shape, minus entries that are unexpected or missing.
     """
     difference = match.difference
     num_fitting, num_spare = difference.num_fitting, len(difference.spare)
@@ -175,9 +175,9 @@ def _match_names(
 
 
 def _spare_layers(arrays: Mapping[str, np.ndarray], expected: Entries) -> list[str]:
-    """Return the prefixes, such as "fc.", of the file's linear layers that no entry expects.
+    """Return the prefixes, such as "fc.", of linear layers that the network does not expect.
 
-    expected: entries of the network, by published name.
+    arrays: the state dict. expected: entries of the network, by published name.
     """
     spare = {name: array for name, array in arrays.items() if name not in expected}
     return state_dicts.linear_layers(spare)
@@ -188,11 +188,12 @@ def _rename_head(
 ) -> dict[str, np.ndarray] | None:
     """Return the arrays with the file's last layer under the network's name, or None.
 
-    expected: entries of the network. head_entries: entries of its last layer, weight and bias.
     The layer is renamed only if there is no other possibility: the network's own head is
     missing, and the file has one linear layer too many, with a head's name, a bias and the
     number of features that the head needs. A square layer may be the first layer of a
-    projection and is not renamed.
+    projection and is not renamed. None: no layer is renamed.
+
+    expected: entries of the network. head_entries: entries of its last layer, weight and bias.
     """
     stems = {f"{name.rpartition('.')[0]}." for name in head_entries}
     layers = _spare_layers(arrays, expected)
@@ -339,9 +340,10 @@ class _File(NamedTuple):
 
 
 def _find_matches(file: _File, model: str | None) -> list[NetworkMatch]:
-    """Return the matches of the file to a model, or if None to all plausible models.
+    """Return the matches of the file to a model; if `model` is None, to all plausible models.
 
-    ValueError if options make no network.
+    If none is plausible, the match to the model with the most similar names is returned.
+    Empty if no match is possible. ValueError if options make no network.
     """
     options = file.all_options(model)
     try:
@@ -387,7 +389,10 @@ def _match_similar_names(file: _File) -> list[NetworkMatch]:
 
 
 def _other_models(file: _File, model: str) -> list[str]:
-    """Return the other models that the file fits; options they lack are ignored."""
+    """Return the models other than `model` that the file fits, by name.
+
+    Options that a model does not have are ignored.
+    """
     models = []
     for name in registry.MODELS:
         known = registry.option_names(name)
@@ -425,9 +430,10 @@ def _export_metadata(where: str, metadata: Mapping[str, str]) -> _ExportMetadata
 
 
 def check_options(model: str | None, options: Mapping[str, Any]) -> None:
-    """Raise ValueError for an unknown model, or options that it does not have.
+    """Raise ValueError for an unknown model, and for options that are unknown or invalid.
 
-    Values must have the annotated types; numbers must be from 0 to 100,000.
+    Values must have the annotated types; ints must be from 0 to 100,000. model: None: nothing
+    is checked.
     """
     if model is None:
         return
@@ -507,7 +513,7 @@ def _no_entry_message(
 
 
 def _abbreviate(names: Collection[str]) -> str:
-    """Return the first five names, joined by commas, and the number of all names."""
+    """Return text with the first five names, joined by commas, and the number of all names."""
     more = ", ..." if len(names) > _MAX_NAMED else ""
     return f"{', '.join([*names][:_MAX_NAMED])}{more} ({len(names)} in all)"
 

@@ -45,9 +45,9 @@ def conv(
 ) -> nn.Conv:
     """Return a convolution with a square kernel of `size`, padded with `pad` zeros.
 
-    features: output channels. bias: whether it has a bias. groups: of channels. init: of the
-      kernel.
-    pad: None is size // 2.
+    features: output channels. bias: whether the convolution has a bias. groups: number of
+      groups of channels. init: initialiser of the kernel.
+    pad: None: size // 2.
     options: other fields of nn.Conv, such as dtype and name.
     """
     return nn.Conv(
@@ -88,7 +88,7 @@ def torch_bias(fan_in: int) -> Callable:
 def max_pool(
     x: Float[Array, "b h w c"], size: int = 3, *, ceil: bool = False
 ) -> Float[Array, "b h2 w2 c"]:
-    """Return the maxima of square windows of `size` pixels and stride 2, without padding.
+    """Return the maxima of windows of size x size pixels and stride 2, without padding.
 
     ceil: PyTorch's ceil_mode: the last window may extend beyond the end of a side.
     """
@@ -107,10 +107,10 @@ def max_pool(
 
 
 def adaptive_mean(x: Float[Array, "b h w c"], side: int) -> Float[Array, "b s s c"]:
-    """Return the means over side * side cells of x, as PyTorch's adaptive_avg_pool2d does.
+    """Return the means over a grid of side x side cells, as PyTorch's adaptive_avg_pool2d.
 
-    Cell i of n pixels is from floor(i n / side) to ceil((i + 1) n / side), so that cells
-    overlap where side does not divide n, and pixels repeat where n is less than side.
+    Along a side of n pixels, cell i is from floor(i n / side) to ceil((i + 1) n / side), so
+    that cells overlap if `side` does not divide n, and pixels repeat if n is less than `side`.
     """
     if x.shape[1:3] == (side, side):
         return x
@@ -227,7 +227,8 @@ def _moments(
     """Return mean and biased variance of each channel, reading x once.
 
     var = E[(x - r)^2] - (E[x] - r)^2 with r = `around`, the running mean. With r = 0 the
-    formula loses digits where the mean is much larger than the deviation.
+    formula loses digits where the mean is much larger than the standard deviation. ValueError
+    for a single value per channel.
     """
     if x.size == x.shape[-1]:
         raise ValueError(

@@ -1,7 +1,7 @@
 """MobileNetV3: bottlenecks with depthwise convolutions and gates on channels.
 
-Source: Howard et al., ICCV 2019, https://arxiv.org/abs/1905.02244, tables 1 and 2, with
-the initialisation, parameter shapes and batch norms of torchvision's, which published
+Source: Howard et al., ICCV 2019, https://arxiv.org/abs/1905.02244, tables 1 and 2.
+Initialisation, parameter shapes and batch norms are those of torchvision, which published
 weights have.
 """
 
@@ -78,9 +78,9 @@ SMALL = dict(blocks=_SMALL, hidden=1024)
 
 
 def gates(scope: backbone.Scope, x: backbone.Map) -> backbone.Map:
-    """Return the map with channels scaled by gates, which are computed from their means.
+    """Return the map with each channel scaled by a gate in [0, 1] (squeeze and excitation).
 
-    This is squeeze and excitation.
+    The gates are computed from the means of all channels.
     """
     conv, channels = functools.partial(scope.conv, bias=True), x.shape[-1]
     y = jnp.mean(x, (1, 2), keepdims=True)
@@ -91,8 +91,9 @@ def gates(scope: backbone.Scope, x: backbone.Map) -> backbone.Map:
 def block(scope: backbone.Scope, x: backbone.Map, *, plan: Block) -> backbone.Map:
     """Return the map after a 1x1, a depthwise and a 1x1 convolution.
 
-    A shortcut is added if shapes match. plan: of the block; see `Block`. A gate may precede the
-    last convolution. The first is left out where x already has the expanded number of channels.
+    Gates may precede the last convolution. The first convolution is left out if x already has
+    the expanded number of channels. The shortcut is added if shapes match. plan: plan of the
+    block; see `Block`.
     """
     kernel, expanded, width, has_gate, uses_swish, stride = plan
     activation = nn.hard_swish if uses_swish else nn.relu

@@ -3,7 +3,8 @@
 XLA's gradient of a max-pool (select-and-scatter) reads the input again and adds by atomic
 operations. Here the forward pass keeps one byte for each window, the number of its largest
 pixel, and the gradient of a pixel is gathered from the at most four windows that cover it.
-The first of equal pixels takes the whole gradient, in rows from the top left, as in XLA's.
+Of equal pixels in a window, the first, row by row from the top left, gets the whole gradient,
+as with XLA.
 """
 
 import jax
@@ -63,7 +64,7 @@ def _forward(
 def _backward(
     residuals: _Residuals, gradient: Float[Array, "b h2 w2 c"]
 ) -> tuple[Float[Array, "b h w c"]]:
-    """Return the gradient of the images, given the gradient of the maxima."""
+    """Return a tuple of the gradient of the images, given the gradient of the maxima."""
     largest_number, sides = residuals
     zero = jnp.zeros((), gradient.dtype)
     total = None

@@ -1,4 +1,4 @@
-"""Tables of networks by name, MODELS, TRANSFERS and CONVERTERS, and queries about MODELS.
+"""Tables by name of networks (MODELS), style transfers (TRANSFERS) and weights (CONVERTERS).
 
 CONVERTERS are the published weights that `jbias prepare weights` converts.
 """
@@ -96,18 +96,18 @@ def class_of(model: str) -> type[nn.Module]:
 
 
 def preset(model: str) -> Mapping[str, Any]:
-    """Return the options that the network's name fixes, such as its depth, with their values."""
+    """Return the options that a network's name fixes, such as its depth, by name."""
     make = MODELS[model]
     return make.keywords if isinstance(make, functools.partial) else {}
 
 
 def definitions(model: str) -> dict[str, Any]:
-    """Return the global names of the Python file that defines a network."""
+    """Return the globals, by name, of the Python module that defines a network."""
     return vars(sys.modules[class_of(model).__module__])
 
 
 def option_names(model: str) -> tuple[str, ...]:
-    """Return the names of the options of a network."""
+    """Return the names of the options of a network, `classes` included."""
     names = [field.name for field in dataclasses.fields(class_of(model))]
     return tuple(name for name in names if name not in ("parent", "name"))
 

@@ -1,9 +1,9 @@
 """The ReLU at the end of a residual block, with a gradient that GPUs compute faster.
 
-To see where the sum of convolution and shortcut was positive, XLA computes it again from three
-maps; on large maps a second kernel then reads the gradient to sum it for batch norm. Here the
-gradient looks at the ReLU's output instead, which is in memory anyway, as the next block needs
-it. XLA then makes one kernel of both.
+The gradient needs to know where the sum of convolution and shortcut was positive. XLA computes
+this sum again from three maps; on large maps a second kernel then reads the gradient to sum it
+for batch norm. Here the gradient is computed from the ReLU's output, which is in memory anyway
+because the next block needs it. XLA then makes one kernel of both.
 """
 
 import jax
@@ -21,12 +21,12 @@ def relu_of_sum(
     *,
     from_output: bool,
 ) -> Float[Array, "b h w c"]:
-    """Return the ReLU of a block's output and its shortcut.
+    """Return ReLU(x + shortcut) of a block's output x and its shortcut.
 
-    from_output: compute the gradient from the ReLU's output on a GPU. Results are equal.
-      In bottlenecks with an identity shortcut fewer bytes are read. With a projection the
+    from_output: on a GPU, compute the gradient from the ReLU's output; the result is equal.
+      In bottlenecks with an identity shortcut this reads fewer bytes. With a projection the
       gradient reads both maps anyway. In blocks of two 3x3 convolutions it saves 3 % of a
-      step with one seed, but ten seeds in one program touch 13 to 16 % more.
+      step with one seed, but ten seeds in one program read and write 13 to 16 % more bytes.
     """
     if not from_output or xla.platform() != "gpu":
         return nn.relu(x + shortcut)
@@ -43,7 +43,7 @@ def _forward(x: Array) -> tuple[Array, Array]:
 
 
 def _backward(y: Array, gradient: Array) -> tuple[Array]:
-    """Return the gradient of the ReLU's input, from its output y and the gradient of y."""
+    """Return a tuple of the gradient of the ReLU's input; gradient: the gradient of y."""
     y = lax.optimization_barrier(y)  # Else XLA computes it from the sum again.
     return (jnp.where(y > 0, gradient, jnp.zeros((), gradient.dtype)),)
 

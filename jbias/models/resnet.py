@@ -2,8 +2,8 @@
 
 Source: He, Zhang, Ren and Sun, CVPR 2016, https://arxiv.org/abs/1512.03385; with
 groups (ResNeXt), Xie, Girshick, Dollar, Tu and He, CVPR 2017,
-https://arxiv.org/abs/1611.05431; with the initialisation and parameter shapes of
-torchvision's, which published weights have. The networks do not depend on any algorithm:
+https://arxiv.org/abs/1611.05431. Initialisation and parameter shapes are those of
+torchvision, which published weights have. The networks do not depend on any algorithm:
 an algorithm changes their features by `tap`, which only training calls, at named sites.
 """
 
@@ -171,7 +171,9 @@ PUBLISHERS = (
 
 
 def infer_options(shape_of: Callable[[str], tuple[int, ...] | None]) -> dict[str, Any]:
-    """Return `width` and `stem`, inferred from the shape of the first kernel.
+    """Return the options "width" and "stem", inferred from the shape of the first kernel.
+
+    Return {} if the file has no such kernel.
 
     shape_of: path of a parameter -> its published shape, None if the file has no such
       parameter; see models.importing.

@@ -1,4 +1,4 @@
-"""Reads and writes safetensors: eight bytes of length, a JSON header, the numbers.
+"""Read and write safetensors: eight bytes of length, a JSON header, the numbers.
 
 Format: https://github.com/huggingface/safetensors, README.md. Its library reads the file
 and checks that every byte after the header belongs to one tensor. It accepts duplicate
@@ -26,7 +26,9 @@ _KEYS = {"data_offsets", "dtype", "shape"}
 def read(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Return the arrays of a file by name, bfloat16 as float32, and its metadata.
 
-    ValueError, one line, if the file is damaged; OSError if it cannot be opened.
+    The metadata are texts by name, {} if there are none. ValueError, one line, if the file is
+    damaged or has numbers other than booleans, ints and floats; OSError if it cannot be
+    opened.
     """
     with _open(path) as file:
         arrays = file.get_tensors()

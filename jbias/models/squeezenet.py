@@ -1,8 +1,8 @@
-"""SqueezeNet 1.0 and 1.1: 1x1 convolutions reduce the channels that 3x3 ones read.
+"""SqueezeNet 1.0 and 1.1: 1x1 convolutions reduce the channels before 3x3 convolutions.
 
 Source: Iandola, Han, Moskewicz, Ashraf, Dally and Keutzer, 2016,
-https://arxiv.org/abs/1602.07360, with the initialisation, parameter shapes and pooling
-of torchvision's, which published weights have.
+https://arxiv.org/abs/1602.07360. Initialisation, parameter shapes and pooling are those of
+torchvision, which published weights have.
 """
 
 import functools
@@ -64,9 +64,10 @@ def fires(
 
 
 def fire(scope: backbone.Scope, x: backbone.Map, *, width: int) -> backbone.Map:
-    """Return the map after a 1x1 convolution to `width` channels, and their expansion.
+    """Return the map, of 8 * width channels, after a fire module.
 
-    The output concatenates a 1x1 and a 3x3 convolution of 4 * width channels each.
+    A 1x1 convolution to `width` channels, then a 1x1 and a 3x3 convolution of its output to
+    4 * width channels each, which are concatenated; each with a ReLU.
     """
 
     def conv(x: Array, site: str, *, width: int, size: int, name: str) -> Array:

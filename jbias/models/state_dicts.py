@@ -1,7 +1,7 @@
 """Reader of state dicts in published files: containers, prefixes, normalisation layers.
 
 `read` opens a file of any known format and returns the state dict in it. `strip_prefixes`
-yields its arrays under names without the prefixes of wrapper modules.
+yields the arrays under names without the prefixes of wrapper modules.
 
 Vision transformers as their authors publish them, .npz files of Flax arrays, become state
 dicts with timm's names and layout (`from_augreg`). Source: Steiner et al. 2022,
@@ -119,8 +119,10 @@ class StateDict(NamedTuple):
 def read(path: str | os.PathLike, entry: str | None = None) -> StateDict:
     """Return the state dict in a file of PyTorch, a .safetensors or an .npz file.
 
-    entry: the container to read if there are several, such as "teacher", or "a.b" for b
-      inside a.
+    Entries that do not affect the logits, such as counters, are left out.
+
+    entry: in a file of PyTorch, the container to read if there are several, such as
+      "teacher", or "a.b" for b inside a.
 
     ValueError, one line, if the file is damaged, or has no state dict or several.
     """
@@ -145,9 +147,9 @@ def read(path: str | os.PathLike, entry: str | None = None) -> StateDict:
 
 
 def _check_names(where: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise ValueError for more names, longer names or more prefixes than networks have.
+    """Raise ValueError for more names, longer names or more prefixes than a network has.
 
-    where: path of the file, for messages. Matching such names would take long.
+    Matching such names would take too long. where: path of the file, for messages.
     """
     longest, num_chains = max(map(len, arrays), default=0), len(_prefix_chains(arrays))
     too_many = len(arrays) > _MAX_ARRAYS or num_chains > _MAX_CHAINS
@@ -218,7 +220,10 @@ def _list_keys(tree: Any) -> str:
 def _normalisation_constants(
     arrays: Mapping[str, np.ndarray],
 ) -> dict[str, tuple[float, ...]]:
-    """Return "mean" and "std" of a normalisation layer, {} if there is none."""
+    """Return "mean" and "std" of a normalisation layer, three numbers each.
+
+    {} if there is no such layer. A single number is repeated three times.
+    """
     constants = {}
     for name, array in arrays.items():
         match = _NORMALISER.fullmatch(name)
@@ -257,7 +262,7 @@ def _prefix_chains(names: Iterable[str]) -> list[str]:
 
 
 def is_head(stem: str) -> bool:
-    """Return whether a layer's name, with its dot, is that of a last layer, such as "head."."""
+    """Return True if a layer's name, with its final dot, is one of a last layer, as "head."."""
     return _HEAD.fullmatch(stem) is not None
 
 
@@ -303,11 +308,11 @@ def read_head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _may_be_head(stem: str, weights: Mapping[str, np.ndarray]) -> bool:
-    """Return whether a layer has the name of a head, alone or inside another module.
+    """Return True if a layer may be the head, by its name: alone or inside another module.
 
-    stem: name of the layer. weights: of all linear layers, by name. A layer inside another
-    module, such as "clf.fc.", may also be hidden. It is taken as hidden if another layer has as
-    many inputs as this layer has outputs.
+    A layer inside another module, such as "clf.fc.", may also be a hidden layer. Return False
+    if another layer has as many inputs as this layer has outputs. stem: name of the layer,
+    with its final dot. weights: weights of all linear layers, by such a name.
     """
     if is_head(stem):
         return True

@@ -106,16 +106,18 @@ def adain(f: Map, content: Statistics, style: Statistics, *, alpha: float) -> Ma
 
 
 def make_transfer(encode: Callable, decode: Callable) -> Transfer:
-    """Return the style transfer of an encoder and a decoder.
+    """Return the style transfer of an encoder and a decoder; its result has no gradient.
 
-    encode: images in [0, 1] -> features. decode: features -> images. The transfer has no
-      gradient. Its style comes from the batch `style`, or if None from the batch permuted.
+    The styles are those of the images in the batch `style`, or in the batch itself if `style`
+    is None, after `permute`.
+
+    encode: images in [0, 1] -> features. decode: features -> images.
     """
 
     def apply(
         batch: Batch, permute: Permute, alpha: float, style: Batch | None = None
     ) -> Map:
-        """Return images with the contents of a batch in other styles; see `Transfer`."""
+        """Return images with the contents of a batch in other styles; see `make_transfer`."""
         f = encode(batch["image"])
         content = statistics(f)
         styles = content if style is None else statistics(encode(style["image"]))
@@ -215,8 +217,8 @@ def vgg(*, weights: str | None = None) -> Transfer:
     """Return the transfer of the published VGG.
 
     weights: a converted file or the folder of the published files. ValueError, with the
-    page to download from, if they are missing. The output of the transfer is not clipped to
-    [0, 1] and has 8 ceil(side / 8) pixels a side.
+    page to download from, if `weights` is None or not there. The output of the transfer is
+    not clipped to [0, 1] and has 8 ceil(side / 8) pixels a side.
     """
     arrays = weight_files.load(PUBLISHED, weights)
     encode = functools.partial(VGGStack(VGG_ENCODER).apply, nest(arrays, "encoder"))
@@ -260,8 +262,8 @@ class StyleCode(nn.Module):
 class SmallDecoder(nn.Module):
     """The small decoder: features -> images (b 4h 4w 3), not clipped to [0, 1].
 
-    A learned tile is repeated over the images and added. origin: (row, column) of the tile at the
-    upper left corner of all images.
+    A pattern of learned tiles is repeated over the images and added. origin: (row, column) of
+    the tiles' pixel at the upper left corner of all images.
     """
 
     @nn.compact
@@ -343,8 +345,9 @@ def flatten(params: dict) -> dict[str, np.ndarray]:
 def small(*, weights: str | os.PathLike | None = None) -> Transfer:
     """Return the transfer of the small network.
 
-    weights: a file that `jbias prepare style` wrote; None is the file in this package.
-    ValueError for other files. The output has 4 ceil(side / 4) pixels a side.
+    weights: a file that `jbias prepare style` wrote; None: the file in this package.
+    ValueError for other files. The output of the transfer is not clipped to [0, 1] and has
+    4 ceil(side / 4) pixels a side.
     """
     path = SHIPPED if weights is None else pathlib.Path(weights).expanduser()
     arrays = weight_files.read_npz(path)
@@ -362,12 +365,13 @@ def render() -> Callable:
 def pick_render(
     batch: Batch, permute: Permute, alpha: float, style: Batch | None = None
 ) -> Map:
-    """Return each image's render with the texture of the style.
+    """Return each image's render, in [0, 1], with the texture of its style.
 
-    batch: with "renders" (b t h w c), one per texture. The texture is the "attribute" of the
-    batch `style`, or if None of the batch permuted. alpha: must be 1. Renders show the scene
-    without any augmentation that was applied to "image". An attribute without a render gives an
-    image of NaN, so that the loss shows the mistake.
+    batch: with "renders" (b t h w c) uint8, one per texture. style: a batch whose
+    "attribute", after `permute`, is the number of each texture; None: the batch itself.
+    alpha: must be 1 (else ValueError). Renders show the scene without any augmentation that
+    was applied to "image". An attribute without a render gives an image of NaN, so that the
+    loss shows the mistake. ValueError if the batch has no such entries.
     """
     for column, source in (("renders", batch), ("attribute", style or batch)):
         if column not in source:

@@ -3,9 +3,10 @@
 A network calls `through` at its sites. In training its field `tap`, a function, replaces
 the features there. In evaluation features pass unchanged, and `read` returns them.
 
-A tap returns an array or a `Rescaled` map, with a scale and a shift per image and channel
-that are not applied yet. Batch norm accepts such a map: if the tap does not act, batch norm
-only reads the map's sums, and only the map is stored for the gradient.
+A tap is a function (features, site, key) -> features. It returns an array or a `Rescaled`
+map, with a scale and a shift per image and channel that are not applied yet. Batch norm
+accepts such a map: if the tap does not change the map in a step, batch norm only reads the
+map's sums, and only the map is stored for the gradient.
 """
 
 import contextvars
@@ -90,7 +91,7 @@ def _rescale_forward(x, scale, shift, acts, dtype):
 
 
 def _rescale_backward(dtype, residuals, dy):
-    """Return the gradients of x, scale and shift.
+    """Return the gradients of x, scale and shift, and None for `acts`.
 
     Sums for scale and shift are over the pixels of each image if `acts`, else over all
     images together, which is faster.
@@ -150,9 +151,12 @@ def through(
 ) -> Array:
     """Return x after the tap of a module at a site, or x itself in evaluation.
 
-    module: has the field `tap`. key: the network's key.
+    In evaluation x is stored in the collection "intermediates" if that is mutable.
+
+    module: has the field `tap`. key: the network's key. train: whether this is training.
     normed: whether a batch norm follows, which accepts a `Rescaled` map. On a CPU the map
-      is rescaled here: a batch norm that does it changes the bits of a tap that never acts.
+      is rescaled here, because rescaling in batch norm would change the rounding of results
+      even if the tap changes nothing.
     """
     if train:
         if module.tap is None:
@@ -176,6 +180,7 @@ def check_acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Call
 
     A tap acts if it returns anything but its input, or stores something that the results
     depend on. This is found while `run` is traced, and the compiled program is the same.
+    `refuse` is not called if `run` reaches no site.
     """
 
     def checked(*args):
@@ -193,7 +198,7 @@ def check_acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Call
 
 
 def find_acting(run: Callable, *args: Any) -> dict[str, bool]:
-    """Return, by site, whether a tap acts there when run(*args) is called.
+    """Return, for each site that run(*args) reaches, True if a tap acts there.
 
     `run` is only traced. A tap acts if it returns anything but its input.
     """
@@ -271,9 +276,9 @@ def read(
 def site_gradient(
     net: nn.Module, variables: Mapping, image: Map, site: str, score: Callable
 ) -> tuple[Array, Array]:
-    """Return the features at a site in evaluation, and the gradient of score(logits) there.
+    """Return the features at a site in evaluation, and the gradient of the scores there.
 
-    score: logits -> a number per image.
+    score: logits -> a number per image; the gradient is that of their sum.
     ValueError if the network has no such site.
     """
 
@@ -312,10 +317,10 @@ class NetworkShapes(NamedTuple):
 
 
 def shapes(net: nn.Module, side: int = 0) -> NetworkShapes:
-    """Return the shapes of a network's variables and sites, without computing them.
+    """Return the shapes of a network's variables and of the features at its sites.
 
-    side: of the images, in pixels; 0 is a side that the network accepts, for callers that
-      do not depend on it.
+    Nothing is computed. side: side of the images, in pixels; 0: a side that the network
+      accepts, for callers that do not depend on it.
     """
     # Large enough that no map is empty, and a multiple of the patch.
     side = side or math.lcm(64, vars(net).get("patch", 1))
@@ -347,7 +352,7 @@ def _shapes(net: nn.Module, side: int) -> NetworkShapes:
 def sites(net: nn.Module | Readable, side: int = 0) -> tuple[str, ...]:
     """Return the names of a network's sites, in the order of computation.
 
-    side: of the images, in pixels; see `shapes`.
+    side: side of the images, in pixels; see `shapes`.
     """
     if not isinstance(net, nn.Module):
         return net.sites(side)
@@ -373,7 +378,11 @@ def check_sites(where: str, option: str, net: nn.Module, wanted: Sequence[str]) 
 
 
 def abbreviate(names: Iterable[str]) -> str:
-    """Return the names of sites in one text, such as "stem, stage1-4.block0-1.conv1-2"."""
+    """Return the names of sites in one text, such as "stem, stage1-4.block0-1.conv1-2".
+
+    Names that differ only in numbers are joined, with the smallest and the largest of each
+    number.
+    """
     numbers_of: dict[str, list[list[int]]] = {}
     for name in names:
         numbers = [int(number) for number in re.findall(r"\d+", name)]

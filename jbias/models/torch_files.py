@@ -59,7 +59,7 @@ def itemsize(storage: Storage) -> int:
 
 
 def _require(is_valid: bool) -> None:
-    """Raise TypeError unless arguments are valid; the pickle machine names the function."""
+    """Raise TypeError without a message unless `is_valid`; the caller names the function."""
     if not is_valid:
         raise TypeError
 
@@ -71,7 +71,7 @@ def _refuse(is_wrong: bool, problem: str) -> None:
 
 
 def _make_ordered_dict(pairs: Any = ()) -> collections.OrderedDict:
-    """Return an ordered dict of (name, value) pairs; names must be text or bytes."""
+    """Return an ordered dict of (name, value) pairs; TypeError unless names are text or bytes."""
     _require(isinstance(pairs, (list, tuple)))
     # Numbers as keys have a meaning only for the pickle machine.
     _require(all(isinstance(name, (str, bytes)) for name, _ in pairs))
@@ -90,7 +90,7 @@ def _make_tensor(
 
 
 def _make_parameter(data: Any, *_: Any) -> Tensor:
-    """Return the tensor of a parameter."""
+    """Return `data`, the tensor of a parameter; further arguments are ignored."""
     _require(isinstance(data, Tensor))
     return data
 
@@ -201,7 +201,7 @@ _HOSTILE_BUILTINS = (
 
 
 def load_pickle(file: BinaryIO) -> tuple[Any, dict[str, Storage]]:
-    """Return the content of a pickle, and by key the storages that it refers to.
+    """Return the content of a pickle, and the storages that the pickle refers to, by key.
 
     The file's position is then after the pickle. ValueError if the pickle is damaged or
     has anything but tensors, containers, numbers and text.
@@ -328,10 +328,11 @@ def load(path: str | os.PathLike) -> TorchFile:
 
 
 def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Return the arrays of a state dict by name; entries that are no tensors are left out.
+    """Return the arrays of the state dict that is the content of a file, by name.
 
-    ValueError, one line, if the file has another format, is damaged, or names anything
-    but tensors; OSError if the file cannot be opened.
+    Entries that are no tensors are left out. ValueError, one line, if the file has another
+    format, is damaged, or names anything but tensors, containers, numbers and text; OSError
+    if the file cannot be opened.
     """
     file = load(path)
     views = file.arrays(file.tree)

@@ -1,6 +1,6 @@
 """Layers that read weights with PyTorch's names and layout; images are NHWC.
 
-For networks whose stored weights are damaged on purpose, row by row. Weights are
+DeepAugment's networks use them, because it damages stored weights row by row. Weights are
 {"head.0.weight": (out, in, h, w), "head.0.bias": (out), ...}; the kernel of a transposed
 convolution is (in, out, h, w).
 """
@@ -30,7 +30,8 @@ def conv(
 ) -> Map:
     """Return x after the convolution `name`, with its bias.
 
-    pad: numbers of zeros (before, after), along both axes; None keeps the size at stride 1.
+    pad: numbers of zeros (before, after) along each axis; None: half the kernel, which keeps
+    the size at stride 1.
     """
     kernel, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
     pad = pad or (kernel.shape[2] // 2,) * 2
@@ -55,7 +56,10 @@ def transposed_conv(
 
 
 def pixel_shuffle(x: Float[Array, "b h w 4*c"]) -> Float[Array, "b 2*h 2*w c"]:
-    """Return a map whose 2x2 patches are groups of four channels of x, row by row."""
+    """Return a map whose 2x2 patches are groups of four consecutive channels of x.
+
+    The four channels fill the patch row by row, as PyTorch's PixelShuffle(2) does.
+    """
     b, h, w, c = x.shape
     x = x.reshape(b, h, w, c // 4, 2, 2).transpose(0, 1, 4, 2, 5, 3)
     return x.reshape(b, 2 * h, 2 * w, c // 4)
@@ -75,9 +79,10 @@ def uniform(shapes: Shapes, key: PRNGKeyArray) -> dict[str, np.ndarray]:
 def with_biases(
     kernels: Shapes, *, transposed: Collection[str] = ()
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of weights and biases by name, given the kernel of each layer.
+    """Return the shapes of weights and biases by name.
 
-    transposed: the layers that are transposed convolutions.
+    kernels: shape of the kernel of each layer, by the layer's name. transposed: names of the
+    layers that are transposed convolutions.
     """
     shapes = {}
     for name, kernel in kernels.items():

@@ -128,9 +128,11 @@ def _branch_index(where: str, folder: str, config: Mapping[str, Any]) -> int:
 def choose_step(workdir: str | os.PathLike, step: int | str, entry: str) -> int:
     """Return the step of the checkpoint to read.
 
-    step: its number, "latest", or "best": the first with the highest validation accuracy
-      of the last stage.
+    step: a number, "latest", or "best": the first step with the highest validation accuracy
+      in the last stage, or the only step.
     entry: name of a seed, with its branch, such as "0" or "0, optim.rate=0.1".
+
+    ValueError if there is no such checkpoint, or for "best" no validation accuracy.
     """
     where, workdir = os.fspath(workdir), pathlib.Path(workdir)
     folder = workdir / "checkpoints"
@@ -161,9 +163,10 @@ def choose_step(workdir: str | os.PathLike, step: int | str, entry: str) -> int:
 
 
 def _validation(workdir: pathlib.Path, step: int, entry: str) -> tuple[int, float]:
-    """Return the stage of a checkpoint and its validation accuracy; (-1, 0) if unknown.
+    """Return the stage of a checkpoint and its validation accuracy; (-1, 0.0) if unknown.
 
-    entry: name of a seed, see `choose_step`. The accuracy is a fraction.
+    entry: name of a seed, see `choose_step`. The accuracy is a fraction. ValueError if the
+    stored metrics are damaged.
     """
     path = workdir / "checkpoints" / str(step) / "metrics" / "metrics"
     try:
@@ -183,9 +186,9 @@ def _validation(workdir: pathlib.Path, step: int, entry: str) -> tuple[int, floa
 
 
 def _read_evaluation(workdir: pathlib.Path, step: int) -> dict[str, float]:
-    """Return the validation accuracies that a separate evaluation process wrote.
+    """Return the validation accuracies that a separate evaluation process wrote, fractions.
 
-    Keys are "stage/seed". Only runs without branches have such files.
+    Keys are "<stage>/<seed>". {} if there is no such file; runs with branches have none.
     """
     path = workdir / "evals" / f"{step}.jsonl"
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
@@ -247,9 +250,9 @@ def _read_states(path: pathlib.Path) -> Any:
 
 
 def nets_of(states: Sequence[Any]) -> list[Net]:
-    """Return the variables that evaluation uses, of the network of each train state.
+    """Return the network {"params", "stats"} of each train state that evaluation uses.
 
-    These are the average of the weights if the state has one, else the current weights.
+    This is the moving average of the network if the state has one, else the current network.
     """
     return [_net_of({"params": s.params, "stats": s.stats}) for s in states]
 
@@ -268,7 +271,7 @@ def _checksum(tree: Any) -> int:
 
 
 def _net_of(state: Mapping[str, Any]) -> Net:
-    """Return the average of the net's variables in a train state, or the current ones."""
+    """Return the moving average of the network in a train state, or the current network."""
     current = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
     return state["stats"].get("average", current)
 
@@ -324,9 +327,7 @@ def save_safetensors(
 ) -> None:
     """Write a network in float32 as a .safetensors file, which `models.load` reads.
 
-    names: "published" (the names of torchvision or timm, in PyTorch's layout) or "own".
-    classes: names of the classes to store.
-    ValueError if the module is not a network of MODELS, or has no published names.
+    Arguments and errors: see `models.save_safetensors`.
     """
     _check_classes("models.save_safetensors", module, classes)
     if names not in ("published", "own"):
@@ -362,9 +363,11 @@ def _check_classes(
 
 
 def describe(module: nn.Module) -> tuple[str, dict[str, Any]]:
-    """Return the key of MODELS and the options that make a network, `classes` included.
+    """Return (key of MODELS, options) that make a network like the module.
 
-    ValueError if the module is not a network of MODELS.
+    The options are `classes`, `mean`, `std` and those that differ from the defaults of that
+    key. Options of training, such as dtype and dropout, are left out. ValueError if the
+    module is not a network of MODELS.
     """
     fields = _exported_fields(module)
     candidates = []
@@ -399,7 +402,7 @@ def save_run(
 ) -> None:
     """Write a network as the workdir of a run of one seed, for `config.init` and `models.load`.
 
-    workdir: a new or empty folder (else ValueError). classes: names of the classes to store.
+    workdir: a new or empty folder (else ValueError). classes: see `models.save_run`.
     """
     _check_classes("models.save_run", module, classes)
     workdir = pathlib.Path(workdir).resolve()

@@ -26,7 +26,8 @@ class Positions(nn.Module):
     The embeddings belong to a square grid; for other grids they are interpolated: bicubic
     with antialias, as in timm.
 
-    grid: patches per side of the initial embeddings; 0: as many as the image has.
+    grid: patches per side of the initial embeddings; 0: as many as the first image has, which
+      must be square (else ValueError).
     """
 
     grid: int
@@ -205,9 +206,9 @@ NAMES = (
 
 
 def _torchvision(first: str, second: str) -> tuple:
-    """Return the rules for torchvision's vit_b_16.
+    """Return the naming rules for torchvision's vit_b_16.
 
-    first, second: names of the linear layers of the MLP, which 0.14 changed.
+    first, second: names of the linear layers of the MLP, which torchvision 0.14 changed.
     """
     block = r"encoder.layers.encoder_layer_\1."
     return (
@@ -228,7 +229,7 @@ def _torchvision(first: str, second: str) -> tuple:
 def _transformers(
     block: str, *, qkv: tuple[str, ...], proj: str, first: str, second: str
 ) -> tuple:
-    """Return the rules for networks of Hugging Face's transformers.
+    """Return the naming rules for networks of Hugging Face's transformers.
 
     block: template of a block's prefix.
     qkv: names of the three layers for queries, keys and values in a block.
@@ -283,7 +284,9 @@ PUBLISHERS = (None, _TORCHVISION, _TORCHVISION, None, None)
 
 
 def infer_options(shape_of: Callable[[str], tuple[int, ...] | None]) -> dict[str, Any]:
-    """Return `patch`, `grid` and `pool`, inferred from shapes in a published file.
+    """Return the options "patch", "grid" and "pool", inferred from shapes in a file.
+
+    Return {} if the file lacks the kernel of the patch embedding or the positions.
 
     shape_of: path of a parameter -> its published shape, None if the file has no such
       parameter; see models.importing.

@@ -40,7 +40,7 @@ class PublishedWeights(NamedTuple):
 
 
 def read_folder(published: PublishedWeights, folder: Path) -> dict[str, np.ndarray]:
-    """Return the converted arrays of the published files in a folder.
+    """Return the converted arrays, by name, of the published files in a folder.
 
     ValueError, one line, if a file is missing or has another blob id.
     """
@@ -60,9 +60,10 @@ def read_folder(published: PublishedWeights, folder: Path) -> dict[str, np.ndarr
 
 
 def load(published: PublishedWeights, path: Path | None) -> dict[str, np.ndarray]:
-    """Return the converted arrays in a file of `write_npz` or a folder of published files.
+    """Return the converted arrays, by name, at a path.
 
-    ValueError, with the page to download from, if there are no such weights.
+    path: a file of `write_npz`, or a folder of the published files. ValueError, with the page
+    to download from, if it is None or missing; ValueError for arrays of another shape.
     """
     if path is None:
         raise _needs(published, "needs weights, got None")
@@ -81,7 +82,10 @@ def load(published: PublishedWeights, path: Path | None) -> dict[str, np.ndarray
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of an .npz file as float32; ValueError if it cannot be read."""
+    """Return the arrays of an .npz file as float32, by name.
+
+    ValueError if it cannot be read or has anything but real numbers.
+    """
     try:
         arrays = opening.read_npz(path, times=_MAX_COMPRESSION, free=0)
         return {

@@ -1,4 +1,4 @@
-r"""Conversion of published state dicts to the variables of our networks, and back, by names.
+r"""Conversion of published state dicts to variables of this package's networks, and back.
 
 The file of a network defines NAMES, rules of (pattern of our module's path, template of
 the published module's name), such as
@@ -116,9 +116,10 @@ def entries(variables: Mapping[str, Any], names: Names | None) -> dict[str, Arra
 
 
 def to_variables(expected: Mapping[str, ArrayEntry], state: Arrays) -> dict[str, Any]:
-    """Return the variables of a state dict, in float32 and our layout.
+    """Return the nested variables of a network, in float32 and Flax's layout.
 
-    expected: an entry for each published name, as `entries` returns them.
+    expected: an entry for each published name, as `entries` returns them. state: arrays by
+    published name; must have all expected names.
     """
     flat, chunks = {}, {}
     for name, entry in sorted(expected.items(), key=lambda item: item[1].chunk):
@@ -167,7 +168,7 @@ def is_plausible(arrays: Arrays, names: Names) -> bool:
 
 
 def tokens(names: Iterable[str]) -> set[str]:
-    """Return the words in names or templates, without numbers and names of arrays."""
+    """Return the words in names or templates, without numbers and words such as "weight"."""
     words = {word for name in names for word in re.findall("[A-Za-z]+", name)}
     return words - {*_LEAVES.values(), "running", "mean", "var"}
 

@@ -240,7 +240,7 @@ class Strategy(NamedTuple):
       "threaded": the same program, dispatched from one thread per tree: a CPU runs a
       program in the thread that dispatches the program, and a single seed leaves part of
       the cores idle. "unrolled": one program that computes all trees. On CPU all three
-      equal the run of a single seed to the bit.
+      equal the run of a single seed bit for bit.
     convolutions: "": each tree holds one seed. Otherwise the seeds of a wave form one tree,
       and a convolution becomes one convolution in groups ("grouped", as by `jax.vmap`, slow
       on most backends) or one convolution per seed ("unrolled", see

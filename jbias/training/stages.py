@@ -133,7 +133,7 @@ class Stage:
     def folds_norms(self, run: Mapping[str, Any]) -> bool:
         """Return True if an evaluation folds batch norms under these options of config.run.
 
-        run.eval_norm "auto" folds on accelerators only: records of a CPU stay equal to the bit.
+        run.eval_norm "auto" folds on accelerators only: records of a CPU stay equal bit for bit.
         """
         mode = run.get("eval_norm", "auto")
         is_requested = mode == "folded" or (mode == "auto" and xla.platform() != "cpu")
