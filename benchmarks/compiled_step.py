@@ -338,7 +338,9 @@ def main(name: str, target: str, folder: str, reuse: str = "") -> None:
             in_graphs = cuda_graphs.are_requested(devices.size)
             kind_options = xla.compiler_options(_device_kind(devices))
             options = [
-                cuda_graphs.options() if in_graphs else kind_options,
+                cuda_graphs.compiler_options(cuda_graphs.LOOP_OPTIONS)
+                if in_graphs
+                else kind_options,
                 row.options.get("vmem"),
             ]
             flags = os.environ.get("XLA_FLAGS")

@@ -1,11 +1,12 @@
 """Training steps of a GPU as whole CUDA graphs: one launch in place of hundreds.
 
 By default XLA puts no convolution into a CUDA graph, so that each is a launch of its own.
-With `OPTIONS` a whole step is one graph. On an H200, the capture of a convolution failed if
-cuDNN had not run it in the process before, as is the case when a program comes from the
-compilation cache; afterwards cuDNN mostly failed in the rest of the process, too.
-`CapturedFunction` therefore runs each program once by XLA's default before it captures the
-graph, and files note captures, so that a process that dies of one is the last to try.
+With `STEP_OPTIONS` a whole step is one graph, and with `LOOP_OPTIONS` the body of a loop over
+steps. On an H200, the capture of a convolution failed if cuDNN had not run it in the process
+before, as is the case when a program comes from the compilation cache; afterwards cuDNN mostly
+failed in the rest of the process, too. `CapturedFunction` therefore runs each program once by
+XLA's default before it captures the graph, and files note captures, so that a process that
+dies of one is the last to try.
 """
 
 import contextlib
@@ -25,15 +26,19 @@ from jaxtyping import PyTree
 
 from jbias.runtime import files, messages, xla
 
-# XLA's default operations, and convolutions. CONCURRENT lets operations that do not depend on
-# each other run side by side, such as those of several seeds; it takes 8 to 23 % more
-# temporary memory. benchmarks/results/gpu-h200.md has the steps measured with it.
-OPTIONS: Mapping[str, str] = {
+# XLA's default operations, and convolutions.
+STEP_OPTIONS: Mapping[str, str] = {
     "xla_gpu_enable_command_buffer": (
         "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,DYNAMIC_SLICE_FUSION,"
         "CONVOLUTION"
     ),
     "xla_gpu_graph_min_graph_size": "1",
+}
+# CONCURRENT lets operations that do not depend on each other run side by side, such as those
+# of several seeds; it takes 8 to 23 % more temporary memory. In steps that are dispatched one
+# by one it is slower than XLA's default: benchmarks/results/gpu-h200.md.
+LOOP_OPTIONS: Mapping[str, str] = {
+    **STEP_OPTIONS,
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
 }
 
@@ -58,10 +63,10 @@ def are_requested(num_devices: int = 1) -> bool:
     return not (failures or _failed_before()) and _are_options_known()
 
 
-def options() -> dict[str, str]:
-    """Return the compiler options for whole graphs, without those that XLA_FLAGS sets."""
+def compiler_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the `STEP_OPTIONS` or `LOOP_OPTIONS` that XLA_FLAGS does not set."""
     flags = os.environ.get("XLA_FLAGS", "")
-    return {name: value for name, value in OPTIONS.items() if name not in flags}
+    return {name: value for name, value in options.items() if name not in flags}
 
 
 def describe(num_devices: int = 1) -> str:
@@ -128,9 +133,10 @@ def _is_running(process: int) -> bool:
 
 @functools.cache
 def _are_options_known() -> bool:
-    """Return True if the installed compiler knows `options`."""
+    """Return True if the installed compiler knows all `LOOP_OPTIONS`."""
+    options = compiler_options(LOOP_OPTIONS)
     try:
-        jax.jit(lambda x: x + 1, compiler_options=options()).lower(1.0).compile()
+        jax.jit(lambda x: x + 1, compiler_options=options).lower(1.0).compile()
     except jax.errors.JaxRuntimeError:
         return False
     return True
@@ -148,12 +154,13 @@ def jit(
     donate_argnums: Sequence[int],
     kind: str,
     num_devices: int,
+    options: Mapping[str, str],
 ) -> Callable[..., PyTree]:
     """Return a jitted function: on a GPU a `CapturedFunction`, if graphs are requested.
 
     function: (states, ..., static) -> outputs. static_argnums: index of the last argument.
     donate_argnums: (0,) or (). kind: jax's `device_kind`. num_devices: the number of devices of
-    the arguments.
+    the arguments. options: `STEP_OPTIONS`, or `LOOP_OPTIONS` for a loop over steps.
     """
 
     def compile_lazily(extra_options: Mapping[str, str]) -> Callable[..., PyTree]:
@@ -167,7 +174,9 @@ def jit(
 
     if not are_requested(num_devices):
         return compile_lazily({})
-    return CapturedFunction(compile_lazily({}), compile_lazily(options()))
+    return CapturedFunction(
+        compile_lazily({}), compile_lazily(compiler_options(options))
+    )
 
 
 class CapturedFunction:
@@ -182,7 +191,7 @@ class CapturedFunction:
     def __init__(
         self, default: Callable[..., PyTree], whole: Callable[..., PyTree]
     ) -> None:
-        """default, whole: jitted without and with `OPTIONS`; they may donate the states."""
+        """default, whole: jitted without and with options for graphs; may donate the states."""
         self._default, self._whole = default, whole
         # Programs that the default has run, those of them whose graph was tried, and those
         # whose graph runs.

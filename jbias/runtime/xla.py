@@ -288,7 +288,7 @@ def compiler_options(kind: str) -> dict[str, str] | None:
     """Return jbias's compiler options by name, without options that the user has set.
 
     kind: jax's `device_kind`, such as "TPU v6". None if there are no options. A GPU's options
-    for CUDA graphs are in `cuda_graphs.OPTIONS`.
+    for CUDA graphs are in `cuda_graphs`.
     """
     flags = os.environ.get("LIBTPU_INIT_ARGS", "")
     options = _VMEM if kind.startswith(_LARGE_VMEM_TPUS) else {}

@@ -100,9 +100,11 @@ def choose_strategy(
     unit = "cycles" if xla.platform() == "tpu" else "seconds"
     costs = _compare(placed, names, unit, say)
     finite_costs = {name: cost for name, cost in costs.items() if cost < math.inf}
-    choice = {"strategy": min(costs, key=costs.get), unit: finite_costs}
-    costs_text = ", ".join(f"{name} {cost:.4g}" for name, cost in costs.items())
-    say(f"auto: {choice['strategy']}; {unit} of a seed's step: {costs_text}")
+    choice = {"strategy": min(costs, key=costs.get, default=names[0])}
+    if costs:
+        choice[unit] = finite_costs
+        costs_text = ", ".join(f"{name} {cost:.4g}" for name, cost in costs.items())
+        say(f"auto: {choice['strategy']}; {unit} of a seed's step: {costs_text}")
     # A candidate that needed too much memory may fit another time, so nothing is cached.
     if len(finite_costs) == len(costs):
         limits = {} if len(costs) == len(names) else {_MOST_STEPS: steps}
@@ -136,7 +138,7 @@ def _cache_path(placed: memory.Placement, names: tuple[str, ...]) -> pathlib.Pat
         len(os.sched_getaffinity(0)),
         os.environ.get("XLA_FLAGS", ""),
         cuda_graphs.describe(devices.size),
-        sorted(cuda_graphs.OPTIONS.items()),
+        sorted(cuda_graphs.LOOP_OPTIONS.items()),
     )
     key = f"{program.as_text()}{environment}"
     digest = hashlib.sha256(key.encode()).hexdigest()
@@ -152,7 +154,8 @@ def _compare(
     """Return the cost of a seed's step by strategy; infinite if it does not fit or fails.
 
     names: the default first. unit: "cycles" or "seconds". Strategies that would take too long
-    to compare are left out, and `say` prints a line about each.
+    to compare are left out, and `say` prints a line about each; if the default is left out,
+    the result is empty.
     """
     count, steps = len(placed.stages[0].members), placed.stages[-1].last
     costs: dict[str, float] = {}
@@ -170,11 +173,19 @@ def _compare(
             continue
         began = time.perf_counter()
         try:
-            costs[name] = _cost(placed, name, unit, is_first=name == names[0])
+            cost = _cost(placed, name, unit, is_first=name == names[0])
         except jax.errors.JaxRuntimeError as error:
-            costs[name] = math.inf  # Mostly because it needs too much memory.
+            cost = math.inf  # Mostly because it needs too much memory.
             say(f"auto: {name}: {messages.shorten(error)}")
         seconds = time.perf_counter() - began
+        if cost is None:
+            others = " or ".join(f"--config.run.strategy={x}" for x in names[1:])
+            say(
+                f"auto: {name}, not compared: its first steps took {seconds:.0f} s with "
+                f"compilation; {others} takes another"
+            )
+            return {}
+        costs[name] = cost
         if name == names[0]:
             seconds_per_size = seconds / _relative_size(name, count)
         else:
@@ -185,10 +196,13 @@ def _compare(
     return costs
 
 
-def _cost(placed: memory.Placement, name: str, unit: str, *, is_first: bool) -> float:
+def _cost(
+    placed: memory.Placement, name: str, unit: str, *, is_first: bool
+) -> float | None:
     """Return the cost of one seed's step in the first stage; infinite if a stage does not fit.
 
-    name: the strategy. unit: "cycles" or "seconds". is_first: the strategy is the default.
+    name: the strategy. unit: "cycles" or "seconds". is_first: the strategy is the default; the
+    result is None if its compilation takes more than `_MAX_SECONDS`.
     """
     compiled_programs: dict[int, jax.stages.Compiled] = {}
     run = {**placed.run, "strategy": name}
@@ -257,12 +271,12 @@ def measured_seconds(
     *,
     scanned: int = 0,
     may_stop: bool = False,
-) -> float:
+) -> float | None:
     """Return the seconds of one seed's step: the fastest of at most `_TIMED` dispatches.
 
     name: the strategy. count: seeds at once. scanned: the steps in one compiled loop; 0: no
-    loop. may_stop: stop after a first dispatch, compilation included, of more than
-    `_MAX_SECONDS`; no other strategy is compared then.
+    loop. may_stop: return None after a first dispatch, compilation included, of more than
+    `_MAX_SECONDS`.
     """
     laid = stages.fit_to_devices(
         stage, devices, strategy=name, together=count, scanned=scanned
@@ -272,11 +286,12 @@ def measured_seconds(
     num_warm_up = 2 if cuda_graphs.are_requested() else 1
     for elapsed in _dispatch_first_steps(laid, scanned):
         seconds.append(elapsed)
-        is_over_limit = may_stop and seconds[0] > _MAX_SECONDS
+        if may_stop and seconds[0] > _MAX_SECONDS:
+            return None
         timed = seconds[num_warm_up:]
-        if is_over_limit or len(timed) == _TIMED or sum(timed) > _TIMED_SECONDS:
+        if len(timed) == _TIMED or sum(timed) > _TIMED_SECONDS:
             break
-    return min(timed or seconds) / max(_STEPS, scanned) / len(laid.members)
+    return min(timed) / max(_STEPS, scanned) / len(laid.members)
 
 
 def _dispatch_first_steps(stage: stages.Stage, scanned: int) -> Iterator[float]:

@@ -410,7 +410,11 @@ def lower_step(
     argument = seed_argument, batch
     if strategy.dispatch == "unrolled":
         program = seed_axis.map_seeds(
-            step, strategy, layout, donate=True, in_graphs=True
+            step,
+            strategy,
+            layout,
+            donate=True,
+            graph_options=cuda_graphs.LOOP_OPTIONS,
         )
         num_trees = num_seeds // (width or 1)
         state, argument = (state,) * num_trees, (argument,) * num_trees
@@ -421,6 +425,7 @@ def lower_step(
             donate_argnums=(0,),
             kind=layout.kind,
             num_devices=devices.size,
+            options=cuda_graphs.LOOP_OPTIONS,
         )
     shared = with_sharding(shapes.shared, ())
     return program.lower(state, argument, shared, shapes.static)

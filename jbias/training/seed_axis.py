@@ -313,26 +313,27 @@ def map_seeds(
     layout: SeedLayout,
     *,
     donate: bool = False,
-    in_graphs: bool = False,
+    graph_options: Mapping[str, str] | None = None,
 ) -> WaveFunction:
     """Return a function of a wave that computes `function` for each seed of the wave.
 
     function: a function of one seed. strategy, layout: see the classes. donate: reuse the
-    memory of the states for the outputs. in_graphs: on a GPU, launch the function as one
-    CUDA graph.
+    memory of the states for the outputs. graph_options: launch the function as one CUDA graph
+    on a GPU, compiled with these options of `cuda_graphs`; None: do not.
     """
     tree_function = map_tree(function, layout, strategy)
     donate_argnums = (0,) if donate else ()
 
     def compile_lazily(function: Callable) -> Callable:
         """Return `function` jitted with the options above; the first call compiles it."""
-        if in_graphs:
+        if graph_options is not None:
             return cuda_graphs.jit(
                 function,
                 static_argnums=3,
                 donate_argnums=donate_argnums,
                 kind=layout.kind,
                 num_devices=layout.devices.size,
+                options=graph_options,
             )
         return xla.jit(
             function,
@@ -451,7 +452,11 @@ def _dispatched_steps(
     scan_wave = scan_steps(step, strategy, layout) if scanned > 1 else None
     # Where most steps are in a loop, graphs of the few others are not worth compiling.
     step_wave = map_seeds(
-        step, strategy, layout, donate=True, in_graphs=scan_wave is None
+        step,
+        strategy,
+        layout,
+        donate=True,
+        graph_options=None if scan_wave else cuda_graphs.STEP_OPTIONS,
     )
 
     def take_steps(states, steps, shared, static):
@@ -480,8 +485,7 @@ def scan_steps(
     The function is (states, (own_args, batches), shared, static) -> (states, outputs of each
     step). own_args: one seed argument per tree, equal in all steps. batches: one entry per
     tree; the leaves have a leading axis of steps. The memory of the states is reused. On
-    GPUs the loop's body is the same CUDA graph as a single step, and Python dispatches the
-    loop once.
+    GPUs the loop's body is one CUDA graph, and Python dispatches the loop once.
     """
     step_tree = map_tree(step, layout, strategy)
 
@@ -507,6 +511,7 @@ def scan_steps(
         donate_argnums=(0,),
         kind=layout.kind,
         num_devices=layout.devices.size,
+        options=cuda_graphs.LOOP_OPTIONS,
     )
     if strategy.dispatch == "unrolled":
         return scan_wave

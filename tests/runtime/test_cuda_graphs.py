@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias.runtime import cuda_graphs, xla
+from jbias.runtime import cuda_graphs, mesh, xla
+from jbias.training import seed_axis
 
 
 @pytest.fixture
@@ -26,8 +27,9 @@ def gpu(monkeypatch, tmp_path):
 
 def test_a_step_is_one_graph_by_default(gpu):
     assert cuda_graphs.are_requested()
-    assert cuda_graphs.options() == cuda_graphs.OPTIONS
-    operations = cuda_graphs.OPTIONS["xla_gpu_enable_command_buffer"].split(",")
+    options = cuda_graphs.LOOP_OPTIONS
+    assert cuda_graphs.compiler_options(options) == options
+    operations = options["xla_gpu_enable_command_buffer"].split(",")
     assert "CONVOLUTION" in operations
     assert cuda_graphs.describe() == "whole steps"
 
@@ -41,9 +43,32 @@ def test_flags_of_the_user_decide(gpu):
 
 def test_other_flags_of_the_user_stay(gpu):
     gpu.setenv("XLA_FLAGS", "--xla_gpu_command_buffer_scheduling_mode=SERIALIZE")
-    assert set(cuda_graphs.options()) == set(cuda_graphs.OPTIONS) - {
+    options = cuda_graphs.LOOP_OPTIONS
+    assert set(cuda_graphs.compiler_options(options)) == set(options) - {
         "xla_gpu_command_buffer_scheduling_mode"
     }
+
+
+@pytest.mark.parametrize("strategy", ["looped", "unrolled"])
+def test_kernels_run_side_by_side_in_loops_only(gpu, strategy):
+    """Steps that are dispatched one by one were slower with it than by XLA's default."""
+    options_of_programs = []
+
+    def record(function, *, options, **more):
+        options_of_programs.append(options)
+        return function
+
+    gpu.setattr(cuda_graphs, "jit", record)
+    layout = seed_axis.SeedLayout(mesh.make(1), (2,))
+
+    def step(state, argument, shared, static):
+        return state, None
+
+    seed_axis.multi_step(step, seed_axis.STRATEGIES[strategy], layout)
+    assert options_of_programs == [cuda_graphs.STEP_OPTIONS]
+    options_of_programs.clear()
+    seed_axis.multi_step(step, seed_axis.STRATEGIES[strategy], layout, scanned=8)
+    assert options_of_programs == [cuda_graphs.LOOP_OPTIONS]
 
 
 def test_several_devices_take_the_default(gpu):
@@ -58,7 +83,7 @@ def test_a_compiler_that_lacks_an_option_takes_the_default(gpu):
     gpu.undo()
     known = cuda_graphs._are_options_known.__wrapped__
     assert known()
-    gpu.setattr(cuda_graphs, "OPTIONS", {"xla_no_such_option": "1"})
+    gpu.setattr(cuda_graphs, "LOOP_OPTIONS", {"xla_no_such_option": "1"})
     assert not known()
 
 

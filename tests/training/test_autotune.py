@@ -154,6 +154,24 @@ def test_what_was_left_out_is_looked_at_by_a_longer_run_alone(timed):
     assert chosen(config, stage, said=said)["strategy"] == other and not said
 
 
+def test_a_default_that_compiles_too_long_is_taken_without_a_time(timed):
+    """The seconds of its compilation are not recorded as those of a step."""
+    (config, stage), costs, seconds = timed
+    default, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    costs.update({default: None, other: 1e-6})
+    seconds.update({default: 24.2, other: 1.0})
+    lines = []
+    choice = chosen(config, stage, said=lines)
+    assert choice == {"strategy": default}
+    (line,) = lines[1:]
+    assert line == (
+        f"auto: {default}, not compared: its first steps took 24 s with compilation; "
+        f"--config.run.strategy={other} takes another"
+    )
+    lines.clear()  # A run of as many steps takes what the first one took.
+    assert chosen(config, stage, said=lines) == choice and not lines
+
+
 def test_the_usual_one_that_does_not_fit_gives_way(timed):
     (config, stage), costs, seconds = timed
     usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
@@ -185,11 +203,11 @@ def test_a_first_dispatch_that_takes_too_long_is_the_only_one(small, monkeypatch
     clock = Clock()
     monkeypatch.setattr(autotune, "time", clock)
     monkeypatch.setattr(autotune.stages, "fit_to_devices", lambda *args, **more: Laid())
-    seconds = autotune.measured_seconds(
+    stopped = autotune.measured_seconds(
         stage, None, "looped", 2, scanned=3, may_stop=True
     )
     assert dispatched == [3]
-    assert seconds == (autotune._MAX_SECONDS + 1) / 3 / len(stage.members)
+    assert stopped is None
     # The first dispatch of another strategy compiles, and is not taken for its step.
     autotune.measured_seconds(stage, None, "looped", 2, scanned=3)
     assert dispatched == [3, 3, 3]
