@@ -94,6 +94,8 @@ def test_a_signal_ends_a_command_as_ctrl_c_does(name, code):
     lines = (
         "import os, signal, sys, time",
         "from jbias.runtime import cli",
+        # The tests may run under nohup, which ignores SIGHUP.
+        f"signal.signal(signal.{name}, signal.SIG_DFL)",
         "def work():",
         "    try:",
         f"        os.kill(os.getpid(), signal.{name})",
