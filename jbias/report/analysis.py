@@ -257,10 +257,12 @@ class BenchmarkScores:
 
     @functools.cached_property
     def at_chance(self) -> tuple[dict, ...]:
-        """Cells with an accuracy, or cue accuracy, that is indistinguishable from chance.
+        """Cells with an accuracy that is indistinguishable from chance.
 
-        Each is a dict with the keys algorithm, dataset, metric, accuracy, classes (number of
-        classes), chance and n (number of images); accuracy and chance are fractions.
+        A dict per cell with the keys algorithm, dataset, metric, accuracy, classes (number of
+        classes), chance and n (number of images); accuracy and chance are fractions. For runs also
+        cells of cue conflicts, with the metric `CUES`: there accuracy is the share of decisions for
+        either cue.
         """
         cells = []
         if self.options.metric in _ACCURACIES:
@@ -498,7 +500,10 @@ class Analysis:
 
     @property
     def bounds(self) -> str:
-        """The phrase of captions that describes the intervals over redrawn runs."""
+        """The words of captions for the intervals over redrawn runs, with their coverage.
+
+        For two runs: "no intervals (two runs give none)".
+        """
         if self.min_runs == 2:
             return "no intervals (two runs give none)"
         coverage = resampling.percentile_coverage(self.min_runs)
@@ -875,7 +880,10 @@ def run_side_by_side(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def _without_intervals(result: Any) -> Any:
-    """Return a result of jbias.stats with NaN for all bounds of intervals: two runs give none."""
+    """Return a copy of a result of jbias.stats with NaN for the ends of all its intervals.
+
+    Used for two runs, which give no interval.
+    """
     estimates = {}
     for name, value in vars(result).items():
         if isinstance(value, resampling.Estimate):
@@ -1179,10 +1187,10 @@ def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
 
 
 def _cues_at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
-    """Yield cells of cue conflicts with a share of decisions for a cue at chance.
+    """Yield cells of cue conflicts in which decisions for either cue are at chance.
 
-    Two of k classes belong to a cue, so guessing decides for a cue in a share of 2 / k. The shape
-    bias of such decisions has no meaning. A cell is at chance if the lower end of Wilson's 95 %
+    Two of k classes belong to a cue, so a guess is for either cue with probability 2 / k, and the
+    shape bias of guesses has no meaning. A cell is at chance if the lower end of Wilson's 95 %
     interval of the mean share over seeds, for the images of one network, is not above 2 / k.
     Skipped: data sets without a known number of classes or with two classes, and cells with a
     missing share or different numbers of images. See `BenchmarkScores.at_chance` for the keys.

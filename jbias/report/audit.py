@@ -486,9 +486,10 @@ def _abbreviate(names: Sequence[str]) -> str:
 
 
 def links(audited: Audited, candidate: Candidate, count: int = 4) -> str:
-    """Return the pairs of class and value with the largest accuracy beyond additive effects.
+    """Return "value with class (+points), ..." for the pairs with the largest excess accuracy.
 
-    The text is "value with class (+points), ...". count: maximal number of pairs.
+    Excess: accuracy of the pair beyond the mean effects of its class and of its value, in
+    percentage points. count: maximal number of pairs. candidate: a tested attribute.
     """
     accuracy, (classes, values) = candidate.result.accuracy, audited.names(candidate)
     excess = accuracy - accuracy.mean(0) - accuracy.mean(1, keepdims=True)
@@ -502,10 +503,9 @@ def links(audited: Audited, candidate: Candidate, count: int = 4) -> str:
 
 
 def findings(audited: Audited) -> Iterator[str]:
-    """Yield one or more sentences for each bug, then one for each of these attributes.
+    """Yield a text of some sentences for each bug, then for attributes with two other verdicts.
 
-    Attributes whose drop another attribute may explain (verdict "goes with"), and attributes that
-    are bugs of some networks only (verdict "some").
+    "goes with": another attribute may explain the drop. "some": a bug of some networks only.
     """
     for candidate in audited.bugs:
         extreme = candidate.result.kinds[candidate.kind].extreme
@@ -686,7 +686,10 @@ def cells(audited: Audited) -> pd.DataFrame:
 
 
 def groups(audited: Audited, candidate: Candidate) -> tables.Table | None:
-    """Return the table of accuracy by class and value; None for more than 400 cells."""
+    """Return the table of accuracy by class (rows) and value; None for more than 400 cells.
+
+    candidate: a tested attribute.
+    """
     accuracy = candidate.result.accuracy
     count = candidate.result.count
     if count.size > _CELLS:
@@ -843,7 +846,7 @@ def by_level(
 
 
 def likelihood_figure(audited: Audited, candidate: Candidate) -> plots.Figure:
-    """Return histograms of the probability of the right class, in and out of distribution.
+    """Return a figure of histograms of the probability of the right class, by test set.
 
     candidate: a tested attribute. The test sets are those of its most extreme level of shift.
     """

@@ -160,7 +160,10 @@ def _is_tested(analysis: Analysis) -> bool:
 
 
 def _paragraphs(analysis: Analysis) -> document.Placed:
-    """Yield (section id, paragraph at the head of the section)."""
+    """Yield (section id, paragraph): tests that were not made, stability, power, similar data sets.
+
+    If ranks were not tested, only paragraphs of the section "tests" are yielded.
+    """
     paragraphs_by_section = {"tests": prose.untested(analysis)}
     if analysis.tests:
         paragraphs_by_section["seeds"] = prose.stability(analysis)
@@ -552,7 +555,7 @@ def _power(analysis: Analysis) -> document.Figure:
 def _variability(
     study: analysis_lib.BenchmarkScores, deviations: pd.DataFrame
 ) -> document.Figure | None:
-    """Return the box plots of deviations within and between runs, or None.
+    """Return the figure of box plots of deviations within and between runs, or None.
 
     None if all deviations within, or all between, runs are unknown. deviations: the result of
     `variability`.

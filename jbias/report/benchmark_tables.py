@@ -50,9 +50,9 @@ def scores(
 ) -> tables.Table:
     """Return the main table: mean ± std, or median and range, per algorithm and data set.
 
-    In bold: the cells of `Analysis.best_cells` and the mean ranks of `Analysis.leaders`.
-    Underlined: data sets on data like the algorithm's training data. biases: shape biases as text,
-    as returned by `shape_biases`; None leaves them out.
+    One row per algorithm. In bold: the cells of `Analysis.best_cells` and the mean ranks of
+    `Analysis.leaders`. Underlined: cells of `BenchmarkScores.trained`. biases: shape biases as
+    text, as returned by `shape_biases`; None leaves them out.
     """
     study = analysis.study
     is_tested = analysis.friedman is not None
@@ -350,7 +350,7 @@ def shape_biases(
 
 
 def ranks(analysis: Analysis) -> tables.Table | None:
-    """Return the table of the ranks that are tested, per algorithm and data set."""
+    """Return the table of the ranks that were tested, one row per algorithm."""
     keys, columns = _dataset_columns(
         analysis.datasets, first="algorithm", last="mean_rank:.2", form="{:g}".format
     )
@@ -467,7 +467,10 @@ _BLOCK_HEADS = {
 
 
 def blocked(analysis: Analysis) -> tables.Table | None:
-    """Return the table of Friedman's test over blocks of similar data sets."""
+    """Return the table of p of Friedman's test over blocks of similar data sets.
+
+    The first row is the test over single data sets; one row per kind of similarity follows.
+    """
     alpha = analysis.alpha
     permutation_p = analysis.permutation.pvalue
     rows = [
@@ -572,7 +575,10 @@ def _pairs(analysis: Analysis, **matrices: np.ndarray) -> pd.DataFrame:
 
 
 def posthoc(analysis: Analysis) -> tables.Table | None:
-    """Return the table of every pair of algorithms under every pairwise test."""
+    """Return the table of all pairwise tests, one row per pair of algorithms.
+
+    Ranks must have been tested.
+    """
     tests = analysis.tests
     ranks = analysis.nemenyi.ranks
     bradley_terry = tests["bradley_terry"]
@@ -652,7 +658,10 @@ def control(analysis: Analysis) -> tables.Table | None:
 
 
 def stability(analysis: Analysis) -> tables.Table | None:
-    """Return the table of mean ranks, means and IQM with intervals over redrawn seeds."""
+    """Return the table of mean ranks, means and IQM with intervals over redrawn seeds.
+
+    One row per algorithm, the best mean rank first. Seeds must have been analysed.
+    """
     digits = analysis.study.unit.digits
     stable = analysis.seeds["stability"]
     intervals = analysis.seeds["intervals"]
@@ -681,7 +690,10 @@ def stability(analysis: Analysis) -> tables.Table | None:
 
 
 def differences(analysis: Analysis) -> tables.Table | None:
-    """Return the table of the difference of every pair, with intervals and effect sizes."""
+    """Return the table of differences with intervals and effect sizes, one row per pair.
+
+    Seeds must have been analysed.
+    """
     unit = analysis.study.unit
     seeds = analysis.seeds
     number = tables.digits(unit.digits)
@@ -966,7 +978,10 @@ def costs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 
 
 def provenance(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Return the table of code, package versions and devices, one column per run."""
+    """Return the table of code, package versions and devices, one row per key, one column per run.
+
+    The runs of the study must not be empty.
+    """
     columns = []
     for run in study.runs:
         recorded = {

@@ -67,7 +67,9 @@ def curves(
 def spread(
     frame: pd.DataFrame, names: Sequence[str], categories: pd.Series, *, x: str
 ) -> Figure:
-    """Return a figure with a row per measure: a box over quartiles, and models by category.
+    """Return a figure with a row per measure: a box from quartile to quartile, a marker per model.
+
+    Within a row, each category of models has its own lane.
 
     frame: one row per model. names: columns of the measures. categories: category of each model,
     indexed as `frame`. x: label of the x axis.
@@ -103,14 +105,14 @@ def pairs(
     sizes: pd.Series,
     rho: pd.DataFrame,
 ) -> Figure:
-    """Return scatter plots of all pairs of measures below the diagonal, and rho above it.
+    """Return a figure of scatter plots of all pairs of measures, with rho above the diagonal.
 
     frame: one row per model. names: columns of the measures. categories: category of each model.
     sizes: size of each model for its marker, as in `relations.areas_of`; NaN for the usual size.
     rho: rank correlations, indexed by measure in rows and columns.
 
-    The diagonal names the measure of its row and column, and its range, which fills a cell. Cells
-    have side 1; the first row is on top.
+    Cells on the diagonal have the name and the range of a measure; each scatter plot spans the
+    ranges of its two measures.
     """
     looks = plots.marks(categories)
     n = len(names)

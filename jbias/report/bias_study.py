@@ -172,9 +172,9 @@ def _checkpoint_row(records: pd.DataFrame) -> network_frame.ModelRow:
 
 
 def _first_runs(records: pd.DataFrame) -> dict[str, str]:
-    """Return, by run, the first run with the same settings apart from the seeds.
+    """Return for each run the first run with the same settings apart from the seeds.
 
-    records: columns run and workdir.
+    A run without config.json is its own first run. records: columns run and workdir.
     """
     run_by_settings: dict[str, str] = {}
     first_runs = {}
@@ -506,9 +506,9 @@ def _biases(
 
 
 def _normalised(frame: pd.DataFrame, study: Correlations) -> document.Figure | None:
-    """Return a figure of bands from normalised against bands from plain accuracies, or None.
+    """Return a figure of critical bands from normalised against those from plain accuracies.
 
-    None if no model has bands from normalised accuracies. frame: one row per model.
+    None if no model has a band from plain accuracies. frame: one row per model.
     """
     has_band = (frame["cb_bw_raw"] <= network_frame.DEGENERATE).to_numpy()
     if not has_band.any():

@@ -95,7 +95,7 @@ def read_named(
 ) -> dict[str, Line]:
     """Return (file:line, fields by name) of each row, by the row's name.
 
-    The row's name is the field in the column `key`; None for the first column. needed: columns
+    key: column with the names of the rows; None for the first column. needed: columns
     that the file must have. filled: column whose fields must not be empty. Raises ValueError as
     `read` does, and with file and line if a name or a field of `filled` is empty, or a name occurs
     twice.

@@ -143,7 +143,7 @@ def find(
 def _find_summary(
     columns: _Columns, names: Sequence[str], weights: np.ndarray | None
 ) -> tuple[int, Derived | None]:
-    """Return (index, relation) of a column that summarises others; (0, None) without one.
+    """Return (index, description) of a column that summarises others; (0, None) without one.
 
     Columns with names such as "avg" are tried first. names: names of the columns. weights: known
     weights of the columns, or None.
@@ -262,7 +262,7 @@ def _mean_of(
     hinted: Sequence[bool],
     weights: np.ndarray | None,
 ) -> Derived | None:
-    """Return the column as a mean, sum, median etc. of other columns; None if it is none.
+    """Return the description of a column as a mean, sum, median etc. of others; None if it is none.
 
     names: names of the columns. place: index of the column. hinted: for each column, True if its
     name suggests a summary. weights: known weights of the columns, or None.
@@ -383,7 +383,7 @@ def _groups_near(
 
 
 def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | None:
-    """Return the column as a weighted mean of others; None if it is none.
+    """Return the description of a column as a weighted mean of others; None if it is none.
 
     None also if there are too few rows to determine the weights. place: index of the column.
     """
@@ -502,9 +502,10 @@ def _grids(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "n"]:
 
 
 def _scale(values: Float[np.ndarray, "m n"]) -> float:
-    """Return the usual deviation of a column from the mean of all other columns, over rows.
+    """Return the median over columns of the deviation from the mean of all other columns.
 
-    Outlying scores, such as scores of a run that diverged, are left out.
+    The deviation of a column is the standard deviation over rows of its difference from that mean.
+    Outlying scores, such as scores of a run that diverged, are left out. 0 without scores.
     """
     values = _usual_values(values)
     present = np.isfinite(values)
@@ -543,14 +544,14 @@ def _nan_means(values: Float[np.ndarray, "m n"], axis: int) -> np.ndarray:
 
 
 def _harmonic(values: np.ndarray) -> np.ndarray:
-    """Return harmonic means over the last axis; NaN if a value is not positive."""
+    """Return harmonic means over the last axis; all NaN if any value is not positive."""
     if not (values > 0).all():
         return np.full(values.shape[:-1], math.nan)
     return values.shape[-1] / (1 / values).sum(axis=-1)
 
 
 def _geometric(values: np.ndarray) -> np.ndarray:
-    """Return geometric means over the last axis; NaN if a value is not positive."""
+    """Return geometric means over the last axis; all NaN if any value is not positive."""
     if not (values > 0).all():
         return np.full(values.shape[:-1], math.nan)
     return np.exp(np.log(values).mean(axis=-1))
@@ -619,9 +620,9 @@ def of_runs(values: pd.DataFrame) -> list[Derived]:
 
 
 def _wide(values: pd.DataFrame, rows: list[str], column: str) -> pd.DataFrame:
-    """Return scores with one row per value of `rows` and one column per value of `column`.
+    """Return scores with a row per combination of `rows` and a column per value of `column`.
 
-    values: frame of scores. rows, column: names of its columns.
+    values: frame with a column value. rows, column: names of its other columns.
     """
     plain = values[[*rows, column]].astype(str)
     plain = plain.assign(value=values["value"].astype(float))

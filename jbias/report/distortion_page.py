@@ -205,9 +205,10 @@ def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
 
 
 def _headline(values: pd.DataFrame) -> tuple[str, str]:
-    """Return (headline, basis): the highest and lowest method of the first shared quantity.
+    """Return (headline, basis) on the methods with the largest and smallest mean of a quantity.
 
-    values: data of the table of values. The quantity is the first with values of two methods.
+    The quantity is the first one with values of two methods; without one, the headline says so.
+    values: data of the table of values.
     """
     plain = values[(values["training"] == "") & values["mean"].notna()]
     for (quantity, source, data), group in plain.groupby(_VALUES[:3], sort=False):
@@ -466,9 +467,10 @@ def digit_shares(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
 
 
 def _training(study: DistortionStudy, patterns: Sequence[str]) -> tables.Table | None:
-    """Return the table of training costs, one row per run.
+    """Return the table of training costs, one row per run, then the sum for each device.
 
-    patterns: workdirs (paths or globs). Raises ValueError if they match no run.
+    patterns: workdirs (paths or globs); None is returned without patterns. Raises ValueError if
+    they match no run.
     """
     sources = [network.config.get("run", {}).get("path") for network in study.networks]
     measured = collections.Counter(pathlib.Path(x).resolve() for x in sources if x)
@@ -503,7 +505,10 @@ def _training(study: DistortionStudy, patterns: Sequence[str]) -> tables.Table |
 
 
 def _seconds(study: DistortionStudy) -> tables.Table | None:
-    """Return the table of the duration in seconds and the costs of each measure."""
+    """Return the table of duration and costs, one row per model, data set, measure and device.
+
+    The sum for each device follows. Measures that were not timed are left out; None if all are.
+    """
     rows = []
     for key, network, measurement in study.measures:
         settings = network.measures[measurement]
@@ -598,7 +603,7 @@ def _caveats(
 
 
 def unlike_indices(values: pd.DataFrame) -> Iterator[str]:
-    """Yield notes on missing DI indices, and on indices of different numbers of seeds.
+    """Yield notes on DI indices that some seeds lack, and on indices of different numbers of seeds.
 
     values: data of the table of values.
     """
@@ -618,7 +623,10 @@ def unlike_indices(values: pd.DataFrame) -> Iterator[str]:
 
 
 def unlike_measures(study: DistortionStudy) -> Iterator[str]:
-    """Yield notes on measures with different options, or with unusual saliency maps."""
+    """Yield notes on measures with different options, or with unusual saliency maps.
+
+    Unusual maps are quantised, or from another site than "stage3".
+    """
     # Methods by options, as keys of a dict to keep their order.
     methods_by_measure: dict[tuple, dict[str, dict[str, None]]] = {}
     for key, network, measurement in study.measures:
@@ -789,7 +797,7 @@ def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return a curve per line and masking, for maskings with more than 2 shares.
 
     Columns: line, panel (the masking in words), x (hidden share in %), value (the column `column`
-    of `frame`) and std (`column`_std).
+    of `frame`) and std (`column`_std). frame: rows of `_by_fill`.
     """
     frame = frame.dropna(subset=[column])
     share_counts = frame.groupby("way", sort=False)["hidden"].transform("nunique")
@@ -863,8 +871,7 @@ def _wrong_figure(
     """Yield (section id, figure) of wrong predictions by class, clean and distorted.
 
     Nothing is yielded if no group has a DI index. keys: keys of the groups. quantity: name of the
-    DI index. suffix: end of the figure's name.
-    data: data set and model as text, for the caption.
+    DI index. suffix: end of the figure's name. data: data set and model as text, for the caption.
     """
     values_by_method = {}
     for key in keys:

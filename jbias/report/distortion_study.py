@@ -171,9 +171,10 @@ class DistortionStudy:
         ]
 
     def match(self, like: Key) -> Key:
-        """Return the key of the group that `like` describes, or `like` if there is none.
+        """Return the key of the first group that `like` describes, or `like` if there is none.
 
-        In `like`, the training "without " matches any left-out class.
+        If `like` has the training "without ", any left-out class matches. All other fields must be
+        equal.
         """
         if like.training == WITHOUT:
             for key in self.groups:
@@ -356,7 +357,7 @@ _read_decisions = functools.lru_cache(maxsize=16)(MeasuredNetwork.read_decisions
 class Gaps:
     """Gaps between training and test accuracy of r seeds, with f fractions of pixels hidden.
 
-    Numbers of training images are NaN if no training images were shown.
+    If no training images were shown, their number is 0 and accuracies on them are NaN.
     """
 
     seeds: tuple[int, ...]
@@ -500,8 +501,10 @@ def hiding(groups: Iterable[Group]) -> pd.DataFrame:
 def _gap_columns(gaps: Gaps, masking: str) -> dict[str, Any]:
     """Return the columns of a frame with one row per hidden fraction, by name.
 
-    Accuracies (train, test), gap, gap_error, iocclusion, of_means and told (number of seeds with
-    iOcclusion). masking: key of `gaps.curves`.
+    hidden, n (seeds), train_images and test_images (fewest of a seed), train and test (accuracies),
+    gap and gap_error (without hidden pixels, mean over seeds), iocclusion, of_means, and told
+    (number of seeds with iOcclusion). train, test and iocclusion also have <name>_std. masking: key
+    of `gaps.curves`.
     """
     curve = gaps.curves[masking]
     train_images, test_images = gaps.images.min(axis=1)
@@ -527,9 +530,9 @@ def _over_seeds(name: str, values: Float[np.ndarray, "f r"]) -> dict[str, pd.Ser
 
 
 def without_iocclusion(hiding: pd.DataFrame) -> str:
-    """Return a phrase on the groups with seeds without iOcclusion, or "".
+    """Return a phrase that counts the seeds of each group with too small a gap for iOcclusion.
 
-    hiding: result of the function `hiding`.
+    "" if there is no such seed. hiding: result of the function `hiding`.
     """
     rows = hiding[hiding["train"].notna() & (hiding["told"] < hiding["n"])]
     phrases = []
@@ -759,7 +762,8 @@ def interference_condition(
 ) -> tuple[Measurement | None, str]:
     """Return (measurement, condition) of a DI index; (None, condition) if not measured.
 
-    quantity: key of `QUANTITIES`.
+    quantity: key of `QUANTITIES` that starts with "di_". Raises ValueError as `find_measurement`
+    does.
     """
     definition = QUANTITIES[quantity]
     condition = definition.options.get("fill") or _GRIDS.get(group.key.data, "4x4")
@@ -780,8 +784,9 @@ def _group_decisions(
 ) -> GroupDecisions:
     """Return the decisions of all seeds that have both clean and distorted ones.
 
-    condition: condition of the distorted images; "" are the clean ones. Raises ValueError if the
-    classes were not stored or differ between seeds.
+    condition: condition of the distorted images; the condition of clean images is "". All fields
+    are empty if there is no such seed. Raises ValueError if the classes were not stored or differ
+    between seeds.
     """
     networks = {
         seed: network

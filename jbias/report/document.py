@@ -346,7 +346,7 @@ class _Drawing:
             pipe.send(self._draw_next())
 
     def _draw_next(self) -> dict[int, dict[str, str | bytes]]:
-        """Draw figures until none is left; return file contents by path, by figure number."""
+        """Draw figures until none is left; return {figure number: {path: file content}}."""
         files = {}
         while token := self._numbers.read(_TOKEN_BYTES):
             number = len(self._figures) - 1 - int.from_bytes(token)
@@ -399,9 +399,10 @@ def _check_inside(path: str) -> None:
 
 
 def _named(block: Block, names: set[str]) -> Block:
-    """Return a table or figure with a unique name that a file can have; other blocks unchanged.
+    """Return a table or figure with a name that is unique and valid for files.
 
-    names: names used so far, to which the name of this block is added.
+    Other blocks are returned unchanged. names: names used so far, to which the name of this block
+    is added.
     """
     if not isinstance(block, tables.Table | Figure):
         return block

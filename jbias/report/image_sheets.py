@@ -26,7 +26,7 @@ _NOTHING: Mapping = MappingProxyType({})
 
 
 class PictureNote(NamedTuple):
-    """Text lines below a picture; `is_correct` adds a mark to the last line, None does not."""
+    """Text lines below a picture; `is_correct` adds ✓ or ✗ to the last line, None adds nothing."""
 
     lines: tuple[str, ...]
     is_correct: bool | None = None

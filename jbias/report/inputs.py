@@ -154,7 +154,7 @@ def from_runs(
     *,
     records: workdirs.Records | None = None,
 ) -> analysis.BenchmarkScores:
-    """Return the scores of runs: the selected evaluations of the metric of the options.
+    """Return the scores of runs: `options.metric` at the evaluations that the rule selects.
 
     patterns: workdirs (paths or globs). records: records of these workdirs, if already read; None
     reads the workdirs. The frame of `records` is removed, to free its memory. Raises ValueError
@@ -428,7 +428,7 @@ def _fingerprints(runs: Sequence[workdirs.Run]) -> dict[str, set[str]]:
 def _notes(
     empty: Sequence[pathlib.Path], runs: Sequence[workdirs.Run], frame: pd.DataFrame
 ) -> Iterator[str]:
-    """Yield notes on the runs: differing data, unfinished or damaged runs, stages.
+    """Yield notes on the runs: differing data, unfinished or damaged runs, several stages.
 
     empty: workdirs without an evaluation. frame: the records of the runs.
     """

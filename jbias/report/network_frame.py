@@ -133,8 +133,8 @@ def compare_settings(
     Columns of the frame: column, sets, how (differing options, or "as published"), rules, images
     and images_most (smallest and largest number of images) and models (number of models).
 
-    models: settings by column, by model. Images and decision rules may differ between models, with
-    a note. Raises ValueError if the options of a measure differ.
+    models: settings by column, by model. If images or decision rules of a column differ between
+    models, a note says so. Raises ValueError if the options of a measure differ.
     """
     records = [
         (model, column, *settings)
@@ -284,9 +284,10 @@ def row(
 
 
 def _without_flagged_bands(row: dict[str, float]) -> dict[str, float]:
-    """Return the row, changed in place, with NaN for bands that critical_band flags as no band.
+    """Return the row, changed in place, with NaN for bands that do not count as bands.
 
-    row: numbers by column. Records of earlier versions have numbers for such bands.
+    `critical_band.flag_of_numbers` decides; records of earlier versions have numbers for such
+    bands. row: numbers by column.
     """
     octaves = [
         float(key.removeprefix("threshold_"))
@@ -335,7 +336,10 @@ def _measurements_by_probe(
 
 
 def _corruption_family(options: Mapping[str, Any]) -> str:
-    """Return the family of corruptions: imagenet_c or imagenet_c_bar."""
+    """Return the family of corruptions of a measure: "imagenet_c" or "imagenet_c_bar".
+
+    options: options of the measure. A name of a family in `names` is returned unchanged.
+    """
     names = options.get("names", "imagenet_c")
     if isinstance(names, str):
         return names

@@ -251,7 +251,7 @@ class Page(NamedTuple):
                     yield network, measurement, row
 
     def numbers(self, probe: str, metric: str) -> Iterator[NumberRow]:
-        """Yield the results of a metric under each condition, for each network that has a probe."""
+        """Yield a `NumberRow` per network, measurement of a probe, and condition of a metric."""
         for network, measurement, row in self.measurements(probe):
             for number in network.numbers[measurement]:
                 if number.metric == metric:
@@ -307,8 +307,8 @@ class Page(NamedTuple):
     ) -> tables.Table | None:
         """Return a table of shares with Wilson intervals over independent images, or None.
 
-        name, row_title: see `intervals`. counts: (count, n) by data set, network and row. metric:
-        name of the metric, for the CSV file.
+        name, row_title: see `intervals`. counts: (count, n) by data set, network and row; None is
+        returned if there are none. metric: name of the metric, for the CSV file.
         """
         cells_by_set = {
             dataset: {

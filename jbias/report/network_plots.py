@@ -272,11 +272,11 @@ def heat(
     cell: tuple[float, float],
     bands: Mapping[str, Band | None] = MappingProxyType({}),
 ) -> Figure:
-    """Return heat maps of shares in %, one panel per network.
+    """Return a figure of heat maps of shares in %, one panel per network.
 
-    panels: table of shares by network, all with the same rows; NaN: not measured. x_label,
-    y_label: of the axes. cell: width and height of a cell in inches. bands: bars above the cells
-    of a panel, with a dot at the centre, by network; None for none.
+    panels: table of shares from 0 to 1 by network, all with the same rows; NaN: not measured.
+    x_label, y_label: labels of the axes. cell: width and height of a cell in inches. bands: bars
+    above the cells of a panel, with a dot at the centre, by network; None for none.
     """
     rows = max(frame.shape[0] for frame in panels.values())
     columns = max(frame.shape[1] for frame in panels.values())

@@ -235,7 +235,11 @@ class MeasuredNetwork:
 
     @property
     def main_accuracy(self) -> tuple[str, Number] | None:
-        """(main data set, accuracy on it); None if there is no plain accuracy."""
+        """(main data set, accuracy on it); None if there is no plain accuracy.
+
+        The main data set is "imagenet", "test" or "val", the first of these with a result, else the
+        first other data set by name.
+        """
         plain = [x for x in self.measurements_of("plain") if x.measure == "accuracy"]
         plain.sort(key=lambda x: (x.dataset not in _MAIN, x.dataset))
         for measurement in plain:
@@ -324,14 +328,15 @@ class MeasuredNetwork:
         return 1 - clean.value if is_same else None
 
     def split(self, dataset: str) -> str:
-        """Return a data set's name without its family: "contrast" for "model-vs-human/contrast".
+        """Return a data set's name without its family, such as "contrast".
 
-        dataset: name as in records, by which the name with the family is read from the provenance.
+        dataset: name as in records. The full name, such as "model_vs_human/contrast[...]", is read
+        from the provenance.
         """
         return self._full_name(dataset).rpartition("/")[2].partition("[")[0]
 
     def family(self, dataset: str) -> str:
-        """Return the first part of a data set's full name, such as "model-vs-human".
+        """Return the first part of a data set's full name, such as "model_vs_human".
 
         A name without parts is returned unchanged. dataset: name as in records.
         """

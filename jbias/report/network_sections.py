@@ -404,8 +404,8 @@ def _why_missing(
 def _corruptions(page: Page) -> Blocks:
     """Yield figures and tables of each corrupted set, and of the published files.
 
-    Measures of one set are together, such as ImageNet-C and C-bar, unless they share a
-    condition. Means and mCE come first.
+    The table of mean errors and mCE comes first. Measures of one data set, such as ImageNet-C and
+    ImageNet-C-bar, share a figure and a table unless both have the same corruption and severity.
     """
     yield _corruption_errors(page)
     groups = _corruption_accuracies(page).groupby(["measure", "set"], sort=False)
@@ -606,7 +606,7 @@ def confusion(network: MeasuredNetwork, measurement: Measurement) -> Confusion |
 
 
 def confusion_table(page: Page) -> tables.Table | None:
-    """Return the table of the most frequent confusions of each network; None without any.
+    """Return the table of the 10 most frequent confusions of each network; None without any.
 
     Sorted by the lower end of the confusion's interval, so that confusions of many images come
     before confusions of a single image.
@@ -620,9 +620,10 @@ def confusion_table(page: Page) -> tables.Table | None:
 
 
 def _commonest_confusions(matrix: Confusion) -> Iterator[dict[str, Any]]:
-    """Yield the most frequent wrong decisions of a network as fields of a table row.
+    """Yield the 10 most frequent wrong decisions of a network as fields of a table row.
 
-    Keys: class, as (name of the decision), count, n, share, low and high.
+    Keys: class, as (name of the decision), count, n (images of the class), share, low and high (its
+    95 % Wilson interval). The largest low is first.
     """
     wilson = functools.cache(decisions.wilson_interval)
     wrong = np.rint(np.nan_to_num(matrix.percent) / 100 * matrix.sizes).astype(int)

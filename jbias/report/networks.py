@@ -312,9 +312,9 @@ def _is_at_chance(network: MeasuredNetwork) -> bool:
 def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
     """Yield the names of cue-conflict sets on which decisions for a cue are at chance.
 
-    Two of k classes belong to a cue: guessing decides for either with probability 2 / k. A set is
-    at chance if the 95 % Wilson interval of the share is not above 2 / k under any rule of pooling
-    answers.
+    Two of k classes belong to a cue, so a guess is for either cue with probability 2 / k. A set is
+    at chance if, by every rule that pools answers, the lower end of the 95 % Wilson interval of the
+    share of decisions for either cue is at most 2 / k.
     """
     for measurement in network.measurements_of("shape_bias"):
         classes = len(network.classes(measurement))

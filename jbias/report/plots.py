@@ -383,7 +383,7 @@ def histograms(
     """Return a figure of histograms of values in [0, 1], in % of images, with a dot at each mean.
 
     panels: (values, weights or None) by title of the panel, then by name. looks: style by name. x:
-    label of the axis x.
+    label of the x axis.
     """
     edges = np.linspace(0, 1, 21)
 
@@ -604,8 +604,8 @@ def intervals(
 ) -> Figure:
     """Return a figure with a row per name: a dot with an interval, and the numbers as text.
 
-    point, low, high: the dots and the ends of the intervals; NaN is not drawn. label: of the axis
-    x. digits: number of digits after the point.
+    point, low, high: the dots and the ends of the intervals; NaN is not drawn. label: label of the
+    x axis. digits: number of digits after the point.
     """
     show = tables.interval(tables.digits(digits))
     fig, axes = rows(names, x=label)
@@ -630,10 +630,11 @@ def intervals(
 def variability(
     names: Sequence[str], kinds: Mapping[str, Sequence[np.ndarray]], *, label: str
 ) -> Figure:
-    """Return box plots of the deviations of each algorithm, from quartile to quartile.
+    """Return a figure of box plots of deviations, a row per algorithm and a box per kind.
 
-    names: algorithms. kinds: by kind of deviation, an array of deviations for each algorithm.
-    label: label of the x axis. Whiskers reach the extremes.
+    Boxes span the quartiles, whiskers all values; values that are not finite are left out. names:
+    algorithms. kinds: by kind of deviation, an array of deviations for each algorithm. label: label
+    of the x axis.
     """
     looks = {
         kind: {"facecolor": colour, "edgecolor": colour, "alpha": 0.6}
@@ -729,8 +730,8 @@ def in_lanes(
 def power(powers: pd.DataFrame, *, target: float, labels: tuple[str, str]) -> Figure:
     """Return a figure: a matrix of power, with a frame around values of at least `target`.
 
-    powers: power from 0 to 1, rows by number of seeds, columns by number of data sets. labels: of
-    the axes x and y.
+    powers: power from 0 to 1, rows by number of seeds, columns by number of data sets. labels:
+    labels of the x and y axes.
     """
     height, width = np.array([0.4, 1.2]) * powers.shape
     fig, ((axes,),) = grid(1, cell=(0, height + 0.6), alone=max(width + 0.8, PHONE))

@@ -192,7 +192,10 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
 
 
 def _single_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield the sentence on tests of single data sets, or on the reason why there are none."""
+    """Yield the sentence on tests of single data sets, or on the reason why there are none.
+
+    Nothing is yielded for an analysis without the fields of `with_evidence`.
+    """
     if not analysis.tests:  # `with_evidence` has not added the runs yet.
         return
     repeats = analysis.study.repeats
@@ -256,11 +259,11 @@ def _friedman_sentence(analysis: analysis_lib.Analysis) -> str:
 
 
 def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
-    """Return sentences on the algorithms that differ from the reference.
+    """Return sentences on the algorithms that differ significantly from the reference.
 
-    By the tests of all pairs, and by Bonferroni-Dunn against the reference only.
-
-    reference: name of the reference algorithm.
+    The first sentence is on Nemenyi's test of all pairs, the second on Bonferroni-Dunn's test
+    against the reference only. If the reference was not tested, one sentence says so. reference:
+    name of the reference algorithm.
     """
     if "dunn" not in analysis.tests:
         return f"{reference} is not in the tests."
@@ -409,7 +412,10 @@ INFINITE_F = (
 
 
 def untested(analysis: analysis_lib.Analysis) -> list[str]:
-    """Return sentences on tests that were not made and on parts left out of the tests."""
+    """Return sentences on tests that were not made and on parts left out of the tests.
+
+    [] if everything was tested.
+    """
     left_out = [
         f"Left out of the tests: {name} ({reason})."
         for name, reason in analysis.left_out
@@ -469,7 +475,10 @@ def describe_bold(analysis: analysis_lib.Analysis, *, has_bold: bool) -> str:
 
 
 def stability(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield sentences on the conclusions with other seeds, by redrawing the seeds."""
+    """Yield sentences on the conclusions with other seeds, by redrawing the seeds.
+
+    If seeds were not analysed, one sentence with the reason.
+    """
     repeats = analysis.study.repeats
     if analysis.runs is None:
         yield (
@@ -498,7 +507,10 @@ def stability(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield sentences on the power of the study: the verdict and the difference tested."""
+    """Yield sentences on the power of the study: the verdict and the difference tested.
+
+    If seeds were not analysed, one sentence with the reason.
+    """
     if analysis.runs is None:
         yield f"Power is not known: {analysis.no_seeds}."
         return

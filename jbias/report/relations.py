@@ -645,7 +645,7 @@ def plain_and_partial(study: Correlations) -> plots.Figure:
 
 
 def all_pairs(study: Correlations) -> plots.Figure:
-    """Return scatter plots of every y against every x, one panel per pair."""
+    """Return a figure of scatter plots of every y against every x, one panel per pair."""
     options = study.options
     grid = [[(x, y) for x in options.x] for y in options.y]
     rho = study.families["all"].statistic
@@ -655,7 +655,7 @@ def all_pairs(study: Correlations) -> plots.Figure:
 
 
 def heat(study: Correlations, families: Mapping[str, Matrix]) -> plots.Figure:
-    """Return heat maps of correlations; cells that are not significant are hatched.
+    """Return a figure of heat maps of correlations; cells that are not significant are hatched.
 
     families: matrices by title of the panel. NaN and the diagonal of measures among themselves are
     grey.
@@ -750,7 +750,7 @@ def scatter(
     panel: tuple[float, float] = (1.75, 1.45),
     order: Sequence[str] | None = None,
 ) -> plots.Figure:
-    """Return a grid of scatter plots: one marker per model, one marker style per category.
+    """Return a figure of scatter plots: one marker per model, one marker style per category.
 
     frame: one row per model. grid: rows of pairs (x, y) of columns of `frame`. category: column
     with the category. size: column with the size of the marker; None for equal sizes. rho: numbers

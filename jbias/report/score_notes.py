@@ -1,8 +1,8 @@
 """Notes on scores that may be mistakes or that affect the tests.
 
 Every note is a sentence on the page: the observation, and the flag or correction for it. No
-score is changed or left out. All functions take a frame with the columns algorithm, dataset,
-seed and value and one row per score.
+score is changed or left out. `values` is a frame with the columns algorithm, dataset, seed and
+value and one row per score.
 """
 
 import re
@@ -131,7 +131,11 @@ def of_fractions(values: pd.DataFrame) -> Iterator[str]:
 
 
 def of_outliers(values: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence that names scores that are far from all others of their data set."""
+    """Yield a sentence per cell with scores that are far from all others of their data set.
+
+    A cell is an algorithm on a data set. Of more than 5 cells, the first 5 have a sentence, and a
+    last sentence has the number of cells.
+    """
     cells: dict[tuple[str, str], list[Outlier]] = {}
     for item in find_outliers(values):
         cells.setdefault((item.algorithm, item.dataset), []).append(item)
@@ -200,7 +204,7 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
 def _first_jump(sizes: np.ndarray, bound: float) -> int:
     """Return the first index, in the upper half of sorted sizes, after a jump by over 20 times.
 
-    The number of sizes if there is no jump. bound: sizes up to this value are no jump.
+    len(sizes) if there is no jump. bound: sizes up to this value are no jump.
     """
     for i in range(len(sizes) // 2 + 1, len(sizes)):
         previous = max(sizes[i - 1], bound / 1e4)

@@ -351,7 +351,11 @@ def _power(analysis: Analysis) -> Iterator[str]:
 
 
 def _without_spread(analysis: Analysis) -> Iterator[str]:
-    """Yield a sentence with the pairs in which each algorithm has equal scores in all its runs."""
+    """Yield a sentence with the pairs without spread, for which t is undefined.
+
+    In such a pair, each algorithm has equal scores in all its runs; for paired tests, all
+    differences are equal.
+    """
     repeats = analysis.study.repeats
     pairs = [
         f"{test.first} and {test.second} on {_quoted([test.dataset])}"
@@ -406,7 +410,7 @@ def _with_single_run(result: seed_tests.SeedTestsResult) -> list[str]:
 
 
 def _subject_with_single_run(result: seed_tests.SeedTestsResult) -> str:
-    """Return the subject and verb of "A and B have a single run"."""
+    """Return "A and B have", with the algorithms of a single run; "each algorithm has" for all."""
     names = _with_single_run(result)
     if len(names) == len(_counts(result)):
         return "each algorithm has"

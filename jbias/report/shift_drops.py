@@ -96,7 +96,7 @@ class Draws(NamedTuple):
     def draw(self, cell: ShiftCell) -> DrawnAccuracies:
         """Return draws of the mean accuracies of a cell.
 
-        Both accuracies of a seed get one weight.
+        In a draw, the accuracies of a seed in and out of distribution have the same weight.
         """
         rng = np.random.default_rng([self.seed, 0, *sorted(map(abs, cell.seeds))])
         weights = two_sample.t_weights(len(cell.seeds), self.draws, rng)
@@ -173,7 +173,7 @@ def interval_columns(name: str, drawn: Float[np.ndarray, "1+b"]) -> TableRow:
 def spread(values: shift_runs.Seeds) -> str:
     """Return the accuracies of seeds in % as text: mean ± standard deviation.
 
-    values: accuracies from 0 to 1.
+    The mean alone for one seed. values: accuracies from 0 to 1.
     """
     mean = two(100 * float(np.mean(values)))
     if len(values) < 2:
@@ -182,7 +182,7 @@ def spread(values: shift_runs.Seeds) -> str:
 
 
 def _accuracy_columns(cell: ShiftCell) -> TableRow:
-    """Return columns with the accuracies in and out of distribution as text."""
+    """Return the columns id and ood: accuracies in and out of distribution in %, as text."""
     return {"id": spread(cell.inside), "ood": spread(cell.outside)}
 
 
@@ -199,7 +199,7 @@ def _recipe_columns(recipe: shift_runs.Recipe) -> TableRow:
 def _group_columns(cell: ShiftCell) -> TableRow:
     """Return the number of seeds and the metrics of groups, as columns of a table.
 
-    Metrics are text and numbers in %.
+    Keys: seeds, <metric>@<test set> (mean in %) and _<metric>@<test set> (mean ± deviation, text).
     """
     columns = {}
     for (name, metric), values in cell.groups.items():
@@ -276,6 +276,10 @@ def _ends(cells: ShiftCells) -> list[ShiftCell]:
 
 def _curve(cells: ShiftCells, draws: Draws, tested: TableRow) -> TableRow:
     """Return the row of one kind of shift; "_levels" has one row per level.
+
+    Columns: those of the recipe, attribute, kind, verdict, level (the most extreme), seeds, p and
+    holm; with intervals: drop (points) and percent at that level, control (drop at the control,
+    NaN without one), over and normalised (drop and percent minus those at the control), and area.
 
     cells: levels of the kind, by increasing share. tested: dict with the kind's verdict, p and
     holm.

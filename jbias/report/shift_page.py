@@ -226,7 +226,7 @@ def _answer(
 
 
 def _run_rows(cells: ShiftCells) -> Iterator[TableRow]:
-    """Yield the rows of the table of runs, one per cell."""
+    """Yield the rows of the table of runs, one per run of each cell."""
     for cell in cells:
         for run in cell.runs:
             device = run.provenance.get("device") or {}
@@ -451,7 +451,10 @@ def _drops_by_level(kind: str, kinds: TableRows) -> pd.DataFrame:
 
 
 def _short_names(recipes: Iterable[Recipe]) -> dict[Recipe, str]:
-    """Return short names by recipe: the model, and algorithm and data if these differ."""
+    """Return short names by recipe: the model, and algorithm and data if these differ.
+
+    The settings of `Recipe.details`, if any, follow in brackets.
+    """
     recipes = list(dict.fromkeys(recipes))
     fields = ["model"]
     for field in ("algorithm", "data"):
@@ -552,7 +555,8 @@ def _accuracies_by_size(cells: ShiftCells, draws: Draws, setting: str) -> pd.Dat
 
     Columns: panel, line (in or out of distribution), x (size), epochs, value, low and high.
     setting: "images" or the name of a setting. Cells of a panel may also differ in epochs if no
-    size has several numbers of epochs.
+    size has several numbers of epochs. Left out: control levels, sizes that are no whole number,
+    and panels with a single cell.
     """
     groups: dict[tuple, dict[tuple[int, Any], ShiftCell]] = {}
     for cell in cells:
@@ -622,10 +626,10 @@ def curves(
 
 
 def against(frame: pd.DataFrame) -> plots.Figure:
-    """Return a figure of accuracy out of distribution against accuracy in it, in %.
+    """Return a figure of accuracy out of distribution against accuracy in distribution, in %.
 
     Small dots are seeds, large dots their mean. frame: columns panel, line, inside, outside;
-    one row per seed.
+    one row per seed. At most 9 panels are drawn.
     """
     looks = plots.marks(sorted(frame["line"].unique()))
 
@@ -672,7 +676,10 @@ def _first_panels(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def omissions(frame: pd.DataFrame) -> str:
-    """Return a note on the numbers of panels and lines that a figure does not show, or ""."""
+    """Return a note on the numbers of panels and lines that a figure does not show, or "".
+
+    frame: columns panel and line. Lines are limited only if there is a column x, too.
+    """
     limits = []
     panels = frame["panel"].nunique()
     if panels > MAX_PANELS:

@@ -370,10 +370,10 @@ def _of_recipe(tree: Any, inside: str = "") -> Any:
 def _names(
     group_keys: Sequence, settings: Sequence[Mapping], cells: ShiftCells
 ) -> list[str]:
-    """Return, for each cell, the differing settings of cells with its group key, as text.
+    """Return for each cell, as text, its settings that differ between cells of its group.
 
-    group_keys, settings: one per cell. The text is "" if the settings of the group are equal; many
-    or long settings are replaced by the name of a run.
+    group_keys, settings: one per cell; cells with equal keys are a group. The text is "" if the
+    settings of the group are equal; many or long settings are replaced by the name of a run.
     """
     names = [""] * len(group_keys)
     for group_key in dict.fromkeys(group_keys):

@@ -156,7 +156,7 @@ def _config(workdir: pathlib.Path) -> dict[str, Any]:
 
 
 def as_json(rows: Sequence[RunProgress]) -> str:
-    """Return a JSON object with the status of all runs and the number of runs per state."""
+    """Return JSON text: {"counts": number of runs by state, "runs": list of the runs' fields}."""
     counts = collections.Counter(row.state for row in rows)
     runs = [row._asdict() for row in rows]
     return messages.to_json({"counts": counts, "runs": runs}, indent=1)

@@ -158,7 +158,7 @@ class Table:
 
     @property
     def name_width(self) -> int:
-        """Characters of the widest row name."""
+        """Number of characters of the widest cell of the first column, including the head."""
         return max([len(self.head[0]), *self.letters[:1]])
 
 
@@ -248,7 +248,7 @@ def from_rows(
 
 
 def files(table: Table) -> Iterator[tuple[str, str | bytes]]:
-    """Yield (file name, content) for each file of a table."""
+    """Yield (file name, content) for the CSV, Parquet, LaTeX and Markdown file of a table."""
     yield f"{table.name}.csv", to_csv(table.data)
     yield f"{table.name}.parquet", to_parquet(table.data)
     yield f"{table.name}.tex", latex.table(table)

@@ -42,11 +42,11 @@ Pairs = frozenset[tuple[str, str]]  # (algorithm, data set)
 
 
 def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
-    """Return the pairs (algorithm, data set) such that the algorithm was trained on such images.
+    """Return (algorithm, test set) if the algorithm was trained on images like the test set's.
 
-    A pair is included if the settings of a run have a training set of the test set's distribution
-    or with its kind of modified images. Left out: data sets that all algorithms were trained on. A
-    run without settings, or without settings of a test set, is ignored for this test set.
+    That is, if a run of the algorithm has a training set with the distribution of the test set, or
+    with the same kind of modified images. Test sets that all algorithms were trained on are left
+    out. A run without settings, or without settings of a test set, is ignored for this test set.
     datasets: names of the test sets.
     """
     trained = set()
@@ -145,7 +145,10 @@ def _have_same_distribution(train: Mapping[str, Any], test: Mapping[str, Any]) -
 
 
 def _location(settings: Mapping[str, Any]) -> tuple[str, str]:
-    """Return (folder, split) of a data set; split is "" unless a split differs in distribution."""
+    """Return (folder, split) of a data set; split is "" for splits of one distribution.
+
+    These are training, validation and test splits. The folder is resolved, "" without a root.
+    """
     root = settings.get("root")
     split = str(settings.get("split", ""))
     split = split.partition("[")[0]

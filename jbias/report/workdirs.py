@@ -78,9 +78,9 @@ class Run:
 
     @property
     def identity(self) -> Mapping[str, str] | None:
-        """Settings and own code, by key, that must be equal for seeds to be pooled.
+        """The settings, and the user's own code, that must be equal for seeds to be pooled.
 
-        None if there is no config.json.
+        Text by key; None if there is no config.json.
         """
         if self.config is None:
             return None
@@ -115,23 +115,23 @@ class Run:
 
     @property
     def base_label(self) -> str:
-        """The label in the settings, else the name in papers; without a suffix."""
+        """The label in the settings, else `paper_name`; without the suffix of the field label."""
         label = self.settings.get("label")
         label = label.strip() if isinstance(label, str) else ""
         return label or paper_name(self)
 
     @property
     def alias(self) -> str:
-        """The name by algorithm and variant, with the suffix of the label."""
+        """The name "algorithm (variant)", with the suffix of the field label."""
         plain = f"{self.algorithm} ({self.variant})" if self.variant else self.algorithm
         return plain + self.label.removeprefix(self.base_label)
 
 
 def paper_name(run: Run) -> str:
-    """Return the name of a run's method in papers; other parts of its variant are in brackets.
+    """Return the name of a run's method in papers; parts of the variant without a name follow.
 
-    A run without a variant is named by the transforms of its inputs that are methods: ERM with
-    mixup is Mixup.
+    These parts are in brackets, such as "Mixup (wide)". A run without a variant is named by the
+    transforms of its inputs that are methods: ERM with mixup is Mixup.
     """
     return method_name(run.algorithm, run.variant or "+".join(_transforms(run)))
 
@@ -294,6 +294,7 @@ def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
 def _suffixes(group: Sequence[Run]) -> list[str]:
     """Return the differing settings of each run as text; "" if only seeds differ.
 
+    If more than 3 settings differ, or a run has no config.json, the text is the name of a run.
     group: runs of one name.
     """
     settings = [run.identity for run in group]
