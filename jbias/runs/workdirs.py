@@ -376,7 +376,7 @@ def record_provenance(workdir: epath.Path, entries: Mapping[str, Any]) -> list[s
 
 
 def record_graphs(workdir: epath.Path, description: str) -> None:
-    """Write to provenance.json which part of the steps runs as CUDA graphs."""
+    """Write to provenance.json which part of the steps runs as CUDA graphs, in words."""
     content = provenance(workdir)
     content["layout"] = {**(content.get("layout") or {}), "graphs": description}
     files.save(workdir / "provenance.json", json.dumps(content, indent=1))

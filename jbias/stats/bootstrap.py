@@ -133,7 +133,7 @@ def intervals(
 def _normalised_range(normal: Float[np.ndarray, "k n r"]) -> tuple[float, float]:
     """Return (lowest, highest) possible normalised score: 0 and 1, or -inf and inf.
 
-    An end is infinite if a score is beyond it.
+    An end is infinite if a score is beyond it. normal: normalised scores.
     """
     return (
         0.0 if np.nanmin(normal) >= 0 else -np.inf,

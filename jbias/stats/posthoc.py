@@ -67,7 +67,7 @@ def range_isf(alpha: float, k: int) -> float:
 
 
 def _integrate_range(q: Float[np.ndarray, "q"], k: int) -> Float[np.ndarray, "q"]:
-    """Return P(Q > q) by quadrature (see the module)."""
+    """Return P(Q > q) for k standard normals by quadrature (see the docstring of the module)."""
     q = np.clip(q, 0, 80)[:, None]  # Beyond 80 the probability underflows.
     low = scipy.special.ndtri(10 ** (-17 / k))
     half = (np.maximum(8.3, q / 2 + 6) - low) / 2

@@ -549,7 +549,8 @@ def unclear(
 def with_choices(choices: Choices, name: str, value: str) -> str:
     """Return the suggested value of a choice, such as "score=acc" for name "columns".
 
-    The value for "columns" begins with the columns that the user already gave.
+    The value for "columns" begins with the columns that the user already gave, in `choices`.
+    value: the suggestion without these.
     """
     if name != "columns":
         return value

@@ -64,20 +64,20 @@ def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
                 "header lines with a name each in their first cell, such as method and "
                 "dataset; name them, or give one of the two"
             )
-    grid = _with_tuples(grid)
+    grid = _split_tuples(grid)
     if len(grid.levels) < 2:
-        header = _flat(grid, choices)
-        return _flat_of_one_metric(header)
-    header = _levels(grid, choices)
+        header = _simplify_line(grid, choices)
+        return _select_metric_of_line(header)
+    header = _simplify_levels(grid, choices)
     if _has_roles(header.grid.levels):
-        return _by_roles(header)
+        return _convert_to_long(header)
     return header
 
 
 # Several header lines.
 
 
-def _levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
+def _simplify_levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     """Return the header of a grid with several header lines, without the lines of metrics.
 
     If it has deviations, its last header line has the statistics "mean" and "std".
@@ -115,8 +115,8 @@ def _levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     ]
     words = {x.statistic for x in columns if x.statistic}
     chosen, choices = _chosen_statistic(words, choices)
-    columns, choices, left_out = _of_one_metric(columns, grid=grid, choices=choices)
-    columns, statistics, errors = _of_mean(
+    columns, choices, left_out = _select_metric(columns, grid=grid, choices=choices)
+    columns, statistics, errors = _select_mean(
         columns, chosen=chosen, grid=grid, choices=choices
     )
     unused += [*left_out, *statistics]
@@ -181,7 +181,7 @@ def _needs_statistics(grid: score_grid.Grid, values: Sequence[int]) -> bool:
     return bool(kinds - {"mean", "deviation"}) or is_joined or kinds == {"deviation"}
 
 
-def _of_one_metric(
+def _select_metric(
     columns: list[_Measure],
     *,
     grid: score_grid.Grid,
@@ -264,7 +264,7 @@ def _score_of(
     )
 
 
-def _of_mean(
+def _select_mean(
     columns: list[_Measure],
     *,
     chosen: str,
@@ -300,7 +300,7 @@ def _has_roles(levels: Sequence[str]) -> bool:
     return {"algorithm", "dataset"} <= set(named) and len(set(named)) == len(named)
 
 
-def _by_roles(header: Header) -> Header:
+def _convert_to_long(header: Header) -> Header:
     """Convert a table whose header lines name algorithms and data sets to a long table.
 
     Returns its header, which is unchanged if columns name algorithms or data sets, too, or if it
@@ -358,7 +358,7 @@ def _by_roles(header: Header) -> Header:
 # One header line.
 
 
-def _with_tuples(grid: score_grid.Grid) -> score_grid.Grid:
+def _split_tuples(grid: score_grid.Grid) -> score_grid.Grid:
     """Split names of columns such as ('mean', 'A') into header lines, and return the grid.
 
     pandas writes such names in Markdown and in headers of one line. Other grids are unchanged.
@@ -378,7 +378,7 @@ def _with_tuples(grid: score_grid.Grid) -> score_grid.Grid:
     )
 
 
-def _flat_of_one_metric(header: Header) -> Header:
+def _select_metric_of_line(header: Header) -> Header:
     """Return a header with the columns of one metric, if it has columns such as acc_A and err_A.
 
     Other headers are unchanged. Columns of training, such as loss_A, stay. Raise UnclearError
@@ -438,7 +438,7 @@ def _has_spread(kinds: Mapping[str, str], *, is_plain: bool) -> bool:
     )
 
 
-def _flat(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
+def _simplify_line(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     """Rename columns mean_A and std_A to A and A_std, remove count_A, and return the header.
 
     Columns of other statistics are removed. Names are changed only if a name has two or more

@@ -127,8 +127,9 @@ class _Table(score_columns.Columns):
     def _algorithms_called_runs(self) -> list[int]:
         """Return the column of runs, in a list, if it names algorithms; else [].
 
-        It names algorithms if it has several labels that are not all numbered runs, another column
-        is the score, and the user chose no column of runs. Its role is then changed to "algorithm".
+        It names algorithms if it has several labels that are not all numbered runs, another
+        column is the score, and the user chose no column of runs. Its role is then changed to
+        "algorithm".
         """
         named = [
             j
@@ -472,7 +473,7 @@ class _Table(score_columns.Columns):
         self.roles.append("run")
 
     def _find_unnamed_runs(self, labels: list[int]) -> None:
-        """Give the first unnamed column of whole numbers that repeat the role of runs, if none has it."""
+        """Give an unnamed column of repeated whole numbers the role of runs, if none has it."""
         if self.columns_of("run"):
             return
         for j in self.columns_of("number"):

@@ -34,30 +34,32 @@ def leave_out(
 ) -> tuple[list[score_rows.Row], list[str]]:
     """Return the rows without margins, and descriptions of the margins that were left out.
 
-    choices.margins: "keep" leaves nothing out; "ignore" leaves out the algorithm and the data set
-    that `_find` returns; "" does so only if both are certainly margins (`_is_of_both`), and
-    otherwise raises UnclearError, with the possible choices, for an algorithm whose scores are
-    near the mean of the others or whose name is like that of the data set (`_are_alike`), and
-    for a data set whose scores are near the mean, but not equal (`jbias.report` notes exact
-    means itself).
+    choices.margins: "keep" leaves nothing out. "ignore" leaves out the algorithm and the data set
+    that `_find_margin` returns. "" leaves them out only if both are certainly margins
+    (`_is_of_both`), and otherwise raises UnclearError, with the possible choices, for an algorithm
+    whose scores are near the mean of the others or whose name is like that of the data set
+    (`_are_alike`), and for a data set whose scores are near the mean, but not equal
+    (`jbias.report` notes exact means itself).
     source: path of the table, "" for data in memory.
     """
     if choices.margins == "keep":
         return list(rows), []
-    algorithm = _find(rows, "algorithm")
-    dataset = _find(rows, "dataset")
+    algorithm = _find_margin(rows, "algorithm")
+    dataset = _find_margin(rows, "dataset")
     is_certain = bool(algorithm and dataset and _is_of_both(algorithm, dataset))
     if choices.margins == "ignore" or is_certain:
         names = {"algorithm": algorithm, "dataset": dataset}
-        return _without(rows, names, is_chosen=not is_certain, source=source)
+        return _remove_margins(rows, names, is_chosen=not is_certain, source=source)
     if algorithm and (algorithm.is_near or dataset and _are_alike(algorithm, dataset)):
-        raise _doubt(algorithm, role="algorithm", choices=choices, source=source)
+        raise _doubtful_margin(
+            algorithm, role="algorithm", choices=choices, source=source
+        )
     if dataset and dataset.is_near and not dataset.is_exact:
-        raise _doubt(dataset, role="dataset", choices=choices, source=source)
+        raise _doubtful_margin(dataset, role="dataset", choices=choices, source=source)
     return list(rows), []
 
 
-def _find(rows: Sequence[score_rows.Row], role: Role) -> _Margin | None:
+def _find_margin(rows: Sequence[score_rows.Row], role: Role) -> _Margin | None:
     """Return the last algorithm, or data set, that has the name of a margin; None if none has.
 
     None, too, if there are fewer than three algorithms, or data sets.
@@ -75,7 +77,7 @@ def _find(rows: Sequence[score_rows.Row], role: Role) -> _Margin | None:
             cell = _name_of(row, role), _name_of(row, other)
             by_cell.setdefault(cell, []).append(row.cell.value)
     means = {cell: float(np.mean(values)) for cell, values in by_cell.items()}
-    digit = _digit([value for cell, value in means.items() if cell[0] == margin])
+    digit = _last_digit([value for cell, value in means.items() if cell[0] == margin])
     near, exact = [], []
     for line in dict.fromkeys(_name_of(row, other) for row in rows):
         if (margin, line) not in means:
@@ -98,7 +100,7 @@ def _name_of(row: score_rows.Row, role: Role) -> str:
     return row.algorithm if role == "algorithm" else row.dataset
 
 
-def _digit(values: Sequence[float]) -> float:
+def _last_digit(values: Sequence[float]) -> float:
     """Return one unit of the last decimal that any value has when printed, such as 0.01."""
     decimals = [len(repr(float(value)).partition(".")[2]) for value in values]
     rounding = _EXACT * max(map(abs, values), default=0)
@@ -121,7 +123,7 @@ def _is_of_both(algorithm: _Margin, dataset: _Margin) -> bool:
     return words[0] == words[1] and (algorithm.is_near or words[0] in _SUMS)
 
 
-def _without(
+def _remove_margins(
     rows: Sequence[score_rows.Row],
     margins: dict[Role, _Margin | None],
     *,
@@ -144,7 +146,7 @@ def _without(
     ]
 
 
-def _doubt(
+def _doubtful_margin(
     margin: _Margin, *, role: Role, choices: score_columns.Choices, source: str
 ) -> score_rows.UnclearError:
     """Return the error for an algorithm or data set that may be a margin.

@@ -18,7 +18,7 @@ def without_notes(grid: score_grid.Grid) -> tuple[score_grid.Grid, dict[str, str
     The second value is a dict from each new name to the original one, for names that changed.
     Columns of scores (at least half of the filled cells) do not change.
     """
-    heads = _shortened(grid.columns, _of_levels)
+    heads = _shortened(grid.columns, _shorten_levels)
     old_names = {
         new: _marked(old)
         for names, short in heads.items()
@@ -53,7 +53,7 @@ def _marked(name: str) -> str:
     return score_cells.plain_text(name, keep_notes=True)
 
 
-def _of_levels(
+def _shorten_levels(
     shorten: Callable[[str], str], names: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return the names of the header lines of a column, each shortened."""

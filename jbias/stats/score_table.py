@@ -492,9 +492,9 @@ def robust_span(scores: Float[np.ndarray, "m"]) -> float:
     """Return the range (largest less smallest) of the scores without outliers.
 
     Outliers are further from the median than a thousand times its size, or a thousand times
-    the interquartile range if that is larger. If the median and
-    the interquartile range are 0, return the largest absolute score.
-    Huge scores are divided as in `shrink_huge`, and so is their range.
+    the interquartile range if that is larger. If the median and the interquartile range are 0,
+    return the largest absolute score. Huge scores are divided as in `shrink_huge`, and so is
+    their range.
     """
     low, middle, high = np.quantile(shrink_huge(scores), [0.25, 0.5, 0.75])
     usual = max(abs(float(middle)), float(high - low))

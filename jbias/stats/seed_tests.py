@@ -229,7 +229,7 @@ def _test_pair(
 ) -> SeedTest:
     """Return the test of two algorithms on a data set, with p not yet adjusted.
 
-    pair: names of the algorithms.
+    pair: names of the algorithms. settings: arguments of `compare_seeds`.
     """
     first, second = _runs_of_pair(table, dataset, pair, settings)
     counts = len(first), len(second)
