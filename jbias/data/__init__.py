@@ -37,12 +37,11 @@ def load(name: str, split: str, **options: Any) -> base.Source:
     base.Missing, a ValueError, for a required option that is absent, and, with the expected
     files, their size and their address, for a data set that is not on disk.
 
-    name: a key of DATASETS, or `path/to/file.py:function`, or an entry point of the group
-    jbias.data: make(split, *, size, ...) -> base.Source of all images of a split, from
-    which this function takes "[:90%]".
+    name: a key of DATASETS, or a user's own function make(split, *, size, ...) -> base.Source,
+    given as `path/to/file.py:function` or as an entry point of the group jbias.data. The
+    function returns all images of a split; `load` then selects a part such as "[:90%]".
 
-    options: of the data set: the arguments of its parser, see DATASETS[name].options; and of
-    every data set
+    options: those of the data set, DATASETS[name].options, and the options of every data set:
       skip      file with a list of damaged images to leave out
       keep      file that says which images to use
       drop      classes to leave out, "truck+ship"
@@ -80,7 +79,7 @@ def load(name: str, split: str, **options: Any) -> base.Source:
 
 
 def _is_source(value: Any) -> bool:
-    """Return True for a source from which sources.take can select images."""
+    """Return True for an ArraySource or an EncodedSource; sources.take needs one of them."""
     return isinstance(value, sources.ArraySource | sources.EncodedSource)
 
 
@@ -96,7 +95,7 @@ REGISTRY = extensions.Registry(
 def find(name: str) -> base.Spec:
     """Return the Spec of a data set; ValueError if the name is unknown.
 
-    name: a key of DATASETS; or of a user's own data set, see `load`.
+    name: a key of DATASETS, or the name of a user's own data set, see `load`.
     """
     error_prefix = "data.load: the data set must be a known one"
     if name in DATASETS:
@@ -140,9 +139,9 @@ def from_arrays(
 ) -> sources.ArraySource:
     """Return a source of images in memory, for a data set of the user's own.
 
-    name: of the source in tables, such as "mine/train". labels: index into `classes` of each
-    image. fields: further fields of base.Source, such as `columns`, {name: an integer per
-    image}, or `measures` (default: accuracy).
+    name: the source's name in tables, such as "mine/train". images: not copied. labels: index
+    into `classes` of each image. fields: further fields of base.Source, such as `columns`,
+    {name: an integer per image}, or `measures` (default: accuracy).
     ValueError if shapes, types or labels do not fit.
     """
     columns = {"label": labels, **fields.pop("columns", {})}
@@ -164,7 +163,7 @@ def from_arrays(
 def _check_options(name: str, entry: base.Spec, options: Mapping[str, Any]) -> None:
     """Raise ValueError for an unknown option, base.Missing if a required option is absent.
 
-    name, entry: of the data set. options: of the user, by name.
+    name, entry: name and Spec of the data set. options: the user's options by name.
     """
     for option in options:
         start = f"data.load: options of {name!r} must be known ones"
@@ -176,7 +175,7 @@ def _check_options(name: str, entry: base.Spec, options: Mapping[str, Any]) -> N
 
 
 def _hashable(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return (name, value) of each option, sorted by name; lists become tuples."""
+    """Return a tuple of (name, value) pairs, sorted by name; lists become tuples."""
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
     return tuple(sorted(values.items()))
 
@@ -186,7 +185,7 @@ def _make_source(
 ) -> base.Source:
     """Return the source of a split; base.Missing, with the expected files, if not on disk.
 
-    options: of `_hashable`.
+    options: (name, value) pairs, the result of `_hashable`.
     """
     try:
         option_values = dict(options)

@@ -55,7 +55,7 @@ class Source(abc.ABC):
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, int]:
-        """(height, width) of every image in pixels: equal, except in the data set "stacked"."""
+        """(height, width) of every image in pixels."""
 
     @property
     def size(self) -> int:
@@ -148,14 +148,14 @@ class Missing(ValueError):
 
 
 class Mismatch(ValueError):
-    """Raised when a network's classes cannot answer for the classes of a data set."""
+    """Raised when a network's classes cannot be mapped to the classes of a data set."""
 
 
 def holds_classes(column: str) -> bool:
     """Return True if a column of this name has class ids: "label", "texture", "accepted_...".
 
-    "accepted_0", "accepted_1", ... are all the right classes of each image, -1 where an
-    image has fewer.
+    "accepted_0", "accepted_1", ... hold all correct classes of each image; -1 where an image
+    has fewer.
     """
     return column in ("label", "texture") or column.startswith("accepted_")
 
@@ -177,7 +177,7 @@ def explain_errors(
     remedy: str = "",
     reason: Callable[[Exception], str] = one_line,
 ) -> Iterator[None]:
-    """Context manager: replace errors by a ValueError "<text><reason><remedy>".
+    """Context manager: replace errors by a ValueError with the text "<text><reason><remedy>".
 
     kinds: types of the errors to replace; default: OSError, ValueError and EOFError, the
     errors of a file that cannot be read. reason: (error) -> the reason in words. A Mismatch
@@ -198,7 +198,7 @@ def check_known(
 ) -> None:
     """Raise `kind` unless the name `got` is in `known`; suggest the nearest known name.
 
-    start: of the message, such as "data.load: the split must be a known one".
+    start: start of the message, such as "data.load: the split must be a known one".
     """
     if got not in known:
         raise kind(f"{start}, got {got!r}; {did_you_mean(got, known)}")
@@ -217,7 +217,8 @@ def refuse_some(wrong: Sequence[Any], must: str, which: str, remedy: str) -> Non
     """Raise ValueError with the number of wrong entries and the first, if any.
 
     The message is "<must>, <number> <which>, first <entry>; <remedy>".
-    must: the condition, with the place. which: the fault, "have no label". remedy: advice.
+    must: place and condition, "data.pacs: every image must have a label". which: the fault,
+    "have no label". remedy: advice.
     """
     if wrong:
         first = f"first {wrong[0]!r}; {remedy}"
@@ -270,7 +271,12 @@ def match_spelling(names: Names, known: Names) -> list[str]:
 
 
 def did_you_mean(got: str, known: Collection[str]) -> str:
-    """Return a hint, for messages: the known name nearest to `got`, and all of up to 40."""
+    """Return a hint for messages: the known name nearest to `got`, and all known names.
+
+    For example "did you mean 'pacs'? known: office, pacs"; without the question if no name is
+    near. More than 40 known names are not listed; the hint may then be "none of the 90 known
+    names is near".
+    """
     lower = {name.lower(): name for name in known}
     nearest = difflib.get_close_matches(got, known, n=1, cutoff=0.5)
     if not nearest:

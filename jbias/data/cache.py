@@ -23,8 +23,8 @@ _RULES = 4
 def load(name: str, words: str) -> Arrays | None:
     """Return {key: array} that `save` wrote with this name and words; None without a file.
 
-    words: exact description of the contents. A damaged file (each array has a CRC-32), or
-    one with other words, gives a warning and None: its arrays can be made again.
+    words: exact description of the contents. For a damaged file (each array has a CRC-32) or a
+    file with other words, warn and return None: the caller then makes the arrays again.
     """
     path = files.cache_path(f"{name}.npz")
     try:
@@ -82,6 +82,8 @@ def for_files(kind: str, paths: Sequence[str], make: Make, *args: Any) -> Arrays
     """Return the arrays make(*args), from the cache until a file at `paths` changes.
 
     A change is another size or time of modification. kind: start of the cache file's name.
+    `args` must be determined by `kind` and `paths`: the cache does not compare them.
+    OSError if a file does not exist.
     """
     stats = [(os.path.abspath(path), os.stat(path)) for path in paths]
     versions = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]

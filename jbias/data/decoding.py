@@ -80,9 +80,9 @@ class Preprocess:
     size, short: in pixels; `short` is at least `size`.
     fit: "crop" makes the short side `short` pixels long, and the long side
       int(short * long / short side). Source: torchvision's Resize and CenterCrop on Pillow
-      images. "squeeze" makes it short x short, whatever its ratio. "border" makes the long
-      side `short` pixels long, and fills up to size x size around it by the colour `fill`,
-      from 0 to 255; the short side is round(short * short side / long). Source: timm's
+      images. "squeeze" makes the image short x short, whatever its ratio. "border" makes the
+      long side `short` pixels long, and the short side round(short * short side / long), then
+      pads to size x size with the colour `fill`, 0 to 255 per channel. Source: timm's
       crop_mode "squash" and "border" (ResizeKeepRatio and CenterCropOrPad of 1.0).
     keep_exact: leave images of size x size unchanged.
     interpolation: a name of INTERPOLATIONS; all are antialiased.
@@ -138,9 +138,9 @@ class Preprocess:
 
 
 def _add_border(image: Image.Image, size: int, fill: tuple[int, ...]) -> Image.Image:
-    """Return the image at the centre of a border, at least size x size pixels in all.
+    """Return the image, centred and padded to at least size x size pixels.
 
-    fill: colour of the border, 0 to 255.
+    fill: colour of the border, 0 to 255 per channel.
     """
     width, height = max(image.width, size), max(image.height, size)
     filled = Image.new("RGB", (width, height), tuple(fill))
@@ -153,8 +153,8 @@ def resize(
 ) -> Image.Image:
     """Return an image resized to width x height pixels.
 
-    interpolation: a name of INTERPOLATIONS. ValueError for more than limits.MAX_PIXELS, as
-    for a thin image with an enlarged short side.
+    interpolation: a name of INTERPOLATIONS. ValueError if the result would have more than
+    limits.MAX_PIXELS pixels, such as for a thin image whose short side is enlarged.
     """
     if width * height > limits.MAX_PIXELS:
         must = (
@@ -180,11 +180,12 @@ def preprocess(
     """Return the Preprocess that a user's options describe; ValueError if they do not fit.
 
     size: side of the output in pixels.
-    resize: short side in pixels before the crop. Default: `size` for data sets that are
-      published at one size (`native`) and below 128 pixels, else round(size * 256 / 224) as
-      is usual for ImageNet; then images of exactly size x size are not changed. With
-      fit="squeeze" or "border", the side before the crop (default: `size`).
-    crop: False squeezes to size x size: fit="squeeze" without `resize`.
+    resize: short side in pixels before the crop, at least `size`. Default: `size` if `native`
+      or if `size` is below 128; else round(size * 256 / 224), as is usual for ImageNet, with
+      images of exactly size x size unchanged. With fit="squeeze" or "border", the side
+      before the crop (default: `size`).
+    crop: False squeezes to size x size, as fit="squeeze" does; `resize` and another `fit` are
+      then refused.
     native: True for a data set that is published at one size.
     fit, interpolation, fill: see Preprocess.
     """
@@ -227,7 +228,8 @@ def decode(open_image: Opener, where: str, transform: Preprocess) -> Square:
 
     open_image: () -> path or binary file of the encoded image. where: name of the image, the
     start of error messages. Alpha is dropped and an EXIF orientation ignored, as torchvision
-    does. ValueError, with the reason, if the image is damaged, cut off or missing.
+    does. ValueError, with the reason, if the image is damaged, cut off or missing, or has more
+    than 8 bits a channel. RuntimeError if Pillow is set to accept cut-off files.
     """
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         must = "data: PIL.ImageFile.LOAD_TRUNCATED_IMAGES must be off, else cut-off"
@@ -309,7 +311,7 @@ def cropped(open_image: Opener, where: str, size: int, draw: Draw) -> Square:
       with the original's size, for example `random_window` with a generator.
 
     The window is cut first, then resized by Pillow's bilinear filter. Modes, orientation and
-    damage, which raises ValueError, are treated as in `decode`.
+    errors are those of `decode`; also ValueError if the window is not inside the image.
     """
 
     @functools.cache
@@ -333,9 +335,9 @@ def cropped(open_image: Opener, where: str, size: int, draw: Draw) -> Square:
 
 
 def canvas(open_image: Opener, where: str, size: int) -> tuple[Square, float]:
-    """Return a whole image squeezed to size x size, and its original width over height.
+    """Return a whole image squeezed to size x size, and its original width / height.
 
-    The result is for crops that are cut on the device. size: side of the result in pixels.
+    Training crops are then cut from the result on the device. size: side in pixels.
     open_image, where, errors: see `decode`.
     """
     aspects = []
@@ -370,9 +372,10 @@ def _draw_inside(draw: Draw, width: int, height: int) -> Window:
 
 
 def _read(open_image: Opener) -> tuple[bytes, Opener]:
-    """Return the bytes of an image file, and a function that opens the image once more.
+    """Return the bytes of an image file, and a function that opens the image again.
 
-    The bytes are b"" if the file cannot be read: `decode` then raises the error.
+    The bytes are b"" if the file cannot be read; `decode`, called with the function, then
+    raises the error.
     """
     try:
         file = open_image()
@@ -388,9 +391,10 @@ def _read(open_image: Opener) -> tuple[bytes, Opener]:
 def _frame(data: bytes) -> _Frame | None:
     """Return the frame header of an ordinary JPEG file; None for any other file.
 
-    Ordinary: complete (libjpeg would only warn of a truncated file), one Huffman-coded frame
-    of grey or of three channels, of which the last two may be halved, of 8 bits, and no
-    larger than the images that Pillow opens without a warning.
+    An ordinary file is complete (libjpeg would only warn of a truncated file) and has one
+    Huffman-coded frame of 8 bits, grey or with three channels of which the last two may have
+    half the resolution. It has at most half of limits.MAX_PIXELS pixels; Pillow warns of
+    larger images.
     """
     if not (data.startswith(b"\xff\xd8") and data.endswith(b"\xff\xd9")):
         return None
@@ -458,10 +462,12 @@ def _decode_reduced(
     """Return some rows and columns of a JPEG image at 1 / reduction of its size, in RGB.
 
     data, frame: the file and its header. rows, columns: in pixels of the reduced image.
-    By TurboJPEG 3 or, to the same pixels, by simplejpeg, which decodes whole files. Since
-    a decoder stops at the height in the file's header, a smaller height there skips the
-    rows below; the data after them count as garbage before the end. One row more is
-    decoded, which the chroma's upsampling may mix into the last one.
+    ValueError or RuntimeError if the decoder refuses the file.
+
+    The decoder is TurboJPEG 3 if installed, else simplejpeg, with the same pixels. simplejpeg
+    decodes whole files: a smaller height, written into the file's header, makes it stop below
+    the last needed row, and strict=False accepts the data that are left. One further row is
+    decoded, because upsampling of chroma mixes neighbouring rows.
     """
     reduced_width = _divide_up(frame.width, reduction)
     if turbojpeg_library():
@@ -577,11 +583,12 @@ def decode_region(
 ) -> UInt8[np.ndarray, "h w 3"]:
     """Return a part of a JPEG file in RGB, at 1 / reduction of its size, by TurboJPEG.
 
-    data: the whole file. rows, columns: part to return, in reduced pixels. width: of the
-    image, in reduced pixels. unit: columns of the original that are coded together.
+    data: the whole file. rows, columns: part to return, in reduced pixels. width: width of the
+    whole image in reduced pixels. unit: number of original columns that are coded together.
     Where chroma is upsampled, which mixes neighbours, one more unit on each side is decoded,
     so that the pixels are equal to those of the whole image.
-    ValueError if the library refuses the file or warns of it.
+    ValueError if the library reports an error or a warning. `turbojpeg_library` must not be
+    None.
     """
     library = turbojpeg_library()
     margin, unit = int(unit > 8), unit // reduction

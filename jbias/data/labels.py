@@ -29,11 +29,12 @@ AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
 class ClassMap(NamedTuple):
     """A map from a network's logits to decisions, and from test labels to decisions.
 
-    matrix[i, c] > 0 where training class i is a member of decision class c. With
-    p = softmax(logits), decision = argmax_c of the members' mean, sum or maximum of p,
-    or of their mean logit, by `aggregate`: argmax(p @ matrix), or argmax(logits @
-    matrix) for "mean_logit". Without a matrix, decision = argmax(logits). A class with
-    relabel -1 can never be answered.
+    matrix[i, c] > 0 where training class i is a member of decision class c. The decision is
+    the class c whose members have the largest mean, sum or maximum of p = softmax(logits), or
+    the largest mean logit, as `aggregate` says. For means and sums, these are
+    argmax(p @ matrix) and, for "mean_logit", argmax(logits @ matrix). If `matrix` is None, the
+    decision is argmax(logits). A test class with relabel -1 has no members and is never the
+    decision.
     """
 
     classes: tuple[str, ...]  # Decision id -> name.
@@ -43,7 +44,7 @@ class ClassMap(NamedTuple):
 
     @property
     def digest(self) -> str | None:
-        """Hex digest of the map, for comparison with a stored one; None without a matrix."""
+        """16 hex digits that identify the map; None without a matrix."""
         if self.matrix is None:
             return None
         text = f"{self.classes} {self.relabel.tolist()} {self.aggregate}"
@@ -62,9 +63,9 @@ class ClassMap(NamedTuple):
 class LabelSpace(NamedTuple):
     """The classes of a network or of a test set, and the space of their names.
 
-    answers: pairs of a network's class and its name in other data sets, where the names
-    differ: one of Geirhos' 16, a WordNet id, a word of ImageNet, or a data set's own class
-    name, which has precedence.
+    answers: pairs (class of the network, its name in other data sets), for classes that have
+    such a name. The name is one of Geirhos' 16 classes, a WordNet id, a word of ImageNet, or a
+    data set's own class name, which has precedence.
     """
 
     classes: tuple[str, ...]  # Names, in the order of class ids.
@@ -95,11 +96,11 @@ def of_outputs(outputs: Outputs, where: str = "classes") -> LabelSpace:
       ImageNet's words  as torchvision and Hugging Face list them ("tench", or "tench,
                         Tinca tinca"), all 1000 in their order, or some that are unique:
                         the same as their ids;
-      own names         they answer data sets that have exactly these class names, and those
-                        of Geirhos' 16 classes that are among the names, such as "dog";
-      a dictionary      {own name: class}, in the order of outputs: several may answer for
-                        one class, which is one of the 16, an id, a word or a data set's own
-                        name, and "" for none;
+      own names         they answer data sets whose class names are all among them, and those
+                        of Geirhos' 16 classes that are among them, such as "dog";
+      a dictionary      {own name: class}, in the order of outputs. A class is one of the 16,
+                        an id, a word, a data set's own name, or "" for none; several outputs
+                        may have the same class;
       a path            of a file with one of these per line, or of a CSV file with the
                         columns train_class and test_class, which is the dictionary.
     where: start of error messages. ValueError for anything else.
@@ -122,8 +123,9 @@ def of_outputs(outputs: Outputs, where: str = "classes") -> LabelSpace:
 def _space_of_mapping(outputs: Mapping[str, str], where: str) -> LabelSpace:
     """Return the label space of {own name: class}, the outputs of a network in order.
 
-    ValueError for keys or values that are not names. See `of_outputs`.
-    where: start of error messages.
+    If all outputs have classes and these differ, the result is the space of the classes;
+    else that of the own names, with the classes as `answers`. See `of_outputs`.
+    where: start of error messages. ValueError for keys or values that are not names.
     """
     names, targets = tuple(outputs), tuple(outputs.values())
     if not all(isinstance(x, str) for x in (*names, *targets)) or not any(targets):
@@ -145,7 +147,8 @@ def _space_of_mapping(outputs: Mapping[str, str], where: str) -> LabelSpace:
 def _space_of_names(names: tuple[str, ...]) -> LabelSpace:
     """Return the label space of output names.
 
-    Its space is "wnid" if all names mean WordNet ids, else "names".
+    Its space is "wnid" if all names are WordNet ids or words of ImageNet that identify one,
+    else "names".
     """
     if set(names) <= set(tables.wnids()):
         return LabelSpace(names, "wnid")
@@ -174,7 +177,7 @@ def _differing_pairs(classes: Names, names: Names) -> tuple[tuple[str, str], ...
 
 
 def _ids(names: Iterable[str]) -> dict[str, str]:
-    """Return {name: WordNet id} of the names that are the word of one ImageNet class only."""
+    """Return {name: WordNet id} of the names whose word belongs to exactly one ImageNet class."""
     known = _ids_of_words()
     return {name: known[_word(name)] for name in names if _word(name) in known}
 
@@ -202,10 +205,11 @@ def _word(name: str) -> str:
 def resolve_outputs(
     outputs: Outputs, where: str = "classes"
 ) -> Sequence[str] | Mapping[str, str]:
-    """Return the names of a network's outputs in order, or {name: class}.
+    """Return the names of a network's outputs in order, or {name: class} of a CSV file.
 
     outputs: "imagenet", "geirhos16" or the path of a file; anything but a string is returned
-    unchanged. See `of_outputs`. where: start of error messages.
+    unchanged. See `of_outputs`. where: start of error messages. ValueError if the file cannot
+    be read.
     """
     if not isinstance(outputs, str):
         return outputs
@@ -225,7 +229,7 @@ def resolve_outputs(
 
 
 def is_mapping(path: str) -> bool:
-    """Return True if a file of classes maps outputs to test classes: a .csv file."""
+    """Return True if `path` ends in ".csv": such a file maps outputs to test classes."""
     return path.lower().endswith(".csv")
 
 
@@ -243,9 +247,9 @@ def listing_remedy(path: str) -> str:
 
 
 def _read_outputs(path: str, where: str) -> dict[str, str]:
-    """Return {output: class} of a CSV file, in order; ValueError for an output named twice.
+    """Return {output: class} of a CSV file, in order; "" for an output without a class.
 
-    where: start of error messages.
+    ValueError for an output named twice. where: start of error messages.
     """
     classes: dict[str, str] = {}
     for line, output, test_class in _mapping_lines(path):
@@ -271,19 +275,20 @@ def match(
 ) -> ClassMap:
     """Return the map from the classes of a trained network to the classes of a test set.
 
-    Inside one space, decisions are training classes; a test class that training lacks
-    is refused. WordNet ids answer Geirhos' 16 classes c by S_c, the members of c among
-    the training classes; c without a member gets a zero column and relabel -1.
+    If both sides have the same space, decisions are training classes, and every test class
+    must be one of them. For WordNet ids and a test in "entry16", decisions are Geirhos' 16
+    classes, whose members are training classes; a class without a member gets a zero column
+    and relabel -1.
 
     train_space, test_space: "names", "wnid" or "entry16".
     aggregate: one of AGGREGATES. The mean of probabilities is the published rule for 16
       classes. "mean_logit", as in BiasBed's release, puts large classes at a disadvantage.
-    mapping: path of a CSV file (`read_mapping`) that replaces both rules; decisions are the
+    mapping: path of a CSV file (`read_mapping`) that replaces these rules; decisions are the
       test's classes.
     restrict: choose among the test's classes only: of 1000 logits the 200 columns of
       ImageNet-A or ImageNet-R, as in the authors' code.
-    answers: of LabelSpace; decisions are the test's classes where both sides have different
-      names.
+    answers: LabelSpace.answers of the network; where they give other names than the training
+      classes, decisions are the test's classes.
 
     Source: Geirhos et al. 2019; model-vs-human at 79ed7cd, decision_mappings.py:30-52;
     natural-adv-examples at 0777070, eval.py; imagenet-r at 3131cac, eval.py:23-70.
@@ -360,9 +365,10 @@ def _explicit_pairs(
 ) -> dict[str, str]:
     """Return {class of training: class of the test} by the names in `answers`.
 
-    answers: {class of training: its name in other data sets}. {} if names or WordNet ids
-    decide instead: if the answers change no name, or, for a network with WordNet ids, if
-    they leave classes of the test without an answer.
+    answers: {class of training: its name in other data sets}. Names that are no class of the
+    test are left out. For a test in "entry16", {} if the network has WordNet ids. For other
+    tests, {} if no pair has different names, or if the network has WordNet ids and a class of
+    the test has no pair. Equal names or WordNet ids are then used instead.
     """
     if (train.space, test.space) == ("wnid", "entry16"):
         return {}  # Answered by ids.
@@ -389,8 +395,9 @@ def _explicit_pairs(
 def _test_class(name: str, test: LabelSpace) -> str:
     """Return the class of a test set that a network's answer `name` means.
 
-    It is the class of that name, if there is one. Else a word of ImageNet means its WordNet
-    id, and for tests in "entry16" an id means its class of Geirhos' 16.
+    This is the class of that name, if the test has it. Else a word of ImageNet is replaced by
+    its WordNet id, and for tests in "entry16" an id by its class of Geirhos' 16. The result
+    need not be a class of the test.
     """
     (spelled,) = base.match_spelling([name], test.classes)
     if spelled in test.classes:
@@ -415,7 +422,8 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
 def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> ClassMap:
     """Return the map from WordNet ids to Geirhos' 16 classes.
 
-    train, test: classes. base.Mismatch if no training class is a member of the 16.
+    train, test: classes. ValueError if a test class is none of the 16, base.Mismatch if no
+    training class is a member of the 16.
     """
     sixteen, class_of_id = geirhos16(), _class_of_16()
     for name in test:
@@ -439,7 +447,8 @@ def _grouped(
 ) -> ClassMap:
     """Return the map in which training classes are members of decision classes.
 
-    pairs: {training class: decision class}. train, decisions, test: names of classes.
+    pairs: {training class: decision class}. train, decisions, test: names of classes; each of
+    `test` is one of `decisions`, and gets relabel -1 if that decision has no member.
     aggregate: one of AGGREGATES.
     """
     ids = {name: i for i, name in enumerate(decisions)}
@@ -457,9 +466,9 @@ def _grouped(
 def _restricted(class_map: ClassMap, k_train: int) -> ClassMap:
     """Return the map with the decisions restricted to the test's classes, in their order.
 
-    k_train: number of training classes. Without a matrix every decision class has a single
-    member, for which all aggregates agree; logits are compared because they are not rounded
-    by a softmax.
+    Test classes without an answer are left out and keep relabel -1. k_train: number of
+    training classes. Without a matrix every decision class has a single member, for which all
+    aggregates agree; logits are compared because they are not rounded by a softmax.
     """
     has_answer = class_map.relabel >= 0
     columns = class_map.relabel[has_answer]
@@ -479,7 +488,8 @@ def _read_mapping(
 ) -> dict[str, str]:
     """Return {training class: test class} of a CSV file that may use the user's class names.
 
-    answers: {training class: the user's name}. Errors: see `read_mapping`.
+    answers: {training class: the user's name}. Errors: see `read_mapping`; also ValueError if
+    both names of a class have lines with different test classes.
     """
     aliases = {name: wnid for wnid, name in answers.items() if name not in train}
     pairs = read_mapping(path, (*dict.fromkeys(train), *aliases), test)
@@ -497,8 +507,9 @@ def _read_mapping(
 def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
     """Return {training class: test class} of the CSV file `path`.
 
-    train, test: the known classes. ValueError for a line with an unknown class;
-    base.Mismatch if no training class of the file is known: it is for another network.
+    train, test: the known classes. ValueError for a line with an unknown class, a training
+    class with two lines, and a file without lines; base.Mismatch if no training class of the
+    file is known, since the file is then for another network.
     """
     pairs, lines = {}, _mapping_lines(path)
     if lines:
@@ -526,7 +537,10 @@ def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
 
 
 def _mapping_lines(path: str) -> list[tuple[str, str, str]]:
-    """Return (place, train_class, test_class) of each line of a CSV file, trimmed."""
+    """Return (place, train_class, test_class) of each line of a CSV file, trimmed.
+
+    place: "<path>:<line number>". ValueError if the file cannot be read or lacks a column.
+    """
     must = f"{path}: a mapping must be a CSV file in UTF-8, got "
     remedy = f"; write one with the columns {','.join(MAPPING_COLUMNS)}"
     with base.explain_errors(must, *set_options.CSV_ERRORS, remedy=remedy):

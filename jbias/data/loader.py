@@ -42,8 +42,9 @@ def decode_all(
 ) -> UInt8[np.ndarray, "n h w 3"]:
     """Return all images of a source, decoded by `workers` threads.
 
-    progress(done, total), numbers of images, is called in the caller's thread. ValueError,
-    with the number of damaged images and the first, after all have been tried.
+    Images that are already in memory are returned without a copy. progress(done, total),
+    numbers of images, is called in the caller's thread. If images are damaged, ValueError with
+    their number and the first, after all images have been tried.
     """
     base.check_int("data.loader: workers", workers, 1)
     n = len(source)
@@ -122,9 +123,10 @@ def prefetch(
 
 
 def _set_up_worker(worker: int, workers: int) -> None:
-    """Keep this reading process off the accelerator, and end it with its parent.
+    """Restrict jax to the CPU in this reading process, and end the process with its parent.
 
-    grain calls this function. worker: index of this worker. workers: number of workers.
+    grain calls this function and passes the index of this worker and the number of workers,
+    which are not used.
     """
     os.environ["JAX_PLATFORMS"] = "cpu"
     if "jax" in sys.modules:  # Then jax has read the variable already.
@@ -194,9 +196,9 @@ def load_into_memory(
 
     resident: training sets by name. tested: test sets by name. say(line): prints a line.
     threads: number of threads that decode.
-    sharing: the largest number of processes on a machine that share the room for test sets,
-      so that all processes of a run decode the same sets.
-    ValueError if the training sets do not fit.
+    sharing: the largest number of processes on a machine; each may use gib / sharing GiB, so
+      that all processes of a run decode the same test sets.
+    ValueError if the training sets do not fit into `gib` GiB.
     """
     free = gib * 2**30 - sum(nbytes(source) for source in resident.values())
     if free < 0:
@@ -315,7 +317,7 @@ def batches(
 ) -> Iterator[Batch]:
     """Yield batches of `batch` images, set after set; the last batch is padded with zeros.
 
-    A batch may hold the end of a set and the start of the next. Every process gets all
+    A batch may hold the end of a set and the start of the next set. Every process gets all
     images.
     """
     chunks, missing = [], batch

@@ -8,9 +8,9 @@ its names also serve users' own data sets (attributed.py) and `shift` (shifts.py
 
 `keep`, `drop`, `portion` and `skip` select images. `skip` takes a list of damaged images from
 `jbias prepare check`: a JSON file of splits, each with the split's fingerprint and, by the
-image's key in its store, the reason why an image does not decode. Keys, because names may
-repeat in shards and numbers differ in a part of a split. The list is valid for exactly these
-files: a data set that has changed has another fingerprint and is refused.
+image's key in its store, the reason why an image does not decode. Keys are used because names
+may repeat in shards and numbers differ in a part of a split. The list is valid for exactly
+these files: a data set that has changed has another fingerprint and is refused.
 """
 
 import contextlib
@@ -39,10 +39,11 @@ READER_COLUMNS = ("class", "file")  # For human readers; the source has them alr
 def write_columns(
     path: str, whole: Source, columns: Mapping[str, Names], **notes: Any
 ) -> None:
-    """Write a file for the option `columns`, and its sidecar <path>.json.
+    """Write a CSV file for the option `columns`, and its sidecar <path>.json.
 
     whole: the source of a whole split. columns: {column: the name of its value for each
-    image, "" for none}. notes: further entries of the sidecar.
+    image, "" for none}; the images' numbers, classes and file names are added. notes: further
+    entries of the sidecar.
     """
     classes = [whole.classes[k] for k in whole.columns["label"]]
     table = {IMAGE_COLUMN: range(len(whole)), "class": classes}
@@ -67,8 +68,9 @@ def add_columns(source: Source, split: str, path: str, whole: Source) -> Source:
     """Return a source with the columns of the file at `path`, the option `columns`.
 
     source: the split or a part of it. whole: the whole split. Values have the same numbers
-    in every part; the value of an empty cell is "(none)". Raises ValueError for a file of
-    other images, or one that does not fit.
+    in every part; the value of an empty cell is "(none)". Columns that `why_unfit` refuses are
+    left out, with a note. ValueError for a file of other images, in another form, or with the
+    name of a column that the source has.
     """
     where, path = f"data.{source.name}", os.path.expanduser(path)
     table, unfit = _table(where, path, whole)
@@ -95,8 +97,8 @@ def _table(
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Return {column: a cell for each image}, and "<column> (<reason>)" of unfit columns.
 
-    whole: the whole split. ValueError for a file of other images or in another form.
-    where: start of error messages.
+    The columns "image", "class" and "file" are left out. whole: the whole split. ValueError
+    for a file of other images or in another form. where: start of error messages.
     """
     header, lines = read_csv(path)
     fingerprint, n = str(_sidecar(where, path)["fingerprint"]), len(whole)
@@ -127,7 +129,10 @@ def _table(
 
 
 def read_values(path: str) -> dict[str, tuple[str, ...]]:
-    """Return {column: names of its values} from the sidecar <path>.json; {} without one."""
+    """Return {column: names of its values} from the sidecar <path>.json.
+
+    {} if the sidecar is missing, cannot be read or has no such names.
+    """
     values = {}
     with contextlib.suppress(ValueError):
         values = _sidecar("columns", os.path.expanduser(path)).get("values", {})
@@ -182,8 +187,8 @@ CSV_ERRORS = (OSError, UnicodeDecodeError, csv.Error)
 def csv_lines(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict]]]:
     """Return the column names of a CSV file, and (line number, {column: cell}) of each line.
 
-    Names are trimmed, cells are not.
-    Cells beyond the header are a list under "".
+    Names are trimmed, cells are not. Missing cells are "". Cells beyond the header are a list
+    under the key "". Raises the errors in CSV_ERRORS.
     """
     with opening.open_text(path, newline="") as file:
         reader = csv.DictReader(file, restkey="", restval="", skipinitialspace=True)
@@ -195,9 +200,9 @@ def csv_lines(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict]]]:
 def read_csv(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]]]]:
     """Return the column names of a CSV file, and (line number, {column: cell}) of each line.
 
-    Names and cells are trimmed.
-    ValueError for a file that is not CSV in UTF-8, a repeated name in the
-    header and a line with more cells than the header.
+    Names and cells are trimmed, and columns without a name are left out. ValueError for a file
+    that is not CSV in UTF-8, a repeated name in the header, and a line with more cells than
+    the header.
     """
     with base.explain_errors(f"{path}: must be a CSV file in UTF-8: ", *CSV_ERRORS):
         header, rows = csv_lines(path)
@@ -219,7 +224,7 @@ def read_csv(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]
 def number_values(cells: Names) -> tuple[tuple[str, ...], Column]:
     """Return the sorted distinct values of a column, and the index of each cell's value.
 
-    Empty cells have the value NO_VALUE, which is last.
+    Empty cells have the value NO_VALUE, which is last and only listed if it occurs.
     """
     names = sorted(set(cells) - {"", NO_VALUE})
     names += [NO_VALUE] if {"", NO_VALUE} & set(cells) else []
@@ -235,7 +240,8 @@ def is_reserved(name: str) -> bool:
 def why_unfit(cells: Names) -> str:
     """Return the reason, in words, why a column is not used as an attribute by default, or "".
 
-    Reasons: no cell is filled, numbers that are not integers, or more than MAX_VALUES.
+    The reason is that no cell is filled, that all cells are numbers and some are not integers,
+    or that there are more than MAX_VALUES distinct values.
     """
     count = len({*cells} - {""})
     if not count:
@@ -246,7 +252,7 @@ def why_unfit(cells: Names) -> str:
 
 
 def _is_measured(cells: Names) -> bool:
-    """Return True if all filled cells are numbers, and some are not integers."""
+    """Return True if all filled cells are numbers, and some of them are not integers."""
     try:
         numbers = [numerals.real(cell) for cell in cells if cell]
     except ValueError:
@@ -257,8 +263,8 @@ def _is_measured(cells: Names) -> bool:
 def combine(where: str, table: Mapping[str, Names], columns: Names) -> list[str]:
     """Return the cells of several columns joined for each image, such as "black smile".
 
-    table: {column: cells}. columns: the columns to join. The result is "" for an image with
-    an empty cell. ValueError if two different rows would get the same name.
+    table: {column: cells}. columns: the columns to join. An image with an empty cell gets "".
+    ValueError if two different combinations would get the same name.
     where: start of error messages.
     """
     rows = list(zip(*(table[name] for name in columns), strict=True))
@@ -298,7 +304,8 @@ def drop(source: Source, names: Names) -> Source:
 
     The remaining classes are renumbered from 0 in their order. Images whose "label" or
     "texture" is a dropped class are left out; in "accepted_0", ... (all right classes of
-    an image) dropped classes become -1. Raises ValueError for unknown names.
+    an image) dropped classes become -1. ValueError for unknown names, or if fewer than two
+    classes are left.
     """
     where, k = f"data.{source.name}", len(source.classes)
     names = base.match_spelling(names, source.classes)
@@ -326,11 +333,12 @@ def drop(source: Source, names: Names) -> Source:
 
 
 def portion(source: Source, text: str) -> Source:
-    """Return a random part of the images of every class and attribute, such as "[:80%]".
+    """Return a source with a random part of the images of every class and attribute.
 
-    The part is always the same. Parts that meet at a percentage are disjoint, and together
-    they are the whole source. If a class and attribute has two images or more, neither
-    side of a cut is empty. Raises ValueError for another form, or if no image is left.
+    text: the part, such as "[:80%]". The same text always selects the same images; "[:80%]"
+    and "[80%:]" are disjoint and together the whole source. Where a class and attribute has
+    two images or more, both sides of a cut have at least one. ValueError for another form, or
+    if no image is left.
     """
     where = f"data.{source.name}: portion"
     if not text.startswith("["):
@@ -354,8 +362,8 @@ def portion(source: Source, text: str) -> Source:
 def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
     """Return a mask of the images to keep, from a file with a mask or with numbers of images.
 
-    path: see `keep`. n: number of images of the whole split. ValueError
-    for another file. where: start of error messages.
+    path: see `keep`. n: number of images of the whole split. ValueError if the file has other
+    contents, a number of no image, or a number twice. where: start of error messages.
     """
     path = os.path.expanduser(path)
     start = f"{where}: keep must be .npy or text with a mask or whole numbers: "
@@ -390,7 +398,8 @@ def positions_in(source: Source, split: str, whole: Source, option: str) -> Colu
     """Return the index in `whole` of each image of `source`, which is a part of it.
 
     split: name of the part, "train[:90%]". whole: the whole split. option: name of the option
-    that needs the index, for messages. ValueError for images in memory that are not the part.
+    that needs the index, for messages. ValueError if `source` is in memory and its images are
+    not those of `split`.
     """
     if source is whole:
         return np.arange(len(whole))
@@ -444,9 +453,10 @@ def write_damaged(path: str, splits: Mapping[str, Mapping[str, Any]]) -> None:
 def skip(source: Source, split: str, path: str, whole: Source) -> Source:
     """Return a source without the damaged images listed in a file, the option `skip`.
 
-    source: the split or a part of it. whole: the whole split. path: a list of
-    `jbias prepare check`. The note has the number of images left out and the list, and the
-    fingerprint changes with them. Raises ValueError for a list of other files.
+    source: the split or a part of it; returned unchanged if none of its images is damaged.
+    split: name of the whole split. whole: the whole split. path: a list that
+    `jbias prepare check --list` wrote. The note says how many images are left out and by which
+    list, and the fingerprint changes. ValueError for a list of other files.
     """
     damaged = _damaged_keys(f"data.{source.name}", split, path=path, whole=whole)
     keys = _keys(source)

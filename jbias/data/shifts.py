@@ -62,7 +62,8 @@ class Level(NamedTuple):
     """The kind and the strength of a shift."""
 
     kind: str  # "marginal", "conditional" or "joint".
-    share: float  # Of training images in their half of the values: 1/2 (no shift) to 1.
+    # Share of a class's training images in its half of the values: 1/2 (no shift) to 1.
+    share: float
 
 
 LEVELS: Mapping[str, Level] = {
@@ -197,9 +198,9 @@ def largest_feasible_size(
     """Return the largest size at which every pair of tables is feasible; 0 if none.
 
     available: numbers of images per class and value. pairs: training and test tables.
-    sizes: number of images -> {part: its number of images}. Since rounding makes some sizes
-    infeasible below larger feasible sizes, sizes up to one image per class above the
-    bisection's result are tried.
+    sizes: function of the size, (size) -> {part: its number of images}. The size is found by
+    bisection. Since rounding makes some sizes infeasible below larger feasible sizes, sizes up
+    to one image per class above the bisection's result are tried, too.
     """
     pairs = list(pairs)
 
@@ -390,9 +391,10 @@ def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
 
 
 def describe_counts(counts: Counts, classes: Names, values: Names) -> str:
-    """Return counts in words, for a note: numbers per value, with equal classes grouped.
+    """Return counts in words, for a note: "red/green 10 20 of each of cat+dog, 5 5 of car".
 
-    counts: a row per class and a column per value. classes, values: their names.
+    Classes with equal counts are grouped. counts: a row per class and a column per value.
+    classes, values: their names.
     """
     classes_of: dict[str, list[str]] = {}
     for name, row in zip(classes, counts.tolist(), strict=True):
@@ -445,7 +447,8 @@ def _column(
 
     Values are indices in the names; images without a value have -1.
     name: a column, or "a+b" for combined values such as "dark small". order: the names of
-    the values joined by "+"; "" for the data set's order. where: start of error messages.
+    the values joined by "+"; "" for the data set's order. ValueError for an unknown column or
+    an order of other names. where: start of error messages.
     """
     column, values = _values(where, source, name)
     if set_options.NO_VALUE in values:
@@ -466,8 +469,8 @@ def _values(
 ) -> tuple[Column, tuple[str, ...]]:
     """Return a column, or several columns combined, and the names of all its values.
 
-    name: a column, or "a+b". ValueError for an unknown column.
-    where: start of error messages.
+    Values without names have the names "0", "1", ... name: a column, or "a+b". ValueError for
+    an unknown column. where: start of error messages.
     """
     known = [key for key in source.columns if key != "label"]
     part_names = name.split("+")
@@ -614,9 +617,11 @@ def _select_single_value(
 ) -> Column:
     """Return the indices of the images of one part at a level "only-<value>".
 
-    Train, valid and id have one value of the attribute, ood the others.
+    The parts train, valid and id have images with that value only; ood has all other values in
+    equal shares (all their images if options["images"] is 0), and "ood-green" only "green".
     column, names: attribute of each image and names of its values. options: see OPTIONS.
-    Infeasible if images are missing. where: start of error messages.
+    ValueError for an unknown value, Infeasible if images are missing.
+    where: start of error messages.
     """
     part, _, other = options["part"].partition("-")  # "ood-green": the value green.
     values = [options["level"].removeprefix(_ONLY)]
@@ -659,10 +664,11 @@ def _select_all(
     test_row: Float[np.ndarray, "m"],
     options: Mapping[str, Any],
 ) -> Column:
-    """Return the indices of one part of all images; classes keep their sizes.
+    """Return the ascending indices of one part, from all images; classes are not balanced.
 
     column: attribute of each image. train_row, test_row: P(value) in training and in the ood
-    test; images of values with probability 0 are left out. options: see OPTIONS.
+    test; images of values with probability 0 are left out, other probabilities have no effect.
+    options: see OPTIONS. Infeasible if a class has too few images for valid and id.
     """
     if options["part"].startswith("ood"):
         return np.flatnonzero(test_row[column] > 0)

@@ -78,20 +78,20 @@ class EncodedSource(base.Source):
     def cropped(self, index: int, size: int, draw: decoding.Draw) -> decoding.Square:
         """Return a window of original image number `index`, squeezed to size x size pixels.
 
-        draw: chooses the window, see decoding.cropped.
+        draw: (width, height) -> window, see decoding.cropped.
         """
         where = self.store.where(index)
         return decoding.cropped(self._opener(index), where, size=size, draw=draw)
 
     def canvas(self, index: int, size: int) -> tuple[decoding.Square, float]:
-        """Return whole original image number `index`, squeezed to size x size pixels.
+        """Return original image number `index` and its width / height.
 
-        The second value is the original's width over height.
+        The whole image is squeezed to size x size pixels, without the source's preprocessing.
         """
         return decoding.canvas(self._opener(index), self.store.where(index), size)
 
     def _opener(self, index: int) -> decoding.Opener:
-        """Return open() -> path or file of encoded image number `index`."""
+        """Return a function () -> path or open file of encoded image number `index`."""
         return functools.partial(self.store.open, index)
 
 
@@ -100,8 +100,8 @@ def take(
 ) -> base.Source:
     """Return a source of the images at `index`, in that order.
 
-    digest: text that identifies the selection; it is hashed into the new fingerprint. note:
-    added to the source's note.
+    digest: text that identifies the selection; it is hashed into the new fingerprint.
+    note: text to add to the source's note.
     """
     # Source has no other subclasses.
     source = cast(ArraySource | EncodedSource, source)
@@ -131,8 +131,9 @@ def add(
 ) -> base.Source:
     """Return a source with further columns.
 
-    columns: {name: an int per image}. values: {column: names of its values}. note: added to
-    the source's note. The fingerprint changes with the columns.
+    columns: {name: an int per image}; existing columns of these names are replaced.
+    values: {column: names of its values}, for each new column. note: text to add to the
+    source's note. The fingerprint changes with the columns.
     """
     digest = listing.digest_columns(source.fingerprint, columns, values)
     return _with_note(
@@ -145,7 +146,7 @@ def add(
 
 
 def read_encoded(source: base.Source, index: int) -> bytes:
-    """Return image number `index` as an encoded file: its stored bytes, or a PNG."""
+    """Return the bytes of an image file: the stored file, or a PNG for a source in memory."""
     if isinstance(source, EncodedSource):
         opened = source.store.open(index)
         with open(opened, "rb") if isinstance(opened, str) else opened as file:
@@ -161,5 +162,5 @@ def to_png(image: UInt8[np.ndarray, "h w 3"]) -> bytes:
 
 
 def is_in_memory(source: base.Source) -> bool:
-    """Return True if all images are in memory, so that none needs decoding."""
+    """Return True for an ArraySource, whose images are in memory and need no decoding."""
     return isinstance(source, ArraySource)

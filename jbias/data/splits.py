@@ -64,9 +64,10 @@ class TrainSet(NamedTuple):
     other: base.Source | None = None
 
     def named(self, number: int) -> dict[str, base.Source]:
-        """Return {name in messages and provenance: source} of all sources.
+        """Return {"train/0": first source, "train/0/also/0": next, ..., "train/0/other": other}.
 
-        number: of the training stage.
+        The keys are used in messages and provenance; the last exists only with a second
+        stream. number: index of the training stage, 0 in these keys.
         """
         names = [f"train/{number}", *(f"train/{number}/also/{i}" for i in range(99))]
         sources = dict(zip(names, self.sources))
@@ -110,8 +111,8 @@ def train_set(
     """Return the training set of one stage; the first source defines the classes.
 
     where: the stage's name in the config, for messages. options: the stage's entry in
-    config.train. size: side of the images in pixels. open_set: (where, options, size) ->
-    source. ValueError for wrong options, and for sources with different classes.
+    config.train. size: side of the images in pixels. open_set: function (where, options,
+    size) -> source. ValueError for wrong options, and for sources with different classes.
     """
     sources = [open_set(where, _source_options(options), size)]
     for i, more_options in enumerate(options.get("also", ())):
@@ -144,8 +145,8 @@ def open_test_source(
 ) -> base.Source:
     """Return the source of a test set.
 
-    where: the entry's name in the config, for messages. options: the entry; options of
-    `class_map` are not passed on. size, open_set: see `train_set`.
+    where: the entry's name in the config, for messages. options: the entry; "aggregate",
+    "mapping" and "restrict", for `class_map`, are ignored. size, open_set: see `train_set`.
     """
     source_options = {
         key: value for key, value in options.items() if key not in _MATCHING_ENTRIES
@@ -162,11 +163,10 @@ def class_map(
 ) -> labels.ClassMap:
     """Return the map from a network's classes to the classes of a test set.
 
-    test: the source of the test set.
     where: the test set's name in the config. options: its entry; "aggregate", "mapping" and
-    "restrict" in it replace the defaults. train: the classes of the network.
-    aggregate: default rule for several network classes per test class.
-    Raises base.Mismatch where the classes do not match; ValueError for wrong options.
+    "restrict" in it replace the defaults. test: the source of the test set. train: the classes
+    of the network. aggregate: default rule for several network classes per test class.
+    Raises base.Mismatch if the classes do not match, ValueError for wrong options.
     """
     restrict = options.get("restrict", test.restrict)
     jc.check_type(f"{where}.restrict", restrict, bool)
@@ -184,9 +184,9 @@ def class_map(
 
 
 def class_map_options(options: Options) -> dict[str, Any]:
-    """Return the options for `class_map` in a test set's entry, for comparison.
+    """Return the entries "aggregate", "mapping" and "restrict" that `options` has.
 
-    The path "mapping" is replaced by the digest of the file.
+    Used to compare test sets: the path "mapping" is replaced by a digest of the file.
     """
     map_options = {key: options[key] for key in _MATCHING_ENTRIES if key in options}
     if map_options.get("mapping"):
@@ -249,7 +249,7 @@ def test_set(
 
 
 def _few(names: Sequence[str], most: int = 4) -> str:
-    """Return the first `most` names in words, and the number of further names."""
+    """Return the first `most` names and the number of further names, as "a, b and 3 more"."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
@@ -257,6 +257,7 @@ def _few(names: Sequence[str], most: int = 4) -> str:
 def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
     """Return {name: array}: the columns and arrays that all sources have, concatenated.
 
+    Class ids are those of the first source; ValueError if the classes do not match.
     With several sources, column "domain" is the index of each image's source. Values of a
     column are numbered consistently, by their names; a column whose values have names in
     some sources only is left out.
@@ -279,8 +280,8 @@ def _unify_numbering(
 ) -> None:
     """Renumber the values of a column, so that a name has the same number in all tables.
 
-    The column is deleted if a source has no names for its values. name: of the column.
-    tables: {column: array} of each source, changed in place.
+    The column is deleted from all tables if a source has no names for its values.
+    name: name of the column. tables: {column: array} of each source, changed in place.
     """
     if not all(name in source.values and name in source.columns for source in sources):
         for table in tables:
@@ -340,7 +341,12 @@ def contingency_tables(source: base.Source) -> dict[str, list[list[int]]]:
 
 
 def describe(source: base.Source) -> dict[str, Any]:
-    """Return the provenance record of a source, for JSON: its fields and contingency tables."""
+    """Return the provenance record of a source, for JSON.
+
+    It has the fields name, space, note, preprocessing, fingerprint, cite and values of the
+    source, the numbers of images "n" and of "classes", the class "names", and
+    `contingency_tables` as "tables".
+    """
     return {
         "name": source.name,
         "space": source.space,

@@ -57,7 +57,9 @@ class DamagedImages(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return the exit code: 0, 1 or 2, see the module's docstring.
 
-    argv: the subcommand and its flags; None: those of the command line.
+    The lines that the subcommand returns are printed, and the line of an error goes to standard
+    error; with JBIAS_TRACEBACK set, errors are raised. argv: the subcommand and its flags;
+    None: those of the command line.
     """
     arguments = sys.argv[1:] if argv is None else argv
     args = parser(COMMANDS.keys() & set(arguments[:1])).parse_args(arguments)
@@ -83,15 +85,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_lines(lines: str | Sequence[str]) -> None:
-    """Print a line or several lines, escaped, because names in them are from files."""
+    """Print a line or several lines, with control characters in names escaped."""
     for line in [lines] if isinstance(lines, str) else lines:
         messages.print_text(messages.printable(line))
 
 
 def parser(names: Collection[str]) -> cli.Parser:
-    """Return the parser of all subcommands; only those in `names` get their flags.
+    """Return the parser of all subcommands; only those in `names` have flags and `command`.
 
-    names: keys of COMMANDS. The modules of the other subcommands are not imported.
+    names: keys of COMMANDS. Parsed arguments have `command`, the function to call with them.
+    The modules of the other subcommands are not imported.
     """
     top = cli.Parser("prepare", __doc__.splitlines()[0])
     commands = top.add_subparsers(required=True, metavar="COMMAND")

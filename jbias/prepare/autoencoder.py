@@ -62,9 +62,10 @@ def same_size(
 ) -> Float[Array, "b h w 3"]:
     """Return the network's output, resized to the size of the input images.
 
-    image: in [0, 1]. keys: (b), one for each image. enlarge: factor by which images are
-    enlarged before the network. options: further arguments of net.apply, such as `damaged`.
-    The output is clipped to [0, 1] before it is resized.
+    image: square images in [0, 1]. keys: (b), one for each image. enlarge: factor by which
+    images are enlarged before the network. options: further arguments of net.apply, such as
+    `damaged`. With `enlarge` above 1, the output is clipped to [0, 1] and then resized; with 1
+    it has the right size and is not clipped.
     """
     scale = net.model.sizes_of(weights).get("scale", 1)
     enlarged = _resized(image, image.shape[1] * enlarge // scale)
@@ -88,7 +89,7 @@ def check_size(net: Net, size: int, sizes: Mapping[str, int], enlarge: int) -> N
 
 
 def _resized(image: Float[Array, "b h w 3"], size: int) -> Array:
-    """Return images resized bilinearly, with antialiasing, to size x size pixels."""
+    """Return images resized to size x size pixels, bilinearly and with antialiasing."""
     return jax.image.resize(image, (len(image), size, size, 3), "linear")
 
 
@@ -99,7 +100,7 @@ def _cae(
     *,
     damaged: bool,
 ) -> Float[Array, "b h w 3"]:
-    """Return the output of cae: Net.apply of "cae"."""
+    """Return the output of cae; Net.apply of "cae", which describes the arguments."""
     bit_keys, damage_keys = _split_keys(keys)
     if not damaged:
         return cae.apply(weights, image, bit_keys, damage=None)
@@ -120,9 +121,10 @@ def _edsr(
     true_swaps: bool = False,
     true_skips: bool = False,
 ) -> Float[Array, "b scale*h scale*w 3"]:
-    """Return the output of edsr: Net.apply of "edsr".
+    """Return the output of edsr; Net.apply of "edsr", which describes the other arguments.
 
-    true_swaps, true_skips: see deepaugment_edsr.before and deepaugment_edsr.body.
+    true_swaps, true_skips: see deepaugment_edsr.before and deepaugment_edsr.body; no effect
+    unless `damaged`.
     """
     if not damaged:
         return edsr.apply(weights, image)
@@ -137,7 +139,7 @@ def _edsr(
 
 
 def _split_keys(keys: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """Return two arrays (b) of keys: the first and the second half of each key's split."""
+    """Return two arrays (b) of keys: each key is split into two."""
     split = jax.vmap(jax.random.split)(keys)
     return split[:, 0], split[:, 1]
 
@@ -247,12 +249,13 @@ def train_on_source(
 ) -> tuple[dict[str, np.ndarray], float]:
     """Return the trained weights and the root mean square error of the reconstruction.
 
-    The error is for values in [0, 1]. ValueError if it is not below the error of a single
-    colour per image, or if an option is below 1.
+    The error is for values in [0, 1], on up to 256 of the training images. ValueError if it is
+    not below the error of a single colour per image, or if an option is below 1.
 
     source: the training images. sizes: of the network, such as {"scale": 2}.
     images: largest number of training images; of more, a random sample is used.
-    options: steps, batch, rate and enlarge of `train`; default: those of `net`.
+    options: steps, batch, rate and enlarge of `train`; default: those of `net`, and a batch
+    of 8.
     """
     options = {
         "steps": net.steps,
@@ -298,8 +301,9 @@ def train(
     """Return {name: array}, the weights of a network trained by Adam to reconstruct images.
 
     sizes: of the network, such as {"scale": 2}. steps: number of training steps.
-    batch: images per step. rate: peak learning rate. enlarge: factor by which images are
-    enlarged; training uses random windows of the enlarged images, of the original size.
+    batch: images per step. rate: peak learning rate, after a warm-up and before a cosine
+    decay. enlarge: factor by which images are enlarged; training uses random windows of the
+    enlarged images, of the original size.
     """
     init_key, order_key, step_key = (
         prng.stream(key, name) for name in ("init", "order", "steps")
@@ -344,7 +348,10 @@ def _make_step(net: Net, tx: optax.GradientTransformation, enlarge: int) -> Call
 def _windows(
     images: Float[Array, "b h w 3"], enlarge: int, key: PRNGKeyArray
 ) -> Float[Array, "b h w 3"]:
-    """Return a random h x w window of each image, after an enlargement by `enlarge`."""
+    """Return a random h x w window of each image after an enlargement by `enlarge`.
+
+    With enlarge=1, the images unchanged.
+    """
     b, h, w, c = images.shape
     if enlarge == 1:
         return images

@@ -62,8 +62,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> list[str]:
     """Decode all images of all splits; return the lines of a table, a line per split.
 
-    args: the flags of `add`. ValueError if there is no data set. prepare.DamagedImages, with
-    the table and the damaged images, if an image does not decode.
+    Also write the figure --sheet and the list --list, if given. args: the flags of `add`.
+    ValueError if there is no data set. prepare.DamagedImages, with the table and the damaged
+    images, if an image does not decode.
     """
     console.silence_warnings()
     options = dataset.select(args, "size", "space", "classes")
@@ -141,7 +142,7 @@ def _splits(name: str, src: str) -> list[str]:
 
 
 def _find_damaged(source: base.Source) -> list[tuple[int, str]]:
-    """Return (index, error message) of each image that does not decode, by index."""
+    """Return (index, error message) of each image that does not decode, sorted by index."""
     store = getattr(source, "store", None)
     order = range(len(source)) if store is None else store.order()
 
@@ -184,7 +185,7 @@ def _line(split: str, source: base.Source, num_damaged: int) -> tuple[Any, ...]:
 def _sample_images(source: base.Source, intact: list[int]) -> list[np.ndarray]:
     """Return the first intact image of each of up to _COLUMNS classes, evenly spaced.
 
-    intact: ascending indices of the images that decode.
+    [] if no image is intact. intact: ascending indices of the images that decode.
     """
     labels = source.columns["label"]
     first = {int(labels[i]): i for i in reversed(intact)}

@@ -72,15 +72,15 @@ def kmeans(
 ) -> Clusters:
     """Return the k-means clusters with the least inertia of all starts, the largest first.
 
-    Source: Lloyd 1982, started as Arthur and Vassilvitskii, k-means++, SODA 2007: the
+    Source: Lloyd 1982, with the starts of k-means++, Arthur and Vassilvitskii, SODA 2007: the
     first centre is a random row, each further centre a row drawn with probability
-    proportional to its squared distance to the nearest centre.
-    In float64. Of clusters of equal size, the one with the first row comes first. A start
-    depends on the seed and the start's number alone, so that more starts are never worse.
+    proportional to its squared distance to the nearest centre. Computed in float64.
+    Of clusters of equal size, the cluster with the first row comes first. A start depends on
+    the seed and the start's number alone, so that more starts are never worse.
 
-    rows: points to cluster. k: number of clusters. restarts: number of starts. seed: of the
-    random starts, one or more integers. ValueError unless k is from 1 to the
-    number of rows and restarts is at least 1.
+    rows: points to cluster. k: number of clusters. restarts: number of starts. seed: one or
+    more integers, for the random starts. ValueError unless k is from 1 to the number of rows
+    and restarts is at least 1.
     """
     rows = np.asarray(rows, np.float64)
     if not 1 <= k <= len(rows) or restarts < 1:
@@ -96,7 +96,10 @@ def kmeans(
 
 
 def plus_plus(rows: Rows, k: int, rng: np.random.Generator) -> Centres:
-    """Return k of the rows as initial centres, drawn by k-means++; see `kmeans`."""
+    """Return k of the rows, drawn by k-means++ as initial centres; see `kmeans`.
+
+    If fewer than k rows are distinct, rows repeat.
+    """
     index = [int(rng.integers(len(rows)))]
     nearest = squared_distances(rows, rows[index])[:, 0]
     while len(index) < k:
@@ -113,7 +116,7 @@ def plus_plus(rows: Rows, k: int, rng: np.random.Generator) -> Centres:
 def lloyd(rows: Rows, centres: Centres) -> Clusters:
     """Return the clusters after at most 300 steps of Lloyd's algorithm, by scikit-learn.
 
-    centres: at the start. A cluster without rows, which is possible if many rows are equal,
+    centres: initial centres. A cluster without rows, which is possible if many rows are equal,
     takes the row that is farthest from its centre.
     """
     model = cluster.KMeans(
@@ -135,9 +138,9 @@ def lloyd(rows: Rows, centres: Centres) -> Clusters:
 def balance(rows: Rows, clusters: Clusters) -> Clusters:
     """Return clusters with the same centres and with sizes that differ by one at most.
 
-    For up to 2,000 rows, the assignment with the least sum of squared distances; for more,
-    rows take the nearest centre that has room, beginning with the rows for which the
-    second nearest centre is much farther. Earlier clusters get the surplus rows.
+    For up to 2,000 rows, the assignment has the least sum of squared distances. For more, each
+    row takes the nearest centre that has room, starting with the rows for which the second
+    nearest centre is much farther. If k does not divide n, the first clusters have one more.
     """
     rows = np.asarray(rows, np.float64)
     n, k = len(rows), len(clusters.centres)
@@ -178,7 +181,8 @@ def provenance(
     """Return {"site", "identity", "source", "images_of", "preprocessing": value} of features.
 
     "identity" identifies the network, "images_of" is the fingerprint of the images.
-    site: of the network; "" is the last site. ValueError for an unknown site.
+    site: layer of the network, see models.taps; "" is the last site. ValueError for an unknown
+    site.
     """
     known = taps.sites(subject.net, source.size)
     site = site or known[-1]
@@ -204,9 +208,9 @@ def read_features(
 
     Maps and tokens are averaged to one vector per image. Missing blocks are computed first.
 
-    folder: a subfolder for `made_by` has the blocks. made_by: of `provenance`.
-    ValueError for an image that does not decode, a network that does not take this size of
-    images, and features that are not finite.
+    folder: the blocks are in a subfolder, named by a digest of `made_by`. made_by: the result
+    of `provenance`. ValueError for an image that does not decode, a network that does not take
+    images of this size, and features that are not finite.
     """
     words = json.dumps({**made_by, "block": _BLOCK}, sort_keys=True)
     folder = folder / hashlib.sha256(words.encode()).hexdigest()[:16]
@@ -263,7 +267,7 @@ def _read_block(
     images: UInt8[np.ndarray, "b h w 3"],
     site: str,
 ) -> Float[np.ndarray, "b d"]:
-    """Return the features of images at a site of the network.
+    """Return the features of images at a site of the network, averaged over positions.
 
     net: the module of `subject` in float32. ValueError if it does not take images of this
     size.
@@ -379,7 +383,8 @@ def run(args: argparse.Namespace) -> str:
 def _rule(args: argparse.Namespace) -> dict[str, Any]:
     """Return {"k", "restarts", "seed", "normalise", "balanced", "least": value} of the flags.
 
-    "least" is the smallest allowed size of a cluster. ValueError for invalid numbers.
+    "least" is the smallest allowed size of a cluster, by default k. ValueError for invalid
+    numbers.
     """
     rule = dataset.select(args, "k", "restarts", "seed", "normalise", "balanced")
     rule["least"] = args.k if args.least is None else args.least
@@ -391,7 +396,7 @@ def _rule(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _network(args: argparse.Namespace) -> networks.FlaxNetwork:
-    """Return the network --network of the file or workdir --checkpoint.
+    """Return the network --network of the file or workdir --checkpoint; the first if not named.
 
     ValueError without --checkpoint, or if no network has that name.
     """
@@ -413,7 +418,8 @@ def _source(
     """Return the source of `split`, the source of the whole split, and positions.
 
     positions: index in the whole split of each image of the first source; the option
-    `columns` numbers the images of the whole split. name: of the data set.
+    `columns` numbers the images of the whole split. name: name of the data set. options: of
+    the data set; the whole split is opened without those that select images.
     """
     source = data.load(name, split, **options)
     narrows, split_name = data.find(name).narrows, split.partition("[")[0]
@@ -426,7 +432,7 @@ def _source(
 
 
 def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:
-    """Return the indices of the images of each class; ValueError for fewer than k images."""
+    """Return the ascending indices of each class's images; ValueError for fewer than k images."""
     labels = source.columns["label"]
     members = [np.flatnonzero(labels == i) for i in range(len(source.classes))]
     smallest = min(range(len(members)), key=lambda i: len(members[i]))
@@ -517,7 +523,7 @@ def _draw_classes(
 
 
 def _cluster_name(number: int, k: int) -> str:
-    """Return the name of cluster `number`, 0 to k - 1: "D1" ..., from k = 10 on "D01" ..."""
+    """Return the name of cluster `number`, 0 to k - 1: "D1", "D2", ...; for k >= 10 "D01", ..."""
     return f"D{number + 1:0{len(str(k))}d}"
 
 
@@ -529,9 +535,9 @@ def _summary(
     site: str,
     clusters: Sequence[Clusters],
 ) -> str:
-    """Return lines with the number of images in each D_i, and the option that reads them.
+    """Return lines of text: the number of images in each D_i, and the option that reads them.
 
-    path, name: of the written file and its column. clusters: of each class.
+    path, name: of the written file and its column. clusters: the clusters of each class.
     """
     sizes = np.array([class_clusters.sizes for class_clusters in clusters])
     lines = []

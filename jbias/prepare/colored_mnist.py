@@ -148,9 +148,10 @@ def _write_arrays(path: pathlib.Path, source: base.Source) -> None:
 
 
 def _rows(source: base.Source) -> dict[str, list[np.ndarray]]:
-    """Return {title: first images}, a row of the sheet for each class.
+    """Return {title: up to 12 first images}, a row of the sheet for each class.
 
-    With several environments, a row for each class in each environment.
+    With several environments, a row for each class in each environment. Rows without images
+    are left out.
     """
     label = source.columns["label"]
     domain = source.columns.get("domain", np.zeros_like(label))

@@ -62,8 +62,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> str:
     """Make the missing images; return a line with their number and the options that read them.
 
-    args: the flags of `add`. ValueError for an unknown corruption or severity, a size
-    without settings, and damaged images.
+    Also write the sheet of samples. args: the flags of `add`. ValueError for an unknown
+    corruption or severity, a size without settings, damaged images, and a folder with images
+    of other settings.
     """
     names, severities = args.names.split("+"), args.severities.split("+")
     jc.check_all_known(f"{_WHERE}: --names", names, _KNOWN)

@@ -41,9 +41,9 @@ def add_options(
 ) -> None:
     """Add the flags that name a data set, its split and its options to a parser.
 
-    Flags that the user leaves out are absent from the arguments: the data set's default.
-    out, out_metavar: help and metavar of the required flag --out; out="" adds no --out.
-    size, size_help: default and help of --size.
+    The parsed arguments lack flags of the data set's own options that the user leaves out, so
+    that its defaults apply. out, out_metavar: help and metavar of the required flag --out;
+    out="" adds no --out. size, size_help: default and help of --size.
     """
     add = parser.add_argument
     absent = argparse.SUPPRESS  # No entry in the arguments: the data set's default.
@@ -101,9 +101,9 @@ def open_source(args: argparse.Namespace) -> base.Source:
 
 
 def options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return {option of the data set: value} of the flags of `add_options` that are given.
+    """Return {option of the data set: value} of the flags of `add_options` that `args` has.
 
-    --data-seed becomes the option "seed".
+    --data-seed becomes the option "seed"; --data, --split and --out are no options.
     """
     set_options = select(args, "size", "root", "space", "correlation", "n")
     if "data_seed" in args:
@@ -117,10 +117,10 @@ def select(args: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def parse_options(where: str, text: str) -> dict[str, Any]:
-    """Return {"a": "b", "c": True, "d": 2} for "a=b,c=True,d=2", the flag --options.
+    """Return {"a": "b", "c": True, "d": 2} for "a=b,c=True,d=2", the value of --options.
 
-    Values are strings, booleans and integers. ValueError for an item without "=".
-    where: start of the message.
+    "True", "False" and digits become booleans and integers, other values are strings. {} for
+    "". ValueError for an item without "=". where: start of the message.
     """
     pairs = [item.partition("=") for item in text.split(",") if item]
     for key, sign, _ in pairs:
@@ -132,9 +132,9 @@ def parse_options(where: str, text: str) -> dict[str, Any]:
 
 
 def read_sample(source: base.Source, count: int, seed: int) -> Pictures:
-    """Return all images of a source, or a random sample of `count` images if it has more.
+    """Return all images of a source in their order, or `count` random ones if it has more.
 
-    seed: of the sample. ValueError if an image does not decode.
+    seed: seed of the random sample. ValueError if an image does not decode.
     """
     if len(source) <= count:
         with console.progress_bar(f"reading {source.name}", len(source)) as progress:
@@ -156,10 +156,10 @@ def map_ahead(
 ) -> Iterator[Iterator[tuple[Any, Any]]]:
     """Open an iterator over (item, function(item)), in order, with a progress bar.
 
-    title: of the bar. function: called in WORKERS threads; its error is raised in place of
-    its result. total: progress at the end, in the unit of `size`. ahead: number of calls
-    that run ahead of the iterator. size(item): progress by an item. done: progress at the
-    start.
+    To be used as a context manager. title: of the bar. function: called in WORKERS threads; its
+    error is raised in place of its result. total: progress at the end, in the unit of `size`.
+    ahead: number of calls that run ahead of the iterator. size(item): progress by an item.
+    done: progress at the start.
     """
 
     def results() -> Iterator[tuple[Any, Any]]:
@@ -248,7 +248,7 @@ def describe_source(source: base.Source) -> dict[str, str]:
 def summary(
     folder: pathlib.Path, split: str, num_made: int, source: base.Source
 ) -> str:
-    """Return a line with the number of images made, and the options that read them.
+    """Return a line of text: the number of images made, and the options that read them.
 
     folder / split: folder of the images. num_made: number of images made by this command.
     source: the original images.
@@ -266,8 +266,8 @@ def check_settings(
 ) -> None:
     """Raise ValueError if folder/<split> has images of other settings than `settings`.
 
-    Settings of existing images are in folder/<split>.json; an existing folder without this
-    file is refused, too. where: start of the message.
+    Settings of existing images are in folder/<split>.json; further entries in this file are
+    ignored. An existing folder without this file is refused, too. where: start of the message.
     """
     path, must = folder / f"{split}.json", f"{where}: {folder / split} must"
     if not path.exists():
@@ -307,10 +307,10 @@ _DPI = 100
 def write_sheet(
     path: str, rows: Sheet, *, titles: Sequence[str] = (), foot: str = ""
 ) -> None:
-    """Write an image file with rows of images of one size, enlarged only by whole factors.
+    """Write a figure with rows of square images of one size, enlarged only by whole factors.
 
-    rows: {name of a row: its images}. titles: of the columns; () for none. foot: a line below
-    the images.
+    path: ending in .png, .pdf or .svg. rows: {name of a row: its images}; the first row must
+    have an image. titles: of the columns; () for none. foot: a line below the images.
     """
     from matplotlib import figure, text
 

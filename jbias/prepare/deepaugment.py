@@ -164,7 +164,7 @@ def _check(source: base.Source, args: argparse.Namespace) -> None:
 
 
 def _part(text: str) -> tuple[int, int]:
-    """Return (k - 1, n) of "k/n", 1 <= k <= n: part k of n; ValueError for another form."""
+    """Return (k - 1, n) for "k/n", part k of n parts; ValueError unless 1 <= k <= n."""
     match text.split("/"):
         case [k, n] if (
             numerals.is_count(k) and numerals.is_count(n) and 1 <= int(k) <= int(n)
@@ -217,7 +217,8 @@ def _make_images(
 ) -> int:
     """Write the missing images of a part of a source, and return their number.
 
-    paths: of all images. args: the flags of `add`. part: of `_part`.
+    net, weights: the undamaged network. paths: of all images of the source. args: the flags of
+    `add`. part: (index, number of parts), the result of `_part`.
     """
     root = prng.key(args.seed)
     order_key, n = prng.stream(root, "order"), len(source)
@@ -273,9 +274,10 @@ def _make_images(
 
 
 def _program(net: autoencoder.Net, args: argparse.Namespace) -> Callable:
-    """Return run(weights, images, keys) -> images after the damaged network, compiled.
+    """Return run(weights, images, keys) -> the damaged network's output, compiled.
 
-    Images are bytes (b h w 3) before and after. keys: (b), one for each image.
+    Images are bytes (b h w 3) before and after; with --short, the output is as many times
+    larger as the network enlarges. weights: damaged. keys: (b), one for each image.
     """
 
     @jax.jit
@@ -302,8 +304,9 @@ def _program(net: autoencoder.Net, args: argparse.Namespace) -> Callable:
 def _reader(source: base.Source, short: int) -> Callable:
     """Return read(index) -> images (m h w 3) of the source, resized.
 
-    short: short side in pixels, a multiple of 16; the long side is rounded to a sixteenth of
-    `short`, so that few sizes occur. 0: the source's own size.
+    short: short side in pixels, a multiple of 16; the long side is rounded to a multiple of
+    short / 16, at least 4 pixels, so that few sizes occur. All images of a call must then have
+    one size. 0: the source's own size.
     """
     if not short:
         return lambda index: np.stack([source[int(i)]["image"] for i in index])

@@ -60,9 +60,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> str:
     """Write the network to --out; return a line with its name and path.
 
-    args: the flags of `add`. Raises the errors of models.load, and ValueError, before
-    anything is read, if --out exists or has the ending of another kind of file; --overwrite
-    replaces a file, never a workdir.
+    args: the flags of `add`. Raises the errors of models.load. Before anything is read, raises
+    ValueError if --out exists or has the ending of another kind of file; --overwrite replaces
+    a .safetensors file, never a workdir.
     """
     out = args.out
     _check_new(pathlib.Path(out), args.overwrite)
@@ -84,9 +84,9 @@ def run(args: argparse.Namespace) -> str:
 
 
 def _check_new(out: pathlib.Path, overwrite: bool) -> None:
-    """Raise ValueError if `out` exists, or has the ending of another kind of file.
+    """Raise ValueError if `out` exists, or has the ending of another kind of weights file.
 
-    overwrite: an existing file is allowed, a folder never.
+    An empty folder counts as new. overwrite: True allows an existing .safetensors file.
     """
     ending = out.suffix.lower()
     if ending in state_dicts.SUFFIXES and out.suffix != ".safetensors":

@@ -102,8 +102,9 @@ def _batch(
 ) -> tuple[dict[str, Any], str]:
     """Return a batch with all entries that transforms use, and the data set's citation.
 
-    The batch has _BATCH images: the first of each class, then the second, and so on.
-    name: of the data set. options: of the data set. ValueError for too few images.
+    The batch has _BATCH images: the first of each class, then the second of each, and so on.
+    name, options: of the data set; "renders" is added to `options` for "shapes". ValueError
+    for too few images.
     """
     if name == "shapes":
         options["renders"] = True
@@ -137,8 +138,9 @@ def _rows(
 ) -> dict[str, list[UInt8[np.ndarray, "h w 3"]]]:
     """Return {title: images}: a row of originals, then a row per draw of a transform.
 
-    A transform that makes several views has a row per view of one draw.
-    options: the transform's entry in a config, with "name". columns: images in a row.
+    For a transform that makes several views, a row per view of a single draw.
+    options: the transform's entry in a config, with "name". batch: of `_batch`. columns: number
+    of images in a row.
     """
     (transform,) = build.transforms(_WHERE, [options])
 

@@ -136,7 +136,7 @@ def _agrees(path: pathlib.Path, index: Mapping[str, np.ndarray], rows: range) ->
 def _write_missing(source: sources.EncodedSource, shards: Sequence[Shard]) -> int:
     """Write the shards that do not exist and return their number.
 
-    ValueError, after all intact shards are written, for damaged images.
+    ValueError for damaged images, after all shards without damaged images are written.
     """
     missing = [shard for shard in shards if not shard.path.exists()]
     tasks = [(shard.path, row) for shard in missing for row in shard.rows]
@@ -159,7 +159,7 @@ def _write_missing(source: sources.EncodedSource, shards: Sequence[Shard]) -> in
 
 
 def _make_record(source: sources.EncodedSource, index: int) -> bytes | str:
-    """Return the serialised tf.train.Example of an image; a damaged image's error message."""
+    """Return an image's serialised tf.train.Example (bytes); the error (str) if it is damaged."""
     try:
         source.image(index)
     except ValueError as error:
@@ -173,7 +173,7 @@ def _make_record(source: sources.EncodedSource, index: int) -> bytes | str:
 
 
 def _write_shard(path: pathlib.Path, records: Iterable[bytes | str]) -> list[str]:
-    """Write a shard atomically, unless an image is damaged; return the error messages.
+    """Write a shard atomically, unless an image is damaged; return the error messages, or [].
 
     records: of `_make_record`: serialised records (bytes), or error messages (str).
     """

@@ -45,8 +45,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> str:
     """Write a figure with an image of each split and class; return a line with their numbers.
 
-    args: the flags of `add`. ValueError for an unknown data set, split or option, and if a
-    class has too few images.
+    Only the first 16 classes are drawn. args: the flags of `add`. ValueError for an unknown
+    data set, split or option, if a class has too few images, and if splits have different
+    classes.
     """
     options = dataset.select(args, "size", "root", "correlation", "seed")
     rows, cite = _rows(args.data, args.splits, index=args.index, options=options)
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> str:
 def _rows(
     name: str, splits: str, *, index: int, options: Mapping[str, Any]
 ) -> tuple[dict[str, dict[str, UInt8[np.ndarray, "h w 3"]]], str]:
-    """Return {split: {class: image}} and the data set's citation.
+    """Return {split: {class: image}}, for the first 16 classes, and the data set's citation.
 
     name: of the data set. splits: "train+test"; "": all known splits. index: number of the
     image among those of its class, from 0. options: of the data set.

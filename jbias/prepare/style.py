@@ -77,10 +77,10 @@ def tiles() -> Float[np.ndarray, "patterns side side"]:
 
 
 def draw(rng: Rng, n: int, photos: Photos | None = None) -> Pictures:
-    """Return n random pictures of SIDE pixels in random order.
+    """Return n random pictures of SIDE x SIDE pixels in random order.
 
-    photos: photographs of at least SIDE pixels; a third of the pictures are windows of them,
-    without their fine detail and under a pattern. None: all pictures are drawn.
+    photos: photographs with sides of at least SIDE pixels; a third of the pictures are windows
+    of them, without their fine detail and under a pattern. None: all pictures are drawn.
     """
     kinds = [_scenes, _leaves]
     if photos is not None:
@@ -210,9 +210,9 @@ def _colour(rng: Rng, n: int) -> Images:
 
 
 def _cut(rng: Rng, *planes: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return a random window of SIDE pixels of each image, in all arrays (n h w ...).
+    """Return the arrays (n h w ...), each cut to a random window of SIDE x SIDE pixels per image.
 
-    All arrays have the same windows.
+    All arrays have the same windows. Images must be square.
     """
     n, size = planes[0].shape[:2]
     corner = rng.integers(0, size - SIDE + 1, (n, 2, 1))
@@ -278,9 +278,9 @@ def _draw_many(rng: Rng, n: int, photos: Photos | None) -> Pictures:
 def train(pictures: Pictures, key: PRNGKeyArray, *, steps: int) -> dict[str, Any]:
     """Return {"encoder", "decoder": parameters}, trained on random pairs of pictures.
 
-    In the first steps the style's code learns to predict the pattern, since a decoder that
-    is trained with uninformative codes learns flat colours only; then all parameters are
-    trained on the targets.
+    In the first steps only the loss of the pattern is used, so that the code of a style
+    predicts the pattern: a decoder that is trained with uninformative codes learns flat colours
+    only. Then all parameters are also trained on the targets.
     """
     init_key, head_key, order_key = (
         prng.stream(key, name) for name in ("init", "head", "order")
@@ -306,8 +306,8 @@ def train(pictures: Pictures, key: PRNGKeyArray, *, steps: int) -> dict[str, Any
 def batch(rng: Rng, pictures: Pictures) -> dict[str, Any]:
     """Return a random training batch of BATCH pictures, a dict.
 
-    It has the fields of Pictures; "order" (b), the index of each picture's style picture;
-    and "origin" (2), the row and column of the tiles at the first pixel.
+    It has the fields of Pictures; "order" (b), the index in the batch of each picture's style
+    picture; and "origin" (2), the row and column of the tiles at the first pixel.
     """
     rows = rng.integers(len(pictures.image), size=BATCH)
     return {
@@ -318,7 +318,7 @@ def batch(rng: Rng, pictures: Pictures) -> dict[str, Any]:
 
 
 def target(batch: dict[str, Array]) -> Float[Array, "b h w 3"]:
-    """Return the exact stylised pictures of a batch of `batch`, in [0, 1].
+    """Return the exact stylised pictures in [0, 1] for a batch from the function `batch`.
 
     These are the carriers in the colours and under the patterns of their style pictures.
     Colours are moved as AdaIN moves features: by mean and deviation of each channel.
@@ -336,7 +336,7 @@ def target(batch: dict[str, Array]) -> Float[Array, "b h w 3"]:
 
 
 def _make_step(tx: optax.GradientTransformation, loss: Callable) -> Callable:
-    """Return step(state, opt, batch) -> (state, opt), compiled.
+    """Return step(state, opt, batch) -> (state, opt), compiled: one step of gradient descent.
 
     state: parameters. opt: state of the optimiser `tx`. loss: (state, batch) -> scalar.
     """
@@ -417,7 +417,7 @@ def _absolute_error(
 def mean_error(params: dict[str, Any], pictures: Pictures) -> float:
     """Return the mean absolute error on random pairs of pictures, for values in [0, 1].
 
-    params: of `train`.
+    params: the result of `train`. pictures: at least BATCH; else NaN.
     """
     rng, state = np.random.default_rng(0), {"net": params}
 

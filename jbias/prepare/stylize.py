@@ -7,7 +7,7 @@ jbias prepare stylize --data=folder --root=photos --size=224 --style=paintings \
 Writes OUT/<split>/<class>/<number>.png, the settings OUT/<split>.json, and a sheet of samples
 OUT/<split>.png. Image i depends on the data set, the styles, the options and i alone: started
 again, the command makes only the missing images. To train on the result, use data=folder with
-root=OUT. The style transfer `small` knows only colours and sixteen textures, which make
+root=OUT. The style transfer `small` transfers only colours and sixteen textures, which make
 photographs hard to recognise. If the sheet shows this, lower --alpha or use `vgg`, the
 published transfer.
 """
@@ -124,7 +124,8 @@ class _Styles:
     def choose(self, index: int, seed: int) -> int:
         """Return the number of a random style image for image `index` of the source.
 
-        It depends on `seed` and `index` alone. With SELF, it is never the image itself.
+        It depends on `seed`, `index` and the number of style images alone. With SELF, it is never
+        the image itself, unless the source has no other.
         """
         rng = np.random.default_rng([seed, index])
         if self._paths:
@@ -148,7 +149,7 @@ def _make_images(
     alpha: float,
     seed: int,
 ) -> int:
-    """Stylise the images of a source that have no file yet, write them, return their number.
+    """Stylise and write the images of a source that have no file yet; return their number.
 
     transfer: (batch, permute, alpha, style) -> images, from models.TRANSFERS.
     paths: of all images of the source. alpha: strength of the transfer, in [0, 1].

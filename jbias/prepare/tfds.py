@@ -32,8 +32,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> str:
     """Download the data set; return a line with its counts and the options that read it.
 
-    args: the flags of `add`. ValueError for a data set that TFDS does not know, a package
-    that is not installed, and if nothing can be downloaded.
+    args: the flags of `add`. ValueError for a data set that is not in TFDS's catalogue, a
+    package that is not installed, and if the data set cannot be downloaded.
     """
     import requests
     import tensorflow_datasets as tfds

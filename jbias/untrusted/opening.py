@@ -66,11 +66,12 @@ def open_text(path: str | os.PathLike, newline: str | None = None) -> TextIO:
 
 @contextlib.contextmanager
 def open_image(source: str | os.PathLike | BinaryIO) -> Iterator[Image.Image]:
-    """Open an image by its content, without decoding its pixels; yield the Pillow image.
+    """Context manager: open an image without decoding its pixels; yield the Pillow image.
 
-    Of an image with several frames or pages, such as an animated GIF, the first is opened.
-    Decode inside the context. Raise ValueError for formats not in FORMATS and for more than
-    limits.MAX_PIXELS, OSError if the file cannot be read.
+    The format is recognised by the file's content. Of several frames or pages, such as those of
+    an animated GIF, the first is opened. Decode inside the context. ValueError for formats not
+    in FORMATS, empty files, and images of more than limits.MAX_PIXELS; OSError if the file
+    cannot be read.
     """
     with contextlib.ExitStack() as stack:
         if not hasattr(source, "read"):
@@ -96,10 +97,10 @@ def open_image(source: str | os.PathLike | BinaryIO) -> Iterator[Image.Image]:
 
 
 def large_image_lock(pixels: int) -> contextlib.AbstractContextManager:
-    """Return a context for decoding an image with this number of pixels.
+    """Return a context manager for decoding an image with this number of pixels.
 
-    Only one thread at a time can be inside the context of a large image; the context of
-    another image does nothing.
+    Only one thread at a time can be inside the context of a large image, of more than 2^25
+    pixels; the context of a smaller image does nothing.
     """
     return _LARGE_IMAGE_LOCK if pixels > _LARGE_PIXELS else contextlib.nullcontext()
 
@@ -112,9 +113,9 @@ def explain_errors(
     *,
     max_reason_letters: int = 600,
 ) -> Iterator[None]:
-    """Turn an error inside the context into ValueError("PATH: must be EXPECTED: REASON...").
+    """Context manager: turn errors into ValueError("<path>: must be <expected>: <reason>...").
 
-    The message is one line. An OSError passes. expected: description of a valid file.
+    The message is one line. An OSError is not changed. expected: description of a valid file.
     remedy: text after the reason, with its own separator. max_reason_letters: largest length
     of the reason.
     """
@@ -132,11 +133,11 @@ def explain_errors(
 
 
 def read_npz(path: str | os.PathLike, **growth: int) -> dict[str, np.ndarray]:
-    """Return all arrays of an .npz file by name.
+    """Return {name: array} of all arrays of an .npz file.
 
-    growth: `times` and `free` of `limits.max_unpacked`. ValueError if the file is damaged, has
-    pickles or is too large unpacked. The message is the reason without the path; the caller
-    adds it.
+    growth: `times` and `free` of `limits.max_unpacked`. ValueError if the file is missing or
+    damaged, has pickles or is too large unpacked. The message is the reason without the path;
+    the caller adds it.
     """
     try:
         # Opened here, because numpy does not close files that it cannot read.

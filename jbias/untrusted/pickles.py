@@ -1,10 +1,10 @@
 """A pickle reader that cannot run code.
 
 A pickle is a program for a stack machine. Python's machine imports and calls whatever the
-program names. This machine knows containers, numbers and text. It refuses every other
-instruction, and every name except those of the expected kind of file, and its message names
-what it refused. Its memory is bounded by the size of the file: no instruction may declare or
-copy more items than the file has.
+program names. This machine only builds containers, numbers and text. It refuses every other
+instruction, and every name except those of the expected kind of file, with an error that
+names what was refused. Its memory is bounded by the size of the file: no instruction may
+declare or copy more items than the file has.
 """
 
 import itertools
@@ -38,7 +38,10 @@ _MARK = object()
 
 
 def check_key(key: Any) -> Any:
-    """Return a key of a dict; raise ValueError unless it is text, bytes, a number or None."""
+    """Return a key of a dict unchanged; raise ValueError unless it is allowed.
+
+    Allowed are text, bytes, None and numbers below the modulus of Python's hash, 2^61 - 1.
+    """
     if not isinstance(key, (str, int, float, bytes, type(None))):
         raise ValueError("its pickle has a key that is no text or number")  # noqa: TRY004
     # All multiples of the modulus have the same hash.
@@ -48,9 +51,9 @@ def check_key(key: Any) -> Any:
 
 
 def encode(text: Any, encoding: Any) -> bytes:
-    """Return text as bytes in Latin-1; raise TypeError for another encoding.
+    """Return text as bytes in Latin-1; raise TypeError for another encoding or no text.
 
-    In place of `_codecs.encode`, with which pickles of old protocols store bytes.
+    This replaces `_codecs.encode`, which pickles of old protocols call to store bytes.
     """
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1", b"latin1"):
         raise TypeError
@@ -81,10 +84,10 @@ def _instructions(
 
 
 class Machine:
-    """A stack machine for one pickle; subclasses add the names of a kind of file.
+    """A stack machine for one pickle; subclasses define the names that a kind of file may use.
 
-    calls: function for each (module, name) that a pickle may call. remedy: end of messages
-    about unknown instructions and names.
+    calls: {(module, name): function to call in its place}, for the names that a pickle may
+    call. remedy: end of messages about unknown instructions and names.
     """
 
     calls: Mapping[tuple[str, str], Callable] = types.MappingProxyType({})
@@ -100,7 +103,7 @@ class Machine:
         self.num_probes = 0
 
     def run(self, file: BinaryIO) -> Any:
-        """Return the content of one pickle; the file's position is then after the pickle.
+        """Return the content of the pickle at the file's position; read to the pickle's end.
 
         Raise ValueError if it is damaged, has unknown instructions or names, or nests too
         deeply.
@@ -133,7 +136,7 @@ class Machine:
             raise ValueError(f"its pickle has {opcode}; {self.remedy}")
 
     def pop(self) -> Any:
-        """Remove and return the item on top of the stack."""
+        """Remove and return the top of the stack; ValueError if it is empty or a mark."""
         if not self.stack or self.stack[-1] is _MARK:
             raise ValueError("its pickle takes from an empty stack")
         return self.stack.pop()
@@ -145,7 +148,10 @@ class Machine:
         return self.stack[-1]
 
     def pop_to_mark(self) -> list[Any]:
-        """Remove and return the items above the last mark, and remove the mark."""
+        """Remove the items above the last mark and the mark; return the items in their order.
+
+        ValueError without a mark.
+        """
         items = []
         while self.stack:
             item = self.stack.pop()
@@ -155,7 +161,7 @@ class Machine:
         raise ValueError("its pickle lacks a mark")
 
     def push_tuple(self, count: int) -> None:
-        """Replace the last `count` items by a tuple of them."""
+        """Replace the top `count` items of the stack by a tuple of them, in their order."""
         self.stack.append(tuple([self.pop() for _ in range(count)][::-1]))
 
     def extend(self, items: list[Any]) -> None:
@@ -178,16 +184,20 @@ class Machine:
                 self.count_probes(target)
 
     def count_probes(self, target: dict) -> None:
-        """Add the worst cost of one access by a number to the total; ValueError if too high.
+        """Add len(target), the worst cost of one access by a number, to the total cost.
 
-        target: the dict that is accessed. Numbers can be chosen so that their hashes collide.
+        ValueError if the total exceeds _MAX_PROBES: numbers can be chosen so that their hashes
+        collide. target: the dict that is accessed.
         """
         self.num_probes += len(target)
         if self.num_probes > _MAX_PROBES:
             raise ValueError(f"its pickle has too many numbers as keys; {self.remedy}")
 
     def memoize(self, index: int) -> None:
-        """Store the item on top of the stack in the memo at `index`."""
+        """Store the item on top of the stack, which stays there, in the memo at `index`.
+
+        ValueError if `index` exceeds the position in the file: the pickle cannot have so many.
+        """
         if index > self.position:
             raise ValueError("its pickle stores more items than it has")
         value = self.pop()
@@ -203,7 +213,7 @@ class Machine:
         self.stack.append(self.memo[index])
 
     def push_name(self, module: Any, name: Any) -> None:
-        """Push the placeholder or value of a name in a module, from `resolve_name`."""
+        """Push the result of `resolve_name`; ValueError if an argument is no text."""
         if not (isinstance(module, str) and isinstance(name, str)):
             raise ValueError("its pickle has a name that is no text")  # noqa: TRY004
         self.stack.append(self.resolve_name(module, name))
@@ -215,7 +225,11 @@ class Machine:
         return Name(module, name)
 
     def call(self, _: Any = None) -> None:
-        """Replace a name and a tuple of arguments on the stack by the result of the call."""
+        """Replace a name and a tuple of arguments on the stack by the result of the call.
+
+        The function is that of `calls`. ValueError for other items on the stack, wrong
+        arguments, and if all calls together copy more items than the file can have.
+        """
         arguments, name = self.pop(), self.pop()
         function = self.calls.get(name) if isinstance(name, Name) else None
         if function is None or not isinstance(arguments, tuple):
@@ -238,12 +252,15 @@ class Machine:
         self.stack.append(self.set_state(self.pop(), state))
 
     def set_state(self, instance: Any, state: Any) -> Any:
-        """Return an object with its state set; raise ValueError if it has no state."""
+        """Raise ValueError: no object of this class has a state.
+
+        Subclasses return `instance`, an object of the pickle, with its pickled `state` set.
+        """
         raise ValueError("its pickle sets the state of what has none")
 
 
 def _check_depth(content: Any) -> Any:
-    """Return `content`, from a pickle; ValueError if it nests too deeply or contains itself."""
+    """Return `content` unchanged; ValueError if it nests too deeply or contains itself."""
     level = [[content]]
     for _ in range(_MAX_DEPTH + 1):
         items = (x.values() if isinstance(x, dict) else x for x in level)
@@ -287,7 +304,7 @@ def _push_global(machine: Machine, names: Any) -> None:
 
 
 def _push_stack_global(machine: Machine, _: Any) -> None:
-    """Execute STACK_GLOBAL: replace module and name on the stack by the named object."""
+    """Execute STACK_GLOBAL: replace module and name on the stack by the result of `push_name`."""
     name, module = machine.pop(), machine.pop()
     machine.push_name(module, name)
 

@@ -6,11 +6,11 @@ An image is a square of bytes (h, w, 3). A corrupted image depends on image, nam
 and generator alone; pass each image its own generator, so that it does not depend on the
 images before it.
 
-Settings have five severities for each name and side: 224 for ImageNet-C, 64 for
-Tiny-ImageNet-C, 32 for CIFAR-10-C and CIFAR-100-C, 0 for all sides of ImageNet-C-bar. The
-numbers of a row are documented by the function of the corruption's name. The third number of
-frost scales the photographs; those of elastic_transform were multiplied by the side, with 244
-for 224 as in the reference.
+The settings of a corruption are a row of numbers for each side and each of five severities.
+Sides are 224 for ImageNet-C, 64 for Tiny-ImageNet-C, 32 for CIFAR-10-C and CIFAR-100-C, and 0
+for ImageNet-C-bar, whose settings fit all sides. The numbers of a row are the arguments of the
+function with the corruption's name. The numbers of elastic_transform are already multiplied
+by the side, with 244 for 224 as in the reference.
 
 Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261, numbers of
 https://github.com/hendrycks/robustness at 8190fe3, ImageNet-C/create_c; Mintun, Kirillov and
@@ -19,7 +19,7 @@ Deviations: the published sets hold other draws of the same corruptions; those o
 and 64 pixels were stored as JPEG of quality 85. CIFAR-10-C-bar is made of
 another ten corruptions and levels, so BAR at 32 pixels is not that set.
 
-`settings` returns them as arrays, for corrupting images on a device:
+`settings` returns a row as arrays, for corrupting images on a device:
 
     settings("fog", 3, side=224)  # {"thick": 2.5, "decay": 1.7}
 
@@ -55,7 +55,7 @@ SEVERITIES = (1, 2, 3, 4, 5)
 class Corruption:
     """A corruption: its function, family and settings.
 
-    apply(image, generator, *settings) -> image, before its values are clipped to bytes.
+    apply(image, generator, *row) -> image on the scale of bytes, not yet clipped.
     """
 
     apply: Callable[..., Image]
@@ -121,7 +121,7 @@ def corrupt(
     table: int | None = None,
     frost: Path = None,
 ) -> Image:
-    """Return a corrupted image, in bytes.
+    """Return a corrupted image of bytes, of the same size.
 
     image: square, at least 32 pixels a side.
     name: of the corruption, a key of CORRUPTIONS or BAR. severity: 1 to 5.
@@ -193,8 +193,9 @@ def settings(
 ) -> Arrays:
     """Return {name: array}, the settings of a corruption for images of `side` pixels.
 
-    The names are those of the corruption's parameters, and of filters made from them; see
-    augment.corrupt. Other arguments and errors: see `corrupt`.
+    The names are those of the corruption's parameters, of filters made from them and, for
+    "frost", of the photographs. augment.corrupt uses these arrays. Other arguments and errors:
+    see `corrupt`.
     """
     rows = severity_settings(name, side, table)
     row = rows[severity_index(severity)]
@@ -215,7 +216,7 @@ def settings(
 def _gaussian(
     side: int, sigma: float, mode: str = "nearest"
 ) -> Float[np.ndarray, "side side"]:
-    """Return the matrix of a Gaussian filter of `sigma` pixels, cut at 4 sigma.
+    """Return the matrix of a Gaussian filter of `sigma` pixels, truncated at 4 sigma.
 
     mode: SciPy's name of the treatment of edges.
     """
@@ -224,9 +225,9 @@ def _gaussian(
 
 
 def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
-    """Return the distribution function of Poisson(count x / 255) for each byte x.
+    """Return P(photons <= j), photons ~ Poisson(count x / 255), for each byte x (row).
 
-    Columns are the numbers of photons 0, 1, ...; there are enough for a mean of `most`.
+    Columns j are 0, 1, ..., n - 1; n is large enough for a mean of `most` photons.
     """
     length = 1 << int(most + 8 * most**0.5).bit_length()
     means = np.arange(256)[:, None] * (count / 255)
@@ -236,8 +237,8 @@ def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
 def _defocus(side: int, radius: float, alias: float) -> Arrays:
     """Return "chords" (n side side), a filter for each row of a disk, and their "count".
 
-    Rows are those from the middle of the disk on; the disk is symmetric. Edges are mirrored.
-    radius, alias: see kernels.disk.
+    The rows start at the middle of the disk, which is symmetric; filters beyond "count" are 0.
+    Edges are mirrored. radius, alias: see kernels.disk.
     """
     disk = kernels.disk(radius, alias)
     reach = len(disk) // 2
@@ -271,7 +272,7 @@ def _zoom(side: int, step: float, count: int) -> Arrays:
 def _snow(side: int, *row: float) -> Arrays:
     """Return "zoom" (side side), the matrix of the zoom of snow, and the arrays of `_motion`.
 
-    row: settings of kernels.snow.
+    row: all settings of kernels.snow, in their order.
     """
     _, _, zoom, _, radius, blur, _ = row
     zoomed = kernels.magnified(np.eye(side), zoom).astype(np.float32)
@@ -280,9 +281,10 @@ def _snow(side: int, *row: float) -> Arrays:
 
 @functools.lru_cache(maxsize=2)
 def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
-    """Return "ice" (n h w 3), photographs padded to one size, and "sizes" (n 2) before.
+    """Return "ice" (n h w 3), photographs padded to one size, and "sizes" (n 2).
 
-    scale: of the photographs. side: of the images in pixels. ValueError: see kernels.ice.
+    "sizes" are the heights and widths before padding. scale: of the photographs. side: of the
+    images in pixels. ValueError: see kernels.ice.
     """
     photographs = [kernels.ice(path, scale, side) for path in paths]
     sizes = np.int32([photograph.shape[:2] for photograph in photographs])
@@ -294,9 +296,9 @@ def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
 
 
 def _spatter(side: int, *row: float) -> Arrays:
-    """Return the matrices "blur" and "border" of spatter, and "mud": whether it is mud.
+    """Return "blur" and "border" (side side), matrices of spatter, and "mud", True for mud.
 
-    row: settings of kernels.spatter.
+    row: all settings of kernels.spatter, in their order. "border" is the identity for water.
     """
     _, _, blur, _, strength, mud = row
     border = _gaussian(side, strength if mud else 0)
@@ -306,8 +308,8 @@ def _spatter(side: int, *row: float) -> Arrays:
 def _pixelate(side: int, scale: float) -> Arrays:
     """Return "boxes" (side side), a mask of the pixels that each pixel averages, and "weights".
 
-    weights (side): 2^22 over the number of these pixels. scale: the shrunk side is
-    int(side scale). Computed by Pillow's box filter on the rows of an identity matrix.
+    "weights" (side) are 2^22 over the number of these pixels, rounded. scale: the shrunk side
+    is int(side scale). Computed by Pillow's box filter on the rows of an identity matrix.
     """
     small = int(side * scale)
     box = PIL.Image.Resampling.BOX

@@ -1,9 +1,10 @@
 """Corruptions of ImageNet-C-bar: random fields, and shapes that cover or bend.
 
-A corruption is a function of an image (h, w, 3) of bytes, a generator and a level. It returns
-values on the scale of bytes, to be clipped. Arrays are NumPy's or JAX's, as the image is; on a
-device the generator replays earlier draws (augment.imagenet_c_bar), and `run` calls functions
-so that intermediate arrays stay small. Lengths scale with the side of the image.
+A corruption is a function of an image (h, w, 3) of bytes, a random generator and a level, the
+published strength. It returns values on the scale of bytes that may lie outside [0, 255].
+Arrays are NumPy's or JAX's, as the image is. On a device the generator replays earlier draws
+(augment.imagenet_c_bar), and `run`, by default a plain call, calls functions so that
+intermediate arrays stay small. Lengths scale with the side of the image.
 
 Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273. Reference
 code: https://github.com/facebookresearch/augmentation-corruption at ba4d5a5. Deviation of
@@ -45,8 +46,8 @@ def _grid(xp: ModuleType, side: int) -> tuple[Int[Any, "h 1"], Int[Any, "1 w"]]:
 def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
     """Return the image plus 19.6 level sin(u x + v y + phase) in all channels.
 
-    One of u and v, chosen at random, is U(-pi, pi); the other is U(-a, a), with a the
-    absolute value of the first.
+    x, y: column and row of a pixel. One of u and v, chosen at random, is U(-pi, pi); the other
+    is U(-a, a), with a the absolute value of the first. phase ~ U(0, 2 pi).
     """
     xp = image.__array_namespace__()
     first = rng.uniform(-np.pi, np.pi)
@@ -60,8 +61,8 @@ def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
 def cocentric_sine_waves(image: Values, rng: Rng, level: float) -> Values:
     """Return the image plus wavy rings about a random point.
 
-    The rings are 12.8 level (((d + a sin(k t)) mod w) / w - 1/2), with distance d and angle
-    t, from the y axis, about a point of U(0, side)^2; k ~ U(0, 10), a and w ~
+    The rings are 12.8 level (((d + a sin(k t)) mod w) / w - 1/2) at distance d from the point
+    and angle t from the y axis. The point is U(0, side)^2, k ~ U(0, 10), and a and w are
     U(0, side / 10). The name is spelled as published.
     """
     xp, side = image.__array_namespace__(), len(image)
@@ -85,9 +86,9 @@ def warped_grid(
     """Return coordinates (x, y) that are displaced by sines of themselves, `rounds` times.
 
     xp: array namespace. rounds: at most _ROUNDS. scale: pixels per unit of x and y.
-    In each round (x, y) moves by r + 0.3 (-r_y, r_x), r = (cos(p y + t / q),
-    sin(p x + t / q)) / s; then p, q and s grow by 1.93, 1.15 and 2.25 - sharpness. The
-    reference also has a phase, which is always 0.
+    In each round (x, y) moves by r + 0.3 (-r_y, r_x), r = (cos(p y + time / q),
+    sin(p x + time / q)) / s; then p, q and s, at first 1, are multiplied by 1.93, 1.15 and
+    2.25 - sharpness. The reference also has a phase, which is always 0.
     """
     y, x = xp.broadcast_arrays(*(along / scale for along in _grid(xp, side)))
     p, q, s = 1.0, 1.0, 1.0
@@ -102,9 +103,10 @@ def warped_grid(
 
 
 def plasma_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Values:
-    """Return (1 - i / 255) x + i n, i = 6.4 level, with warped waves n of random form.
+    """Return (1 - i / 255) image + i n, i = 6.4 level, with warped waves n of random form.
 
-    The waves of the three channels are sines, in [-1, 1], of the coordinates `warped_grid`.
+    The waves of the three channels are sines, in [-1, 1], of the coordinates from
+    `warped_grid`. run: see the module's docstring.
     """
     xp, side = image.__array_namespace__(), len(image)
     time = rng.uniform(0, 6 * np.pi)
@@ -122,8 +124,8 @@ def plasma_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Val
 def lattice(xp: ModuleType, rng: Rng) -> tuple[Gradients, Order]:
     """Return 256 random gradients of length 1, and their random order, for Perlin's noise.
 
-    xp: array namespace. The gradients point to points that are uniform in a square, not on a
-    circle. Source: Perlin 1985.
+    xp: array namespace. The directions are those of points that are uniform in a square, not
+    on a circle. Source: Perlin 1985.
     """
     points = rng.integers(-256, 256, (256, 2)).astype(float)
     zero = (points == 0).all(-1, keepdims=True)
@@ -135,12 +137,12 @@ def lattice(xp: ModuleType, rng: Rng) -> tuple[Gradients, Order]:
 def lattice_noise(
     xp: ModuleType, side: int, octave: int, gradients: Gradients, order: Order
 ) -> Plane:
-    """Return 1.5 times Perlin's noise at positions 7 octave / side (row, column).
+    """Return 1.5 times Perlin's noise of side x side pixels.
 
-    The noise is 0 at whole positions. xp: array namespace. gradients, order: of `lattice`.
-    Rows of pixels are columns of the lattice of 256 x 256 cells, which is periodic. All
-    columns of gradients are one permuted list, from different places on, as in the
-    reference. Smoothstep 3 t^2 - 2 t^3.
+    Pixel (row, column) is at the position 7 octave / side times (row, column), and the noise is
+    0 at whole positions. xp: array namespace. gradients, order: of `lattice`. The lattice has
+    256 x 256 cells and is periodic; its gradient at (i, j) is number order[(order[i] + j) mod
+    256], as in the reference. Interpolation is by the smoothstep 3 t^2 - 2 t^3.
     """
     place = octave * (np.arange(side) * (7 / side))
     cell = np.floor(place).astype(int)
@@ -164,9 +166,10 @@ def lattice_noise(
 
 
 def perlin_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Values:
-    """Return (1 - a) x + 255 a min(1/2 + t / 2, 1), a = level / 20, with turbulence t.
+    """Return (1 - a) image + 255 a min(1/2 + t / 2, 1), a = level / 20, with turbulence t.
 
-    t is the sum of abs(noise(f p)) / f over f = 1, 2, 4, 8, 16; p in sevenths of the side.
+    t is the sum of abs(n_f) / f over f = 1, 2, 4, 8, 16, where n_f is `lattice_noise` of the
+    octave f. run: see the module's docstring.
     """
     xp, side = image.__array_namespace__(), len(image)
     cells = lattice(xp, rng)
@@ -184,11 +187,11 @@ def spectral_noise(xp: ModuleType, rng: Rng, amplitude: Plane) -> Plane:
 
     xp: array namespace. amplitude: the constant term is in the middle.
 
-    Phases are U(0, 2 pi) in the left half;
-    the right half is the left half rotated about the middle of the array, and the imaginary
-    part of the sum is dropped, as in the reference. So the phases k and -k - 1 are equal.
-    If their amplitudes are almost equal, the fields at x and -x are almost equal near the
-    corners, and opposite, and almost 0, near the middle of an edge.
+    As in the reference, phases are U(0, 2 pi) in the left half, the right half is the left
+    half rotated by 180 degrees about the middle of the array, and the imaginary part of the
+    sum is dropped. So frequencies k and -k - 1 have equal phases, and the field is not free of
+    symmetry: values at x and -x are almost equal near the corners, and almost opposite and
+    small near the middle of an edge.
     """
     side = len(amplitude)
     half = side // 2
@@ -199,9 +202,9 @@ def spectral_noise(xp: ModuleType, rng: Rng, amplitude: Plane) -> Plane:
 
 
 def frequency(side: int) -> Float[np.ndarray, "h w"]:
-    """Return the Fourier amplitude of blue noise: the frequency, 0 in the middle.
+    """Return the Fourier amplitude of blue noise: the frequency in periods per side.
 
-    The unit is periods per side.
+    It is 0 in the middle of the array.
     """
     y, x = np.mgrid[:side, :side] - side / 2
     return np.hypot(x, y)
@@ -223,7 +226,7 @@ def blue_noise_sample(image: Values, rng: Rng, level: float) -> Values:
 
 
 def brownish_noise(image: Values, rng: Rng, level: float) -> Values:
-    """Return the image plus 6.4 level times brownish noise, drawn for each channel."""
+    """Return the image plus 6.4 level times brownish noise, drawn separately for each channel."""
     xp, amplitude = image.__array_namespace__(), brownish(len(image))
     fields = [spectral_noise(xp, rng, amplitude) for _ in range(3)]
     return image + 6.4 * level * xp.stack(fields, -1)
@@ -235,7 +238,8 @@ INDEX = 4.0  # Of refraction.
 def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:
     """Return the light in [0, 1] on the floor of a pool, in side x side pixels.
 
-    time: of the waves. size: period of the light in pixels. xp: array namespace.
+    xp: array namespace. time: time of the waves, which changes the pattern. size: period of
+    the pattern in pixels.
     """
     y, x = (along / size % 1 * (2 * np.pi) - 250 for along in _grid(xp, side))
     down, right = y, x
@@ -252,9 +256,9 @@ def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:
 
 
 def draw_caustics(image: Values, rng: Rng, run: Run = _call) -> Plane:
-    """Return the light of caustics, see `caustics`, with a random time and size.
+    """Return the light of `caustics`, with a random time and size.
 
-    image: gives the side and the array namespace.
+    image: only its side and array namespace are used. run: see the module's docstring.
     """
     side = len(image)
     times = rng.uniform(0.5, 2), rng.uniform(0.75, 1.25) * side
@@ -264,9 +268,9 @@ def draw_caustics(image: Values, rng: Rng, run: Run = _call) -> Plane:
 def refraction(down: Plane, right: Plane) -> Plane:
     """Return the sideways displacement of a vertical ray of length 1, divided by the slope.
 
-    down, right: slopes of the water's surface along the axes.
+    down, right: slopes of the water's surface along the axes; the slope is their norm.
     The refracted ray has the angle o to the normal, sin(o) = sin(i) / INDEX, with i the
-    normal's angle to the vertical. The displacement along the slope is sin(i - o); 0 where
+    normal's angle to the vertical. The displacement along the slope is sin(i - o), or 0 where
     cos(i) is at least 0.999.
     """
     xp = down.__array_namespace__()
@@ -278,11 +282,12 @@ def refraction(down: Plane, right: Plane) -> Plane:
 
 
 def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
-    """Return rows, columns and light: the displacement of each pixel's source, and its light.
+    """Return for each pixel the displacement of its source (rows, columns), and the added light.
 
-    Slopes are central differences, not halved, of `light`, 0 outside the image. Pixels
-    are fetched from level side / 20 times the ray's way aside; the light, on the scale
-    of [0, 1], is the difference of both slopes times level / 5.
+    light: of `caustics`; 0 outside the image. Its slopes are central differences, not halved.
+    The displacement in pixels is level * side / 20 times the displacement of a ray, see
+    `refraction`. The added light, on the scale of [0, 1], is the difference of both slopes
+    times level / 5, and may be negative.
     """
     xp, side = light.__array_namespace__(), len(light)
     light = xp.pad(light, 1)
@@ -294,9 +299,10 @@ def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
 
 
 def caustic_refraction(image: Values, rng: Rng, level: float) -> Values:
-    """Return the image refracted as by water with caustics, plus their light.
+    """Return the image refracted as by water with caustics, plus the light from `water`.
 
-    The light is blurred by 1 pixel. Pixels are interpolated bilinearly, black outside.
+    The caustics are blurred by a Gaussian of 1 pixel. Pixels are interpolated bilinearly, with
+    black outside the image.
     """
     light = ndimage.gaussian_filter(draw_caustics(image, rng), 1)
     rows, columns, lit = water(light, level)
@@ -308,10 +314,10 @@ def caustic_refraction(image: Values, rng: Rng, level: float) -> Values:
 def checkerboard_cutout(image: Values, rng: Rng, level: float) -> Values:
     """Return the image with fields of a rotated checkerboard filled with the grey 128.
 
-    A share of level / 10 of the fields of one colour is filled.
-    Fields have sides of U(0.1, 0.25) times the image's side and are rotated by U(0, 2 pi)
-    about the first pixel. Two fields that mirror each other in an axis through that pixel
-    have one random draw, as in the reference.
+    Each field of one colour is filled with probability level / 10. All fields have the same
+    side, U(0.1, 0.25) times the image's side, and are rotated by U(0, 2 pi) about the first
+    pixel. The two fields next to an axis through that pixel, one on each side, share a random
+    draw, as in the reference.
     """
     xp, side = image.__array_namespace__(), len(image)
     angle = rng.uniform(0, 2 * np.pi)
@@ -332,9 +338,10 @@ def star(
 ) -> Plane:
     """Return the strength of a star in each of side x side pixels, in [0, 1].
 
-    lengths: of the rays in pixels; the first `rays` are used. The strength is
-    clip((1 - (u - 1/2)^2) (L^2 / (d^2 + 1e-4))^((100 - amount) / 50), 0, 1) at distance
-    d, u between two rays, of which L is interpolated. `centre` is (row, column).
+    centre: (row, column). lengths: of the rays in pixels; the first `rays` are used.
+    The strength is clip((1 - (u - 1/2)^2) (L^2 / (d^2 + 1e-4))^((100 - amount) / 50), 0, 1)
+    at distance d from the centre, where u in [0, 1) is the position between two neighbouring
+    rays, and L the length that is interpolated between theirs.
     """
     xp = lengths.__array_namespace__()
     y, x = _grid(xp, side)
@@ -355,7 +362,8 @@ def _lengths(rng: Rng, radius: float, rays: int) -> Float[Any, "rays"]:
 def sparkles(image: Values, rng: Rng, level: float) -> Values:
     """Return the image with five white stars of 50 to 199 rays at U(0, side)^2.
 
-    The lengths of rays have the mean level side / 100 and a standard deviation of a quarter.
+    Lengths of rays are normal with the mean level * side / 100 and a standard deviation of a
+    quarter of the mean; they are at least 1 pixel.
     """
     xp, side = image.__array_namespace__(), len(image)
     centres = rng.uniform(0, side, (5, 2))
@@ -369,9 +377,9 @@ def sparkles(image: Values, rng: Rng, level: float) -> Values:
 def inverse_sparkles(image: Values, rng: Rng, level: float) -> Values:
     """Return the image, white except inside a star of 50 to 199 rays.
 
-    The star is at U(side / 4, 3 side / 4)^2.
-
-    The lengths of rays have the mean side / 4; the star's `amount` is 100 - 6.5 level.
+    The star is at U(side / 4, 3 side / 4)^2. Lengths of rays are normal with the mean side / 4
+    and a standard deviation of a quarter of the mean. The `amount` of `star` is
+    100 - 6.5 level.
     """
     side = len(image)
     centre = rng.uniform(0.25, 0.75, 2) * side

@@ -1,6 +1,6 @@
 """Corruptions of ImageNet-C in NumPy: noise, blur, weather and digital.
 
-A corruption is a function of an image (h, w, 3) of bytes, a generator and its settings.
+A corruption is a function of an image (h, w, 3) of bytes, a random generator and settings.
 Functions that use the image's array namespace work with JAX, too (augment.replay).
 Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
 Reference code: https://github.com/hendrycks/robustness at 8190fe3. Deviation of all:
@@ -33,7 +33,7 @@ Field = Float[np.ndarray, "h w *c"]  # A plane, or channels of one.
 
 
 def unit(image: Image, dtype: type = np.float64) -> Float[np.ndarray, "h w 3"]:
-    """Return bytes scaled to [0, 1]; dtype: floating type of the result."""
+    """Return an image scaled from bytes to [0, 1]; dtype: floating type of the result."""
     return image.astype(dtype) / dtype(255)
 
 
@@ -43,9 +43,9 @@ def quantise(image: Float[np.ndarray, "h w 3"]) -> Image:
 
 
 def on_unit_scale(dtype: type = np.float64) -> Callable[[Callable], Callable]:
-    """Return a decorator that lets a corruption of images in [0, 1] take and return bytes.
+    """Return a decorator that makes a corruption of images in [0, 1] one of images of bytes.
 
-    dtype: floating type in which the corruption computes.
+    dtype: floating type of the images in [0, 1]. Results are converted by `quantise`.
     """
 
     def decorate(corruption: Callable) -> Callable:
@@ -59,18 +59,18 @@ def on_unit_scale(dtype: type = np.float64) -> Callable[[Callable], Callable]:
 
 
 def blurred(field: Field, sigma: float) -> Field:
-    """Return the map convolved with a Gaussian of `sigma` pixels, truncated at 4 sigma.
+    """Return `field` convolved with a Gaussian of `sigma` pixels, truncated at 4 sigma.
 
-    Edges repeat.
+    Edge pixels are repeated outside the field.
     """
     sigmas = (sigma, sigma, 0)[: field.ndim]
     return ndimage.gaussian_filter(field, sigmas, mode="nearest", truncate=4.0)
 
 
 def _stretched(field: Field, count: int, start: int, side: int) -> Field:
-    """Return entries of the first axis after linear resampling to `count` entries.
+    """Return `field` with its first axis resampled linearly to `count` entries, then sliced.
 
-    The entries are `side` from `start` on.
+    The slice is start : start + side. End points are kept by the resampling.
     """
     place = (start + np.arange(side)) * ((len(field) - 1) / (count - 1))
     low = np.minimum(place.astype(int), len(field) - 2)
@@ -82,9 +82,9 @@ def _stretched(field: Field, count: int, start: int, side: int) -> Field:
 def magnified(field: Field, factor: float) -> Field:
     """Return the middle of the first axis, enlarged linearly to the length of the axis.
 
-    The middle has ceil(side / factor) entries, which become round(factor times that) with
-    the same end points. The middle `side` of these are returned; if their excess is odd,
-    one more is cut off at the end.
+    With `side` the length of the axis, the middle n = ceil(side / factor) entries become
+    round(factor n) entries with the same end points, of which the middle `side` are returned.
+    If the number of surplus entries is odd, one more is cut off at the end.
     """
     side = len(field)
     crop = math.ceil(side / factor)
@@ -94,9 +94,9 @@ def magnified(field: Field, factor: float) -> Field:
 
 
 def zoomed(field: Field, factor: float) -> Field:
-    """Return the centre of a square map enlarged to its full size, along both axes.
+    """Return the centre of a square field, enlarged by `factor` to the field's full size.
 
-    factor: of the enlargement, see `magnified`.
+    See `magnified`, which is applied to both axes.
     """
     rows = np.swapaxes(magnified(field, factor), 0, 1)
     return np.swapaxes(magnified(rows, factor), 0, 1)
@@ -110,12 +110,13 @@ def motion_kernel(radius: int, sigma: float) -> Float[np.ndarray, "k"]:
 
 
 def motion_blurred(field: Field, radius: int, sigma: float, degrees: float) -> Field:
-    """Return the map with the motion blur of a moving camera; values from 0 to 255.
+    """Return `field` with the motion blur of a moving camera, as whole numbers in float32.
 
-    radius, sigma: of `motion_kernel`, in pixels. degrees: direction a of the motion.
-    out(x, y) = sum_i k_i in(x + ceil(i cos a - 1/2), y + ceil(i sin a - 1/2)); edges
-    repeat; y points down. As in ImageMagick 6, which made the published sets: sums are
-    rounded to 16 bits (factor 257), and fractions of bytes are then truncated.
+    field: values from 0 to 255. radius, sigma: of `motion_kernel`, in pixels. degrees:
+    direction a of the motion. out(x, y) = sum_i k_i in(x + ceil(i cos a - 1/2),
+    y + ceil(i sin a - 1/2)), where k is the kernel and y points down; edge pixels are
+    repeated outside. As in ImageMagick 6, which made the published sets, sums are rounded to
+    16 bits (factor 257), and fractions of bytes are then truncated.
     """
     kernel = motion_kernel(radius, sigma).astype(np.float32)
     reach, turn = len(kernel), math.radians(degrees)
@@ -164,10 +165,11 @@ def gaussian_blur(x: Unit, rng: Rng, sigma: float) -> Unit:
 def disk(radius: float, alias: float) -> Float[np.ndarray, "k k"]:
     """Return the kernel of a disk of `radius` pixels, softened by a Gaussian of `alias` pixels.
 
-    All pixels of the disk have the same weight.
-    The Gaussian has 3 x 3 points, 5 x 5 for a radius beyond 8. A disk that touches the
-    kernel's border (radius 8 or 10) is mirrored there, so that the sum is 1.013 or 1.011
-    in place of 1 and the picture that much brighter, as in the reference.
+    All pixels of the disk have the same weight before softening.
+    The Gaussian has 3 x 3 points, 5 x 5 for a radius above 8. The kernel has a side of
+    2 max(8, int(radius)) + 1. A disk that touches its border (radius 8 or 10) is mirrored
+    there, so that the weights sum to 1.013 or 1.011 instead of 1, and the picture becomes
+    brighter by this factor, as in the reference.
     """
     reach = max(8, int(radius))
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
@@ -178,22 +180,22 @@ def disk(radius: float, alias: float) -> Float[np.ndarray, "k k"]:
 
 @on_unit_scale()
 def defocus_blur(x: Unit, rng: Rng, radius: float, alias: float) -> Unit:
-    """Return the image correlated with `disk`(radius, alias); edges are mirrored."""
+    """Return the image correlated with the kernel disk(radius, alias); edges are mirrored."""
     return cv2.filter2D(x, -1, disk(radius, alias))
 
 
 def glass_origins(
     rows: Int[np.ndarray, "m n"], columns: Int[np.ndarray, "m n"], reach: int, side: int
 ) -> Int[np.ndarray, "side*side"]:
-    """Return the index of the pixel from which each pixel's value comes after one sweep.
+    """Return for each pixel the index of the pixel whose value it has after one sweep.
 
     rows, columns: offsets in pixels of each swept pixel. reach: largest offset. side: of
-    the image in pixels.
+    the image in pixels. Pixels are numbered row by row.
 
-    The sweep goes over y and x from side - reach down to reach + 1 and copies to each
-    pixel the one `rows` below and `columns` to the right, which by then may itself be a
-    copy. So each pixel points at its neighbour's new value if that comes earlier, else
-    at its old one; the chains are followed by doubling.
+    The sweep goes over y and x from side - reach down to reach + 1. It copies to each pixel
+    the value of the pixel `rows` below and `columns` to the right, which may already be a
+    copy. So each pixel has its neighbour's new value if the sweep visits the neighbour
+    earlier, else its old value. Chains of copies are followed by pointer doubling.
     """
     pixels = np.arange(side * side)
     grid = pixels.reshape(side, side)
@@ -237,7 +239,7 @@ def motion_blur(image: Image, rng: Rng, radius: int, sigma: float) -> Image:
 
 
 def zoom_factors(step: float, count: int) -> Float[np.ndarray, "count"]:
-    """Return `count` factors 1, 1 + step, ..., equal to the reference's in the last digit."""
+    """Return `count` factors 1, 1 + step, ..., equal to the reference's to the last digit."""
     # Not 1 + k step: the last digit decides where a side of 32.5 pixels is rounded to.
     return np.arange(1, 1 + (count - 0.5) * step, step)
 
@@ -259,11 +261,10 @@ def zoom_blur(x: Unit, rng: Rng, step: float, count: int) -> Unit:
 def brightness(x: Unit, rng: Rng, more: float) -> Unit:
     """Return the image with `more` added to the value V of HSV, clipped at 1.
 
-    Hue and saturation do not change.
-
-    Each colour is scaled by V' / V; black becomes the grey of `more`. Deviation: rounding
-    differs before fractions are truncated. In twenty photographs of 224 pixels, 0.5 to
-    3.0 % of the bytes (by severity) differ by 1, and at most 6.0 % in one photograph.
+    Hue and saturation do not change: each colour is scaled by the ratio of new to old V.
+    Black becomes the grey of `more`. Deviation: rounding differs before fractions are
+    truncated. In twenty photographs of 224 pixels, 0.5 to 3.0 % of the bytes (by severity)
+    differ by 1, and at most 6.0 % in one photograph.
     """
     xp = x.__array_namespace__()
     value = x.max(-1, keepdims=True)
@@ -275,13 +276,11 @@ def brightness(x: Unit, rng: Rng, more: float) -> Unit:
 
 @on_unit_scale()
 def saturate(x: Unit, rng: Rng, times: float, plus: float) -> Unit:
-    """Return the image with the saturation S of HSV changed to clip(S times + plus, 0, 1).
+    """Return the image with the saturation S of HSV changed to clip(S * times + plus, 0, 1).
 
-    Hue and value do not change.
-
-    Greys have the hue 0: with a `plus` they become red, as in the reference. Deviation: as
-    for brightness; 3.6 % of the bytes at severity 3, at most 10 % in one photograph, and
-    0.5 to 0.7 % at other severities.
+    Hue and value do not change. Greys have the hue 0, so that a positive `plus` makes them
+    red, as in the reference. Deviation: rounding, as in `brightness`; 3.6 % of the bytes
+    differ at severity 3, at most 10 % in one photograph, and 0.5 to 0.7 % at other severities.
     """
     xp = x.__array_namespace__()
     value, least = x.max(-1, keepdims=True), x.min(-1, keepdims=True)
@@ -293,7 +292,7 @@ def saturate(x: Unit, rng: Rng, times: float, plus: float) -> Unit:
 
 @on_unit_scale()
 def contrast(x: Unit, rng: Rng, scale: float) -> Unit:
-    """Return the image with the distance of values to their channel's mean times `scale`."""
+    """Return the image with each value's distance from its channel's mean scaled by `scale`."""
     mean = x.mean((0, 1), keepdims=True)
     return (x - mean) * scale + mean
 
@@ -319,7 +318,7 @@ def jpeg_compression(image: Image, rng: Rng, quality: int) -> Image:
 
 @functools.cache
 def smoother(side: int, sigma: float) -> Float[np.ndarray, "side side"]:
-    """Return the matrix of a Gaussian filter, mirrored at the edges, cut at 3 sigma.
+    """Return the read-only matrix of a Gaussian filter, mirrored at edges, truncated at 3 sigma.
 
     sigma: in pixels. A matrix is used because at the largest sigma (171 pixels of 224) the
     filter has 1025 taps.
@@ -343,8 +342,8 @@ def _displacement(rng: Rng, side: int, alpha: float, sigma: float) -> Plane:
 def _sheared(x: Unit, rng: Rng, jitter: float) -> Unit:
     """Return x after an affine map that moves three points by U(-jitter, jitter) per axis.
 
-    jitter: in pixels.
-    The points are the centre plus (q, q), (q, -q) and (-q, -q), q a third of the side.
+    jitter: in pixels. The points are the centre plus (q, q), (q, -q) and (-q, -q), where q is
+    a third of the side. Edges are mirrored.
     """
     side = len(x)
     q = side // 3
@@ -360,9 +359,9 @@ def elastic_transform(
 ) -> Unit:
     """Return x after a random affine map and a smooth random displacement of its pixels.
 
-    Lengths in pixels: `jitter`: movement of the affine map's points; `sigma`: of the
-    Gaussian that smooths U(-1, 1); `alpha`: factor on the smoothed field. Bilinear
-    interpolation, mirrored at the edges.
+    alpha: factor on the displacement, which is U(-1, 1) smoothed by a Gaussian. sigma: of this
+    Gaussian. jitter: largest movement of the affine map's points per axis. All are in pixels.
+    Interpolation is bilinear, and edges are mirrored.
     """
     side = len(x)
     x = _sheared(x, rng, jitter)
@@ -373,7 +372,7 @@ def elastic_transform(
 def sampled(x: Unit, place: Float[np.ndarray, "2 h w"], mode: str) -> Unit:
     """Return x at the positions `place` (rows, columns) in pixels, interpolated bilinearly.
 
-    mode: SciPy's name of the treatment of positions outside.
+    mode: SciPy's name of the treatment of positions outside the image.
     """
     read = functools.partial(ndimage.map_coordinates, order=1, mode=mode)
     return np.stack([read(x[..., channel], place) for channel in range(3)], -1)
@@ -400,9 +399,9 @@ def snow(
 ) -> Unit:
     """Return the whitened image plus falling flakes, and the same flakes upside down.
 
-    Flakes are N(mean, sigma^2) noise, enlarged by `zoom`, set to 0 below `least`, and
-    blurred by `motion_blurred`(radius, blur) at U(-135, -45) degrees. The whitened image is
-    keep x + (1 - keep) max(x, 1.5 grey + 0.5).
+    Flakes are N(mean, sigma^2) noise, enlarged by `zoom`, set to 0 below `least`, and blurred
+    by `motion_blurred` with the arguments `radius` and `blur`, at U(-135, -45) degrees. The
+    whitened image is keep x + (1 - keep) max(x, 1.5 grey + 0.5).
     """
     side = len(x)
     layer = zoomed(rng.normal(mean, sigma, (side, side)), zoom)
@@ -469,9 +468,10 @@ def frost(
     *,
     folder: str | pathlib.Path | None,
 ) -> Image:
-    """Return keep x + add ice, with a random crop of one of five photographs as ice.
+    """Return keep * image + add * ice, with a random crop of one of five photographs as ice.
 
-    scale: of the photographs. folder: see `photographs`. ValueError without them.
+    scale: factor by which photographs are scaled. folder: folder of the photographs, see
+    `photographs`. ValueError without them.
     """
     paths = photographs(folder)
     side = len(image)
@@ -484,10 +484,9 @@ def frost(
 def plasma(xp: ModuleType, rng: Rng, levels: int, decay: float) -> Plane:
     """Return a random fractal height map on a torus, in [0, 1], of 2^levels pixels a side.
 
-    xp: array namespace.
-    Diamond-square: centres of squares, then of diamonds, get the mean of four neighbours
-    plus U(-w^2, w^2); w is 100 at first and is divided by `decay` each time the step halves.
-    The square of w is as in the reference.
+    xp: array namespace, such as numpy. The method is diamond-square: centres of squares, then
+    of diamonds, get the mean of four neighbours plus U(-w^2, w^2). At first w is 100; it is
+    divided by `decay` each time the step halves. The square of w is as in the reference.
     """
     heights, width = xp.zeros((1, 1)), 100.0
     for i in range(levels):
@@ -507,10 +506,10 @@ def plasma(xp: ModuleType, rng: Rng, levels: int, decay: float) -> Plane:
 
 @on_unit_scale()
 def fog(x: Unit, rng: Rng, thick: float, decay: float) -> Unit:
-    """Return x plus `thick` times a plasma, scaled by max(x) / (max(x) + thick).
+    """Return (x + thick p) max(x) / (max(x) + thick), where p is a crop of a `plasma`.
 
-    decay: see `plasma`. The plasma's side is the smallest power of two that is at
-    least the image's side: 256 for 224.
+    decay: see `plasma`. The plasma's side is the smallest power of two that is at least the
+    image's side: 256 for 224.
     """
     side, brightest = len(x), x.max()
     mist = plasma(x.__array_namespace__(), rng, (side - 1).bit_length(), decay)
@@ -532,9 +531,9 @@ def spatter(
     """Return the image with water, or mud, where blurred N(mean, sigma^2) >= `least`.
 
     blur: of the noise in pixels. strength: brightness of water, or the blur of mud's borders
-    in pixels. mud: 1 for mud, 0 for water. Water
-    above 1 (rare, and only on small images) wraps around to 0, as in the reference.
-    Deviation: where no drop falls, the image is kept; the reference divides by 0.
+    in pixels. mud: 1 for mud, 0 for water. Values of the noise above 1 (rare, and only on
+    small images) wrap around to 0 for water, as in the reference. Deviation: without any drop
+    the image is returned unchanged; the reference divides by 0.
     """
     side = len(x)
     layer = blurred(rng.normal(mean, sigma, (side, side)), blur)
@@ -553,8 +552,8 @@ def spatter(
 def _shine(liquid: UInt8[np.ndarray, "h w"]) -> Plane:
     """Return the brightness of the light on drops, up to a factor.
 
-    liquid: depth of the drops.
-    Distances to the drops' edges, cut at 20 pixels, equalised, and lit from one side.
+    liquid: depth of the drops. The light is computed from distances to the drops' edges, which
+    are clipped at 20 pixels, histogram-equalised and filtered as if lit from one side.
     """
     distance = cv2.distanceTransform(255 - cv2.Canny(liquid, 50, 150), cv2.DIST_L2, 5)
     distance = cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8)

@@ -52,8 +52,8 @@ def make(split: str, *, size: int = 32, n: int = 480, seed: int = 0) -> base.Sou
     Columns: "label", the shape, and "pair", the number of the pair; the two pictures of a
     pair are consecutive. Every two shapes have equally many pairs.
 
-    split: "test". size: side in pixels, a multiple of 4. n: a multiple of 240; picture i
-    does not depend on n. ValueError for arguments outside their range.
+    split: "test". size: side in pixels, a multiple of 4 from 32 to 224. n: a multiple of 240;
+    picture i does not depend on n. ValueError for arguments outside their range.
     """
     shapes.check_drawing("anagrams", split, splits=SPLITS, size=size, seed=seed)
     for name, value, unit in (("n", n, 2 * len(PAIRS)), ("size", size, GRID)):
@@ -82,7 +82,7 @@ def _draw(n: int, size: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def _block(block: int, size: int, seed: int) -> UInt8[np.ndarray, "m size size 3"]:
-    """Return the images of block number `block`: a pair for each two shapes, see PAIRS."""
+    """Return the images of block number `block`: two consecutive ones for each of PAIRS."""
     rng = np.random.default_rng([seed, zlib.crc32(b"anagrams"), block])
     poses = shape_scenes.draw(rng, POSES)
     draft, tiles_of = _pose_tiles(poses, DRAFT), _pose_tiles(poses, size)
@@ -112,10 +112,10 @@ def _pose_tiles(
 def _match(
     draft: Float[np.ndarray, "k p t s s"], a: int, b: int
 ) -> tuple[int, int, Int[np.ndarray, "t"]]:
-    """Return the number of a pose of shape a, of a pose of shape b, and the order of tiles.
+    """Return the index of a pose of shape a, of a pose of shape b, and the order of b's tiles.
 
-    order: the tile of b that is averaged with each tile of a. The pictures of these poses are
-    the most distinct ones, see the module's docstring.
+    order: for each tile of a, the index of the tile of b to average it with. The pictures of
+    these poses are the most distinct ones, see the module's docstring.
     draft: tiles of each shape in each pose, at a low resolution. a, b: indices of shapes.
     """
     from scipy import optimize  # Slow to import; only needed to draw.

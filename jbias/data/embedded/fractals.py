@@ -37,7 +37,10 @@ DRAFT = 24  # Pixels of a draft.
 
 
 def random_palette(rng: Rng) -> Callable[[Plane], Image]:
-    """Return colour(t) -> colours, m + s cos(2 pi (f t + phase)) / 2 with random constants."""
+    """Return colour(t) -> RGB colours, m + s cos(2 pi (f t + phase)) / 2, clipped to [0, 1].
+
+    The constants m, s, f and phase are random for each channel.
+    """
     phase, middle = rng.random(3), rng.uniform(0.35, 0.65, 3)
     strength = rng.uniform(0.3, 1, 3) * rng.uniform(0.4, 1)
     waves = rng.integers(1, 3, 3)
@@ -56,7 +59,10 @@ def downsample(image: Image, factor: int) -> Image:
 
 
 def supersampling(size: int) -> int:
-    """Return the factor by which a picture of `size` pixels is drawn larger, then averaged."""
+    """Return the factor, 1 or 2, by which a picture of `size` pixels is drawn larger at first.
+
+    The larger picture is then averaged down to `size`.
+    """
     return 2 if size <= 112 else 1
 
 
@@ -65,9 +71,10 @@ def _escape(
 ) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
     """Return the smooth count and the trap of the iteration z -> z^power + c, for each point.
 
-    z: start. Points are iterated until |z| > 32, at most `steps` times. The count is
-    n + 1 - log_p(log|z| / log 32) after n steps, `steps` for points that do not escape; the
-    trap is the smallest distance of z to the axes during the iteration.
+    z: start. Points are iterated until |z| > 32, at most `steps` times. A point that escapes at
+    step n, counted from 0, has the count n + 1 - log_p(log|z| / log 32), p = power; other
+    points have the count `steps`. The trap is the smallest distance of z to the axes during
+    the iteration.
     """
     z, c = (x.copy() for x in np.broadcast_arrays(z, c))
     count, trap = np.full(z.size, float(steps)), np.full(z.size, np.inf)
@@ -97,9 +104,10 @@ def _grid(centre: complex, half: float, angle: float, size: int) -> Complex:
 
 
 def _busy(count: Float[np.ndarray, "n"], steps: int) -> float:
-    """Return the share of neighbours in a draft that escape at different times, in [0, 1].
+    """Return a measure, in [0, 1], of the structure in a draft.
 
-    It is multiplied by the share of points that escape. count, steps: of `_escape`.
+    It is the share of neighbouring points that escape at different times, multiplied by the
+    share of points that escape. count, steps: of `_escape`.
     """
     plane = np.log1p(count).reshape(DRAFT, DRAFT)
     edges = [np.abs(np.diff(plane, axis=axis)) > 0.05 for axis in (0, 1)]
@@ -109,7 +117,8 @@ def _busy(count: Float[np.ndarray, "n"], steps: int) -> float:
 def _painted(rng: Rng, draw: Draw, size: int, steps: int) -> Image:
     """Return a picture coloured by the count, or by the trap where points never escape.
 
-    draw: (size, steps) -> count and trap of each pixel, see `_escape`. size: of the picture.
+    draw: (size, steps) -> count and trap of each pixel, see `_escape`. size: side of the
+    picture in pixels.
     """
     outside, inside = random_palette(rng), random_palette(rng)
     waves, offset = rng.uniform(0.5, 2.5), rng.random()
@@ -125,7 +134,10 @@ def _painted(rng: Rng, draw: Draw, size: int, steps: int) -> Image:
 
 
 def julia(rng: Rng, size: int) -> Image:
-    """Return a picture of a Julia set, z^p + c with c near the Mandelbrot set's border."""
+    """Return a picture of a random part of a Julia set, of z -> z^p + c.
+
+    The constant c is near the border of the Mandelbrot set of the same power p, 2, 3 or 4.
+    """
 
     def view():
         power = int(rng.choice([2, 2, 2, 3, 4]))
@@ -139,7 +151,7 @@ def julia(rng: Rng, size: int) -> Image:
 
 
 def mandelbrot(rng: Rng, size: int) -> Image:
-    """Return a part of the border of the Mandelbrot set, enlarged 3 to 3000 times."""
+    """Return a picture of a part of the Mandelbrot set's border, enlarged 3 to 3000 times."""
 
     def view():
         half = 1.5 / 10 ** rng.uniform(0.5, 3.5)
@@ -190,31 +202,31 @@ Points = Float[np.ndarray, "2 n"]
 
 
 def _sphere(p: Points) -> Points:
-    """Return the points divided by their squared radius."""
+    """Return the points, each divided by its squared radius plus 0.1."""
     return p / (np.sum(p * p, 0) + 0.1)
 
 
 def _swirl(p: Points) -> Points:
-    """Return the points, each rotated by its squared radius."""
+    """Return the points, each rotated by pi / 2 minus its squared radius."""
     r2 = np.sum(p * p, 0)
     s, c = np.sin(r2), np.cos(r2)
     return np.stack([p[0] * s - p[1] * c, p[0] * c + p[1] * s])
 
 
 def _horseshoe(p: Points) -> Points:
-    """Return the points with doubled angles."""
+    """Return the points with doubled angles and the same radius."""
     r = np.hypot(p[0], p[1]) + 1e-6
     return np.stack([(p[0] - p[1]) * (p[0] + p[1]), 2 * p[0] * p[1]]) / r
 
 
 def _polar(p: Points) -> Points:
-    """Return the angle over pi and the radius minus 1 of each point."""
+    """Return (angle / pi, radius - 1) of each point; the angle is that to the y axis."""
     theta, r = np.arctan2(p[0], p[1]), np.hypot(p[0], p[1])
     return np.stack([theta / np.pi, r - 1])
 
 
 def _disc(p: Points) -> Points:
-    """Return points at radius angle / pi and angle pi times the radius of each point."""
+    """Return (a sin(pi r), a cos(pi r)) for a point of radius r and angle pi a to the y axis."""
     theta, r = np.arctan2(p[0], p[1]) / np.pi, np.pi * np.hypot(p[0], p[1])
     return np.stack([theta * np.sin(r), theta * np.cos(r)])
 
@@ -227,8 +239,8 @@ def _contractions(
 ) -> tuple[Float[np.ndarray, "k 2 2"], Float[np.ndarray, "k 2 1"]]:
     """Return the matrices and the shifts of k random affine maps.
 
-    Singular values as Anderson and Farrell's: sum (s1 + 2 s2), s1 >= s2, is between
-    (5 + k) / 2 and (6 + k) / 2.
+    For singular values s1 >= s2, the sum of s1 + 2 s2 over all maps is between (5 + k) / 2 and
+    (6 + k) / 2, as in Anderson and Farrell's; if no draw fits, the draw with the largest sum.
     """
     first = rng.random((4000, k))
     second = first * rng.random((4000, k))
@@ -245,8 +257,8 @@ def _contractions(
 def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
     """Return walk(walkers, steps) -> points and tints of random walks by random functions.
 
-    walkers: number of points that are iterated. Tints, in [0, 1], depend on the last
-    functions applied.
+    walkers: number of points that are iterated. The points are (2, walkers * steps), those of
+    all steps. Tints, in [0, 1], depend on the last functions applied.
     """
     k = int(rng.integers(2, 5))
     linear, shift = _contractions(rng, k)
@@ -282,7 +294,8 @@ def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
 def flame(rng: Rng, size: int) -> Image:
     """Return a picture of a fractal flame, coloured by the functions last applied.
 
-    It is the attractor of two to four random contractions, bent by one of _VARIATIONS.
+    The flame is the attractor of two to four random contractions, three in four times bent by
+    one of _VARIATIONS.
     """
     finer, best, best_view = supersampling(size), -1.0, None
     for _ in range(TRIES):
@@ -311,7 +324,7 @@ def flame(rng: Rng, size: int) -> Image:
 def _pixels(
     points: Points, centre: Float[np.ndarray, "2 1"], reach: float, size: int
 ) -> tuple[Int[np.ndarray, "m"], Bool[np.ndarray, "n"]]:
-    """Return the pixel index of the points inside the image, and the mask of these points.
+    """Return the pixel index of each point inside the image, and the mask of these points.
 
     centre, reach: centre and half the side of the image, in the units of the points.
     size: side in pixels; pixels are numbered row by row.
@@ -323,9 +336,9 @@ def _pixels(
 
 
 def _glow(rng: Rng, count: Plane, tint: Plane) -> Image:
-    """Return a picture with brightness by the log density of points, on a random ground.
+    """Return a picture whose brightness is the log density of points, on a random background.
 
-    count: number of points in each pixel. tint: number for the palette.
+    count: number of points in each pixel. tint: argument of a random palette in each pixel.
     """
     palette = random_palette(rng)
     ground = palette(np.full((1, 1), rng.random())) * rng.choice([0.15, 0.3, 0.9])
@@ -344,8 +357,8 @@ KINDS: Mapping[str, Callable] = {f.__name__: f for f in (flame, julia, mandelbro
 def make(split: str, *, size: int = 32, n: int = 512, seed: int = 0) -> base.Source:
     """Return the source of n pictures, drawn or from the cache; classes are the KINDS.
 
-    split: "train". size: side in pixels. Picture i does not depend on n.
-    ValueError for arguments outside their range.
+    split: "train". size: side in pixels, 32 to 224. n: at least 1; picture i does not depend
+    on n. ValueError for arguments outside their range.
     """
     shapes.check_drawing("fractals", split, splits=SPLITS, size=size, seed=seed)
     base.check_int("fractals: n", n, 1)

@@ -1,4 +1,4 @@
-"""Scenes of the embedded data set: sixteen shapes with pose, colours and texture, in styles.
+"""Scenes of the embedded data set: sixteen shapes with random pose, colours and texture.
 
 Textures are two-tone patterns, sixteen for the classes and eight held out. A pattern is a
 function of points in units of its period (x to the right, y up) and of a table of random
@@ -41,14 +41,15 @@ def _centred(x: Points) -> Points:
 
 
 def _stripe(x: Points) -> Points:
-    """Return the signed distance to the borders of stripes along x with period 1."""
+    """Return the signed distance to the borders of stripes that alternate along x, period 1."""
     return np.abs(_centred(x)) - 0.25
 
 
 def noise(x: Points, y: Points, table: Table) -> Points:
     """Return smooth noise: values interpolated between random numbers at integer points.
 
-    x, y: points (n h w). table: the random numbers of each image, repeated periodically.
+    x, y: points (n h w). table: the random numbers of each image, repeated periodically, with
+    y as the row and x as the column.
     """
     size = table.shape[1]
     left, low = np.floor(x), np.floor(y)
@@ -206,7 +207,10 @@ def _disc(
 
 
 def _polygon(vertices: Sequence[tuple[float, float]]) -> Field:
-    """Return the field of exact signed distances to a simple polygon of any orientation."""
+    """Return field(x, y) -> exact signed distances to a simple polygon of any orientation.
+
+    vertices: (x, y) of each corner, in order.
+    """
     corners = [tuple(map(np.float32, corner)) for corner in vertices]
 
     def field(x: Points, y: Points) -> Points:
@@ -233,14 +237,14 @@ def _heart(x: Points, y: Points) -> Points:
 
 
 def _star_corners(points: int, outer: float, inner: float) -> list[tuple[float, float]]:
-    """Return the corners (x, y) of a star with outer and inner radius, alternating."""
+    """Return the 2 * `points` corners (x, y) of a star, alternately at the two radii."""
     turns = (math.pi / 2 + math.pi * i / points for i in range(2 * points))
     reaches = (outer, inner) * points
     return [(r * math.cos(t), r * math.sin(t)) for r, t in zip(reaches, turns)]
 
 
 def _mirrored(right: Sequence[tuple[float, float]]) -> Field:
-    """Return the field of a polygon that is symmetric about the y axis.
+    """Return field(x, y) -> signed distances to a polygon that is symmetric about the y axis.
 
     right: the vertices (x, y) of its right half, from the top down.
     """
@@ -333,7 +337,7 @@ class Scenes:
 
 
 def tints(rng: Rng, n: int, hues: Hues, least: float) -> Float[np.ndarray, "n 3"]:
-    """Return n random colours with the value 1 in HSV.
+    """Return n random RGB colours in [0, 1] with the value 1 in HSV.
 
     hues: ranges in degrees. least: saturations are uniform from `least` to 0.9; if it is
     negative, from 0 to 0.9, and four in ten are 0.
@@ -354,9 +358,10 @@ def _tones(rng: Rng, contrast: Row, echo: Row) -> Float[np.ndarray, "n 3"]:
 
     contrast: between the texture's tones. echo: contrast of the texture in the background.
 
-    The background is brighter or darker than both tones, the second tone than the first,
-    each with probability 1/2. Faint textures, dark shapes on white and light ones on black
-    all occur, so that a network that has learned shapes recognises plain black ones.
+    The background is brighter than both tones or darker than both, and the second tone
+    brighter or darker than the first, each with probability 1/2. Faint textures, dark shapes
+    on white and light shapes on black all occur, so that a network that has learned shapes
+    recognises plain black shapes.
     """
     n = len(contrast)
     gap = rng.uniform(0.1, 0.3, n)
@@ -370,10 +375,12 @@ def _tones(rng: Rng, contrast: Row, echo: Row) -> Float[np.ndarray, "n 3"]:
 
 
 def draw(rng: Rng, n: int, *, hues: Hues = KNOWN_HUES, least: float = -1.0) -> Scenes:
-    """Return n random scenes. hues, least: hues and least saturation, see `tints`.
+    """Return n random scenes.
+
+    hues, least: hues and least saturation of the colours, see `tints`.
 
     Seven in ten backgrounds repeat the texture in other tones (`echo`), as in stylised
-    photographs, which makes texture the easier cue by far. On an earlier drawing (plain
+    photographs, which makes texture by far the easier cue. On an earlier drawing (plain
     backgrounds, turns of 15 degrees at most, shapes a little larger) the same network
     learned shape instead, with a shape bias of 0.91.
     """
@@ -400,7 +407,11 @@ def draw(rng: Rng, n: int, *, hues: Hues = KNOWN_HUES, least: float = -1.0) -> S
 
 
 def axes(n: int, size: int) -> tuple[Plane, Plane]:
-    """Return x and y of the centre of every pixel in n images, in half frames."""
+    """Return x and y of the centre of every pixel in n images, in half frames.
+
+    size: side of the images in pixels. The arrays are read-only; x grows to the right and y
+    upwards, from -1 to 1.
+    """
     ticks = (np.arange(size, dtype=np.float32) + 0.5) * (2 / size) - 1
     x, y = np.broadcast_arrays(ticks, -ticks[:, None])
     return np.broadcast_to(x, (n, size, size)), np.broadcast_to(y, (n, size, size))
@@ -416,9 +427,9 @@ def coverage(distance: Plane, size: int) -> Plane:
 
 
 def outlines(scenes: Scenes, shape: Ids, size: int) -> Plane:
-    """Return the signed distance of each pixel to the outline of its image's shape.
+    """Return the signed distance of each pixel to its image's shape, in the pose of `scenes`.
 
-    shape: index in SHAPES. size: side in pixels.
+    In half frames, negative inside. shape: index in SHAPES. size: side in pixels.
     """
     return fields(
         shape, size, scale=scenes.scale, angle=scenes.angle, shift=scenes.shift
@@ -426,10 +437,10 @@ def outlines(scenes: Scenes, shape: Ids, size: int) -> Plane:
 
 
 def fields(shape: Ids, size: int, *, scale: Row, angle: Row, shift: Pair) -> Plane:
-    """Return the signed distance of each pixel to its image's shape.
+    """Return the signed distance of each pixel to its image's shape, in half frames.
 
-    shape: index in SHAPES. size: side in pixels. scale, angle, shift: pose of the shape in
-    each image, see `signed_distance`.
+    Distances are negative inside. shape: index in SHAPES. size: side in pixels. scale, angle,
+    shift: pose of the shape in each image, see `signed_distance`.
     """
     field = np.empty((len(shape), size, size), np.float32)
     for k, kind in enumerate(SHAPES):
@@ -474,8 +485,8 @@ def textured(scenes: Scenes, shape: Ids, texture: Ids, size: int, rng: Rng) -> I
 def composed(scenes: Scenes, shape: Ids, share: Plane, size: int) -> Image:
     """Return images of shapes and backgrounds with a given texture, without noise.
 
-    shape: index in SHAPES. share: of the texture's second tone in each pixel, see `shares`.
-    size: side in pixels.
+    Values are about [0, 1], not clipped. shape: index in SHAPES. share: share of the texture's
+    second tone in each pixel, see `shares`. size: side in pixels.
     """
     inside = coverage(outlines(scenes, shape, size), size)
     first, second, paper = (t[:, None, None] for t in scenes.tones.T)
@@ -526,7 +537,7 @@ def sketch(scenes: Scenes, shape: Ids, size: int) -> Image:
 
 
 def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
-    """Return images with the corruption `kind`, a name of CORRUPTIONS."""
+    """Return images in [0, 1] with the corruption `kind`, a name of CORRUPTIONS, not clipped."""
     size = image.shape[1]
     if kind == "noise":
         return image + 0.12 * rng.standard_normal(image.shape, np.float32)
@@ -549,6 +560,7 @@ def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
 def corrupt(image: Image, kind: Ids, rngs: Sequence[Rng]) -> Image:
     """Return images, each with the corruption CORRUPTIONS[kind].
 
+    Images are clipped to [0, 1] before the corruption, not after it. kind: of each image.
     rngs: a generator for each corruption, so that images do not depend on corruptions that
     are added later.
     """

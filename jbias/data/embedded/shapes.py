@@ -2,13 +2,13 @@
 
 Sixteen shapes, each filled with a texture, on a background that may show a fainter
 copy of the texture, at random pose and colour. In training the texture agrees with
-the class with probability `correlation`, so that a lazy learner learns texture.
+the class with probability `correlation`, so that texture is the easier cue to learn.
 After Trifeature: Hermann and Lampinen, NeurIPS 2020, https://arxiv.org/abs/2006.12433.
 Deviations: drawn from distance fields at any size; 16 shapes and 24 textures of our
 own; colour is random; test sets that mirror those of the shape-bias literature.
 
     train, valid      texture agrees with the class with probability `correlation`
-    test              the same, and the scenes of all sets below
+    test              as train, with the same scenes as all sets below
     silhouette        black shape on white
     edge              outline, black on white
     sketch            wobbly, broken outline with hatching
@@ -52,7 +52,7 @@ of each factor has at least three in ten images; "recoloured" has no grey.
     turn        right, left         the texture is turned clockwise or the other way
     shade       left, right         the lighter side of the background, hardly seen
     noise       low, high           deviation of the sensor's noise, 0.015
-    pattern     straight, curved    kind of texture: tells the class as far as it does
+    pattern     straight, curved    kind of texture, correlated with the class as texture is
 """
 
 import functools
@@ -83,13 +83,13 @@ _Rule = Callable[[shape_scenes.Scenes], Bool[np.ndarray, "n"]]
 
 
 def _is_cool(scenes: shape_scenes.Scenes) -> Bool[np.ndarray, "n"]:
-    """Return for each image True if the sum of both tints is less red than blue."""
+    """Return a mask of the images in which the sum of both tints is less red than blue."""
     tint = scenes.fill + scenes.paper
     return tint[:, 0] < tint[:, 2]
 
 
 def _margin(scenes: shape_scenes.Scenes) -> Float[np.ndarray, "n"]:
-    """Return the distance of the background's tone to the nearer tone of the shape."""
+    """Return for each image the distance of the background's tone to the shape's nearer tone."""
     return np.abs(scenes.tones[:, :2] - scenes.tones[:, 2:]).min(1)
 
 
@@ -155,8 +155,8 @@ def check_drawing(
 ) -> None:
     """Raise ValueError for arguments of a drawn data set outside their range.
 
-    name: of the data set, the start of the message. splits: the known splits. size: side in
-    pixels, from SIZES[0] to SIZES[1]. seed: at least 0.
+    name: name of the data set, the start of the message. splits: the known splits. size: side
+    in pixels; must be from 32 to 224 (SIZES). seed: must be at least 0.
     """
     base.check_known(f"{name}: split must be a known one", split, splits)
     base.check_int(f"{name}: size", size, SIZES[0], SIZES[1])
@@ -170,11 +170,10 @@ def source_fields(
     arrays: Mapping[str, np.ndarray],
     *words: str,
 ) -> dict[str, Any]:
-    """Return fields of the ArraySource of a drawn split, by name.
+    """Return {"images", "name", "cite", "fingerprint", "preprocessing": value} of a drawn split.
 
-    They are images, name, cite, fingerprint and preprocessing.
-    name: of the data set. arrays: the drawn arrays, with "image". words: one or two texts
-    for the fingerprint that describe the drawing exactly.
+    These are fields of its ArraySource. name: of the data set. arrays: the drawn arrays, with
+    "image". words: one or two texts for the fingerprint that describe the drawing exactly.
     """
     return {
         "images": arrays["image"],
@@ -203,8 +202,8 @@ def _check(split: str, n: int, *, correlation: float, renders: bool) -> None:
 def _generator(split: str, purpose: str, block: int, seed: int) -> np.random.Generator:
     """Return the random generator of one kind of draw in a block of scenes.
 
-    purpose: name of the kind of draw. block: number of the block. All test splits have the
-    same generators.
+    purpose: name of the kind of draw, such as "scene". block: number of the block. All test
+    splits have the same generators.
     """
     stream = split if split in ("train", "valid") else "test"
     code = zlib.crc32(f"{stream}/{purpose}".encode())
@@ -244,7 +243,8 @@ def _draw_block(
 ) -> dict[str, np.ndarray]:
     """Return {name: array}: "image" (n size size 3), "label" and further columns of a block.
 
-    size, correlation: see `make`.
+    Further columns are "attribute", the texture (not for splits without texture); "texture", the
+    same, for cue_conflict; and "corruption" for corrupted. size, correlation: see `make`.
     """
     generator, number, scenes = block
     k, count = len(CLASSES), len(number)
@@ -274,7 +274,7 @@ def _draw_block(
 
 
 def _draw_renders(split: str, n: int, size: int, seed: int) -> dict[str, np.ndarray]:
-    """Return {"renders": (n 16 size size 3)}: each scene with each of the classes' textures."""
+    """Return {"renders": (n 16 size size 3)}, each scene with each of the classes' textures."""
     k = len(CLASSES)
     renders = np.empty((n, k, size, size, 3), np.uint8)
     for generator, number, scenes in _blocks(split, n, seed):
@@ -293,9 +293,9 @@ def _draw_renders(split: str, n: int, size: int, seed: int) -> dict[str, np.ndar
 def _with_factors(
     source: sources.ArraySource, split: str, seed: int
 ) -> sources.ArraySource:
-    """Return the source with a column for each factor that its images show.
+    """Return the source with a column for each factor that its images show, see FACTORS.
 
-    The scenes are drawn again; split, seed: those of the source.
+    The scenes are drawn again. split, seed: those of the source.
     """
     texture = source.columns.get("attribute")
     block_factors = []
@@ -312,7 +312,7 @@ def _with_factors(
 def _draw(
     split: str, n: int, *, seed: int, size: int, correlation: float
 ) -> dict[str, np.ndarray]:
-    """Return {name: array}: "image" (n size size 3), "label" and further columns.
+    """Return {name: array} of the first n images of a split, see `_draw_block`.
 
     Arguments: see `make`.
     """
@@ -341,12 +341,14 @@ def make(
 ) -> sources.ArraySource:
     """Return the source of the first n images of a split, drawn or from the cache.
 
-    size: side in pixels. n: a multiple of 16, or of 240 for cue_conflict. Default: 4096 for
-      training, 512 for validation, else 480. Image i does not depend on n.
-    correlation: probability that the texture is the class's own.
+    split: one of SPLITS; see the module's docstring for all arguments.
+    size: side in pixels, 32 to 224. n: a multiple of 16, or of 240 for cue_conflict. Default:
+      4096 for training, 512 for validation, else 480. Image i does not depend on n.
+    correlation: probability that the texture is the class's own; else it is the texture of
+      another class. No effect on splits without texture, cue_conflict and stylized.
     seed: of the drawing.
     renders: True adds arrays["renders"] (n, 16, size, size, 3), every scene drawn with each of
-      the 16 textures; the render with the texture of "attribute" is the image.
+      the 16 textures of the classes; the render with the texture of "attribute" is the image.
     factors: True adds a column for each of FACTOR_NAMES that the images show.
     ValueError for arguments outside their range.
     """

@@ -31,7 +31,7 @@ class Listing(NamedTuple):
     """All images of a split: their store, names, byte lengths and labels.
 
     labels are 0 to k - 1, indices in `classes`. classes is None for shards without class
-    names: the data set knows the meaning of the labels.
+    names: the data set then defines the meaning of the labels.
     """
 
     store: stores.Store
@@ -81,8 +81,9 @@ def parse_split(where: str, split: str) -> Split:
 
 
 def require_folder(where: str, path: str, role: str) -> str:
-    """Return `path`, a folder; base.Missing, a ValueError, if there is none.
+    """Return `path` unchanged; base.Missing, a ValueError, if this folder does not exist.
 
+    Another ValueError if it is a file or an address such as "gs://bucket".
     role: name of the folder in the message, such as "root". where: start of error messages.
     """
     if os.path.isdir(path):
@@ -143,13 +144,14 @@ def class_folders(where: str, folder: str) -> tuple[str, ...]:
 def scan(
     where: str, folder: str, classes: Names, ignore: Names = (), below: str = "{}"
 ) -> Listing:
-    """Return the listing of the images below the folder of each class.
+    """Return the listing of the images below the folder of each class, at any depth.
 
-    folder: of the split. below: path of a class's folder in `folder`, with "{}" for the
-    class name. ignore: patterns of files to skip, also images ("*.gif"). Hidden and system
-    files (Thumbs.db, __MACOSX) are always skipped. ValueError for other files that are no
-    images, for a class without images, and for a file linked into two classes.
-    where: start of error messages.
+    Images are sorted by class, in the order of `classes`, then by path. folder: of the split.
+    below: path of a class's folder in `folder`, with "{}" for the class name. ignore: patterns
+    of files to skip; an image is skipped only by a pattern with the ending of an image
+    ("*.gif"). Hidden and system files (Thumbs.db, __MACOSX) are always skipped. ValueError for
+    other files that are no images, for a class without images, and for a file linked into two
+    classes. where: start of error messages.
     """
     files, other_files = [], []
     image_patterns = [pattern for pattern in ignore if is_image(pattern)]
@@ -264,9 +266,9 @@ def agreed_label(where: str, sample: str, labels: Sequence[tuple[str, int]]) -> 
 
 
 def check_names(where: str, names: Names) -> np.ndarray:
-    """Return the names of images as an array.
+    """Return the names of images as an array of text.
 
-    ValueError for a name that is not UTF-8 or longer than _MAX_LETTERS.
+    ValueError for a name that is not UTF-8 or has more than _MAX_LETTERS letters.
     where: start of error messages.
     """
     for name in names:
@@ -279,7 +281,7 @@ def check_names(where: str, names: Names) -> np.ndarray:
 def number_names(n: int) -> tuple[str, ...]:
     """Return names for n images that have none: "00000000", "00000001", ...
 
-    `split_indices` cuts splits by names.
+    `split_indices` needs names.
     """
     return tuple(f"{i:08d}" for i in range(n))
 
@@ -291,10 +293,10 @@ def split_indices(
 
     names, labels: of each image of the whole split. split: has the part's percentages.
 
-    Inside a class, images are ordered by a hash of their names and cut at the nearest
-    integer, but so that neither side of a cut is empty if the class has two images.
-    Parts that meet at a percentage are disjoint, and together they are the whole split.
-    ValueError if a class has no image in the part. where: start of error messages.
+    Inside a class, images are ordered by a hash of their names and cut as in `cut_index`.
+    Parts that meet at a percentage, such as "[:90%]" and "[90%:]", are disjoint and together
+    the whole split. ValueError if a class has no image in the part.
+    where: start of error messages.
     """
     if (split.start, split.stop) == (0, 100):
         return np.arange(len(names))
@@ -313,9 +315,9 @@ def split_indices(
 
 
 def count_note(n: int, published: int | None) -> str:
-    """Return a note with both numbers if n images is not the published number, else "".
+    """Return a note with both numbers if `n` differs from the published number, else "".
 
-    published: None if unknown.
+    n: number of images on disk. published: None if unknown; the result is then "".
     """
     if published in (None, n):
         return ""
@@ -323,7 +325,10 @@ def count_note(n: int, published: int | None) -> str:
 
 
 def digest(images: Listing) -> str:
-    """Return the SHA-256 over names, byte lengths and class names of images, as hex digits."""
+    """Return the SHA-256 over names, byte lengths and class names of images, as hex digits.
+
+    images: must have class names.
+    """
     total = hashlib.sha256()
     for name, length, label in zip(images.names, images.lengths, images.labels):
         row = f"{_normalised(name)}\t{length}\t{images.classes[label]}\n"
@@ -423,7 +428,8 @@ class _File(NamedTuple):
 def _walk(folder: str, below: str, ancestors: tuple[str, ...]) -> list[_File]:
     """Return all files under folder/below, at any depth, sorted, without hidden ones.
 
-    ancestors: real paths of the folders above. ValueError for a link to one of them.
+    below: path relative to `folder`; [] if it is no folder. ancestors: real paths of the
+    folders above. Links to folders are followed; ValueError for a link to one of `ancestors`.
     """
     path = os.path.join(folder, below)
     real_path = os.path.realpath(path)
@@ -460,9 +466,10 @@ def cut(members: Column, split: Split) -> Column:
 
 
 def cut_index(n: int, percent: fractions.Fraction) -> int:
-    """Return the index at which n items are cut at a percentage.
+    """Return the index at which n items are cut at a percentage, rounded to the nearest integer.
 
-    Neither side is empty if there are two items or more, except at 0 and 100 %.
+    Halves are rounded up. Neither side is empty if there are two items or more, except at 0
+    and 100 %.
     """
     if percent in (0, 100):
         return n * int(percent) // 100
@@ -471,7 +478,7 @@ def cut_index(n: int, percent: fractions.Fraction) -> int:
 
 
 def _hash(name: str) -> int:
-    """Return a hash of a name, 64 bits of its SHA-256."""
+    """Return a hash of a name: the first 64 bits of its SHA-256, as an integer."""
     return int.from_bytes(hashlib.sha256(_normalised(name).encode()).digest()[:8])
 
 

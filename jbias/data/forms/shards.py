@@ -40,8 +40,8 @@ def _make_listing(
 ) -> listing.Listing:
     """Return the listing of the images of a store.
 
-    arrays: "length" and "labels" of each image are used. classes: names; if there are none,
-    the listing has None.
+    arrays: "length" and "labels" of each image are used. classes: names of the classes; if
+    None or empty, the listing's classes are None.
     """
     return listing.Listing(
         store=store,
@@ -65,7 +65,10 @@ def example_class() -> Any:
 
 
 def parse_example(record: bytes) -> Mapping[str, Any]:
-    """Return {name: tf.train.Feature} of a record; ValueError if it is no tf.train.Example."""
+    """Return {name: tf.train.Feature} of a serialised tf.train.Example.
+
+    ValueError for other bytes.
+    """
     from google.protobuf import message
 
     with base.explain_errors("must be a tf.train.Example, got ", message.DecodeError):
@@ -83,9 +86,10 @@ def serialise_example(features: Mapping[str, bytes | int]) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class ExampleImage:
-    """A callable: serialised tf.train.Example -> its encoded image, for threads or processes.
+    """A callable (serialised tf.train.Example) -> its encoded image.
 
-    The imports it needs run when it is made or unpickled, before threads start.
+    For threads and processes: TensorFlow Datasets is imported when the object is created or
+    unpickled, before threads start.
     """
 
     key: str  # Name of the feature with the image.
@@ -129,7 +133,7 @@ def index_path(shards: Names) -> str:
 
 
 def _checked_index(where: str, shards: Names) -> ListingArrays | None:
-    """Return the arrays of the index of shards; None without a file.
+    """Return the arrays of the index of shards, see `index_path`; None without a file.
 
     shards: paths. ValueError if the file is not the index of these shards.
     where: start of error messages.
@@ -156,7 +160,7 @@ def _checked_index(where: str, shards: Names) -> ListingArrays | None:
 
 
 def class_names(shards: Names) -> list[str] | None:
-    """Return the class names that TFDS writes next to its shards; None without a file."""
+    """Return the class names in the file that TFDS writes next to its shards; None without one."""
     folder = os.path.dirname(shards[0])
     for label in _LABEL_KEYS:
         path = os.path.join(folder, f"{label}.labels.txt")
@@ -166,7 +170,7 @@ def class_names(shards: Names) -> list[str] | None:
 
 
 def _list_records(where: str, shards: Names) -> ListingArrays:
-    """Return the listing's arrays of all records of ArrayRecord shards.
+    """Return the listing's arrays of all records of ArrayRecord shards, see `_describe_examples`.
 
     shards: paths. where: start of error messages.
     """
@@ -191,7 +195,8 @@ class _Record(NamedTuple):
 def _describe_examples(where: str, records: Iterable[_Record]) -> ListingArrays:
     """Return arrays "names", "labels", "length" of examples, and "image", the images' key.
 
-    where: start of error messages.
+    Examples without a name are named by their number. ValueError for an example without an
+    image or a label. where: start of error messages.
     """
     names, labels, lengths, key = [], [], [], ""
     for i, (path, number, record) in enumerate(records):
@@ -215,7 +220,11 @@ def _describe_examples(where: str, records: Iterable[_Record]) -> ListingArrays:
 
 
 def _only_image(features: Mapping[str, Any]) -> tuple[str, bytes]:
-    """Return the key and the bytes of a record's image; ValueError without exactly one."""
+    """Return the key and the bytes of a record's image.
+
+    The key is the first of _IMAGE_KEYS that the record has; ValueError unless that feature has
+    exactly one value, of bytes.
+    """
     key = next((name for name in _IMAGE_KEYS if name in features), IMAGE_KEY)
     values = _values(features, key)
     if len(values) != 1 or not isinstance(values[0], bytes):
@@ -225,7 +234,10 @@ def _only_image(features: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def _only_label(features: Mapping[str, Any]) -> int:
-    """Return the label of a record; ValueError if its features disagree or lack a label."""
+    """Return the label of a record, from all features in _LABEL_KEYS.
+
+    ValueError if they disagree, have other values than integers, or do not exist.
+    """
     labels = []
     for key in _LABEL_KEYS:
         for value in _values(features, key):
@@ -239,7 +251,7 @@ def _only_label(features: Mapping[str, Any]) -> int:
 
 
 def _first_name(features: Mapping[str, Any]) -> Any:
-    """Return a record's value of the first feature in _NAME_KEYS; None without one."""
+    """Return the first value of the first feature of _NAME_KEYS in a record; None without one."""
     for key in _NAME_KEYS:
         values = _values(features, key)
         if values:
@@ -302,6 +314,7 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
 def _list_examples(where: str, shards: Names) -> ListingArrays:
     """Return the listing's arrays of TFDS's Parquet shards, with rows of tf.train.Example.
 
+    They are those of `_describe_examples` and `_positions`.
     shards: paths. where: start of error messages.
     """
     groups = []
@@ -467,7 +480,9 @@ def _positions(groups: Sequence[_RowGroup]) -> ListingArrays:
 def _list_parquet(where: str, shards: Names) -> ListingArrays:
     """Return the listing's arrays of Hugging Face's Parquet shards.
 
-    shards: paths. where: start of error messages.
+    They are "names", "labels", "length" (each image has its shard's size in bytes, since the
+    images are not read) and those of `_positions`. ValueError if the shards differ in form or
+    have no rows. shards: paths. where: start of error messages.
     """
     names, labels, groups = [], [], []
     columns = _shared_columns(where, shards)
@@ -515,7 +530,7 @@ def _has_paths(kind: Any) -> bool:
 
 
 def _refuse_missing_bytes(where: str, path: str, image: str) -> None:
-    """Raise ValueError if the statistics of a Parquet file tell of images without bytes.
+    """Raise ValueError if the statistics of a Parquet file count images without bytes.
 
     image: name of the column. Without statistics, reading such an image raises the error.
     where: start of error messages.
@@ -537,8 +552,9 @@ def _refuse_missing_bytes(where: str, path: str, image: str) -> None:
 def _parquet_labels(where: str, path: str, columns: Mapping[str, list]) -> np.ndarray:
     """Return the label of each row of a Parquet file; ValueError if columns differ in a row.
 
-    columns: {name: list of Arrow arrays}; the first column has the labels, others repeat them
-    or have no value. where: start of error messages.
+    columns: {name: list of Arrow arrays}; the first column has the labels, further columns
+    must have the same labels or no value. ValueError also for a row without a label.
+    where: start of error messages.
     """
     (first, labels), *further_columns = [
         (name, _to_integers(where, path, chunks)) for name, chunks in columns.items()
@@ -597,7 +613,7 @@ def _to_integers(where: str, path: str, chunks: list) -> np.ndarray:
 def _open_parquet(where: str, path: str) -> Any:
     """Return an open pyarrow.parquet.ParquetFile.
 
-    ValueError for a file that is not Parquet or is too large.
+    ValueError for a file that is not Parquet or would be too large unpacked.
     where: start of error messages.
     """
     import pyarrow as pa
@@ -658,8 +674,10 @@ def read_tar(where: str, shards: Names) -> listing.Listing:
 
 
 def _list_tar(where: str, shards: Names) -> ListingArrays:
-    """Return the listing's arrays of the images in tar archives, and "classes", their names.
+    """Return the listing's arrays of the images in tar archives.
 
+    They are "names", "labels", "shard", "start", "length" and "classes": the class names, empty
+    where labels are in files. ValueError for archives without images or with wrong labels.
     shards: paths of the archives. where: start of error messages.
     """
     members = [
@@ -706,7 +724,7 @@ def _refuse_links_across_classes(
 
 
 def _members(where: str, shard: int, path: str) -> Iterator[tar_samples.Member]:
-    """Yield the files of an archive: images, files that may hold a label, and others.
+    """Yield all files of an archive, without hidden and system files; links are last.
 
     A link has the bytes of its target, as in the unpacked archive. shard, path: index and
     path of the archive. ValueError for an archive that is cut off, compressed or nested, or
@@ -767,7 +785,8 @@ def _linked_members(
 ) -> Iterator[tar_samples.Member]:
     """Yield a member for each link to a file of the archive.
 
-    ValueError for an image without a target. path: of the archive.
+    ValueError for a link to a folder of the archive, and for an image's link to anything but a
+    file of the archive; other links without a target are skipped. path: of the archive.
     files: {path in the archive: member}. links: {path: path of the target}.
     where: start of error messages.
     """

@@ -33,11 +33,11 @@ class Store(abc.ABC):
         """
 
     def where(self, index: int) -> str:
-        """Return the place of an image for messages: the folder and the key."""
+        """Return "<folder>/<key>" of an image, its place for messages."""
         return os.path.join(os.path.dirname(self.shards[0]), self.key(index))
 
     def key(self, index: int) -> str:
-        """Return a unique name of an image that does not depend on the root folder."""
+        """Return a name of an image that is unique in the store and has no root folder."""
         return f"{os.path.basename(self.shards[self.shard[index]])}:{self.names[index]}"
 
     def take(self, index: Int[np.ndarray, "m"]) -> "Store":
@@ -56,7 +56,10 @@ class Store(abc.ABC):
         return np.lexsort(positions[::-1])
 
     def _positions(self) -> dict[str, np.ndarray]:
-        """Return {field: array}: each image's shard, then its position in the shard."""
+        """Return {field: array} of the store's arrays, in the order of its fields.
+
+        These are each image's shard and its position in the shard; {} for a FileStore.
+        """
         return {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
 
 

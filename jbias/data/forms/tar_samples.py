@@ -78,7 +78,8 @@ class _Group(NamedTuple):
 def find_samples(where: str, shards: Names, members: Iterable[Member]) -> list[Sample]:
     """Return all samples of the archives, in the order in which keys first occur.
 
-    shards: paths of the archives. members: the files in all archives.
+    shards: paths of the archives. members: the files in all archives. Either all samples have
+    labels or none has; the label is then None. Files that are no images or labels are ignored.
 
     ValueError if a sample has two images or two labels that differ, if only some images have
     a label, and if a label is not the number of a class. where: start of error messages.
@@ -112,7 +113,7 @@ def find_samples(where: str, shards: Names, members: Iterable[Member]) -> list[S
 
 
 def _suffixes(group: _Group) -> frozenset[str]:
-    """Return the suffixes, see Member.suffix, of a group's images and label files."""
+    """Return the set of suffixes, see Member.suffix, of a group's images and label files."""
     files = (*group.images, *(label.file for label in group.labels))
     return frozenset(file.suffix for file in files)
 
@@ -122,8 +123,7 @@ def _grouped(
 ) -> dict[tuple[int, str], _Group]:
     """Return {(shard, key): group}: the images and labels of each key that has an image.
 
-    Arguments: see `find_samples`. ValueError for a file with another label than a number.
-    where: start of error messages.
+    Arguments: see `find_samples`. ValueError for a damaged label file, see `_read_labels`.
     """
     groups: dict[tuple[int, str], _Group] = {}
     for member in members:
@@ -145,8 +145,8 @@ def _refuse_second_image(
 
     Images with the same key are separate samples if each image's whole name has a label,
     or, in class folders, by the rule of `_are_separate_samples`.
-    place: of the sample, for the message. labelled: True if files, not folders, have labels.
-    where: start of error messages.
+    place: key and archive of the sample, in words, for the message. labelled: True if the
+    labels are in files, False if class folders are the labels. where: start of error messages.
     """
     images, stems = group.images, [image.stem for image in group.images]
     if len(images) == 1:
@@ -165,8 +165,8 @@ def _refuse_second_image(
 def _are_separate_samples(key: str, images: Sequence[Member]) -> bool:
     """Return True if images with the same key in class folders are separate samples.
 
-    They are if all have one format and none is named by the key alone ("22.left.jpg",
-    "22.right.jpg"), or if the text between the dots has a digit ("22.jpg", "22.1.jpg").
+    True if all have one format and none is named by the key alone ("22.left.jpg",
+    "22.right.jpg"), or if every other name has a digit after the key ("22.jpg", "22.1.jpg").
     Any other word next to "22.jpg" may name a mask ("22.seg.png").
     """
     endings = [os.path.splitext(image.name)[1].lower() for image in images]
@@ -178,7 +178,7 @@ def _are_separate_samples(key: str, images: Sequence[Member]) -> bool:
 
 
 def _labels_of(image: Member, group: _Group, *, whole_key: bool) -> list[Label]:
-    """Return the labels of an image: the labels of its whole name, and of its key.
+    """Return the labels of an image: those of its whole name, and those of its key.
 
     group: of the image's key. whole_key: True: all labels of the group belong to the image.
     """
@@ -211,6 +211,8 @@ def _agreed(where: str, path: str, *, image: Member, labels: Sequence[Label]) ->
 def _read_labels(where: str, path: str, member: Member) -> list[Label]:
     """Return the labels in a .cls or .json file of an archive; [] if the file is metadata.
 
+    A label of JSON that is no number has the value None, and is left out if it is the name of
+    a folder in the file's path. An empty .json file has one label with the value None.
     path: of the archive. ValueError for a .cls file without a number, and for damaged JSON.
     where: start of error messages.
     """
@@ -244,7 +246,7 @@ class _Pairs(list):
 def _class_number(value: Any) -> int | None:
     """Return a JSON value as a class number; None if it is not one.
 
-    value: a whole number, or text with one, from 0 to limits.MAX_CLASSES - 1.
+    Class numbers are integers from 0 to limits.MAX_CLASSES - 1, also written as 3.0 or "3".
     """
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()) and value.isascii():
         value = int(value)

@@ -56,7 +56,7 @@ _MAKERS: Mapping[str, Maker] = {
 
 
 def _severities(kinds: Mapping[str, corruptions.Corruption]) -> dict[str, list[str]]:
-    """Return {split: [its folder in the published archive]}: {"fog/3": ["weather/fog/3"]}.
+    """Return {split: [its folder in the published archive]}, {"fog/3": ["weather/fog/3"], ...}.
 
     kinds: {name of the corruption: the corruption}.
     """
@@ -106,8 +106,8 @@ def _file_maker(
 ) -> Maker:
     """Return make(split, *, root, size, ...) -> source, for a data set in files.
 
-    name, row: of tables/data_sets.json. folders: {split: further names of its folder}.
-    read: the parser, (folder.Request, **options) -> source.
+    name, row: name and row of the data set in tables/data_sets.json. folders: {split: further
+    names of its folder}. read: the parser, (folder.Request, **options) -> source.
     """
 
     def make(
@@ -140,9 +140,11 @@ def _file_maker(
 
 
 def _file_options(row: Mapping[str, Any], make: Maker, read: Maker) -> base.Options:
-    """Return the options of a data set in files: the arguments of `make` and of `read`.
+    """Return {name: inspect.Parameter} of the options of a data set in files.
 
-    row: of tables/data_sets.json. make: of `_file_maker`. read: the parser.
+    They are the arguments of `make` and of `read`; options of the crop are left out for data
+    sets without crops. row: of tables/data_sets.json. make: the result of `_file_maker`.
+    read: the parser.
     """
     options = dict(base.keyword_options(make))
     del options["options"]  # The parser's own options, which follow.

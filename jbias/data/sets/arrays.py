@@ -34,6 +34,7 @@ def build(
 ) -> sources.ArraySource:
     """Return the source of a request, from the images of the whole split.
 
+    The part of the split that the request names is selected, then resized.
     images: grey images (n h w) are repeated in three channels. labels: indices into `classes`.
     columns: further columns of all images. steps_before: earlier preprocessing, in words
     that end in "; ". fields: further fields of the source, see folder.Request.source_fields.
@@ -91,10 +92,10 @@ def _check_labels(where: str, labels: np.ndarray, *, n: int, k: int) -> Column:
 
 
 def load_pickle(path: str) -> dict[bytes, Any]:
-    """Return the dict in a pickle file: names to arrays of bytes, text, or lists.
+    """Return the dict in a pickle file, with arrays of bytes as uint8 NumPy arrays.
 
-    Lists have text or integers. ValueError for any other content, OSError if the file cannot
-    be read.
+    Other values are text, bytes, integers, None, and lists of these. ValueError for any other
+    content, OSError if the file cannot be read.
     """
     with (
         opening.open_binary(path) as file,
@@ -110,7 +111,7 @@ def load_pickle(path: str) -> dict[bytes, Any]:
 
 
 class _Dtype:
-    """Stands for numpy.dtype; ValueError for any dtype except unsigned bytes."""
+    """Stand-in for numpy.dtype; ValueError for any dtype except unsigned bytes."""
 
     def __init__(self, code: Any = b"", *_: Any):
         if not isinstance(code, (str, bytes)):  # The repr of nested lists may not end.
@@ -121,14 +122,14 @@ class _Dtype:
 
 
 class _ByteArray:
-    """Stands for numpy's `_reconstruct`: an array of bytes, set by its pickled state."""
+    """Stand-in for numpy's `_reconstruct`: an array of bytes, set by its pickled state."""
 
     def __init__(self, *_: Any):
         self.value: np.ndarray | None = None
 
 
 def _array_class() -> None:
-    """Stands for numpy.ndarray, an argument of `_reconstruct` that is never called."""
+    """Stand-in for numpy.ndarray, an argument of `_reconstruct` that is never called."""
 
 
 class _ByteArrayMachine(pickles.Machine):
@@ -168,9 +169,10 @@ class _ByteArrayMachine(pickles.Machine):
 
 
 def _unwrap(value: Any) -> Any:
-    """Return a value of the pickle with _ByteArray objects replaced by NumPy arrays.
+    """Return a value of the pickle; for a _ByteArray, its NumPy array.
 
-    ValueError for a value that is no array, text, integer or list of text and integers.
+    ValueError unless the value is an array, text, bytes, an integer, None or a list of these
+    without arrays.
     """
     if isinstance(value, _ByteArray):
         if value.value is None:
@@ -185,7 +187,7 @@ def _unwrap(value: Any) -> Any:
 def read(request: folder.Request) -> sources.ArraySource:
     """Return the source of <root>/<split>.npz with the arrays "images" and "labels".
 
-    Optional arrays: "classes", the names (default: numbers), and further integer columns.
+    Optional arrays: "classes", the names (default: "0", "1", ...), and further integer columns.
     ValueError for other contents.
     """
     where, stem = request.where, os.path.join(request.root, request.part.base)

@@ -26,10 +26,11 @@ def read(
 ) -> base.Source:
     """Return the source of a split, or of a part of every class such as "train[:90%]".
 
-    label: the column of the table with the class. attribute: the column, or several such
-    as "hair+smile" that are combined to the column "attribute"; default: the column of that
-    name, else the first further column. Images without a class or attribute are left out;
-    the value of an empty cell of another column is "(none)".
+    label: the column of the table with the class. attribute: the column that becomes
+    "attribute", or several to combine, "hair+smile"; default: the column of that name, else the
+    first further column that is fit for an attribute. Images without a class or attribute are
+    left out; the value of an empty cell of another column is "(none)". ignore: patterns of
+    files to skip in folders. ValueError for a table or folders that do not fit.
     """
     where, root = request.where, request.root
     table_path = os.path.join(root, f"{request.part.base}.csv")
@@ -63,7 +64,7 @@ Cells = Mapping[str, Names]  # Column -> the name of each image's value.
 def _read_folders(
     where: str, path: str, ignore: Names
 ) -> tuple[listing.Listing, Cells]:
-    """Return the images of a split below `path`, and {"attribute": folder of each image}.
+    """Return the images of a split below `path`, and {"attribute": second folder of each path}.
 
     ignore: patterns of files to skip. ValueError for images directly in a class folder.
     where: start of error messages.
@@ -134,8 +135,9 @@ def _read_table(
 def _attribute_columns(path: str, attribute: str, *, cells_by_name: Cells) -> list[str]:
     """Return the names of the columns that are combined to "attribute".
 
-    path: of the table. attribute: the user's option. cells_by_name: the columns other than
-    file and class. ValueError for unknown or repeated names.
+    path: of the table. attribute: the user's option; "": the column "attribute", else the first
+    column that is fit for an attribute, else the first column. cells_by_name: the columns
+    other than file and class. ValueError for unknown or repeated names.
     """
     if not attribute:
         if ATTRIBUTE in cells_by_name:

@@ -38,8 +38,9 @@ def read(
       is Male); or several that exclude each other, such as
       "Black_Hair+Blond_Hair+Brown_Hair+Gray_Hair": images with none or more than one of
       them are left out.
-    flags: further attributes as columns, "Male+Smiling", or "all"; `attribute` then becomes
-      a column of its own name as well.
+    flags: further attributes as columns, "Male+Smiling", or "all"; `attribute` then also becomes
+      a column of its own name.
+    ValueError for unknown flags and damaged files, base.Missing for missing ones.
     """
     where = request.where
     attribute = attribute or ("Blond_Hair" if label == "Male" else "Male")
@@ -130,15 +131,15 @@ def _locate(where: str, root: str, name: str) -> str:
 
 
 def _lines(path: str) -> list[str]:
-    """Return the lines of a published text file; ValueError if it cannot be read."""
+    """Return the non-empty lines of a published text file; ValueError if it cannot be read."""
     return listing.text_lines(path, f"{path}: must be the published text file: ")
 
 
 def _image_names(where: str, path: str, part: str) -> list[str]:
     """Return the sorted image names of a split, from list_eval_partition.txt at `path`.
 
-    Lines read "000001.jpg 0". part: name of the split. ValueError for another form.
-    where: start of error messages.
+    Lines read "000001.jpg 0". part: name of the split. ValueError for another form, an image
+    with two lines, and a split without images. where: start of error messages.
     """
     number = str(_PARTS.index(part))
     rows = [line.split() for line in _lines(path)]

@@ -73,8 +73,8 @@ def _read_python(
 ) -> _Content:
     """Return the content of the "python" archive: pickled batches.
 
-    path: folder of the archive. files: paths of the batches. archive: the row of
-    tables/cifar.json. where: start of error messages.
+    path: folder of the archive. files: paths of the batches. archive: the data set's entry in
+    tables/cifar.json. where: start of error messages. ValueError for other contents.
     """
     batches = [_unpickled(file) for file in files]
     meta_file, names_key, _ = archive["meta"]
@@ -105,7 +105,6 @@ def _read_binary(
     """Return the content of the "binary" archive: rows of labels, then pixels.
 
     Arguments: see `_read_python`. ValueError for a file of another length.
-    where: start of error messages.
     """
     num_labels = archive["labels"]  # Bytes before the pixels; the last is the label.
     row_bytes = num_labels + 3072
@@ -143,7 +142,8 @@ def _unpickled(path: str) -> dict[bytes, Any]:
 def read_arrays(request: folder.Request) -> sources.ArraySource:
     """Return the source of CIFAR-10.1 ("v6", balanced, or "v4") or of a corrupted set.
 
-    A split of the corrupted sets is a corruption and a severity, "fog/3".
+    A split of the corrupted sets is a corruption and a severity, "fog/3". base.Missing, a
+    ValueError, without the files; ValueError if images and labels do not fit together.
     """
     where, root = request.where, request.root
     row = tables.read("cifar")[request.name]
@@ -183,7 +183,7 @@ def read_arrays(request: folder.Request) -> sources.ArraySource:
 def _open(where: str, path: str) -> np.ndarray:
     """Return the memory-mapped array of an .npy file; base.Missing if there is no such file.
 
-    where: start of error messages.
+    where: start of error messages. ValueError for a damaged file.
     """
     if not os.path.exists(path):
         raise base.Missing(f"{where}: needs {path!r}, which is not there")

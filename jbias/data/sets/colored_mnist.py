@@ -92,10 +92,11 @@ def make(
     correlation: rate at which colour and label agree, in all environments of the split:
       1 - e, or the share c. Default: the form's own.
     label_noise: rate at which labels of two classes are flipped. Default: 0.25.
-    grey: draw without colours: a control that cannot use them.
+    grey: True draws all digits in grey, as a control without the shortcut; columns stay the same.
     n: use the first n images of the split, which do not depend on n. Default: all.
     seed: of environments, labels and colours.
-    size, resize: of decoding.preprocess. Default size: 14 (irm), 28 (domainbed) or 32.
+    size, resize: see decoding.preprocess. Default size: 14 (irm), 28 (domainbed) or 32.
+    ValueError for arguments outside their range or that the form does not have.
     """
     where = f"data.colored_mnist {split}"
     parsed_split = listing.parse_split(where, split)
@@ -200,7 +201,7 @@ class _Drawn(NamedTuple):
 def _read(
     root: str, splits: Names
 ) -> tuple[UInt8[np.ndarray, "n h w"], Int[np.ndarray, "n"], str]:
-    """Return the pixels, the digits and the note of splits of MNIST, concatenated."""
+    """Return the pixels, the digits and the notes of splits of MNIST, concatenated."""
     split_requests = [folder.request("mnist", split, root=root) for split in splits]
     originals = [mnist.read(request) for request in split_requests]
     pixels = np.concatenate([source.images[..., 0] for source in originals])
@@ -228,8 +229,9 @@ def _draw_environments(
 ) -> _Drawn:
     """Return the images of two classes: the environments of a split, alternating.
 
-    root, split, form, seed: see `make`. flips: rate e of flipped colours in each environment.
-    noise: rate of flipped labels.
+    The columns are "label", "attribute", "digit" and "domain".
+    root, split, form, seed: see `make`. flips: rate e of flipped colours in each of the three
+    environments. noise: rate of flipped labels.
     """
     if form == "irm":
         splits, step = ("train",), 2
@@ -279,6 +281,7 @@ def _draw_shares(
 ) -> _Drawn:
     """Return the images of ten classes: a split of MNIST in random order.
 
+    The columns are "label" and "digit", which are equal, and "attribute".
     root, split, form, seed: see `make`. share: of each digit's images in its main colours.
     """
     pixels, digits, note = _read(root, (split,))
@@ -331,7 +334,7 @@ def _paint(
     """Return images of intensity times colour, on black.
 
     colour: index in `palette` of each image. palette: colours of 0 and 1 per channel.
-    grey: True: all images are grey.
+    grey: True uses white instead of all colours.
     """
     tint = np.array([(1, 1, 1)] * len(palette) if grey else palette, np.uint8)
     return pixels[..., None] * tint[colour][:, None, None]

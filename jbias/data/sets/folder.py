@@ -42,15 +42,15 @@ class Request(NamedTuple):
 
     @property
     def folders(self) -> dict[str, str]:
-        """{name: path} of the folders in which the split may be; the likeliest first."""
+        """{name: path} of the folders in which the split may be: its name, then `spellings`."""
         names = (self.part.base, *self.spellings)
         return {name: os.path.join(self.root, name) for name in names}
 
     def source_fields(self, n: int, note: str = "", **more: Any) -> dict[str, Any]:
         """Return {field: value} of a base.Source: name, cite and note, and `more`.
 
-        n: number of images of the whole split on disk. Without a `note`, the note says if n
-        is not the published number.
+        n: number of images of the whole split on disk. note: "" is replaced by
+        listing.count_note, which says if n is not the published number.
         """
         note = note or listing.count_note(n, self.published)
         return {
@@ -120,9 +120,9 @@ _PLACES = ("", "data", "{split}")
 def find_split(request: Request, ignore: Names = ()) -> listing.Listing:
     """Return the listing of a whole split in class folders or in shards.
 
-    The split is located by its name or by request.spellings.
-    ignore: patterns of other files to skip. ValueError, with the nearest folder, if
-    there are neither folders nor shards of the split.
+    The split is located by its name or by request.spellings; folders have precedence. Images
+    are sorted by class, then by name. ignore: patterns of other files to skip, for folders.
+    ValueError, with the nearest folder, if there are neither folders nor shards of the split.
     """
     where, root = request.where, request.root
     for name, path in request.folders.items():
@@ -187,13 +187,13 @@ def _find_shards(where: str, root: str, *, split: str, form: str) -> list[str]:
 
 
 def _words(name: str) -> list[str]:
-    """Return the words of a shard's name, in lower case, without numbers and digests."""
+    """Return the words of a shard's name, in lower case, without numbers, digests and "of"."""
     words = re.split(r"[^a-z0-9]+", re.sub(r"(?i)[0-9a-f]{8,}|\d+", "", name).lower())
     return [word for word in words if word not in ("", "of")]
 
 
 def _check_complete(where: str, paths: Names) -> None:
-    """Raise ValueError if a shard is no file, or if names "<i>-of-<n>" lack a number.
+    """Raise ValueError if a shard is no file, or if shards named "<i>-of-<n>" are incomplete.
 
     paths: of all shards of a split. where: start of error messages.
     """
@@ -231,6 +231,7 @@ def read(
       16 ("entry16").
     classes: a file with a class name per line, for shards whose labels are numbers.
     ignore: patterns of other files, which are skipped.
+    ValueError, also base.Missing, if the split does not exist or does not fit.
     """
     recorded_fields = provenance(
         os.path.join(request.root, f"{request.part.base}.json")
@@ -259,10 +260,11 @@ def build_named(
 
 
 def class_names(where: str, images: listing.Listing, path: str) -> tuple[str, ...]:
-    """Return the class names of folders, of the file `path`, or of shards; else numbers.
+    """Return the class names: of folders; else of the file `path`; else of shards; else numbers.
 
-    images: of the whole split. path: a file with a name per line, for shards; "" for none.
-    ValueError if the file has too few names. where: start of error messages.
+    Numbers have equal lengths: "00", "01", ... images: of the whole split. path: a file with a
+    name per line, for shards; "" for none. ValueError if the file has too few names.
+    where: start of error messages.
     """
     highest = int(images.labels.max())
     if isinstance(images.store, stores.FileStore) or not path:
@@ -279,7 +281,7 @@ def class_names(where: str, images: listing.Listing, path: str) -> tuple[str, ..
 def _check_space(where: str, classes: Names, space: str) -> None:
     """Raise ValueError unless all class names are of the label space.
 
-    space: "names", "wnid" or "entry16".     where: start of error messages.
+    space: "names", "wnid" or "entry16". where: start of error messages.
     """
     base.check_choice(f"{where}: space", space, base.SPACES)
     patterns = {"wnid": r"n\d{8}", "entry16": "|".join(labels.geirhos16())}

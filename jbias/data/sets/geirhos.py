@@ -66,11 +66,11 @@ def _has_classes(request: folder.Request) -> bool:
 
 
 def cues(where: str, names: Names, classes: Names) -> dict[str, Column]:
-    """Return columns "texture", "shape_exemplar" and "texture_exemplar" from file names.
+    """Return {"texture", "shape_exemplar", "texture_exemplar": column} from file names.
 
-    "cat/cat7-elephant1.png" has the shape of cat7 and the texture of elephant1. Exemplars
-    are numbered; equal pictures have equal numbers within a column. classes: names; the
-    values of "texture" are their indices. ValueError for names without a known texture.
+    "cat/cat7-elephant1.png" has the shape of cat7 and the texture of elephant1. "texture" is an
+    index in `classes`. Exemplars are numbered from 0; the same picture has the same number
+    within a column. ValueError for names without a known texture.
     where: start of error messages.
     """
     columns = {"texture": texture_labels(where, names, classes)}
@@ -82,7 +82,7 @@ def cues(where: str, names: Names, classes: Names) -> dict[str, Column]:
 
 
 def _stems(names: Names) -> list[str]:
-    """Return file names without folders and ending."""
+    """Return file names without folders and the last ending."""
     return [posixpath.splitext(posixpath.basename(name))[0] for name in names]
 
 
@@ -178,7 +178,7 @@ def read_trial_names(
 
 
 def _find_sessions(where: str, path: str) -> str:
-    """Return the folder of the sessions shown to networks: `path`, or "dnn" in it.
+    """Return the folder of the sessions shown to networks: <path>/dnn if it exists, else `path`.
 
     base.Missing if it has no folder "session-...". where: start of error messages.
     """
@@ -193,14 +193,14 @@ def _find_sessions(where: str, path: str) -> str:
 def condition_index(text: str, known: Names) -> int | None:
     """Return the index of the condition `text` in `known`; None if it is unknown.
 
-    "0.10" is "0.1", and "true" is "True".
+    Numbers are compared by value, "0.10" with "0.1", and words without case.
     """
     keys = [_normalised(name) for name in known]
     return keys.index(_normalised(text)) if _normalised(text) in keys else None
 
 
 def _normalised(condition: str) -> float | str:
-    """Return a condition as a number, or, if it is none, in lower case."""
+    """Return a condition as a float or, if it is no number, as text in lower case."""
     try:
         return float(condition)
     except ValueError:

@@ -112,7 +112,7 @@ def read_wordnet(
 
 
 def _refuse_flat(request: Request) -> None:
-    """Raise ValueError if the validation images are in one folder, without labels."""
+    """Raise ValueError if the validation images are in one folder without class folders."""
     path = next(filter(os.path.isdir, request.folders.values()), "")
     if not path or listing.has_folders(path):
         return
@@ -128,7 +128,7 @@ def _list_flat(request: Request, path: str, ignore: Names) -> listing.Listing:
     """Return the listing of validation images in one folder, with labels of the file `path`.
 
     ignore: patterns of other files to skip. ValueError for an image without a label.
-    Names start with the split, so that they do not depend on the folder's spelling.
+    Names start with the split's name instead of the folder's.
     """
     parent, name = os.path.split(os.path.abspath(folder.find_folder(request)))
     images = listing.scan(request.where, parent, classes=(name,), ignore=ignore)
@@ -146,7 +146,7 @@ def _list_flat(request: Request, path: str, ignore: Names) -> listing.Listing:
 
 
 def _stems(names: Names) -> list[str]:
-    """Return file names without folders and ending."""
+    """Return file names without folders, up to the first dot."""
     return [posixpath.basename(name).partition(".")[0] for name in names]
 
 
@@ -192,8 +192,8 @@ def order_by_wordnet(
     """Return the listing with the classes in the order of WordNet ids, sorted by class.
 
     ids: index of each image's class among the 1000 of ImageNet. subset: True allows that
-    classes are missing; labels then number the classes that occur. numbered: True: classes
-    are known by numbers only, so that none may be missing.
+    classes are missing; labels then number the classes that occur. numbered: True if classes
+    are identified by numbers only, so that none may be missing even with `subset`.
     ValueError if classes are missing that must not be. where: start of error messages.
     """
     known, present = tables.wnids(), np.unique(ids)
@@ -213,10 +213,11 @@ def order_by_wordnet(
 def _wordnet_indices(
     where: str, images: listing.Listing, path: str
 ) -> tuple[Int[np.ndarray, "k"], bool]:
-    """Return the index of each label among the 1000 classes, and True if labels have no names.
+    """Return the index of each label among the 1000 classes, and True for classes without names.
 
-    path: the option `classes`, a file; "" for none. ValueError for classes that are not among
-    the 1000. where: start of error messages.
+    These are labels or folders that are only numbers. path: the option `classes`, a file; ""
+    for none. ValueError for classes that are not among the 1000.
+    where: start of error messages.
     """
     known = tables.wnids()
     identity = np.arange(len(known))
@@ -250,8 +251,9 @@ def _wordnet_indices(
 def read_with_real(request: Request, *, real: str, ignore: Names = ()) -> base.Source:
     """Return the source of validation images with ReaL's labels in further columns.
 
-    real: path of real.json. The column "label" has the original labels. Columns of ReaL's
-    labels: see `real_columns`. ignore: patterns of other files to skip.
+    real: path of real.json. The column "label" has the original labels; `real_columns`
+    describes the columns of ReaL's labels. ignore: patterns of other files to skip.
+    ValueError for images that ReaL does not have.
     """
     source = folder.read(request, space="wnid", ignore=ignore)
     accepted = real_columns(request.where, real, source.files, classes=source.classes)
@@ -268,7 +270,8 @@ def read_with_real(request: Request, *, real: str, ignore: Names = ()) -> base.S
 def read_real(path: str) -> dict[str, tuple[str, ...]]:
     """Return {name of an image without ending: WordNet ids} of ReaL's real.json.
 
-    "ILSVRC2012_val_00000001" is the first. An image without a right class has ().
+    The first name is "ILSVRC2012_val_00000001". An image without a correct class has ().
+    ValueError for another file.
     """
     with (
         base.explain_errors(
@@ -299,10 +302,10 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
 
 
 def real_columns(where: str, path: str, names: Names, classes: Names) -> Columns:
-    """Return columns "accepted_0", "accepted_1", ...: all right classes of each image.
+    """Return {"accepted_0", "accepted_1", ...: column}, all correct classes of each image.
 
     Values are indices into `classes`, -1 where an image has fewer. path: of real.json.
-    names: of the images. ValueError for a name that ReaL lacks, and a right class that is
+    names: of the images. ValueError for a name that ReaL lacks, and a correct class that is
     not in `classes`. where: start of error messages.
     """
     table, stems = read_real(path), _stems(names)
@@ -336,6 +339,8 @@ def read_sixteen(
     each: int = 0,
 ) -> base.Source:
     """Return the source of the images that belong to Geirhos' 16 classes.
+
+    The images keep their order; labels are 0 to 15.
 
     subset: True allows that some of the 1000 classes are missing on disk.
     classes: a file with a WordNet id per line, for shards that number their own classes.
@@ -393,7 +398,7 @@ def read_subset(request: Request, *, ignore: Names = ()) -> base.Source:
 
 
 def read_tiny(request: Request, *, ignore: Names = ()) -> base.Source:
-    """Return the source of Tiny ImageNet's "train", "val", or a part "train[:90%]".
+    """Return the source of Tiny ImageNet's "train", "val", or a part such as "train[:90%]".
 
     ignore: patterns of other files to skip. ValueError for another layout.
     """

@@ -29,8 +29,9 @@ _UBYTE = 8  # Code of unsigned bytes in an IDX header.
 def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
     """Return the source of "train", "test" or a part such as "train[:90%]".
 
-    pad: number of black pixels added on each side first; 2 makes 32 pixels without resizing.
-    The files of MNIST and Fashion-MNIST have the same names.
+    pad: number of black pixels added on each side before other preprocessing; 2 makes 32 pixels
+    without resizing. The files of MNIST and Fashion-MNIST have the same names.
+    base.Missing, a ValueError, without the files.
     """
     where, root, stem = request.where, request.root, _STEMS[request.part.base]
     images = read_idx(_path(where, root, f"{stem}-images-idx3-ubyte"))
@@ -103,11 +104,12 @@ def stacked(
 
     Images are twice as high as wide. Digit k belongs to CIFAR's class k. In "train" both
     halves are of one class, paired by `seed` (training draws new pairs each epoch, by `pair`
-    of the config's second set); in "test" pairs ignore classes, so that a tenth agrees.
+    of the config's second set). In "test" pairs ignore classes, so that both halves are of one
+    class in about a tenth of the images.
 
-    root: the folder of CIFAR-10. digits: the folder of MNIST. answer: "cifar10" or "mnist",
-    the half with the class that is the label; the class of the other half is the column
-    "texture".
+    root: the folder of CIFAR-10. digits: the folder of MNIST. size: side of either half in
+    pixels. answer: "cifar10" or "mnist", the half whose class is the label; the class of the
+    other half is the column "texture".
     """
     where = f"data.stacked {split}"
     base.check_choice(f"{where}: answer", answer, HALVES)
@@ -139,7 +141,10 @@ def stacked(
 def _draw_same_class(
     rng: np.random.Generator, first: Column, second: Column
 ) -> Int[np.ndarray, "n"]:
-    """Return for each label in `first` the index of a random equal label in `second`."""
+    """Return for each label in `first` the index of a random equal label in `second`.
+
+    No index repeats before all indices of that label have been used.
+    """
     partners = np.empty(len(first), np.int64)
     for label in np.unique(first):
         index = np.flatnonzero(first == label)
@@ -150,6 +155,6 @@ def _draw_same_class(
 def _draw(
     rng: np.random.Generator, count: int, members: Int[np.ndarray, "m"]
 ) -> Int[np.ndarray, "count"]:
-    """Return `count` random entries of `members`; none repeats before all have been drawn."""
+    """Return `count` random entries of `members`; none repeats before all have been used."""
     order = rng.permutation(members)
     return order[np.arange(count) % len(order)]

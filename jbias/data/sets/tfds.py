@@ -28,8 +28,8 @@ def default_root() -> str:
 def read(request: folder.Request, *, builder: str, space: str = "names") -> base.Source:
     """Return the source of a split of a data set that TFDS prepared.
 
-    builder: TFDS's name, "imagenet_v2/matched-frequency", for the latest version on disk;
-      "imagenette/320px:1.0.0" names a version.
+    builder: TFDS's name of the data set, "imagenet_v2/matched-frequency", with the version as
+      in "imagenette/320px:1.0.0"; default: the latest version on disk.
     space: the label space of TFDS's class names: "names", "wnid" or "entry16".
     ValueError for a set, a version or a split that does not exist, a format without random
     access, and a split that lacks examples.
@@ -73,7 +73,7 @@ def _info(error_prefix: str, path: str) -> Any:
 def _version(error_prefix: str, path: str) -> str:
     """Return the folder of the latest version in `path`; `path` itself if it is a version.
 
-    ValueError if `path` has no folder of a version, "1.0.0".
+    ValueError if `path` has no folder named by a version, such as "1.0.0".
     error_prefix: start of error messages.
     """
     if os.path.isfile(os.path.join(path, "dataset_info.json")):

@@ -65,6 +65,6 @@ def subset(name: str) -> tuple[str, ...]:
 
 
 def positions(classes: Sequence[str]) -> Int[np.ndarray, "k"]:
-    """Return the index of each WordNet id in `wnids`."""
+    """Return the index of each WordNet id in `wnids`; KeyError for an id that is not there."""
     index = {wnid: i for i, wnid in enumerate(wnids())}
     return np.array([index[name] for name in classes], np.int32)
