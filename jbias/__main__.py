@@ -92,7 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    """Run a command and return the exit code; argv: None for the process's arguments."""
+    """Run the command that the arguments name; return the exit code.
+
+    argv: see `main`. 2 without arguments, for an unknown command and for a missing package.
+    """
     words = sys.argv[1:] if argv is None else list(argv)
     command, arguments = (words[0], words[1:]) if words else ("", [])
     if command in ("", "-h", "--help", "help"):
@@ -193,7 +196,8 @@ def _usage() -> str:
 def _complete(shells: Sequence[str]) -> int:
     """Print the completion script of a shell, or the usage; return the exit code.
 
-    shells: the arguments of `jbias completion`, one of "bash", "zsh", "-h" and "--help".
+    shells: the arguments of `jbias completion`: one of "bash", "zsh", "-h" and "--help". For
+    other arguments, a line is printed on stderr and the exit code is 2, otherwise 0.
     """
     if shells and shells[0] in _HELP_WORDS:
         messages.print_text(_COMPLETION_USAGE)

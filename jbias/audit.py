@@ -45,7 +45,10 @@ _KINDS = ("marginal", "conditional", "joint")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command `jbias audit`; return the exit code."""
+    """Run the command `jbias audit`; return the exit code, as the module's docstring lists.
+
+    argv: the arguments; None: the process's arguments. Invalid arguments raise SystemExit(2).
+    """
     args, options = cli.parse(parser(), argv, "data", _check)
     if not args.checkpoint:
         parser().error("--checkpoint is missing, e.g. --checkpoint=runs/x")
@@ -190,9 +193,10 @@ class Answers(NamedTuple):
 
 
 def run(args: argparse.Namespace, options: Sequence[str]) -> int:
-    """Audit the given networks; return the exit code.
+    """Audit the given networks and write the report to --out; return the exit code.
 
-    options: options of the data set, such as --data.label=smile.
+    args: the parsed arguments. options: options of the data set, such as --data.label=smile.
+    ValueError if no network could be audited, and for invalid arguments.
     """
     from jbias.evals import command, networks
     from jbias.report import audit

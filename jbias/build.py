@@ -119,7 +119,7 @@ def check_options(
     """Raise ValueError for options that `make` does not have, and for missing ones.
 
     where: start of the error message. options: keywords by name. num_positional: number of
-    arguments that are passed before the options.
+    arguments that are passed before the options. If `make` has **keywords, it has all options.
     """
     parameters = inspect.signature(make).parameters
     positional = list(parameters)[:num_positional]
@@ -151,7 +151,8 @@ def algorithm(
 
     options: config.algo. net: the backbone. columns: columns of the training data, for
     algorithms that have the option `columns`; None if they are not known yet. The losses
-    raise ValueError if the algorithm's tap acts at no site (`refuse_idle_taps`).
+    raise ValueError if the algorithm's tap acts at no site (`refuse_idle_taps`). ValueError
+    for an unknown name, and for unknown, missing or wrong options.
     """
     where = "config.algo"
     config = options
@@ -253,7 +254,8 @@ def network(config: Mapping[str, Any], classes: int, views: int = 1) -> nn.Modul
     """Return the network of config.model, a flax module, without any tap.
 
     classes: number of logits. views: rows of a batch per image: config.model.norm_group is a
-    number of images, the network's `norm_group` a number of rows.
+    number of images, the network's `norm_group` a number of rows. ValueError for an unknown
+    name, and for unknown, missing or wrong options.
     """
     where = "config.model"
     make, options = lookup(where, config["model"], MODELS)
@@ -271,10 +273,10 @@ def network(config: Mapping[str, Any], classes: int, views: int = 1) -> nn.Modul
 
 
 def resolve_functions(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with the entries `transfer` and `mix` replaced by functions.
+    """Return a copy of the options with the mappings `transfer` and `mix` replaced by functions.
 
     transfer: options of a style transfer. mix: options of a batch transform; its `mix_group`
-    is by default the `mix_group` of `options`. where: start of error messages.
+    is by default the `mix_group` of `options`, else 32. where: start of error messages.
     """
     options = dict(options)
     for key, known in (("transfer", models.TRANSFERS), ("mix", TRANSFORMS)):
@@ -457,7 +459,8 @@ def _shapes(tree: Any) -> dict[str, Any]:
 def describe_tree(value: Any, depth: int = 1) -> str:
     """Return text with a tree's keys, dtypes and shapes, such as {'w': float32[3]}.
 
-    depth: number of levels of nested mappings that are shown; deeper ones are {...}.
+    depth: number of levels of mappings inside the first that are shown; deeper ones are
+    {...}. A leaf that is no array is shown by its repr, cut to 80 characters.
     """
     if isinstance(value, Mapping):
         if not depth:

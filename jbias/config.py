@@ -271,7 +271,7 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_places(tree: Any) -> Any:
-    """Return a tree of config entries without the entries that are folders of data."""
+    """Return a copy of a tree of config entries without folders of data (`is_place`)."""
     if isinstance(tree, dict):
         return {
             key: without_places(value)

@@ -63,7 +63,10 @@ _MAX_NAMES = 8  # Networks that the last line names.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command `jbias evaluate`; return the exit code."""
+    """Run the command `jbias evaluate`; return the exit code, as the module's docstring lists.
+
+    argv: the arguments; None: the process's arguments. Invalid arguments raise SystemExit(2).
+    """
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     sources = [name for name in _SOURCES if getattr(args, name)]
     if len(sources) != 1:
@@ -83,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _follow_run(args: argparse.Namespace) -> int:
-    """Evaluate the checkpoints of a run as the run itself would; return the exit code."""
+    """Evaluate the checkpoints of a run as the run itself would; return the exit code, 0."""
     from jbias.training import evaluator
 
     evaluator.follow(
@@ -152,7 +155,8 @@ def parser() -> cli.Parser:
 def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Measure the given networks with the suite; return the exit code.
 
-    changes: of the suite, such as --suite.run.batch=8.
+    args: the parsed arguments. changes: of the suite, such as --suite.run.batch=8. A network
+    that fails is left out, with a line on stderr; ValueError for invalid arguments.
     """
     from etils import epath
 

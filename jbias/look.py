@@ -43,7 +43,10 @@ _DEFAULTS = {"only": (), "set": (), "seeds": 1, "maps": 256}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command `jbias look`; return the exit code."""
+    """Run the command `jbias look`; return the exit code, as the module's docstring lists.
+
+    argv: the arguments; None: the process's arguments. Invalid arguments raise SystemExit(2).
+    """
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     if not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/distortion")
@@ -118,7 +121,10 @@ class Look(NamedTuple):
         return [task for task in self.suite.tasks() if not task.measure.looks_inside]
 
     def write(self, name: str, fig: "mpl_figure.Figure") -> None:
-        """Write a figure as PNG, SVG and PDF; name: path in `out` without extension."""
+        """Write a figure as PNG, SVG and PDF, and log its path.
+
+        name: path in `out` without extension. ValueError: see `check`.
+        """
         from jbias.report import plots
 
         self.check(name)
@@ -179,7 +185,8 @@ class Look(NamedTuple):
     ) -> dict[str, "np.ndarray"]:
         """Return the drawn images of a set under each condition, by condition.
 
-        Arguments: see `draw_sheet`.
+        Values are arrays (n, h, w, 3); see `prepared_sets.condition_images`. Arguments: see
+        `draw_sheet`.
         """
         from jbias.evals import prepared_sets
 
@@ -219,7 +226,7 @@ class Look(NamedTuple):
 
 
 class NetworkDrawings(NamedTuple):
-    """A network's part in the figures that networks share."""
+    """The saliency maps of one network, for the figures that all networks share."""
 
     names: tuple[str, str]  # Short name, and the name with the run's folder.
     saliency: Mapping[str, "image_sheets.NetworkMaps"]  # By set.
@@ -415,7 +422,10 @@ def _saliency(
 
 
 def _draw_saliency(look: Look, drawings: Sequence[NetworkDrawings]) -> None:
-    """Draw the saliency of all networks, one figure per set."""
+    """Draw the saliency of all networks: a figure per set, and a figure of mean maps per set.
+
+    There is no figure of mean maps if `look.maps` is 0.
+    """
     from jbias.evals import prepared_sets
     from jbias.report import image_sheets
 

@@ -252,7 +252,8 @@ def _parse(argv: list[str], config_words: list[str] | None = None) -> list[str]:
 
     Afterwards `_CONFIG.value` is the config, with the changes of --config.KEY=VALUE.
     config_words: a list to which the arguments are added that name and change the config.
-    Exits with code 2 and one line if the flags or the config are wrong.
+    Exits with code 0 after printing --help, and with code 2 and one line if the flags or the
+    config are wrong.
     """
     if {"--help", "-help", "-h"} & set(argv[1:]):
         flags.FLAGS(argv[:1])
@@ -287,7 +288,10 @@ def _parse(argv: list[str], config_words: list[str] | None = None) -> list[str]:
 
 
 def command() -> None:
-    """Run the command `jbias train`: parse the flags, train, exit."""
+    """Run the command `jbias train`: parse the flags in sys.argv, train, and exit.
+
+    The function does not return.
+    """
     console.silence_warnings()
     heap.limit_arenas()
     with signals.listen() as stop_signal:  # First, before anything slow.

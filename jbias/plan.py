@@ -140,7 +140,10 @@ _COLUMNS: Mapping[str, str] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command `jbias plan`; return the exit code."""
+    """Run the command `jbias plan`; return the exit code, as the module's docstring lists.
+
+    argv: the arguments; None: the process's arguments. Invalid arguments raise SystemExit(2).
+    """
     args, changes = cli.parse(parser(), argv, "config", jc.check)
     if bool(args.config) == bool(args.runs):
         parser().error("give one of --config and --runs, e.g. --config=jbias:erm")

@@ -374,7 +374,8 @@ class RunSpec:
     def from_config(cls, config: "Mapping[str, Any] | RunSpec") -> "RunSpec":
         """Return the spec of a config; ValueError for wrong keys and values.
 
-        Names of algorithms, models and so on are checked later, by `setup.check_names`.
+        A RunSpec is returned unchanged. Names of algorithms, models and so on are checked
+        later, by `setup.check_names`.
         """
         if isinstance(config, RunSpec):
             return config

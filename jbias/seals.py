@@ -27,7 +27,7 @@ class ForeignError(ValueError):
 def foreign_error(checkpoint: Any, differing: Sequence[str]) -> ForeignError:
     """Return the error for a checkpoint of another run, with the differing entries.
 
-    checkpoint: its path or step. differing: lines "key: theirs != ours".
+    checkpoint: its path or step. differing: lines `key: checkpoint's value != run's value`.
     """
     return ForeignError(
         f"checkpoint: {checkpoint} is of another run (checkpoint != this run): "
@@ -50,8 +50,8 @@ def check_number(info: Mapping[str, Any], number: int) -> None:
 def differences(info: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
     """Return the differences of a checkpoint's config from a run's, as lines.
 
-    A line is `key: theirs != ours`. info: the checkpoint's info; without a seal there are no
-    differences.
+    A line is `key: checkpoint's value != run's value`. info: the checkpoint's info; without a
+    seal, return [].
     """
     seal = info.get(KEY)
     return [] if seal is None else jc.diff(seal["config"], config)
@@ -73,14 +73,14 @@ class Seal:
     last_steps: Sequence[int]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the seal as a checkpoint stores it."""
+        """Return the seal as a checkpoint stores it: the entries "config" and "data"."""
         return {"config": jc.identity(self.config), "data": dict(self.data)}
 
     def differences(self, info: Mapping[str, Any]) -> list[str]:
         """Return the differences of a checkpoint from this run, as lines.
 
-        A line is `key: theirs != ours`. info: the checkpoint's info. Without a seal, only its
-        step, seeds and runs are compared.
+        A line is `key: checkpoint's value != run's value`. info: the checkpoint's info.
+        Without a seal, only its step, seeds and runs are compared.
         """
         seal = info.get(KEY)
         if seal is None:

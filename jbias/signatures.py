@@ -48,9 +48,9 @@ _UNKNOWN = Signature(options={}, is_complete=False)
 
 
 def functions(path: str) -> list[str]:
-    """Return the public functions and classes at the top level of a Python file, by name.
+    """Return the names of public functions and classes at the top level of a Python file.
 
-    [] if the file cannot be read or is not valid Python.
+    Names that start with _ are left out. [] if the file cannot be read or is not valid Python.
     """
     return [node.name for node in _definitions(path) if node.name[0] != "_"]
 
@@ -59,7 +59,7 @@ def read(path: str, function: str, *, positional: int = 1) -> Signature:
     """Return the signature of a function or class at the top level of a file.
 
     positional: number of first arguments that are no options, such as the network of an
-    algorithm. A function that the file does not define, such as an imported one, has no known
+    algorithm. The options of a class are its annotated fields. A function that the file does not define, such as an imported one, has no known
     options, and `is_complete` is False.
     """
     node = {node.name: node for node in _definitions(path)}.get(function)
@@ -90,7 +90,10 @@ def read(path: str, function: str, *, positional: int = 1) -> Signature:
 
 
 def _definitions(path: str) -> Iterator[ast.FunctionDef | ast.ClassDef]:
-    """Yield the functions and classes of a file; none if it is not valid Python."""
+    """Yield the functions and classes at the top level of a file.
+
+    Yield nothing if the file cannot be read or is not valid Python.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -26,7 +26,10 @@ from jbias.runtime import cli, console, files, messages, signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command `jbias study`; return the exit code."""
+    """Run the command `jbias study`; return the exit code, as the module's docstring lists.
+
+    argv: the arguments; None: the process's arguments. Invalid arguments raise SystemExit(2).
+    """
     args, changes = cli.parse(parser(), argv, "config", jc.check)
     if not args.config:
         parser().error("--config is missing, e.g. --config=jbias:erm")
@@ -95,7 +98,8 @@ class ShiftRun(NamedTuple):
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Train the networks that are not trained yet; return the exit code.
 
-    changes: of all configs, such as --config.epochs=5.
+    args: the parsed arguments; with --dry-run, only print each run and its state. changes: of
+    all configs, such as --config.epochs=5. ValueError if no network is trained in the end.
     """
     log = console.logger(None)
     if files.is_remote(args.workdir):

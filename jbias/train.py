@@ -366,7 +366,8 @@ def _steps_to_dispatch(
     """Return the number of steps to run next, and the static arguments of their program.
 
     The steps from `step` on end at the next evaluation or save (`next_event`), the stage's
-    end, the next change of shared data, or the next change of the program.
+    end, the next change of shared data, or the next change of the program, and are at most
+    config.run.steps_per_dispatch.
     """
     static = stage.static(step)
     stop = min(

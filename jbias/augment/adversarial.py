@@ -128,7 +128,7 @@ def _better(
 
 
 def _length(x: Image) -> Float[Array, "*b 1 1 1"]:
-    """Return the l2 norm of each image."""
+    """Return the l2 norm of each image, with axes of length 1 for h, w and c."""
     return jnp.sqrt(jnp.sum(jnp.square(x), (-3, -2, -1), keepdims=True))
 
 

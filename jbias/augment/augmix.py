@@ -122,7 +122,8 @@ def make(
 def mixture(image: Image, names: Sequence[str], chains: Chains) -> Image:
     """Return sum_i share_i chain_i(image), the mixture of the chains of one copy.
 
-    names: operations; chains.kind has their indices.
+    The image is rounded to bytes before the chains. names: operations; chains.kind has their
+    indices. chains: of one copy, without the axis of copies.
     """
     start = pillow.pack(image)
 

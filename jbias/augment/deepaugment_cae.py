@@ -75,7 +75,10 @@ def _change_rows(
 
 
 def _amplify(weights: Weights, rng: Rng) -> None:
-    """Amplify the weights of two random layers, which may be the same, in place."""
+    """Amplify the weights of two random layers, which may be the same, in place.
+
+    See `deepaugment.amplified`, with most=8.
+    """
     for name, _ in (_draw_layer(rng), _draw_layer(rng)):
         weights[name] = deepaugment.amplified(weights[name], rng, 8)
 
@@ -87,12 +90,15 @@ def _change(weights: Weights, rng: Rng, *, change: Callable) -> None:
 
 
 def _masked(x: Weight, rng: Rng) -> Weight:
-    """Return x with half of its elements, at random, all set to 0 or all negated."""
+    """Return x with a random half of its elements either set to 0 or negated.
+
+    Each element is changed with probability 1/2; both kinds of change are equally likely.
+    """
     return deepaugment.masked(x, rng, 0 if rng.random() < 0.5 else -1)
 
 
 def _fifth_negated(x: Weight, rng: Rng) -> Weight:
-    """Return x with up to a fifth of its rows negated, drawn with replacement."""
+    """Return x with random rows negated: up to a fifth, drawn with replacement."""
     rows = np.unique(rng.integers(len(x), size=max(1, len(x) // 5)))
     return deepaugment.with_rows(x, rows, np.negative)
 
@@ -229,9 +235,10 @@ def _noisy_kernel(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
 
 
 def _doubling_kernel(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
-    """Return a kernel that adds a random shifted channel to half of the channels.
+    """Return a kernel that adds a random channel to each channel with probability 1/2.
 
-    A tap of the identity that is drawn stays 1.
+    The added channel is shifted by up to one pixel. If the draw hits the channel itself
+    without a shift, the channel does not change.
     """
     channels = len(numbers.taps)
     extra = numbers.integers(0, limit=2, count=channels).astype(jnp.float32)

@@ -110,7 +110,10 @@ def _blurred(x: Weight, rng: Rng) -> Weight:
 
 
 def _smeared(x: Weight, rng: Rng) -> Weight:
-    """Return kernels cross-correlated with random kernels from a Dirichlet distribution."""
+    """Return kernels cross-correlated with random kernels, whose taps are >= 0 with sum 1.
+
+    The nine taps of a random kernel are drawn from Dirichlet(0.1, ..., 0.1).
+    """
     return _filtered(x, rng.dirichlet([0.1] * 9, x.shape[:2]).reshape(x.shape))
 
 

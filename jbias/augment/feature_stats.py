@@ -65,7 +65,7 @@ def gated_moments(x: Map, acts: Gate | None) -> tuple[Stats, Stats]:
 def _gated_moments(
     x: Map, acts: Gate | None
 ) -> tuple[tuple[Stats, Stats], tuple[Map, Stats]]:
-    """Return (mean, variance), and (x, mean), which the gradient needs."""
+    """Return (mean, variance), and (x, mean), which the gradient needs; see `gated_moments`."""
 
     def defaults(x):
         zeros = jnp.zeros((x.shape[0], x.shape[3]))
@@ -105,7 +105,7 @@ def gated_affine(
     mean, var: moments of x; also in the result. If `acts` is False, `change` is not computed,
     scale is 1 and shift is 0.
 
-    acts: a traced boolean.
+    acts: a traced boolean. args: further arguments of `change`.
     read_always: False: if `acts` is False, x is not read, and mean and var of the result are
       0 and 1. True: mean and var are always computed, outside the condition, so that the
       compiler can fuse them with the computation of x (inside, x is copied to the layout of

@@ -70,7 +70,7 @@ def mix_sampler(
     spectrum: str = "isotropic",
     where: str = "fmix",
 ) -> mixing.Sampler:
-    """Return draw(key, batch, keep_label) -> mixing.Mix, with a mask of low frequencies.
+    """Return draw(key, batch, keep_label) -> mixing.Mix, with one random mask per call.
 
     alpha, decay, max_soft, spectrum: see `make`. where: start of error messages.
     """
@@ -90,7 +90,7 @@ def mix_sampler(
 
 
 def noise_shape(height: int, width: int, spectrum: str) -> tuple[int, int, int]:
-    """Return the shape of the normal numbers that `field` needs."""
+    """Return the shape of the normal numbers that `field` needs; arguments: see `field`."""
     if spectrum == "isotropic":
         return height, width // 2 + 1, 2
     # For odd widths the released code has an extra column, of a negative frequency.

@@ -174,7 +174,8 @@ def random_erasing(
     fill: a grey value, a colour (three values in [0, 1]) or "random" for uniform noise.
 
     The place of the box is uniform inside the image. The first of ten draws that is smaller
-    than the image in both directions is used; if none is, the image is unchanged.
+    than the image in both directions is used; if none is, the image is unchanged. ValueError
+    for an option out of range.
     """
     options.check_range("random_erasing", 0, 1, p=p)
     options.check_range("random_erasing", 0, 1, area=area[1])

@@ -44,7 +44,7 @@ def to_bytes(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def filter_both_axes(x: Field, matrix: Float[Array, "h h"]) -> Field:
-    """Return a square map (h h) or image filtered by the rows of a matrix along both axes."""
+    """Return M x M^T, a map (h h) or square image x filtered by a matrix M along both axes."""
     rows = jnp.einsum("ij,jw...->iw...", matrix, x, precision="highest")
     return jnp.einsum("ij,hj...->hi...", matrix, rows, precision="highest")
 
@@ -203,7 +203,7 @@ def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def glass_origins(offsets: Int[Array, "h w 2"], reach: Number) -> Int[Array, "h*w"]:
-    """Return the index of the pixel from which each pixel's value comes after a sweep.
+    """Return the flat index of the pixel from which each pixel's value comes after a sweep.
 
     reach: largest offset in pixels.
     offsets: (columns, rows) to the neighbour that is copied. The sweep goes upwards from
@@ -262,7 +262,7 @@ def draw_snow(key: PRNGKeyArray, side: int) -> tuple[Plane, Float[Array, ""]]:
 
 
 def snow(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the whitened image plus motion-blurred flakes, also turned by 180 degrees.
+    """Return the whitened image plus motion-blurred flakes, and the flakes turned by 180 degrees.
 
     drawn: from `draw_snow`. Settings: see data.corruptions.kernels.snow; `zoom` (h, h) is
     the enlargement as a matrix; `kernel` and `taps`, see `blur_along_line`.
@@ -281,9 +281,9 @@ def snow(x: Image, drawn: tuple, s: Settings) -> Image:
 def frost(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return keep x + add ice, with a random crop of one of the photographs `ice`.
 
-    drawn: U(0, 1) numbers for the photograph, and for the crop's top and left.
-    Settings: `keep`; `add`; `ice` (n, h, w, 3), padded to one size; `sizes` (n, 2) before the
-    padding.
+    drawn: three U(0, 1) numbers: for the photograph, and for the crop's top and left.
+    Settings: `keep` and `add`, weights; `ice` (n, h, w, 3), padded to one size; `sizes` (n, 2),
+    heights and widths before the padding.
     """
     side = len(x)
     u_which, u_top, u_left = drawn
@@ -362,7 +362,8 @@ def water_light(liquid: Integers) -> Plane:
 def canny(x: Integers) -> Bool[Array, "h w"]:
     """Return a mask of Canny's thin edges of a map of whole numbers, as in OpenCV.
 
-    Edges are gradients above _STRONG, or above _WEAK and connected to these.
+    Edges are thin ridges of the gradient above _STRONG, or above _WEAK and connected to
+    these. x: whole numbers from 0 to 255.
     """
     a = _windows(jnp.pad(x, 1, "edge"), 3)
     dx = (a[0][2] + 2 * a[1][2] + a[2][2]) - (a[0][0] + 2 * a[1][0] + a[2][0])
@@ -436,8 +437,8 @@ def _sum(padded: Integers, size: int) -> Integers:
 def pixelate(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image shrunk by a box filter and enlarged by nearest neighbours.
 
-    The bytes are Pillow's. Settings: `boxes` (h, h), zeros and ones; `weights` (h), 2^22
-    over the number of ones.
+    The result is equal to Pillow's. drawn: not used. Settings: `boxes` (h, h), zeros and ones;
+    `weights` (h), 2^22 over the number of ones in each row.
     """
 
     def along(x: Image) -> Image:

@@ -85,5 +85,5 @@ def each_image(transform: Callable, **strengths: Any) -> Transform:
 
 
 def is_statically(value: Any, number: float) -> bool:
-    """Return whether a value is a plain number, not traced, and equals `number`."""
+    """Return True if a value is a plain number, not traced, and equals `number`."""
     return isinstance(value, numbers.Real) and value == number

@@ -277,9 +277,9 @@ def _rotate_nearest(h: int, w: int, degrees: Amount) -> Int[Array, "6"]:
 
 @functools.cache
 def _rotation_matrices(h: int, w: int) -> Int[np.ndarray, "n 6"]:
-    """Return the matrix of each angle, from -MAX_ANGLE to MAX_ANGLE degrees.
+    """Return the matrix, see `nearest`, of each angle from -MAX_ANGLE to MAX_ANGLE degrees.
 
-    Computed in Pillow's order of additions in float64.
+    Matrices are computed in float64 in Pillow's order of additions.
     """
     rows = []
     for degrees in range(-MAX_ANGLE, MAX_ANGLE + 1):

@@ -38,11 +38,11 @@ class Replay:
         return mean + sigma * self.random()
 
     def integers(self, low: int, high: int, size: object = None) -> Int[Array, "..."]:
-        """Return whole numbers from low to high - 1, from the next array."""
+        """Return whole numbers from low to high - 1, computed from the next array."""
         return low + sampling.integers(self.random(), high - low)
 
     def permutation(self, items: int | Sequence[Array]) -> Array:
-        """Return a permutation of range(items), or of a sequence of two arrays."""
+        """Return a permutation of range(items), or two arrays stacked in random order."""
         if isinstance(items, int):
             return jnp.argsort(self.random())
         items = jnp.stack(items)

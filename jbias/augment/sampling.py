@@ -47,8 +47,9 @@ def orders(key: PRNGKeyArray, count: int, *, group: int) -> Orders:
 
 
 def orders_across(domain: Int[Array, "b"], key: PRNGKeyArray, *, group: int) -> Orders:
-    """Return a permutation of each group's members in which partners differ in domain.
+    """Return a permutation of each group's members, for `reorder`, that pairs domains.
 
+    An example and its partner differ in domain where possible.
     domain: number of the domain of each example. group: number of examples of a group;
     ValueError if the number of examples is not a multiple of it.
 

@@ -28,7 +28,7 @@ def make(
     """Return a transform that stylises a share `p` of every group of examples.
 
     transfer: (batch, permute, alpha, style=None) -> images, from models.TRANSFERS.
-      `permute` moves the rows of a tree of arrays, so that each image meets its style.
+      `permute` maps a tree of arrays with a row per image to the rows of the images' styles.
     p: p * mix_group must be a whole number: all groups have the same number of stylised
       examples, drawn for each batch, so that the transfer is computed only for them.
     alpha: strength of the style transfer, from 0 (none) to 1.

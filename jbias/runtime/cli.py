@@ -506,7 +506,8 @@ FIGURES = ("svg", "pdf", "png")  # File formats of a report's figures.
 def figure_formats(text: str) -> tuple[str, ...]:
     """Return the formats of figures in a text such as "pdf,png" (an argparse type).
 
-    "svg", for the page, is always among them. argparse.ArgumentTypeError for other formats.
+    "svg", for the page, is always among them; the order is that of FIGURES.
+    argparse.ArgumentTypeError for other formats.
     """
     formats = {name.strip() for name in text.lower().split(",")}
     if not formats <= {*FIGURES}:

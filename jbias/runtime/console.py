@@ -194,7 +194,7 @@ def count_images(
 ) -> Iterator[
     tuple[Callable[..., None], Callable[..., contextlib.AbstractContextManager]]
 ]:
-    """Show images done, rate and ETA: a bar on a terminal, otherwise a line at intervals.
+    """Show images done, rate and remaining time: a bar on a terminal, otherwise lines.
 
     Yields two functions, (advance, untimed):
     `advance(count, counted=True)` adds images; counted=False leaves them out of the rate.
@@ -309,8 +309,8 @@ class Progress:
     def update(self, done: int, note: str, *, counted: bool = True) -> None:
         """Show that `done` steps are done.
 
-        note: the end of the line. counted: whether the new steps count for the rate; without
-        it, no line is logged.
+        note: the end of the line. counted: False: the new steps do not count for the rate, and
+        no line is logged.
         """
         if not counted:
             self._first_step += done - self.done

@@ -178,7 +178,7 @@ def discard(path: "epath.Path") -> None:
 
 
 def move(folder: "epath.Path", target: "epath.Path") -> None:
-    """Rename a folder to `target`; if the process is killed, either folder is complete."""
+    """Rename a folder to `target`; if killed meanwhile, the old or the new one is complete."""
     if is_remote(folder):
         return object_store().move(folder, target)
     folder.rename(target)
@@ -218,9 +218,10 @@ def read_json(path: "epath.Path", kind: type, remedy: str) -> Any:
 
 @contextlib.contextmanager
 def explain_os_errors(where: str) -> Iterator[None]:
-    """Turn an OSError inside the context into one of one line with the path and a remedy.
+    """Replace an OSError inside the context by one with the text "WHERE: PATH: REASON; REMEDY".
 
-    where: start of the message.
+    The text is shorter for errors without a path or a known remedy; see `describe_error`.
+    where: start of the text.
     """
     try:
         yield
@@ -230,9 +231,9 @@ def explain_os_errors(where: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_os_errors(target: str) -> Iterator[None]:
-    """Turn an OSError inside the context into one of one line with reason and remedy.
+    """Replace an OSError in the context: "TARGET: cannot be written (REASON); REMEDY".
 
-    target: name of the file or folder that is written; the message starts with it.
+    target: name of the file or folder that is written.
     """
     try:
         yield

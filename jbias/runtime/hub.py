@@ -383,7 +383,7 @@ def _error_of(
 ) -> Exception:
     """Return the exception, _Refusal or _Unreached, for an answer with an error status.
 
-    status: HTTP status. headers: of the answer.
+    status: HTTP status. headers: of the answer, with the hub's error code "x-error-code".
     """
     code = headers.get("x-error-code", "")
     login = "log in by `hf auth login`, or set HF_TOKEN"

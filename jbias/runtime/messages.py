@@ -285,8 +285,8 @@ def save_traceback(
 ) -> None:
     """Write the traceback to traceback.txt in the workdir, and add its path as a note.
 
-    guard: raises an OSError if this process may not write to the workdir; then nothing
-    is written.
+    guard: raises an OSError if this process may not write to the workdir; then, and if the
+    disk fails, nothing is written and no error is raised.
     """
     from etils import epath
 
@@ -361,7 +361,10 @@ def describe_array(array: Any) -> str:
 
 
 def join_differences(differences: Sequence[str], most: int = 3) -> str:
-    """Return the first `most` differences on one line, and the number of further ones."""
+    """Return the first `most` differences on one line, and the number of further ones.
+
+    Such as "a: 1 != 2; b: 3 != 4; c: 5 != 6; and 2 more".
+    """
     more = len(differences) - most
     rest = [f"and {more} more"] if more > 0 else []
     return "; ".join([*differences[:most], *rest])

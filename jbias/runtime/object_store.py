@@ -1,7 +1,7 @@
 """Files in Google Cloud Storage: writes, conditional replacement, local copies, logs.
 
-Uses gcsfs (the extra `gcs`), which also serves epath for `gs://`, and orbax for paths that
-it does not give to tensorstore.
+Uses gcsfs (the extra `gcs`). epath uses it, too, for `gs://`, and so does orbax for paths that
+it does not pass to tensorstore.
 
 `fetch` copies objects into the cache (JBIAS_CACHE) for code that reads local files: one
 file per object, with its name and time. A second `fetch` copies objects that have changed,
@@ -9,8 +9,8 @@ and deletes copies of objects that were deleted.
 
 A `Log` is one object that is rewritten every few seconds, because objects cannot grow. Two
 processes may write to one log: one that trains, and one that evaluates on another machine.
-So a process replaces only the version that it knows; if the object has changed, it first
-reads the other process's lines.
+So a process replaces the object only if nobody else has written since this process last read
+it; otherwise the process first reads the new lines.
 """
 
 import contextlib
@@ -207,8 +207,8 @@ def replace(path: epath.PathLike, content: bytes, generation: int) -> int:
     """Write an object if it still has the given generation; return its new generation.
 
     generation: from an earlier `read`; 0: the object must not exist. FileExistsError if the
-    generation has changed. Our own write may be the cause, if its answer was lost and the
-    request was sent again; so the caller must read the object.
+    generation has changed. This very call may have changed the generation, if the store's
+    answer was lost and the request was sent again; so the caller must read the object.
     """
     bucket, key = _split_path(path)
     filesystem().pause(os.fspath(path))
@@ -418,7 +418,10 @@ class Log:
                 self._schedule()
 
     def _append(self, lines: bytes) -> Snapshot:
-        """Append lines to the object, and return the object's new state."""
+        """Append lines to the object, and return the object's new state.
+
+        OSError if the store fails, or if other processes rewrite the object too often.
+        """
         current = self._last
         for _ in range(10):
             content = current.content + lines

@@ -90,10 +90,11 @@ def check_report_files(folder: PathLike, names: Iterable[str]) -> None:
 
 
 def removable(folder: PathLike, names: Collection[str]) -> list[pathlib.Path]:
-    """Return the tables and figures of the earlier report in a folder that can be removed.
+    """Return the paths of tables and figures of the earlier report that can be removed.
 
-    These are the files that the new report does not have. names: files of the new report, as
-    paths in the folder. Links, and files below links, are never returned.
+    These are the files in `folder` that the earlier report lists and the new report does not
+    have, sorted. names: files of the new report, as paths in the folder. Links, and files
+    below links, are never returned.
     """
     folder = pathlib.Path(folder)
     resolved = folder.resolve()

@@ -43,7 +43,7 @@ _DETECTED = (
 
 
 class ProcessId(NamedTuple):
-    """The number of a process, and the address at which the processes meet."""
+    """The number of a process, and the address to which all processes connect."""
 
     coordinator: str  # HOST:PORT of process 0; "" for a single process.
     count: int  # Number of processes.
@@ -184,7 +184,10 @@ class ProcessGroup:
         return signal_name
 
     def reporting(self) -> contextlib.AbstractContextManager:
-        """Return a context in which only the caller reports an error of the run."""
+        """Return a context in which the thread that watches other processes reports nothing.
+
+        The caller reports an error of the run inside the context.
+        """
         return contextlib.nullcontext()
 
     def fail(self, line: str, code: int) -> None:
@@ -280,7 +283,10 @@ class JoinedGroup(ProcessGroup):
         )
 
     def all_gather(self, label: str, value: Any) -> list[Any]:
-        """Return the values of all processes, by number; ConnectionError if one is lost."""
+        """Return the JSON values of all processes, in the order of their numbers.
+
+        ConnectionError if a process is lost, or late by more than PATIENCE_SECONDS.
+        """
         self._num_gathers += 1
         key = f"jbias/gather/{self._num_gathers}"
         self._client.key_value_set(f"{key}/{self.number:06}", json.dumps(value))
@@ -313,7 +319,11 @@ class JoinedGroup(ProcessGroup):
         )
 
     def gather_results(self, label: str, act: Callable[[], Any]) -> list[Any]:
-        """Call `act` in all processes; return the results, or raise any ValueError in all."""
+        """Call `act` in all processes; return their results, in the order of the numbers.
+
+        Results are JSON values. If `act` raises a ValueError in one process, all raise a
+        ValueError; in the other processes its text names the first process that failed.
+        """
         error, result = None, None
         try:
             result = act()
@@ -330,7 +340,10 @@ class JoinedGroup(ProcessGroup):
 
     @contextlib.contextmanager
     def raise_together(self, label: str, may_fail: bool = True) -> Iterator[None]:
-        """If the context raises a ValueError in one process, raise it in all."""
+        """If the context raises a ValueError in one process, raise it in all.
+
+        may_fail: whether the context can raise; False skips the exchange.
+        """
         if not may_fail:
             yield
             return
@@ -347,7 +360,10 @@ class JoinedGroup(ProcessGroup):
         self.gather_results(label, raise_error)
 
     def agree_to_stop(self, signal_name: str, step: int | None) -> str:
-        """Return the signal for which all processes stop now, or ""."""
+        """Return the signal for which all processes stop now, or "".
+
+        Arguments: see `ProcessGroup`. "a preemption notice" if jax received one.
+        """
         if signal_name and not self._has_sent_stop:
             self._has_sent_stop = True
             self._client.key_value_set(f"{_STOPS}/{self.number:06}", signal_name)
@@ -545,7 +561,8 @@ def join(
 def _start(process: ProcessId, wait: float) -> None:
     """Start jax's service in process 0, and connect to it from all processes.
 
-    wait: seconds until all processes must have connected.
+    wait: seconds until all processes must have connected. ValueError if the service does not
+    start.
     """
     # Otherwise the loss of a process ends the other processes by abort(), unexplained.
     jax.config.update("jax_enable_recoverability", True)

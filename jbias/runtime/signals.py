@@ -60,9 +60,9 @@ def raise_interrupt(error: BaseException) -> None:
 
 
 class StopSignal:
-    """The first stop signal of this process, and the run that is to stop for it.
+    """The first stop signal of this process, which is passed on to the attached run.
 
-    Before a run is attached there is nothing to save: the signal raises Interrupted, once.
+    Before a run is attached there is nothing to save: the first signal raises Interrupted.
 
     name: the first signal's name, "" before it arrives. job: the attached run, or None; its
     attribute `stop` is set to the signal's name.
