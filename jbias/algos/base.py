@@ -119,7 +119,8 @@ def forward(
 ) -> tuple[Array, dict]:
     """Return the output of the net, or of one of its methods, and the net's new statistics.
 
-    params, stats: of the net. image: images, or a feature map for methods that take one.
+    params, stats: variables of the net. image: images, or a feature map for methods that
+      take one.
     key: random key of taps and dropout; None in evaluation.
     method: name of a method, such as "features"; None: the whole net, which returns logits.
     train: whether taps, dropout and batch statistics are active. If not, the statistics are

@@ -97,7 +97,7 @@ def make(
         )
 
     def stylise(batch, content, key) -> tuple[base.Batch, base.Batch]:
-        """Return the clean and the stylised batch; content: the batch with smaller images."""
+        """Return (clean batch, stylised batch); content: the batch with smaller images."""
         if variant:
             return _biasbed_batches(
                 batch,
@@ -121,7 +121,10 @@ def make(
         return batch, styled
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Return {"class": loss} and `base.Aux`; see base.Algo.
+
+        Metrics: "loss_clean" and "loss_stylised". static: the number of shrinks.
+        """
         k_clean, k_styled, k_pair, k_mix = jax.random.split(key, 4)
         content = _shrink(batch, static or 0, min_size)
         clean, styled = stylise(batch, content, k_pair)

@@ -45,7 +45,7 @@ def make(net: nn.Module) -> base.Algo:
         )
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Return {"class": loss} and `base.Aux`, with the metric "zeros"; see base.Algo."""
         _, h, _ = base.forward_features(
             net, params["net"], stats["net"], batch["image"], None, train=False
         )
@@ -113,7 +113,7 @@ def fold_standardisation(
 ) -> dict[str, Array]:
     """Return the linear layer on plain features that equals `head` on standardised features.
 
-    head: with "kernel" and "bias". mean, deviation: of the features.
+    head: {"kernel", "bias"}. mean, deviation: mean and standard deviation of the features.
     """
     kernel = head["kernel"] / deviation[:, None]
     shift = jnp.matmul(mean, kernel, precision=jax.lax.Precision.HIGHEST)

@@ -9,7 +9,7 @@ def make(net: nn.Module) -> base.Algo:
     """Return ERM, which trains all weights on the class loss."""
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Return {"class": loss} and `base.Aux`, without metrics; see base.Algo."""
         logits, net_stats = base.forward(
             net, params["net"], stats["net"], batch["image"], key
         )

@@ -52,7 +52,7 @@ def make(
     extra = adjustment / jnp.sqrt(jnp.maximum(known.counts, 1).astype(jnp.float32))
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Return the losses "class" and "robust" by name, and `base.Aux`; see base.Algo."""
         logits, net_stats = base.forward(
             net, params["net"], stats["net"], batch["image"], key
         )

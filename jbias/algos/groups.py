@@ -26,7 +26,7 @@ class Groups(NamedTuple):
 
     The number of a group counts combinations; the last column varies fastest.
 
-    names: of the columns. sizes: number of values of each column.
+    names: names of the columns. sizes: number of values of each column.
     counts: number of training examples of each group, possibly 0.
     """
 
@@ -130,11 +130,11 @@ def mean_present(
 def evaluation_only(name: str, net: nn.Module) -> base.Algo:
     """Return an algorithm for evaluation without training data: its losses raise ValueError.
 
-    name: of the algorithm, for the message.
+    name: name of the algorithm, for the message.
     """
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Raise ValueError: this algorithm cannot be trained."""
         raise ValueError(
             f"{name}: training needs the columns of the training data, got none; give "
             "columns=..., as a run does"

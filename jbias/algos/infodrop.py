@@ -59,7 +59,7 @@ def make(
     replacement, with the probabilities of `drop_shares`, and set to zero; other positions
     are not rescaled. The draws have no gradient. ValueError unless the net is a ResNet.
 
-    temperature, radius, offsets, bandwidth: of `drop_shares`; `offsets` is its `count`.
+    temperature, radius, bandwidth: see `drop_shares`. offsets: `count` of `drop_shares`.
     sampling: "exact", or "fast": each position independently, with the same probability.
     variant: "biasbed" also drops in evaluation, as BiasBed's release does. The draws are
       then always the same and D is computed per image, so that a prediction does not
@@ -93,7 +93,7 @@ def make(
     )
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Return {"class": loss} and `base.Aux`, without metrics; see base.Algo."""
         k_drop, k_net = jax.random.split(key)
         forward = functools.partial(base.forward, net, params["net"])
         stem, net_stats = forward(
@@ -147,7 +147,7 @@ def _make_drop(
         draws = int(rate * height * width)
 
         def sample_mask(share, key):
-            """Return False at the positions (h, w, channels) to drop in one image."""
+            """Return a mask (h, w, channels) of one image, False at positions to drop."""
             mask = sample(share.ravel(), key, draws=draws, channels=channels)
             return mask.reshape(height, width, channels)
 
@@ -187,8 +187,8 @@ def drop_shares(
     uniform within `radius` pixels in each direction, with replacement, one draw for the whole
     batch.
 
-    x: normalised images. kernel, stride: of the convolution, which pads by half its kernel
-      with zeros.
+    x: normalised images. kernel, stride: sides of the kernel and stride of the convolution,
+      in pixels; the convolution pads by half its kernel with zeros.
     pooled: whether a 3x3 max-pool of stride 2 follows; q is then pooled by its minimum.
     per_image: D is the mean over one image, not over the batch.
     """
@@ -228,7 +228,7 @@ def _distances(
     inner = slice(radius, -radius)
 
     def distance(offset):
-        """Return the squared distance of each patch for one offset."""
+        """Return the squared distance (b h2 w2) of each patch for one offset."""
         start = (0, radius + offset[0], radius + offset[1])
         total = sum(
             (plane[:, inner, inner] - jax.lax.dynamic_slice(plane, start, size)) ** 2

@@ -220,7 +220,10 @@ def _penalised(
     known = groups.environments(name, columns, by)
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Return the losses by name, and `base.Aux` without metrics; see base.Algo.
+
+        "class" is the class loss, "penalty" the penalty, "penalised" the loss to minimise.
+        """
         logits, h, net_stats = base.forward_features(
             net, params["net"], stats["net"], batch["image"], key
         )

@@ -21,7 +21,7 @@ def make(net: nn.Module) -> base.Algo:
     """
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Return {"class": loss} and `base.Aux` with unchanged statistics; see base.Algo."""
         forward = functools.partial(
             base.forward, net, params["net"], stats["net"], key=None, train=False
         )

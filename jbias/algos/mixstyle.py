@@ -330,7 +330,7 @@ def _between_stages(
         return erm.make(net)._replace(mix_group=mix_group)
 
     def tap(domain, x: Map, site: str, key: PRNGKeyArray):
-        """Return the map x after the tap."""
+        """Return x mixed between images, or x itself at other sites."""
         if site not in sites:
             return x
         k_gate, k_share, k_order = jax.random.split(key, 3)
@@ -353,7 +353,7 @@ def _between_stages(
         return algo._replace(mix_group=mix_group)
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Return ERM's losses and `base.Aux`; ValueError for a batch without "domain"."""
         if "domain" not in batch:
             raise ValueError(
                 f"{name}: partners='cross_domain' needs batches with a 'domain', got "

@@ -81,7 +81,7 @@ def skip_when_shut(
     """
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Return the losses and `base.Aux` of `algo`, or of `plain` if no gate is open."""
         acts = gates(params, stats, batch, key) if xla.platform() != "cpu" else ()
         if not len(acts):
             return algo.losses(params, stats, batch, key, static)

@@ -34,7 +34,7 @@ def make(
     norm: "linf" or "l2".
     eps: largest distance, for images in [0, 1]; with the number 0 this equals ERM bit for bit.
     steps: number of gradient steps.
-    step_size: of each step; None is 2/3 eps.
+    step_size: length of each step; None: 2/3 eps.
     random_start, keep_best: see adversarial.pgd; `keep_best` costs a forward pass.
     """
     options.check_choice("pgd", "norm", norm, adversarial.BALLS)
@@ -47,7 +47,7 @@ def make(
     plain = erm.make(net)
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Return {"class": loss on attacked images} and `base.Aux`; see base.Algo."""
         k_attack, k_net = jax.random.split(key)
         # Without stop_gradient, JAX would differentiate the attack by the weights.
         fixed = jax.lax.stop_gradient(params["net"])

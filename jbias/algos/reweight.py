@@ -45,7 +45,7 @@ def make(
     table = weights(known.counts, power)
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Return {"class": reweighted loss} and `base.Aux`, without metrics; see base.Algo."""
         prior = batch.get("weight", jnp.ones(len(batch["target"])))
         weight = prior * table[known.number(batch)]
         total = batch.get("weight_sum", jnp.sum(prior))

@@ -97,7 +97,10 @@ def make(
     swap = functools.partial(feature_stats.randomise_content, group=mix_group)
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Return the losses "class", "style" and "adv" by name, and `base.Aux` without metrics.
+
+        With variant="biasbed" also "style_adv" and "all", sums of these.
+        """
         k_net, k_mix, k_swap, k_style = jax.random.split(key, 4)
         f, net_stats = base.forward(
             net,

@@ -38,7 +38,7 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
     projection = Projection(features, vars(net).get("norm_group", 0))
 
     def losses(params, stats, batch, key, static=None):
-        """Return the named losses of a batch, and `base.Aux`; see base.Algo."""
+        """Return {"contrast": loss} and `base.Aux`, with "contrast_accuracy"; see base.Algo."""
         if batch.get("views") != 2:
             raise ValueError(
                 f"simclr: needs 2 views of each image, got {batch.get('views', 1)}; "

@@ -49,7 +49,7 @@ def save_safetensors(
 ) -> None:
     """Write a network in float32, with model, options, mean and std in the metadata.
 
-    path: of the .safetensors file.
+    path: path of the .safetensors file; an existing file is replaced.
     names: "published" (the names of torchvision or timm, in PyTorch's layout) or "own" (the
       names of this package).
     classes: names of the classes to store; class_names.read reads them. None: none.

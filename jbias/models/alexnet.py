@@ -77,7 +77,7 @@ class AlexNet(backbone.Staged):
         self.fc = layers.linear(self.hidden, self.classes)
 
     def _stage_functions(self) -> Iterator[Callable]:
-        """Yield the functions of the stem and of stages 1 to 4."""
+        """Yield five functions (scope, x) -> x: of the stem and of stages 1 to 4."""
         for i, (factor, size) in enumerate(((1, 11), (3, 5), (6, 3), (4, 3), (4, 3))):
             yield functools.partial(
                 convolution,

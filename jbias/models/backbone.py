@@ -27,7 +27,7 @@ class Submodule(nn.Module, kw_only=True):
     """A stem, stage or block of a network, whose layers a function defines.
 
     forward: (scope, x) -> x, called with a `Scope`.
-    tap, dtype: of the network; see `Backbone`.
+    tap, dtype: fields of the network; see `Backbone`.
     norm: makes a batch norm; None for a network without batch norms.
     site: prefix of the names of all sites in the submodule.
     """
@@ -83,7 +83,8 @@ class Scope(NamedTuple):
     def norm(self, x: Map, name: str, **options: Any) -> Array:
         """Return x after a batch norm, or x itself if the network has no batch norms.
 
-        name: of the layer. options: fields of layers.BatchNorm that differ from the network's.
+        name: name of the layer. options: fields of layers.BatchNorm that differ from those of
+          the network.
         """
         norm = self.module.norm
         return norm(name=name, **options)(x, train=self.train) if norm else x
@@ -164,7 +165,7 @@ class Backbone(nn.Module):
     ) -> Float[Array, "b k"]:
         """Return the logits of images.
 
-        key: of taps and dropout; None in evaluation.
+        key: random key of taps and dropout; None in evaluation.
         train: whether taps, dropout and batch statistics are active.
         """
         return self.head_of(self.features(image, key, train=train), key, train=train)

@@ -45,7 +45,7 @@ def block(
     """Return the map after a bottleneck without padding; the shortcut is cropped to its size.
 
     width: channels of the first two convolutions; the block has 4 * width outputs.
-    size, stride: of the second convolution.
+    size, stride: kernel size and stride of the second convolution.
     project: whether the shortcut is a convolution and batch norm, not the identity.
     """
     first = (width, 1, 1, 1)
@@ -76,7 +76,7 @@ class BagNet(backbone.Staged):
         self.fc = layers.linear(32 * self.width, self.classes)
 
     def _stage_functions(self) -> Iterator[Callable]:
-        """Yield the functions of the stem and of stages 1 to 4."""
+        """Yield five functions (scope, x) -> x: of the stem and of stages 1 to 4."""
         yield functools.partial(stem, width=self.width)
         for i, depth in enumerate(self.depths):
             # The first block of a stage has the stride, and may have the 3x3 kernel.

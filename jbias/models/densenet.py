@@ -85,7 +85,7 @@ class DenseNet(backbone.Staged):
         self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=layers.TORCH)
 
     def _stage_functions(self) -> Iterator[Callable]:
-        """Yield the functions of the stem and of stages 1 to 4."""
+        """Yield five functions (scope, x) -> x: of the stem and of stages 1 to 4."""
         yield functools.partial(stem, width=self.width)
         for i, depth in enumerate(self.depths, 1):
             yield functools.partial(stage, depth=depth, growth=self.growth, last=i == 4)

@@ -75,7 +75,7 @@ def fold_norms(apply: Apply) -> Apply:
                 levels[id(slope)] = None
 
         def skip_folded_norms(call, args, kwargs, context):
-            """Return the output of a module, or its input if it is a folded batch norm."""
+            """Return the output of a module; of a folded batch norm, its input plus the bias."""
             module = context.module
             if not _is_call(context, layers.BatchNorm):
                 return call(*args, **kwargs)

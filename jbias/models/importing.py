@@ -31,7 +31,7 @@ Entries = Mapping[str, weight_names.ArrayEntry]  # By published name.
 class NetworkMatch(NamedTuple):
     """The entries of a state dict, matched to the arrays of one network.
 
-    options: of the network, `classes` included.
+    options: options of the network, `classes` included.
     arrays: the state dict, by published name, without prefixes.
     expected: the entries that the network needs.
     publisher: name of the publisher whose naming scheme fixes mean and std; "" if none.
@@ -267,7 +267,8 @@ def read(
     path: file of weights. model: a key of MODELS; None finds the model that fits.
     entry: name of the state dict, if the file has several.
     head: second file, with the network's linear layer.
-    options: of the network; they override those of the file. Errors: see `models.load`.
+    options: options of the network; they override those of the file. Errors: see
+    `models.load`.
     """
     where = os.fspath(path)
     if not pathlib.Path(path).is_file():
@@ -369,7 +370,10 @@ def _find_matches(file: _File, model: str | None) -> list[NetworkMatch]:
 
 
 def _match_similar_names(file: _File) -> list[NetworkMatch]:
-    """Return [the match to the network with the most similar names], [] if impossible."""
+    """Return a list of the match to the network with the most similar names.
+
+    Empty if the file's options make no such network.
+    """
     words = weight_names.tokens(file.arrays)
 
     def similarity(model: str) -> float:
@@ -495,8 +499,8 @@ def _no_entry_message(
 ) -> str:
     """Return the message for a file without any entry that fits.
 
-    model: as given by the caller. matches: of the models tried. hint: names of models that
-    fit, in words, or "".
+    model: as given by the caller. matches: matches of the models that were tried. hint: text
+    with the names of models that fit, or "".
     """
     network = model or "any network of models.MODELS"
     problem = f"{file.where}: has no entry of {network}, under any known name"

@@ -66,8 +66,8 @@ def linear(fan_in: int, features: int, dtype: Any = jnp.float32) -> nn.Dense:
     """Return a linear layer with PyTorch's initialisation.
 
     fan_in, features: numbers of inputs and outputs.
-    dtype: of the computation; float32 for the last layer, because logits in bfloat16 are often
-    equal.
+    dtype: dtype of the computation; use float32 for the last layer, because logits in bfloat16
+    are often equal.
     """
     return nn.Dense(
         features, dtype=dtype, kernel_init=TORCH, bias_init=torch_bias(fan_in)
@@ -155,7 +155,10 @@ class BatchNorm(nn.Module):
     def __call__(
         self, x: Float[Array, "n *m c"] | taps.Rescaled, *, train: bool
     ) -> Float[Array, "n *m c"]:
-        """Return x normalised by the batch (train) or by the running statistics."""
+        """Return x normalised by the batch (train) or by the running statistics.
+
+        With `train`, the running statistics in the collection "stats" are updated.
+        """
         rescaled = None
         if isinstance(x, taps.Rescaled):
             x, rescaled = (x.value, None) if self.group else (x.x, x)

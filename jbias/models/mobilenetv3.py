@@ -159,7 +159,7 @@ class MobileNetV3(backbone.Staged):
         self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=init)
 
     def _stage_functions(self) -> Iterator[Callable]:
-        """Yield the functions of the stem and of stages 1 to 4."""
+        """Yield five functions (scope, x) -> x: of the stem and of stages 1 to 4."""
         yield functools.partial(stem, width=_divisible(16 * self.multiplier))
         first = 1
         for i, plans in enumerate(self.blocks, 1):

@@ -38,7 +38,7 @@ _max_pool_for_gpu = jax.custom_vjp(_max_pool)
 def _forward(
     x: Float[Array, "b h w c"],
 ) -> tuple[Float[Array, "b h2 w2 c"], _Residuals]:
-    """Return the maxima of the windows, and the residuals for `_backward`."""
+    """Return the maxima of the windows, as `_max_pool` does, and residuals for `_backward`."""
     padded = jnp.pad(
         x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=jnp.array(-np.inf, x.dtype)
     )

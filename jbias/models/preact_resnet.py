@@ -35,7 +35,7 @@ def block(
 ) -> backbone.Map:
     """Return the map after batch norm, ReLU and a 3x3 convolution, twice, plus the shortcut.
 
-    width: output channels. stride: of the first convolution.
+    width: output channels. stride: stride of the first convolution.
     """
     conv = functools.partial(scope.conv, init=layers.TORCH)
     x = nn.relu(scope.norm(x, "bn1"))
@@ -62,7 +62,7 @@ class PreActResNet(backbone.Staged):
         self.fc = layers.linear(8 * self.width, self.classes)
 
     def _stage_functions(self) -> Iterator[Callable]:
-        """Yield the functions of the stem and of stages 1 to 4."""
+        """Yield five functions (scope, x) -> x: of the stem and of stages 1 to 4."""
         yield functools.partial(stem, width=self.width)
         for i, depth in enumerate(self.depths):
             options = [dict(stride=2 if i and not j else 1) for j in range(depth)]

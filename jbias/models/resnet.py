@@ -39,7 +39,7 @@ def block(
     """Return the map after a residual block: convolutions, plus a shortcut, then a ReLU.
 
     plan: (features, kernel size, stride, groups) of each convolution.
-    stride: of the whole block.
+    stride: stride of the whole block.
     project: whether the shortcut is a convolution and batch norm, not the identity.
     """
     y = scope.convs(x, *plan, normed=True)
@@ -79,7 +79,7 @@ class ResNet(backbone.BatchNormed, kw_only=True):
     width_per_group: int = 64
 
     def setup(self):
-        """Create the layers."""
+        """Create the layers; ValueError for invalid widths, groups or stem."""
         if not self.bottleneck and (self.groups, self.width_per_group) != (1, 64):
             raise ValueError(
                 "models.resnet: groups and width_per_group are for bottlenecks and must "

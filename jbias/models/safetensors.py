@@ -48,7 +48,11 @@ def read_metadata(path: str | os.PathLike) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _open(path: str | os.PathLike) -> Iterator[Any]:
-    """Yield the library's open file, after a check of the header; ValueError if invalid."""
+    """Yield the library's open file, after a check of the header.
+
+    Errors inside the context and of the check, except OSError, become a ValueError of one
+    line that names the file.
+    """
     with opening.explain_errors(
         path, "a safetensors file", "; copy it anew", max_reason_letters=300
     ):

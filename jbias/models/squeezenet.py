@@ -105,7 +105,7 @@ class SqueezeNet(backbone.Staged):
         self.fc = layers.conv(self.classes, 1, bias=True, dtype=jnp.float32, init=init)
 
     def _stage_functions(self) -> Iterator[Callable]:
-        """Yield the functions of the stem and of stages 1 to 4."""
+        """Yield five functions (scope, x) -> x: of the stem and of stages 1 to 4."""
         yield functools.partial(stem, width=self.stem_width, size=self.stem_size)
         for i in range(4):
             yield functools.partial(

@@ -191,7 +191,7 @@ def _find_state_dicts(
     A dict without known containers is a state dict if it has a tensor. A dict that occurs
     several times is visited once: otherwise a small file could have millions of them.
 
-    path, depth: of `tree` in the file. visited: ids of the dicts visited so far.
+    path, depth: position of `tree` in the file. visited: ids of the dicts visited so far.
     """
     if not isinstance(tree, Mapping) or depth == _MAX_DEPTH or id(tree) in visited:
         return
@@ -248,7 +248,10 @@ def strip_prefixes(arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.nd
 
 
 def _prefix_chains(names: Iterable[str]) -> list[str]:
-    """Return all chains of known prefixes at the start of names, shortest first, with ""."""
+    """Return all chains of known prefixes at the start of names, such as "module.model.".
+
+    The first is ""; longer chains follow shorter chains.
+    """
     chains = {()}
     for name in names:
         chain = ()
@@ -366,7 +369,10 @@ def from_augreg(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _to_torch_kernel(name: str, kernel: np.ndarray) -> np.ndarray:
-    """Return a Flax kernel in PyTorch's layout; `name` is its name in timm."""
+    """Return the kernel of a Flax convolution, attention or dense layer in PyTorch's layout.
+
+    name: its name in timm.
+    """
     if kernel.ndim == 4:
         return kernel.transpose(3, 2, 0, 1)
     if kernel.ndim == 3:

@@ -156,7 +156,7 @@ class VGGStack(nn.Module):
 
 
 def _vgg_shapes() -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all weights by name, {"encoder/2/kernel": (3, 3, 3, 64), ...}."""
+    """Return the shapes of all weights by name, such as "encoder/2/kernel": (3, 3, 3, 64)."""
     shapes = {}
     nets = ("encoder", VGG_ENCODER, 3), ("decoder", VGG_DECODER, 512)
     for net, layers, channels in nets:
@@ -270,7 +270,7 @@ class SmallDecoder(nn.Module):
     def __call__(
         self, x: Float[Array, "b h w c"], origin: tuple[int, int] = (0, 0)
     ) -> Float[Array, "b h2 w2 3"]:
-        """Return the images of features x."""
+        """Return the images (b 4h 4w 3) of features x; origin: see the class."""
         mean, std = statistics(x)
         code = StyleCode(name="code")((mean, std))
         flat = self._draw_content((x - mean) / std)
@@ -300,7 +300,7 @@ class SmallDecoder(nn.Module):
 def _conv(x: Array, features: int, name: str, *, side: int = 3, stride: int = 1):
     """Return x after a convolution with a square kernel of `side` pixels, borders reflected.
 
-    features: output channels. name: of the layer.
+    features: output channels. name: name of the layer.
     """
     padding = (0, 0), (side // 2,) * 2, (side // 2,) * 2, (0, 0)
     conv = nn.Conv(

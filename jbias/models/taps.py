@@ -184,7 +184,7 @@ def check_acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Call
     """
 
     def checked(*args):
-        """Return run(*args); call refuse(sites) if no tap acts."""
+        """Return run(*args); call refuse(sites) if there are sites but no tap acts."""
         acted, results = _record_taps(run, args)
         if acted and not any(acted.values()):
             mark = functools.partial(checkpoint_name, name=_MARK)
@@ -250,7 +250,10 @@ class Readable(Protocol):
     """The interface of networks that are not flax modules, to read features at their sites."""
 
     def sites(self, side: int) -> tuple[str, ...]:
-        """Return the names of sites, in the order of computation; side: of images, in pixels."""
+        """Return the names of sites, in the order of computation.
+
+        side: side of the images, in pixels.
+        """
 
     def read(self, image: Map) -> tuple[Float[Array, "b k"], dict[str, Array]]:
         """Return the logits of images, and features by site; differentiable by JAX."""
@@ -261,7 +264,7 @@ def read(
 ) -> tuple[Float[Array, "b k"], dict[str, Array]]:
     """Return the logits of images and the features by site, in evaluation.
 
-    variables: of a flax module; not used for a `Readable` network.
+    variables: variables of a flax module; not used for a `Readable` network.
     """
     if not isinstance(net, nn.Module):
         return net.read(image)

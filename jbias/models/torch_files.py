@@ -222,7 +222,10 @@ class _Machine(pickles.Machine):
         self.rules = {"NEWOBJ": self.call, "BINPERSID": self.refer}
 
     def resolve_name(self, module: str, name: str) -> pickles.Name:
-        """Return the name of a function in `CALLS`; raise ValueError for any other."""
+        """Return the name of a function in `CALLS`, or of a storage or dtype of torch.
+
+        ValueError for any other name.
+        """
         known = (*STORAGES, *_DTYPES) if module == "torch" else ()
         if (module, name) in self.calls or name in known:
             return pickles.Name(module, name)
@@ -253,7 +256,11 @@ class _Machine(pickles.Machine):
         return thing.newbyteorder(order)
 
     def refer(self, _: Any = None) -> None:
-        """Replace a persistent id on the stack, a description of a storage, by a Storage."""
+        """Replace the description of a storage on top of the stack by a `Storage`.
+
+        Also add it to `storages`. ValueError if the description is invalid, or differs from
+        that of a storage with the same key.
+        """
         description = self.pop()
         if not isinstance(description, tuple) or len(description) not in (5, 6):
             raise ValueError("it refers to what is no storage")
@@ -485,7 +492,10 @@ def _to_array(data: bytes, storage: Storage) -> np.ndarray:
 
 
 def _view(tensor: Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return a tensor as a view of its storage; ValueError if it exceeds the storage."""
+    """Return a tensor as a read-only view of its storage.
+
+    ValueError if the storage is missing, or the tensor is malformed or exceeds the storage.
+    """
     if tensor.storage not in storages:
         raise ValueError(
             f"a tensor lies in storage {tensor.storage[:80]}, which is not there"

@@ -39,10 +39,13 @@ def load(
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Return the network of one seed as (module, variables); see `models.load`.
 
-    workdir: of a run, or the folder of one branch, such as WORKDIR/vary/optim.rate=0.1.
+    workdir: workdir of a run, or the folder of one branch, such as
+      WORKDIR/vary/optim.rate=0.1.
     model: key of MODELS that the run must have; None: any.
-    seed: of the run; None: its only seed. step: see `choose_step`.
-    options: of the network; they override those of the run.
+    seed: a seed of the run; None: its only seed. step: see `choose_step`.
+    options: options of the network; they override those of the run.
+
+    ValueError if the folder is no such workdir, or has no such model, seed or checkpoint.
     """
     where, folder = os.fspath(workdir), pathlib.Path(workdir).resolve()
     workdir, branch = folder, ""
@@ -105,7 +108,7 @@ def read_json(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
 def _branch_index(where: str, folder: str, config: Mapping[str, Any]) -> int:
     """Return the index of the branch of a run with this folder name.
 
-    where: path, for messages. folder: "" for a run without branches. config: of the run.
+    where: path, for messages. folder: "" for a run without branches. config: the run's.
     ValueError if there is no such branch.
     """
     varied = config.get("vary") or []
@@ -287,7 +290,7 @@ def _make_network(
     """Return the network of a config, with the number of classes that its variables have.
 
     where: path, for messages. name, options: key of MODELS, and options of the network.
-    side: of the images, in pixels. ValueError if the variables are not the network's.
+    side: side of the images, in pixels. ValueError if the variables are not the network's.
     """
     importing.check_options(name, options)
     probe = registry.OPEN_CLASSES

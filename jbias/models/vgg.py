@@ -69,7 +69,7 @@ class VGG(backbone.Staged):
         return super()._norm() if self.batch_norm else None
 
     def _stage_functions(self) -> Iterator[Callable]:
-        """Yield the functions of the stem and of stages 1 to 4."""
+        """Yield five functions (scope, x) -> x: of the stem and of stages 1 to 4."""
         start, step = 0, 3 if self.batch_norm else 2
         for i, depth in enumerate(self.depths):
             stop = start + step * depth

@@ -113,7 +113,7 @@ class ViT(backbone.Backbone, kw_only=True):
     remat: bool = False
 
     def setup(self):
-        """Create the layers."""
+        """Create the layers; ValueError for an invalid pool, depth or width."""
         if self.pool not in ("token", "avg"):
             raise ValueError(
                 f"models.vit: pool must be 'token' or 'avg', got {self.pool!r}"

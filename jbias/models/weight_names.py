@@ -132,7 +132,10 @@ def to_variables(expected: Mapping[str, ArrayEntry], state: Arrays) -> dict[str,
 
 
 def to_state_dict(variables: Mapping[str, Any], names: Names | None) -> Arrays:
-    """Return the state dict of variables, the inverse of `to_variables`; names: see `entries`."""
+    """Return the state dict of variables in float32, by published name.
+
+    The inverse of `to_variables`. names: see `entries`.
+    """
     state, flat = {}, traverse_util.flatten_dict(variables)
     for name, entry in entries(variables, names).items():
         leaf = flat[(entry.collection, *entry.path)]
@@ -190,7 +193,11 @@ class Difference(NamedTuple):
 
 
 def compare(expected: Mapping[str, ArrayEntry], arrays: Arrays) -> Difference:
-    """Return the differences in names and shapes between expected entries and arrays."""
+    """Return the differences in names and shapes between expected entries and arrays.
+
+    expected: entries by published name. arrays: a state dict. A `Difference` is False if
+    there are none.
+    """
     missing, misshapen, num_fitting = [], [], 0
     for name, entry in expected.items():
         needed = _format_shape(entry.shape)

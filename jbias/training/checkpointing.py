@@ -122,7 +122,7 @@ def saving_on_crash(
 
     Yields a `LastGood`, in which the training loop stores its latest states and step. The
     error is raised again, with a note that says whether the states were saved. With several
-    processes nothing is saved. Earlier checkpoints stay.
+    processes nothing is saved and there is no note. Earlier checkpoints stay.
     """
     latest = LastGood(states, step)
     try:

@@ -97,7 +97,7 @@ class RunContext:
         self.log_divergences(self.monitor.flush())
 
     def log_divergences(self, events: list[divergence.Divergence]) -> None:
-        """Log the seeds that have just diverged, and the consequence for each."""
+        """Log one warning for each event: the seed, the step, the cause and the consequence."""
         outcome = "the other seeds continue"
         if self.monitor.all_diverged:
             outcome = "no other seed is left"

@@ -109,7 +109,7 @@ def rollback_nonfinite(
     def step(
         state: train_step.State, batch: Any, key: Any, static: Hashable = None
     ) -> tuple[train_step.State, dict[str, Any]]:
-        """Take a step; the metrics FROZEN and ROLLED_BACK are 1 if true of the seed, else 0."""
+        """Take a step; FROZEN is 1 for a frozen seed, ROLLED_BACK 1 at a rollback, else 0."""
         stats = dict(state.stats)
         fallback = stats.pop(_FALLBACK)
         state, count = state._replace(stats=stats), fallback["count"]
@@ -242,8 +242,9 @@ class Monitor:
     is 1, or whose loss is not finite. `state` is part of a checkpoint, so that a resumed run
     has the same means.
 
-    diverged: step by seed. rolled_back: failed steps by seed. sums, maxima: of each metric,
-    by seed. counts: number of steps in the sums, by seed. resets: number of calls of `reset`.
+    diverged: the step at which a seed diverged, by seed. rolled_back: failed steps by seed.
+    sums, maxima: values by metric, by seed; maxima only for norms of gradients. counts:
+    number of steps in the sums, by seed. resets: number of calls of `reset`.
     """
 
     seeds: tuple[Hashable, ...]  # Names of the seeds, in the order of the metrics.
@@ -276,7 +277,11 @@ class Monitor:
         return self._read_pending(0)
 
     def _read_pending(self, depth: int) -> list[Divergence]:
-        """Read queued metrics until `depth` steps are left; return the failures."""
+        """Read the oldest queued metrics until `depth` steps are left; return their failures.
+
+        Updates sums, maxima, counts, `diverged`, `rolled_back` and `latest`. Failed steps and
+        seeds that diverged earlier are not part of the sums.
+        """
         events = []
         while len(self._pending) > depth:
             step, metrics, split = self._pending.popleft()
@@ -347,7 +352,10 @@ class Monitor:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Restore the fields; state: the return value of the method `state`."""
+        """Restore the fields; state: the return value of the method `state`.
+
+        Fields that `state` lacks become empty.
+        """
         seeds = {str(seed): seed for seed in self.seeds}
 
         def by_seed(name: str) -> dict[Hashable, Any]:

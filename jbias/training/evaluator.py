@@ -77,7 +77,10 @@ def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> 
 def _log_summary(
     job: RunContext, step: int, records: list[results.Record], *, seconds: float
 ) -> None:
-    """Log the mean of each metric over seeds, and the duration of the evaluation."""
+    """Log the mean of each metric over seeds, and the duration of the evaluation.
+
+    Metrics in `_UNLOGGED_METRICS`, metrics of training and diverged seeds are left out.
+    """
     total, values_by_metric = job.stages[-1].last, _values_by_metric(records)
     summary = ", ".join(
         _summarise(dataset, metric, values)
@@ -208,7 +211,11 @@ def _predict(
 
 
 def _decision_rule(job: RunContext, test: splits.TestSet) -> inference.DecisionRule:
-    """Return the rule that turns logits into decisions about a data set."""
+    """Return the rule that turns logits into decisions about a data set.
+
+    The rule has labels only if decisions are stored (config.run.decisions) or shape bias is
+    measured, and cues only if shape bias is measured.
+    """
     needs_ranks = "shape_bias" in test.measures
     needs_labels = needs_ranks or job.config["run"]["decisions"]
     return inference.DecisionRule(
@@ -284,8 +291,9 @@ def _batch_size(job: RunContext) -> int:
 def _batches(job: RunContext, images: Sequence[Any]) -> Iterator[jax.Array]:
     """Yield the batches of several arrays of images, concatenated, on the devices.
 
-    images: one array or reader per data set. If one process cannot read its share of a
-    batch, all processes raise the error.
+    All batches have `_batch_size` images; the last batch is padded. images: one array or
+    reader per data set. If one process cannot read its share of a batch, all processes raise
+    the error.
     """
     size = _batch_size(job)
     reading = stages.reader_options(job.config["run"]["loading"], job.devices)
@@ -454,7 +462,8 @@ def follow(
 ) -> None:
     """Evaluate the saved steps of a run that another process trains, until the run ends.
 
-    workdir: of that run. interval: seconds between two reads of the list of checkpoints.
+    workdir: workdir of that run. interval: seconds between two reads of the list of
+      checkpoints.
     once: whether to return after the steps that are saved already. devices: number of this
       machine's devices to use; 0: all.
 

@@ -190,7 +190,10 @@ class BatchReader:
     fix: Mapping[str, int]  # config.fix: seeds of "order" and "augment" for all seeds.
 
     def __call__(self, step: int, seed: int, rows: slice) -> Rows:
-        """Return the rows of a seed's batch at a step; rows: a slice of the batch."""
+        """Return some rows of a seed's batch at a step.
+
+        rows: the slice of the batch; its start must not be None.
+        """
         index = self.order.index(self.fix.get("order", seed), step)[rows]
         if self.window is None:
             return self.files.rows(index)
@@ -223,7 +226,10 @@ class WindowReader:
     canvas: int | None  # Side in pixels; None: preprocessed as for evaluation.
 
     def __call__(self, members: Int[np.ndarray, "m"]) -> Rows:
-        """Return the rows of the examples `first` + `members`."""
+        """Return the rows of the examples `first` + `members`.
+
+        With a canvas there is the column "aspect", the original width / height of each image.
+        """
         index = members + self.first
         if self.canvas is None:
             return self.files.rows(index)
@@ -384,7 +390,10 @@ class WindowedInput(InputPipeline):
         )
 
     def shared(self, step: int) -> Rows:
-        """Return the rows of the windows of a step, on the devices."""
+        """Return the rows of the windows of a step, on the devices, set after set.
+
+        Waits until they are read. Rows of earlier windows must not be used any more.
+        """
         numbers = self.order.windows(step)
         if numbers != self._numbers:
             # The memory of the old window is free once the dispatched steps are done.
@@ -478,7 +487,11 @@ class _WindowStream:
         self._closed = threading.Event()
 
     def rows(self, number: int) -> Rows:
-        """Return the rows of a window; all windows have the same number of rows."""
+        """Return the rows of a window, and start to read the next window.
+
+        Waits until the window is read. All windows have the same number of rows: a shorter
+        window is padded with zeros.
+        """
         if number != self._number:
             self.wait(number, lambda: False)
             self._rows, self._number = self._future.result(), number
@@ -506,7 +519,10 @@ class _WindowStream:
         return True
 
     def _read_windows(self, first: int) -> Iterator[Rows]:
-        """Yield the rows of each window from number `first` on."""
+        """Yield the rows of each window from number `first` on, padded with zeros to one size.
+
+        Ends after the last window, or once the stream is closed.
+        """
         per_window = self.pieces.pieces_per_window
         piece_iterator = self._reading.pieces(
             self.pieces, first * per_window, self._stop * per_window

@@ -394,7 +394,7 @@ def _generator(
     """Return a random generator that is a function of all arguments.
 
     stream: name of the random stream. purpose: "places", "turns" or "group/<number>".
-    number: of a step, of a cycle of turns or of a pass, depending on the purpose.
+    number: number of a step, of a cycle of turns or of a pass, depending on the purpose.
     """
     name = zlib.crc32(f"balance/{stream}/{purpose}".encode())
     return np.random.default_rng([seed, name, number])

@@ -388,7 +388,7 @@ def multi_step(
         step_wave = _dispatched_steps(step, strategy, layout, scanned=scanned)
 
     def advance(states, steps, shared, static):
-        """Take steps of all waves in turn; return (states, outputs per step)."""
+        """Take steps of all waves, one wave after the other; see `MultiStep`."""
         new_states, outputs = [], []
         for number, wave in enumerate(states):
             wave, wave_outputs = _step_active_trees(
@@ -460,7 +460,7 @@ def _dispatched_steps(
     )
 
     def take_steps(states, steps, shared, static):
-        """Take several steps of a wave, in a loop or dispatched one by one."""
+        """Take several steps of a wave, in a loop or dispatched one by one; see `_WaveSteps`."""
         batches = [tuple(batch for _, batch in args) for args in steps]
         if scan_wave and len(steps) == scanned and _are_on_host(batches):
             own_args = tuple(own_arg for own_arg, _ in steps[0])
@@ -561,7 +561,7 @@ def _threaded_steps(step_tree: SeedFunction, layout: SeedLayout) -> _WaveSteps:
     map_trees = _thread_map(max(layout.waves))
 
     def take_steps(states, steps, shared, static):
-        """Take several steps of a wave, each tree in its own thread."""
+        """Take several steps of a wave, each tree in its own thread; see `_WaveSteps`."""
 
         def take_steps_of_tree(state, args):
             """Take all steps of one tree; return (state, outputs per step)."""
@@ -594,7 +594,9 @@ def map_tree(
 ) -> SeedFunction:
     """Return a function of a tree of seeds that computes `function` for each seed.
 
-    Returns `function` itself if each tree of the layout is one seed without a leading axis.
+    function: a function of one seed. The new function takes and returns trees whose leaves
+    have a leading axis of seeds. `function` itself is returned if each tree of the layout is
+    one seed without such an axis.
     """
     if not layout.width(0):
         return function
@@ -604,7 +606,7 @@ def map_tree(
         over_seeds = convolutions.over_seeds(function)
 
     def map_local_seeds(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
-        """Compute the seeds of one device of the mesh axis "seed"."""
+        """Return the outputs of the seeds of one device of the mesh axis "seed", stacked."""
         if len(jax.tree.leaves(state)[0]) == 1:  # Computed like a run of one seed.
             state, arg = jax.tree.map(lambda x: x[0], (state, arg))
             return jax.tree.map(lambda x: x[None], function(state, arg, shared, static))
@@ -615,7 +617,7 @@ def map_tree(
         )
 
     def tree_function(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
-        """Compute the seeds of a tree on the devices that hold them."""
+        """Return the outputs of all seeds of a tree, stacked, each computed on its device."""
         if devices.shape["seed"] == 1:
             return map_local_seeds(state, arg, shared, static)
         by_seed = PartitionSpec("seed")

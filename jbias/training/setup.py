@@ -107,7 +107,7 @@ def open_train_sets(
 def test_options(config: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping]]:
     """Yield (name, place, options) of each data set to evaluate on.
 
-    place: in the config, such as "config.tests.cue". options: of the set.
+    place: name of the entry in the config, such as "config.tests.cue". options: the entry.
     """
     yield results.VALID, "config.valid", config["valid"]
     for name, options in config["tests"].items():
@@ -115,7 +115,10 @@ def test_options(config: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping]
 
 
 def _open_sets(spec: run_spec.RunSpec) -> OpenedSets:
-    """Return all data sets of a run, opened without reading images."""
+    """Return all data sets of a run, opened without reading images.
+
+    ValueError if a set cannot be opened, or its classes do not fit the training set's.
+    """
     config, train_sets, tests, class_maps = spec.config, open_train_sets(spec), {}, {}
     for name, where, options in test_options(config):
         tests[name] = splits.open_test_source(where, options, config["size"])

@@ -69,8 +69,8 @@ class StepShapes(NamedTuple):
 class Stage:
     """One stage of a run: the steps from `first` to `last`, with data and functions.
 
-    members: all seeds of all branches. program: of one seed of the first branch. rollback:
-    None: a failed seed is frozen.
+    members: all seeds of all branches. program: the functions of one seed of the first
+    branch. rollback: None: a failed seed is frozen.
     """
 
     spec: run_spec.StageSpec
@@ -523,7 +523,7 @@ def make_program(
 def _is_any_random(config: Mapping[str, Any], built: Sequence[Stage]) -> bool:
     """Return True unless config.fix makes all seeds of a run equal.
 
-    config: of the run. built: its stages.
+    config: config of the run. built: stages of the run.
     """
     fix = config.get("fix", {})
     if len(config["seeds"]) == 1 or not {"init", "order"} <= {*fix}:

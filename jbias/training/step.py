@@ -48,8 +48,8 @@ def init(
 
     The network and each part of the algorithm have a random stream of their own.
 
-    txs: one optimiser per update. key: of the seed. image: an input of the network, for its
-    shape. net: {"params", "stats"} of a network to start from; None: draw its weights.
+    txs: one optimiser per update. key: key of the seed. image: an input of the network, for
+    its shape. net: {"params", "stats"} of a network to start from; None: draw its weights.
     average: decay of the moving average, see `make_step`.
     """
     if net is None:
@@ -146,8 +146,8 @@ def _updated_average(
 ) -> PyTree:
     """Return the moving average {"params", "stats"} of the network after a step.
 
-    state: before the step. params, stats: after the step. decay: of the average. first: the
-    step at which the average starts. The decay of step first + t is at most
+    state: state before the step. params, stats: after the step. decay: decay of the average.
+    first: the step at which the average starts. The decay of step first + t is at most
     (1 + t) / (10 + t), so that the initial weights have little weight soon.
     """
     t = state.step - first
@@ -166,7 +166,8 @@ def _full_batch(
 ) -> _Gradients:
     """Return the losses and gradients of a batch, processed as a whole.
 
-    params, stats: of the state. key: of this step. static: compile-time arguments.
+    params, stats: trees of the state. key: random key of this step. static: compile-time
+    arguments.
     """
     losses, push, aux = jax.linearize(
         lambda params: algo.losses(params, stats, batch, key, static),
@@ -197,7 +198,10 @@ def _accumulated(count: int, block: int) -> Callable[..., _Gradients]:
     loop = _unrolled_scan if xla.platform() == "cpu" else jax.lax.scan
 
     def accumulated(algo, params, stats, batch, key, static):
-        """Return the mean losses and gradients over all micro-batches."""
+        """Return the mean losses, metrics and gradients over all micro-batches.
+
+        The statistics are those after the last micro-batch. Arguments: see `_full_batch`.
+        """
         names = {
             name
             for update in algo.updates
@@ -209,7 +213,7 @@ def _accumulated(count: int, block: int) -> Callable[..., _Gradients]:
             batch = {**batch, "weight_sum": jnp.sum(batch["weight"]) / count}
 
         def add_micro_batch(carry, number):
-            """Add the gradients of a micro-batch to `carry`, for jax.lax.scan."""
+            """Return (carry with the gradients of a micro-batch added, (losses, metrics))."""
             stats, sums = carry
             losses, gradient_of, aux = _full_batch(
                 algo,

@@ -153,7 +153,7 @@ def advance_profiled(
 
 
 def _report_progress(job: RunContext, speed: console.Speed) -> None:
-    """Write progress and speed to the heartbeat, and recent mean metrics to the loggers."""
+    """Write progress and speed to the heartbeat; send speed and recent means to the loggers."""
     _write_heartbeat(
         job,
         "stepping",
@@ -184,7 +184,10 @@ def _write_heartbeat(job: RunContext, phase: str, step: int, **fields: Any) -> N
 def log_evaluation(
     job: RunContext, step: int, records: Iterable[results.Record]
 ) -> None:
-    """Send an evaluation's numbers to the loggers: per seed, and means over seeds."""
+    """Send an evaluation's numbers to the loggers: per seed, and means over seeds.
+
+    Records without a value are left out.
+    """
     branches = {branch.fields["run"]: branch for branch in job.branches}
     numbers = collections.defaultdict(dict)
     for record in records:
