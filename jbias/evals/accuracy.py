@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from jbias.evals import decisions, probe
 
-Column = Int[np.ndarray, "n"]  # Of images.
+Column = Int[np.ndarray, "n"]  # One entry per image.
 
 
 def accuracy(decided: decisions.Decisions) -> decisions.Numbers:
@@ -169,7 +169,7 @@ def stacked_halves(decided: decisions.Decisions) -> decisions.Numbers:
 
 
 _MAX_DRAWN = 1 << 22  # Drawn numbers in memory at a time.
-INTERVAL_QUANTILES = (1 - 0.95) / 2, 0.975  # Of an interval of 95 %.
+INTERVAL_QUANTILES = (1 - 0.95) / 2, 0.975  # Ends of an interval of 95 %.
 
 
 def correct_by_condition(by_condition: decisions.ByName) -> Bool[np.ndarray, "c n"]:

@@ -139,10 +139,10 @@ _NORMAL = 1.96  # Standard errors in half an interval of 95 %.
 class Candidate(NamedTuple):
     """The result of one tested attribute."""
 
-    name: str  # Of the attribute.
+    name: str  # Name of the attribute.
     result: Reliance
     pvalues: Mapping[str, float]  # By kind, adjusted over all candidates and kinds.
-    kind: str  # Of the drop that it is ranked by; "" if it cannot be tested.
+    kind: str  # Kind of shift whose drop it is ranked by; "" if it cannot be tested.
     verdict: str  # "bug", "some", "goes with", "none" or "untestable".
     # The higher-ranked bug that leaves the smallest drop if it is held fixed; "": none.
     other: str = ""
@@ -177,7 +177,7 @@ def rank_candidates(
     after Holm over all candidates and kinds, is at most `alpha`. A candidate is a "bug" if a
     kind is harmful, and if the interval of the drop stays above `tau` with any higher-ranked
     bug held fixed; else it "goes with" the bug that leaves the smallest drop, `other`.
-    `hurtful_kind` chooses the reported kind. "some": the networks differ, so that the interval
+    `harmful_kind` chooses the reported kind. "some": the networks differ, so that the interval
     is too wide for a bug, but with the standard error of images alone the drop of these
     networks is above `tau`.
     """
@@ -186,11 +186,11 @@ def rank_candidates(
     rows = []
     for name, reliance in reliances.items():
         pvalues = {kind: pvalues_all[name, kind] for kind in reliance.kinds}
-        kind, hurts = hurtful_kind(reliance, pvalues, tau=tau, alpha=alpha)
+        kind, is_harmful = harmful_kind(reliance, pvalues, tau=tau, alpha=alpha)
         verdict = "none"
         if not kind:
             verdict = "untestable"
-        elif hurts:
+        elif is_harmful:
             verdict = "bug"
         elif pvalues_these[name, kind] <= alpha:
             result = reliance.kinds[kind]
@@ -244,7 +244,7 @@ def _adjusted_pvalues(
     return dict(zip(raw, adjusted.tolist(), strict=True))
 
 
-def hurtful_kind(
+def harmful_kind(
     reliance: Reliance,
     pvalues: Mapping[str, float],
     *,
@@ -262,11 +262,13 @@ def hurtful_kind(
     """
     if not reliance.kinds:
         return "", False
-    hurts = {}
+    is_harmful = {}
     for kind, result in reliance.kinds.items():
         least = min(result.extreme.low, result.own_drop)
-        hurts[kind] = least > tau and pvalues[kind] <= alpha
-    eligible = [kind for kind in reliance.kinds if hurts[kind]] or [*reliance.kinds]
+        is_harmful[kind] = least > tau and pvalues[kind] <= alpha
+    eligible = [kind for kind in reliance.kinds if is_harmful[kind]] or [
+        *reliance.kinds
+    ]
     pure = [kind for kind in eligible if kind != "joint"]
     best = max(pure, key=lambda kind: reliance.kinds[kind].relative, default="joint")
     if "joint" in eligible and best != "joint":
@@ -276,7 +278,7 @@ def hurtful_kind(
         joint, other = reliance.kinds["joint"], reliance.kinds[best]
         if are_both_present and joint.relative > other.relative:
             best = "joint"
-    return best, hurts[best]
+    return best, is_harmful[best]
 
 
 def _explain(
@@ -329,7 +331,8 @@ def compare_with_chance(
     of the k classes' accuracies: answers that ignore the image give class j with some
     probability a_j whatever the image shows, so that this mean is sum_j a_j / k <= 1 / k
     for any such answers, including "always the largest class". A network that is right
-    equally often in all classes may be useful and still be right less often than that.
+    equally often in all classes may be useful and still have an accuracy below the share of
+    the largest class.
     The interval is Wilson's for n' images, where 1 / n' = sum_j 1 / (k^2 n_j) with n_j images
     in class j; n' is the number of images if classes are equally large. For several networks,
     n' is larger by p (1 - p) over the variance of the images' mean marks within classes, as

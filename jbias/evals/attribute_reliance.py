@@ -36,7 +36,8 @@ def share_variance(
 ) -> Float[np.ndarray, "*c"]:
     """Return the smoothed variance p (1 - p) / n of a share, p = (num_correct + 1) / (n + 2).
 
-    num_correct, n: counts of equal shape, which is also the result's.
+    num_correct, n: counts of equal shape, which is also the result's. For n = 0 the result is
+    1/4.
     """
     p = (num_correct + 1) / (n + 2)
     return p * (1 - p) / np.maximum(n, 1)
@@ -243,7 +244,7 @@ class Point(NamedTuple):
     """Accuracies at one level of a shift, their difference, and its interval."""
 
     level: str  # A key of data.shifts.LEVELS.
-    share: float  # Of that level.
+    share: float  # Strength of the shift at that level, from 1/2 to 1.
     within: float  # Accuracy on the training distribution.
     outside: float  # Accuracy on the shifted distribution.
     drop: float  # Minus the drop of the reference networks, if any.
@@ -380,7 +381,7 @@ class _CellSummary(NamedTuple):
     members: list[Int[np.ndarray, "i"]]  # Numbers of each cell's images, row by row.
     accuracy: Cells
     by_network: Float[np.ndarray, "s k m"]  # Minus the accuracy of the reference.
-    variance: Cells  # Of the mean of `by_network`, smoothed.
+    variance: Cells  # Smoothed variance of the mean of `by_network`.
 
     @classmethod
     def from_answers(

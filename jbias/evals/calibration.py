@@ -2,7 +2,7 @@
 
 Measured on images that have a right class among the decision classes, by `confidence`, the
 probability of the decided class, and `likelihood`, that of the right class; both are
-probabilities among the decision classes. If several network classes answer for one decision
+probabilities among the decision classes. If several network classes belong to one decision
 class, its probability is their aggregate divided by the sum over decision classes
 (`inference.run_probe`): under sum_prob, the network's probability of the group among all
 groups; under another rule, that rule's share, whose calibration is measured.
@@ -22,10 +22,10 @@ BINS = 15  # As in Guo et al.
 class Reliability(NamedTuple):
     """Images in bins of confidence; means of empty bins are NaN."""
 
-    edges: Float[np.ndarray, "m+1"]  # Of the m bins, from 0 to 1.
+    edges: Float[np.ndarray, "m+1"]  # Edges of the m bins, from 0 to 1.
     count: Float[np.ndarray, "m"]  # Number of images.
-    confidence: Float[np.ndarray, "m"]  # Mean.
-    accuracy: Float[np.ndarray, "m"]
+    confidence: Float[np.ndarray, "m"]  # Mean confidence.
+    accuracy: Float[np.ndarray, "m"]  # In [0, 1].
 
     @property
     def error(self) -> float:

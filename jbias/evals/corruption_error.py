@@ -222,9 +222,9 @@ def corruption_means(records: Mapping[Key, float]) -> dict[str, BenchmarkMean]:
 
     A benchmark is left out unless all of its 95 or 50 conditions are measured. records:
     metrics in [0, 1] by (data set, condition, metric); NaN is ignored. A data set of one
-    condition (`is_file_of_one`) takes precedence, as it is a published file. All conditions
-    without such a file come from one measure: the first on "imagenet", "imagenet_c" or
-    "imagenet_cbar" that has all of them.
+    condition (`is_single_corruption`) takes precedence, as it is a published file. All
+    conditions without such a file come from one measure: the first on "imagenet",
+    "imagenet_c" or "imagenet_cbar" that has all of them.
     """
     known = {key: value for key, value in records.items() if not math.isnan(value)}
     by_place = by_corruption(known)
@@ -243,7 +243,7 @@ def corruption_means(records: Mapping[Key, float]) -> dict[str, BenchmarkMean]:
     return means
 
 
-def is_file_of_one(dataset: str) -> bool:
+def is_single_corruption(dataset: str) -> bool:
     """Return whether a data set's name ends with a corruption and a severity, such as "fog-3"."""
     match = _CELL.fullmatch(dataset)
     return match is not None and any(match[2] in names for names in CORRUPTED.values())
@@ -254,8 +254,8 @@ def by_corruption(records: Mapping[Key, float]) -> dict[tuple[str, str], Cells]:
 
     records: values by (data set, condition, metric), of which those of the metric "accuracy"
     are used. A condition is the name of its measure and "fog-3", such as "imagenet_c/fog-3".
-    Data sets of one corruption and severity (`is_file_of_one`) are under FILES. Other records
-    are ignored. ValueError if a corruption and severity has two different values.
+    Data sets of one corruption and severity (`is_single_corruption`) are under FILES. Other
+    records are ignored. ValueError if a corruption and severity has two different values.
     """
     by_place = {}
     known = {name for names in CORRUPTED.values() for name in names}

@@ -488,10 +488,11 @@ def condition_name(sigma: float, frequency: float) -> str:
 
 @functools.cache
 def noise_cells(octaves: int, seed: int) -> Int[np.ndarray, "images"]:
-    """Return for 1050 images the cell of the original's table under whose noise each is shown.
+    """Return the noise of each of 1050 images in the variant "original", as a cell number.
 
     Cell i octaves + f is strength SIGMAS[i] in octave f; cells are drawn with equal
-    probability. Image i of a set has entry i modulo 1050. The array is read-only.
+    probability. Image i of a set has entry i modulo 1050. octaves: the number of octaves. The
+    array is read-only.
     """
     rng = np.random.default_rng(seed)
     size = (NUM_BLOCKS, BLOCK_SIZE)
@@ -513,8 +514,7 @@ def bvg_numbers(
 
     by_condition: decisions by `condition_name`. Metrics are called critical_band_...; see the
     module. side: image side in pixels. draws, seed: number of samples and random seed of the
-    bootstrap over images.
-    continuous: whether to include continuous thresholds.
+    bootstrap over images. continuous: whether to include continuous thresholds.
     """
     row = {condition: i for i, condition in enumerate(by_condition)}
     frequencies = octave_frequencies(side)
@@ -586,9 +586,9 @@ def original_numbers(
 
 
 def _to_table(counts: Int[np.ndarray, "*b c"]) -> Tables:
-    """Return accuracies in per cent by sigma and octave.
+    """Return accuracies in per cent by sigma and octave; NaN for cells without images.
 
-    counts: the correct images of each cell, then all images of each cell.
+    counts: along the last axis, the correct images of each cell, then all images of each cell.
     """
     by_cell = counts.reshape(*counts.shape[:-1], 2, len(SIGMAS), -1)
     num_correct, num_shown = np.moveaxis(by_cell, -3, 0)

@@ -116,8 +116,8 @@ def noise(
 ) -> Float[Array, "side side"]:
     """Return one pyramid band of white noise, scaled to the root mean square of the finest band.
 
-    side: in pixels. sigma: standard deviation of the white noise, of pixels in [0, 1]. level:
-    of the pyramid; 0 is the finest band.
+    side: side of the result, in pixels. sigma: standard deviation of the white noise, for
+    pixels in [0, 1]. level: level of the pyramid; 0 is the finest band.
     """
     matrices = jnp.asarray(pyramid.level_matrices(side), jnp.float32)
     white = jax.random.normal(key, (side, side))

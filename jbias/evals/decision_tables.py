@@ -67,7 +67,7 @@ _NO_ROW, _NO_ANSWER = -1, -2
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DecidedNetwork(networks.Network):
-    """A network of which only decisions are known; it is an inference.BoundNetwork.
+    """A network of which only decisions are known; it has the interface inference.BoundNetwork.
 
     decided: by (set, condition), for each image of the set a class id, _NO_ROW or _NO_ANSWER.
     """
@@ -92,7 +92,7 @@ class DecidedNetwork(networks.Network):
     def predict(
         self, image: probe.Images, origin: inference.StimulusOrigin
     ) -> inference.Logits:
-        """Return logits that are infinite for the decided class and 0 for others.
+        """Return logits that are +inf for the decided class and 0 for others.
 
         image: stimuli, which are ignored; origin: the set, condition and image numbers that
         they were made from. NaN for all classes if the response is no answer. ValueError if a
@@ -207,9 +207,9 @@ def parse_columns(text: str) -> dict[str, str]:
 
 
 def find_files(path: str) -> list[str]:
-    """Return the sorted paths of the CSV and Parquet files that a path means.
+    """Return the sorted paths of the CSV and Parquet files at a path.
 
-    path: a file, which is returned whatever its name, a folder, or a glob. ValueError if there
+    path: a file, which is returned with any ending, a folder, or a glob. ValueError if there
     is no file.
     """
     if os.path.isfile(path):
@@ -305,7 +305,7 @@ class _LocatedRow(NamedTuple):
     network: str
     dataset: str
     condition: str
-    number: int  # Of the image in the set.
+    number: int  # Number of the image in the set.
     response: int  # A class of the set, or _NO_ANSWER.
 
 

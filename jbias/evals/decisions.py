@@ -83,7 +83,7 @@ Numbers = list[Number]
 def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> list[int]:
     """Write the decisions of all seeds on one set as a Parquet file and return its checksum.
 
-    by_seed: decisions by seed. Returns the list of numbers of checksums.checksum.
+    by_seed: decisions by seed. The checksum is a list of integers; see checksums.checksum.
     """
     frames = [
         _frame(decided, seed=seed, image=np.arange(len(decided.prediction)))

@@ -29,7 +29,7 @@ def read(
 ) -> dict[str, Float[np.ndarray, "n d"]]:
     """Return the float32 features of all images by site, in the order of `sites`.
 
-    variables: the module's weights. sites: names of models.taps.sites; None: all. batch:
+    variables: the module's weights. sites: names from models.taps.sites; None: all. batch:
     images per batch. where: start of error messages. ValueError for unknown sites;
     probe.NotFiniteError, a ValueError, for features that are NaN or infinite.
 

@@ -55,9 +55,9 @@ def maps(
     left out.
 
     Values are in [0, 1]; before the resizing the maximum is 1, or 0 if nothing is positive.
-    Resized bilinearly with pixel centres at halves and a repeated border, as in OpenCV, and
-    in PyTorch without aligned corners. NaN for an image with an activation or a gradient that
-    is not finite.
+    Maps are resized bilinearly with pixel centres at halves and a repeated border, as in
+    OpenCV, and in PyTorch without aligned corners. NaN for an image with an activation or a
+    gradient that is not finite.
     """
     a = _to_map(activation.astype(jnp.float32), height, width, site)
     g = _to_map(gradient.astype(jnp.float32), height, width, site)

@@ -28,8 +28,9 @@ def make(
     """Return a probe with conditions "", unchanged, and "4x4", 4 by 4 tiles in random order.
 
     grids: numbers of tiles per side, one condition for each. classes: the names of the
-    decision classes. seed: random seed of the orders. Metrics: accuracy and di_index, see
-    `interference.numbers`. ValueError for grids that are not whole numbers of 2 or more.
+    decision classes, which di_index needs. seed: random seed of the orders. Metrics: accuracy
+    and di_index, see `interference.numbers`. ValueError for grids that are not whole numbers
+    of 2 or more.
     """
     are_grids = probe.are_distinct(grids) and all(
         type(g) is int and g > 1 for g in grids

@@ -65,7 +65,7 @@ class ImageNames:
         self._last_parts = functools.cache(lambda form: _index(last_parts, form))
 
     def has_path(self, path: str) -> bool:
-        """Return whether a path is exactly that of an image."""
+        """Return whether a path is exactly the path of an image."""
         return path in self._paths(_exact)
 
     def find(self, name: str) -> list[int]:
@@ -98,7 +98,7 @@ class ImageNames:
         return last if is_in_set and not self._inner_folders & {*folders} else ""
 
     def _relative(self, path: str) -> Iterator[str]:
-        """Yield the path, and what follows each folder in it that has a name of the set's folder."""
+        """Yield the path, and its remainder after each folder that is named like the set's folder."""
         yield path
         names = path.split("/")
         for place, name in enumerate(names[:-1]):
@@ -150,7 +150,7 @@ class PublishedNames:
 
 
 def plain_path(name: str) -> str:
-    """Return a path normalised: with "/" only, and without "./", "//" and outer spaces."""
+    """Return a path normalised: with "/" only, and without "./", "//" and spaces at its ends."""
     return posixpath.normpath(name.strip().replace("\\", "/"))
 
 

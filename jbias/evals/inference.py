@@ -30,8 +30,10 @@ class DecisionRule(NamedTuple):
     """A rule from logits to decisions about the n images of a set."""
 
     n: int  # Number of images.
-    matrix: Matrix = None  # Of data.labels.ClassMap; None: the network's own classes.
-    aggregate: str = "mean_prob"  # Of data.labels.AGGREGATES.
+    matrix: Matrix = (
+        None  # As in data.labels.ClassMap; None: the network's own classes.
+    )
+    aggregate: str = "mean_prob"  # One of data.labels.AGGREGATES.
     label: Int[np.ndarray, "n"] | None = None  # If given, probabilities are computed.
     # By column name, further labels whose ranks are computed; only with `label`.
     cues: Mapping[str, Int[np.ndarray, "n"]] | None = None
@@ -57,7 +59,7 @@ class ScoredDecisions(NamedTuple):
     likelihood: probability of the right class; NaN for label -1, which is no class. Both
     probabilities are NaN for UNDECIDED (not in `with_confidence`). ranks: by name, the
     rank of a cue's class among all logits (cue_conflict.label_ranks); 0 if the cue has no
-    class, if no network class answers for it, or if a logit is NaN.
+    class, if no network class belongs to it, or if a logit is NaN.
     """
 
     prediction: Int[Array, "b"]
@@ -73,7 +75,7 @@ class ScoredDecisions(NamedTuple):
         return columns | ranks
 
 
-UNDECIDED = -1  # In place of a class if the logits decide nothing.
+UNDECIDED = -1  # In place of a class if no decision can be made from the logits.
 
 
 def has_decision(
@@ -116,9 +118,9 @@ def decide_batch(
     ranks are returned; only with `label`.
 
     matrix: weights of the k network classes in the d decision classes; None: networks decide
-    among their own classes. aggregate: one of data.labels.AGGREGATES. A class that no network
-    class answers for is never decided for. This program is separate from the network's, so
-    that the network is compiled once for sets with different rules.
+    among their own classes. aggregate: one of data.labels.AGGREGATES. A decision class to
+    which no network class belongs is never decided for. This program is separate from the
+    network's, so that the network is compiled once for sets with different rules.
     """
 
     def decide(logits: Logits) -> Int[Array, "b"] | ScoredDecisions:
@@ -148,7 +150,7 @@ def with_confidence(
     """Return a network's decisions with the probabilities of decided and right classes.
 
     Arguments: see `decide_batch`; unlike there, no prediction is UNDECIDED. If several network
-    classes answer for one decision class, its probability is their aggregate divided by the
+    classes belong to one decision class, its probability is their aggregate divided by the
     sum over the decision classes; for "mean_logit" it is the softmax of the means.
     """
     scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
@@ -183,7 +185,7 @@ def _ranks(logits: Logits, label: Int[Array, "b"], matrix: Matrix) -> Int[Array,
 def class_scores(
     logits: Logits, matrix: Float[Array, "k d"], aggregate: str
 ) -> Float[Array, "b d"]:
-    """Return the aggregate score of each decision class; -inf if no network class answers for it.
+    """Return the aggregate score of each decision class; -inf if no network class belongs to it.
 
     matrix: weights of the k network classes in the d decision classes. aggregate: one of
     data.labels.AGGREGATES, how logits or probabilities of network classes are combined; for
@@ -305,8 +307,8 @@ class _RowsOfSet(NamedTuple):
 
     rule: DecisionRule
     rows: slice
-    label: Int[np.ndarray, "b"] | None  # Of the whole batch; -1 in rows of other sets.
-    cues: Mapping[str, Int[np.ndarray, "b"]] | None  # Of the whole batch, as `label`.
+    label: Int[np.ndarray, "b"] | None  # By row of the batch; -1 in rows of other sets.
+    cues: Mapping[str, Int[np.ndarray, "b"]] | None  # Other labels, like `label`.
 
 
 def _rows_by_set(
@@ -453,8 +455,8 @@ def run_probe(
 
     Columns: "prediction" int32 (n); float32 (n) "confidence", the probability of the decided
     class among the decision classes, and "likelihood", that of the right class (NaN without
-    one); and int32 ranks of the batches' cues, by name. If several network classes answer
-    for one decision class, its probability is their aggregate (for "mean_logit" the softmax
+    one); and int32 ranks of the batches' cues, by name. If several network classes belong to
+    one decision class, its probability is their aggregate (for "mean_logit" the softmax
     of the means), divided by the sum over the decision classes.
 
     rules: by the suffix of a condition's name, "" for the first rule: the decisions of

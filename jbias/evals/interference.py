@@ -22,7 +22,7 @@ from jbias.evals import accuracy, decisions, probe
 
 VARIANTS = ("share", "count")
 FEWEST = 5  # With fewer runs no range is given.
-Runs = Sequence[decisions.Decisions]  # Of one method, on the same set.
+Runs = Sequence[decisions.Decisions]  # By run of one method, on the same set.
 Counts = Int[np.ndarray, "r k"]  # Wrong decisions by run and decided class.
 Growth = Float[np.ndarray, "r k"]  # Result of `increase`, in percent.
 

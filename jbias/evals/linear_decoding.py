@@ -56,10 +56,9 @@ def fit_logistic(
     """Return a fitted sklearn LogisticRegression, which minimises the loss by L-BFGS.
 
     x, y: features and classes of the examples. strength: strength of the penalty; see the
-    module.
-    start: an earlier fit to begin with; None: begin at 0. The fit ends when no entry of the
-    gradient exceeds `tolerance`, or after `steps` steps (`n_iter_`), which happens for a
-    small strength and separable classes; the model is then not fully converged.
+    module. start: an earlier fit to begin with; None: begin at 0. The fit ends when no entry
+    of the gradient exceeds `tolerance`, or after `steps` steps (`n_iter_`), which happens for
+    a small strength and separable classes; the model is then not fully converged.
     """
     from sklearn import exceptions, linear_model
 
@@ -350,7 +349,7 @@ def normalize_features(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
     """Return features centred and scaled to mean square length 1, at most n columns, float32.
 
     The scale makes strengths comparable between sites. More columns than rows are rotated
-    into n columns, which changes no decoder: its penalty depends on lengths, not on axes.
+    into n columns, which changes no decoder, because its penalty does not depend on rotations.
     Constant features are only centred.
     """
     x = np.asarray(x, float)

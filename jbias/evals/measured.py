@@ -124,10 +124,10 @@ _STIMULI = ("edge", "silhouette", *_CONFLICTS)
 class Measured:
     """The results of one model.
 
-    folder: the folder of its records and decisions, which reports read. numbers: a table with one row
-    per number and the columns of runs.results. left_out: a line, with the reason, for each
-    measure that failed or was skipped. first: names of sets, in the order in which attributes
-    prefer them. class_counts: the number of decision classes by (measure, set).
+    folder: the folder of its records and decisions, which reports read. numbers: a table with
+    one row per number and the columns of runs.results. left_out: a line, with the reason, for
+    each measure that failed or was skipped. first: names of sets, in the order in which
+    attributes prefer them. class_counts: the number of decision classes by (measure, set).
     constant_classes: by (measure, set), the name of the class that all unchanged images are
     decided as; without an entry if there are several classes.
 

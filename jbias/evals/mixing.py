@@ -142,7 +142,8 @@ def numbers(
     """Return accuracies, and the affinity, diversity and mix_diversity of each method.
 
     by_condition: decisions under "", and for each of `methods`, such as "mixup", under
-    "mixup" and "mixup by share". accuracy: share of images, under "" and each method.
+    "mixup" and "mixup by share".
+    accuracy: the share of images decided as their label, under "" and each method.
     affinity: accuracy on mixed images, by the majority label, minus that on unchanged images,
       in percentage points; meant for a network trained without mixing, and test images.
     diversity: the mean cross-entropy of the majority label, in nats, over mixed images; meant

@@ -43,7 +43,7 @@ _MAX_LETTERS = 500  # Of an error's text: allocators print tables.
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error's text in one line of at most 500 letters; its type if it has no text."""
+    """Return an error's text in one line of at most 500 characters; its type if it has no text."""
     return messages.one_line(error)[:_MAX_LETTERS] or type(error).__name__
 
 
@@ -52,16 +52,16 @@ class Network:
     """A model of any kind that can be measured, with its identity and its classes.
 
     name: the name of its folder of results. classes, space: names and kind of its outputs, as
-    in data.labels.LabelSpace. digest: hash of its weights. fields: entries of its records: run,
-    algorithm, variant, model, train_data, stage, seed, step, epoch. about: further entries
-    of its config.json: "category", "config" of a run trained here, and "answers", the pairs
-    of data.labels.LabelSpace, as a dictionary.
+    in data.labels.LabelSpace. digest: hash that identifies its weights. fields: entries of its
+    records: run, algorithm, variant, model, train_data, stage, seed, step, epoch. about:
+    further entries of its config.json: "category", "config" of a run trained here, and
+    "answers", the pairs of data.labels.LabelSpace, as a dictionary.
     """
 
     name: str
     classes: tuple[str, ...]
     space: str
-    digest: str  # Of the file (and of its head's file), or of the weights.
+    digest: str  # Hash of the file (and of its head's file), or of the weights.
     fields: Mapping[str, Any]
     about: Mapping[str, Any]
 
@@ -145,7 +145,7 @@ class FlaxNetwork(Network):
             )
 
     def dtype(self, requested: Any) -> Any:
-        """Return the requested precision if the module can change it.
+        """Return the requested dtype if the module can change its precision, else its own dtype.
 
         An algorithm with its own `decide` keeps the precision of its run. A user's module
         without a `dtype` computes in float32.
@@ -205,7 +205,7 @@ def _make_site_reader(net: nn.Module) -> Callable:
     def at(
         variables: Mapping[str, Any], image: probe.Images, site: str
     ) -> tuple[Array, Array]:
-        """Return (activations at a site, gradient of each image's largest logit there)."""
+        """Return (activations at a site, their gradient of each image's largest logit)."""
         largest = lambda logits: logits.max(-1)
         return taps.site_gradient(net, variables, image, site, largest)
 

@@ -198,8 +198,8 @@ def make(
       images of 32 pixels in a ResNet with the small stem, as published; a VGG has 8 by 8 at
       "stage1" (2 by 2 at "stage3"), a BagNet 6 by 6 at "stage2" (2 by 2 or 3 by 3 at
       "stage3").
-    classes: the names of the decision classes. seed: random seed of the masks and of images
-    drawn.
+    classes: the names of the decision classes, which di_index needs. seed: random seed of the
+      masks and of images drawn.
 
     Metrics: accuracy and di_index, see `interference.numbers`. ValueError for invalid
     options.
@@ -318,8 +318,8 @@ def make_cut_occlusion(
     placement: "unrestricted", cut at the border, or "restricted" (`rectangle_mask`).
     fills: "black"; "mean", the colour `mean`; and "other", the same places in one of the
       images `others`, drawn for each image.
-    classes: the names of the decision classes. seed: random seed of the rectangles and of
-    images drawn.
+    classes: the names of the decision classes, which di_index needs. seed: random seed of the
+      rectangles and of images drawn.
 
     Metrics: accuracy and di_index, see `interference.numbers`. ValueError for invalid
     options.

@@ -134,7 +134,7 @@ class Predictor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PredictorNetwork(networks.Network):
-    """A `Predictor` whose outputs were checked; it is an inference.BoundNetwork."""
+    """A `Predictor` whose outputs were checked; it has the interface inference.BoundNetwork."""
 
     predictor: Predictor
     kind: str  # One of KINDS.
@@ -641,7 +641,7 @@ def describe_sets(suite: suites.Suite) -> list[str]:
 
 
 def load(path_and_name: str, **options: Any) -> Predictor:
-    """Return the Predictor of the function or Predictor at `path/to/file.py:name`.
+    """Return a Predictor for the function, or Predictor, at `path/to/file.py:name`.
 
     options: fields of Predictor to set or change. ValueError if there is no such object.
     """

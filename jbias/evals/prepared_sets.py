@@ -180,7 +180,7 @@ def _describe_unused(
     suite: suites.Suite,
     datasets: Sequence[str],
 ) -> Iterator[str]:
-    """Yield messages on outputs that answer for none of Geirhos' 16 classes.
+    """Yield messages on outputs that belong to none of Geirhos' 16 classes.
 
     An example is an output "automobile", as the class is called "car". datasets: names of
     prepared sets. Yields nothing if the network's classes were given as a dictionary, which

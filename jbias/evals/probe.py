@@ -62,8 +62,8 @@ class Probe(NamedTuple):
       the result of `show`. It is separate from `show` because on a CPU gradients of
       convolutions are slow inside loops, and many unrolled steps compile for minutes: on a
       CPU each step is one call of a program, elsewhere all steps are a loop inside one.
-    look: (rows) -> rows.seen, for `move`: called once per batch, whatever the number of
-      conditions, such as for a saliency map of the unchanged images.
+    look: (rows) -> rows.seen, for `move`: called once per batch for all conditions, such as
+      for a saliency map of the unchanged images.
     steps: by condition, the number of times that `move` is applied; default 0.
     static: condition -> a hashable value that `show` needs at compile time, such as the name
       of a corruption; `show` is then called as show(rows, params, static(condition)), and

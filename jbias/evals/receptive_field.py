@@ -63,12 +63,12 @@ def fields(
     models.taps.sites; None: all that have rows and columns. seed: seed of the random
     signs. batch: images per batch.
 
-    The field at a pixel is the squared gradient of the unit by the pixel, summed over channels
-    of the unit and of the pixel, and averaged over images, whose random signs depend on their
-    number. For an even number of units the middle is the first after the half. ValueError for
-    a site that is unknown or has no rows and columns, without images, and if no activation at
-    a site depends on the image; probe.NotFiniteError if a gradient is not finite. All sites of
-    a network share one compiled program.
+    The field at a pixel is the squared gradient of the unit with respect to the pixel, summed
+    over channels of the unit and of the pixel, and averaged over images, whose random signs
+    depend on their number. For an even number of units the middle is the first after the
+    half. ValueError for a site that is unknown or has no rows and columns, without images,
+    and if no activation at a site depends on the image; probe.NotFiniteError if a gradient is
+    not finite. All sites of a network share one compiled program.
     """
     known = taps.sites(net, images.shape[1])
     example = jax.ShapeDtypeStruct((1, *images.shape[1:]), jnp.float32)

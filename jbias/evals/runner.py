@@ -138,7 +138,7 @@ class _Job(NamedTuple):
     # first rule. Rules that equal the first, because no class has several members, are left
     # out.
     rules: Mapping[str, str]
-    ranked: Mapping[str, str]  # Of the probe.
+    ranked: Mapping[str, str]  # See probe.Probe.
     # Equal for measures that need the same answers; None for a measure that shares none.
     shared_key: tuple | None
 
@@ -318,8 +318,9 @@ class NetworkEvaluation:
     def describe(self, task: suites.Task) -> dict[str, Any]:
         """Return the settings of a task that are stored with its results.
 
-        Keys: "measure" (options), "precision" and "dataset", and, if they apply, "own_code",
-        "read" (digest of files) and "images" (number of answers).
+        Keys: "measure" (options), "precision" and "dataset", and, if they apply, "own_code"
+        (digests of the user's files), "read" (digest of files that the probe read) and
+        "images" (number of answers).
         """
         suite, measure = self.suite, task.measure
         source = suite.sources[task.dataset]

@@ -58,8 +58,8 @@ class Measure(NamedTuple):
     probe: str  # A key of MAKERS, or the name of the user's own probe.
     datasets: tuple[str, ...]  # Names of sets.
     images: int  # Number of images of a set to show; 0: all.
-    aggregates: tuple[str, ...]  # Rules, of data.labels.AGGREGATES.
-    options: Mapping[str, Any]  # Of the probe.
+    aggregates: tuple[str, ...]  # Rules, some of data.labels.AGGREGATES.
+    options: Mapping[str, Any]  # Options of the probe.
     others: str = ""  # The set of the partner images; "" is the set that is shown.
 
     @property
@@ -489,10 +489,11 @@ def _check_kinds(config: Mapping[str, Any]) -> dict[str, Any]:
 def _drop_missing_tasks(
     suite: Suite, needs: Mapping[str, str], say: probe.Say
 ) -> Suite:
-    """Return the suite without tasks whose probe lacks a file, such as people's answers.
+    """Return the suite with the tasks whose probe lacks a file, if any, added to `missing`.
 
-    needs: by measure, the suite's argument that provides its files. say: called with a line
-    on each reason. ValueError if no task is left.
+    Such a file is, for instance, one of people's answers. needs: by measure, the suite's
+    argument that provides its files. say: called with a line on each reason. ValueError if no
+    task is left.
     """
     reasons: dict[str, str] = {}  # By task.
     for task in suite.tasks():

@@ -223,8 +223,7 @@ def _bilateral(d: int, scale: float) -> dict[str, np.ndarray]:
 
     "offset": (row, column) offsets of neighbours by distance, of which the first "count" are
     used; "space": their weights by distance; "sigma": sigma of colour differences. d: the
-    published diameter,
-    a key of suppression.BILATERAL. scale: factor of published lengths.
+    published diameter, a key of suppression.BILATERAL. scale: factor of published lengths.
     """
     largest_radius = max(_radius(x // 2, scale) for x in suppression.BILATERAL)
     radius = _radius(d // 2, scale)
@@ -247,9 +246,9 @@ def bilateral(
     """Return an image filtered by weighted means of near pixels of similar colour (bilateral).
 
     s: result of `_bilateral`. largest_radius: the largest radius of all strengths, in pixels.
-    key: unused.
-    Weights are exp(-L^2 / 2 sigma^2 - (i^2 + j^2) / 2 space^2), with L the sum over channels
-    of absolute differences. Edges are mirrored without repeating the last pixel.
+    key: unused. Weights are exp(-L^2 / 2 sigma^2 - (i^2 + j^2) / 2 space^2), with L the sum
+    over channels of absolute differences. Edges are mirrored without repeating the last
+    pixel.
     """
     planes = jnp.moveaxis(image, -1, 0)
     padded = _mirror(planes, largest_radius)

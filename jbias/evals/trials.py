@@ -86,7 +86,7 @@ def image_id(name: str) -> str:
 
 
 def read(path: str, dataset: str = "") -> Trials:
-    """Return the answers in one file, with conditions spelled as in data.geirhos.
+    """Return the answers in one file, with conditions spelled as in geirhos.CONDITIONS.
 
     dataset: one of geirhos.CONDITIONS; for other names, conditions are not checked.
     ValueError, with the line number, for another header, a response or category that is none
@@ -129,8 +129,9 @@ def read(path: str, dataset: str = "") -> Trials:
 def people(folder: str, dataset: str) -> tuple[Trials, ...]:
     """Return the answers of each person on a set, from <folder>[/<set>]/<set>_subject-*.csv.
 
-    base.Missing without such files; ValueError if people saw different images, or the same
-    images under different conditions.
+    The order is that of the files' names. base.Missing without such files; ValueError if a
+    person has two files, or if people saw different images, or the same images under different
+    conditions.
     """
     folder = os.path.expanduser(folder)
     if not os.path.isdir(folder):

@@ -24,11 +24,11 @@ class Settings(NamedTuple):
 
     random_weights: bool = False  # For timm:NAME.
     classes: str | Sequence[str] | Mapping[str, str] | None = None  # See Predictor.
-    columns: str | None = None  # Of a table, "key=name,...".
-    mean: float | Sequence[float] | None = None  # Of images in [0, 1].
+    columns: str | None = None  # Names of a table's columns, "key=name,...".
+    mean: float | Sequence[float] | None = None  # Per channel, for images in [0, 1].
     std: float | Sequence[float] | None = None
     model: str | None = None  # A name of models.MODELS, for a file of weights.
-    step: str | None = None  # Of a run: "best", "latest" or a number.
+    step: str | None = None  # Checkpoint of a run: "best", "latest" or a number.
     trained: str | None = None  # Name of the training set, for records.
     method: str | None = None  # Name of the training method, for records.
 
@@ -39,8 +39,8 @@ class Model(NamedTuple):
     predictor: predictors.Predictor | None = None
     loaded: tuple[networks.Network, ...] = ()
     decisions: str = ""  # Path of the tables.
-    # Of a predictor: the preprocessing that the caller gives, else that of the model, with
-    # size and crop.
+    # For a predictor, its preprocessing as given by the caller, else by the model, with size
+    # and crop.
     described: preprocessing.Preprocessing = preprocessing.Preprocessing()
 
 
@@ -179,10 +179,10 @@ def settle_classes(
 
     The message is "" for classes that the caller gave, also as "folders" or "geirhos16", and
     for a function that returns class names. Otherwise the known list whose length is the
-    number of outputs is chosen. size: image side in pixels, for a
-    trial call. folder_classes: the classes of the user's own images, in order;
-    folders_in_words: their name in messages. has_stimuli: whether Geirhos' 16 are a known
-    list. ValueError if no list has that length, or several different lists have it.
+    number of outputs is chosen. size: image side in pixels, for a trial call. folder_classes:
+    the classes of the user's own images, in order; folders_in_words: their name in messages.
+    has_stimuli: whether Geirhos' 16 are a known list. ValueError if no list has that length,
+    or several different lists have it.
     """
     lists = {
         labels.IMAGENET: ("ImageNet's 1000", labels.resolve_outputs(labels.IMAGENET)),

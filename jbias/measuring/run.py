@@ -74,7 +74,10 @@ def measure(
     step: str | None = None,
     **options: Any,
 ) -> measured.Measured | measured.MeasuredNetworks:
-    """Measure a model and return its results; arguments and errors: see jbias.measure."""
+    """Measure a model; return a Measured, or for several networks a MeasuredNetworks.
+
+    Arguments and errors: see jbias.measure.
+    """
     if isinstance(images, str):  # What a function takes: an option of Predictor.
         options["images"], images = images, 0
     if suite is not None:
@@ -282,9 +285,9 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
 def _with_decisions(
     network: networks.Network, suite: suites.Suite
 ) -> tuple[suites.Suite, list[str]]:
-    """Return (suite without the sets that a table has no decisions on, messages on these).
+    """Return (suite without the sets that a table has no decisions on, messages on these sets).
 
-    For a network that is no table, the suite is unchanged.
+    For any other network, the suite is unchanged and there are no messages.
     """
     if not isinstance(network, decision_tables.DecidedNetwork):
         return suite, []

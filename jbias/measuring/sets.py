@@ -47,7 +47,7 @@ _OF_FEATURES = ("decoding", "receptive_field")
 class Plan(NamedTuple):
     """A suite for a user's folders."""
 
-    config: ml_collections.ConfigDict  # Of the suite.
+    config: ml_collections.ConfigDict  # The suite's config.
     first: tuple[str, ...]  # Names of its sets of labelled photographs.
     missing: tuple[str, ...]  # Messages on measures that need other folders.
 
@@ -78,9 +78,8 @@ def check(folders: Folders) -> Folders:
 def find_stimuli(path: str) -> tuple[str, ...]:
     """Return the names of Geirhos' sets in a folder, as in datasets.STIMULI.
 
-    ValueError without cue conflicts.
     A folder with the 16 classes counts as the cue conflicts themselves, unless it has the
-    name of another set.
+    name of another set. ValueError without cue conflicts.
     """
     splits = _splits_in(path)
     if "cue-conflict" in splits:
@@ -181,9 +180,9 @@ def plan(
     """Return the suite of all measures that are possible with the folders.
 
     folders: result of `check`, with at least one of stimuli, imagenet and data. own_images: the
-    images of folders.data, if any. size: image side in pixels. images: number of
-    images for measures that change images; 0: all. space: the label space of the network's
-    classes; the user's own images get the same if their class names are all in it.
+    images of folders.data, if any. size: image side in pixels. images: number of images for
+    measures that change images; 0: all. space: the label space of the network's classes, for
+    `_own_sets`.
     """
     arguments = types.SimpleNamespace(**{**biases.SHARED_ARGUMENTS, **biases.OWN})
     arguments.data, arguments.size, arguments.images = "stimuli", size, images
@@ -206,8 +205,10 @@ def plan(
 def _own_sets(own_images: OwnImages, space: str) -> dict[str, dict[str, Any]]:
     """Return the options of the suite's sets of a user's own images, by name of the set.
 
-    There is one set for each split. space: see `plan`. ValueError for a split whose name
-    cannot be that of a folder of results.
+    There is one set for each split. A set has the space "wnid" if `space`, the network's, is
+    "wnid" and all classes are WordNet ids; "entry16" if `space` is "wnid" or "entry16" and all
+    classes are among Geirhos' 16; else no space. ValueError for a split whose name cannot be
+    the name of a folder of results.
     """
     options = {"split": "", "root": own_images.root, "data": "folder"}
     if space == "wnid" and {*own_images.classes} <= {*tables.wnids()}:

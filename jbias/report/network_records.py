@@ -304,7 +304,7 @@ class MeasuredNetwork:
     def _corrupted_files(self) -> list[str]:
         """Return the names of data sets with a single corruption, such as fog-3."""
         sets = [measurement.dataset for measurement in self.measurements_of("plain")]
-        return [name for name in sets if corruption_error.is_file_of_one(name)]
+        return [name for name in sets if corruption_error.is_single_corruption(name)]
 
     def _plain_accuracy(self, dataset: str) -> Number | None:
         """Return the accuracy on a data set; None if missing."""

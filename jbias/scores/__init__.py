@@ -37,7 +37,7 @@ def read(
     margins: str = "",
     unit: str = "",
 ) -> score_layout.Reading:
-    """Return the scores of a file or a frame as a tidy frame, with a description of the table.
+    """Return a Reading of a file or frame: its scores as a tidy frame, and a description.
 
     An option of "" is decided from the table.
     source: path of a CSV (commas, semicolons or tabs), Markdown, LaTeX, JSON, Excel or

@@ -228,7 +228,7 @@ def _is_markdown(text: str) -> bool:
 
 
 def _markdown(text: str, path: str) -> list[list[Row]]:
-    """Return the tables of a Markdown text, each as its rows with the header first.
+    """Return the tables of a Markdown text, each as a list of rows with the header first.
 
     path: name of the file in the places of rows.
     """
@@ -257,7 +257,7 @@ def _markdown(text: str, path: str) -> list[list[Row]]:
 
 
 def _latex(text: str, path: str) -> list[list[Row]]:
-    """Return the tables of a LaTeX text, each as its rows.
+    """Return the tables of a LaTeX text, each as a list of rows.
 
     A text without any tabular or similar environment is one table. path: name of the file in
     the places of rows.
@@ -622,7 +622,8 @@ def _check_named(names: list[str], rows: list[Row], path: str) -> None:
 def _spans(names: Sequence[str]) -> bool:
     """Return whether a header line has, after its first cell, a repeated name or a blank.
 
-    Such a name spans several columns. False if all cells after the first are blank.
+    Such a line has names that span several columns. False if all cells after the first are
+    blank.
     """
     filled = [name for name in names[1:] if name]
     return bool(filled) and (len(set(filled)) < len(filled) or "" in names[1:])

@@ -136,10 +136,10 @@ HIGH, LOW, MID = [0.9] * 4, [0.3] * 4, [0.6] * 4
 def test_the_kind_is_that_of_the_model(rows, kind):
     reliance = measure_exact(rows)
     pvalues = {name: result.pvalue for name, result in reliance.kinds.items()}
-    assert attribute_audit.hurtful_kind(reliance, pvalues) == (kind, True)
-    assert attribute_audit.hurtful_kind(reliance, pvalues, tau=0.99)[1] is False
+    assert attribute_audit.harmful_kind(reliance, pvalues) == (kind, True)
+    assert attribute_audit.harmful_kind(reliance, pvalues, tau=0.99)[1] is False
     assert (
-        attribute_audit.hurtful_kind(reliance, dict.fromkeys(pvalues, 0.06))[1] is False
+        attribute_audit.harmful_kind(reliance, dict.fromkeys(pvalues, 0.06))[1] is False
     )
 
 
@@ -250,13 +250,13 @@ def test_p_tests_the_threshold_and_has_holms_correction_over_all_tests():
 def test_an_interval_that_contains_the_threshold_is_no_bug():
     reliance = measure_exact([[0.9, 0.9, 0.3, 0.3]] * 4)
     result = reliance.kinds["marginal"]
-    assert attribute_audit.hurtful_kind(reliance, dict.fromkeys(reliance.kinds, 0.0))[1]
+    assert attribute_audit.harmful_kind(reliance, dict.fromkeys(reliance.kinds, 0.0))[1]
     wide_point = result.curve[-1]._replace(low=0.04)
     kinds = {
         "marginal": dataclasses.replace(result, curve=(*result.curve[:-1], wide_point))
     }
     changed_reliance = dataclasses.replace(reliance, kinds=kinds)
-    assert attribute_audit.hurtful_kind(changed_reliance, {"marginal": 0.0}) == (
+    assert attribute_audit.harmful_kind(changed_reliance, {"marginal": 0.0}) == (
         "marginal",
         False,
     )
