@@ -319,6 +319,7 @@ def _printed_cells(table_cells: pd.DataFrame) -> tables.Table:
 def _printed_pairs(pairs: pd.DataFrame) -> tables.Table:
     """Return a table of correlations of biases with averages, ours and printed.
 
+    Ours are bold where they do not agree with the printed ones.
     pairs: result of `correlations`.
     """
     with_averages = pairs[~pairs["y"].isin(_BIASES)]

@@ -636,7 +636,9 @@ def claim_tables(claims: pd.DataFrame, alpha: float) -> Iterator[tables.Table | 
 def _claim_table(name: str, claims: pd.DataFrame, alpha: float) -> tables.Table | None:
     """Return a table of tested claims; None without claims.
 
-    name: key in _CAPTIONS, and name of the table's files. claims: rows of `frame`.
+    Verdicts are bold for claims that hold, and underlined for claims that do not.
+    name: key in _CAPTIONS, and name of the table's files. claims: rows of `frame`. alpha: level
+    of the tests.
     """
     if claims.empty:
         return None

@@ -344,7 +344,8 @@ def _table2(cells: ShiftCells, printed: Printed) -> tables.Table:
     """Return Table 2: rows by model, trained value and size, columns by tested value.
 
     Further columns: OOD, drop, and drop as the paper computes it. After the first of our rows
-    of a model, value and size is the paper's row, if it has one.
+    of a model, value and size is the paper's row, if it has one. Accuracies on the trained
+    value are bold.
     cells: trained on a single value. printed: result of `read`.
     """
     values = list(dict.fromkeys(name for cell in cells for name in _values(cell)))

@@ -28,7 +28,7 @@ class Records(NamedTuple):
 
 
 def read(folder: pathlib.Path, paths: Sequence[pathlib.Path]) -> Records | None:
-    """Return the records of a workdir's Parquet file; None if it is not up to date.
+    """Return the records of a workdir's Parquet file; None if it is missing, damaged or outdated.
 
     folder: the workdir. paths: its files of JSON lines, in the order of the records.
     """

@@ -186,8 +186,9 @@ def read(
     """Return the records of workdirs as a table with one row per record.
 
     Columns are the fields of `Record` and `workdir`; text columns are categories in
-    alphabetical order. ValueError, with file and line, for an invalid line or a repeated
-    `Record.key`.
+    alphabetical order. ValueError, with file and line, for an invalid line, a repeated
+    `Record.key` and an accuracy that is not count / n, and for a file that does not match its
+    checksum.
 
     workdirs: paths or globs, see `find_workdirs`.
     compacts: whether to write many records of a finished run to one Parquet file, so that

@@ -234,8 +234,8 @@ def at_epoch(frame: pd.DataFrame, epoch: float) -> pd.DataFrame:
 def evaluations(frame: pd.DataFrame, *, trained: bool = False) -> pd.DataFrame:
     """Return the records of the last stage of every run, sorted by step.
 
-    Seeds that diverged are left out. All selection rules start with this function; applied
-    twice, it changes nothing.
+    Seeds that diverged are left out, and rows have a new index. All selection rules start with
+    this function; applied twice, it changes nothing.
 
     trained: whether to keep the data set "train". In the results of a suite these records
       are evaluations; in a run they are training statistics.

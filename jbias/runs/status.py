@@ -64,7 +64,10 @@ class RunStatus(NamedTuple):
 
 
 def read(workdir: str | os.PathLike) -> RunStatus:
-    """Return the status of a run; ValueError, with file and line, for damaged records."""
+    """Return the status of a run; ValueError, with file and line, for damaged records.
+
+    Without the folder, the run has not started. ValueError, too, if `workdir` is a file.
+    """
     workdir = pathlib.Path(workdir)
     if workdir.exists() and not workdir.is_dir():
         raise ValueError(f"{workdir}: must be the workdir of a run, got a file")

@@ -40,7 +40,11 @@ class _TensorBoardLogger:
         self._file(self._root).flush()
 
     def scalars(self, step: int, numbers: loggers.Numbers) -> None:
-        """Log the numbers of a step; means go to the parent of their seeds' folders."""
+        """Log the numbers of a step; means go to the parent of their seeds' folders.
+
+        In a process that only evaluates the run, each folder is replaced by a folder `elsewhere`
+        inside it.
+        """
         for owner, values in numbers.items():
             names = [name for name in owner.split("/") if name != loggers.MEAN]
             folder = self._root.joinpath(*names)

@@ -76,7 +76,10 @@ class _WandbLogger:
 
 
 def open(run: loggers.RunInfo) -> loggers.Logger:
-    """Start or resume the workdir's run of Weights & Biases, and return its logger."""
+    """Start or resume the workdir's run of Weights & Biases, and return its logger.
+
+    Two environment variables of wandb, WANDB_ERROR_REPORTING and WANDB_SERVICE, are changed.
+    """
     # wandb reads this when it is imported, and would contact a server.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     # The service of another process may still have the run of a killed process open.

@@ -313,7 +313,8 @@ def _normalised(
 ) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray, "k n r"]]:
     """Return (worst, best) score of every data set, and the normalised scores (k, n, r).
 
-    bounds: see `intervals`. Raise ValueError for bounds of zero width.
+    bounds: see `intervals`; for None, a data set with equal scores has the width 1. Raise
+    ValueError for bounds of zero width.
     """
     if bounds is None:
         lowest = np.nanmin(table.values, axis=(1, 2))

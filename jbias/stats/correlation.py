@@ -146,12 +146,12 @@ class MatrixResult:
 
     statistic: pd.DataFrame
     pvalue: pd.DataFrame
-    holm: pd.DataFrame  # pvalue adjusted over the family.
-    bh: pd.DataFrame
+    holm: pd.DataFrame  # pvalue adjusted over the family by Holm's method.
+    bh: pd.DataFrame  # pvalue adjusted by Benjamini and Hochberg's method.
     n: int  # Models.
     family: int  # Pairs that the adjustment counts.
-    draws: int
-    exact: bool
+    draws: int  # Orders in a permutation test; the most of any pair.
+    exact: bool  # All tests used all possible orders.
 
 
 def spearman(

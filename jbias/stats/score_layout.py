@@ -524,7 +524,8 @@ class _Table(score_columns.Columns):
     def _heads(self, values: list[int]) -> _Heads:
         """Return the names, runs and spreads of the columns of scores, from the header.
 
-        Raise UnclearError if columns may be metrics or data sets, or runs or data sets.
+        Columns of training scores, and of deviations that belong to no other column, are left
+        out. Raise UnclearError if columns may be metrics or data sets, or runs or data sets.
         """
         tops = {j: self.grid.columns[j] for j in values}
         if any(len(names) > 1 and names[-1] for names in tops.values()):
@@ -801,7 +802,8 @@ class _Table(score_columns.Columns):
     ) -> bool:
         """Return whether rows are algorithms, not data sets; raise UnclearError if unknown.
 
-        algorithms, datasets: columns of these roles. heads: `names` of `_Heads`.
+        The user's choices decide, else names of columns and header lines, else the list of common
+        names. algorithms, datasets: columns of these roles. heads: `names` of `_Heads`.
         """
         if self.choices.rows:
             return self.choices.rows == "algorithms"
@@ -859,7 +861,8 @@ class _Table(score_columns.Columns):
     def _check_repeats(self, counts: collections.Counter) -> None:
         """Raise UnclearError for rows of the same name that may not be runs.
 
-        counts: number of rows of each name.
+        They may not be if an unused column distinguishes rows, or if a name has a single row. The
+        user's choice run=order allows both. counts: number of rows of each name.
         """
         is_said = self.choices.columns.get("run") == score_columns.ORDER
         columns = {name or "(no name)": j for j, name in enumerate(self.names)}
