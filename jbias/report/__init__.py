@@ -1,4 +1,4 @@
-"""Makes a report of runs or scores: an answer, tables, tests, figures."""
+"""Reports of runs or scores: an answer, tables, tests and figures."""
 
 from jbias.report.cli import main
 

@@ -485,7 +485,7 @@ def _abbreviate(names: Sequence[str]) -> str:
     return f"{', '.join(names[: _NAMED - 1])} and {len(names) - _NAMED + 1} more"
 
 
-def links(audited: Audited, candidate: Candidate, count: int = 4) -> str:
+def strongest_pairs(audited: Audited, candidate: Candidate, count: int = 4) -> str:
     """Return "value with class (+points), ..." for the pairs with the largest excess accuracy.
 
     Excess: accuracy of the pair beyond the mean effects of its class and of its value, in
@@ -509,7 +509,7 @@ def findings(audited: Audited) -> Iterator[str]:
     """
     for candidate in audited.bugs:
         extreme = candidate.result.kinds[candidate.kind].extreme
-        detail = f" Largest accuracy beyond class and value effects: {links(audited, candidate)}."
+        detail = f" Largest accuracy beyond class and value effects: {strongest_pairs(audited, candidate)}."
         if candidate.kind == "marginal":
             detail = "" if audited.reference else _CAPTIONS["harder"]
         sentence = f"{candidate.name}: {candidate.kind}, {KINDS[candidate.kind]}: {direction(audited, candidate)}."
@@ -577,7 +577,10 @@ def method_notes(audited: Audited) -> Iterator[str]:
 
 
 def ranked(audited: Audited) -> tables.Table:
-    """Return the table of all candidates in the order of the ranking, one row per candidate."""
+    """Return the table of all candidates in the order of the ranking, one row per candidate.
+
+    Bugs are bold. Drops are in points on the page, and fractions in the files.
+    """
     rows = []
     for number, candidate in enumerate(audited.candidates, start=1):
         verdicts = {

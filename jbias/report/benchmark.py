@@ -132,7 +132,7 @@ def _check_options(study: analysis_lib.BenchmarkScores) -> None:
 
 
 def _facts(analysis: Analysis) -> dict[str, object]:
-    """Return the short facts at the top of the page: number or text by label."""
+    """Return the short facts at the top of the page, by label, such as {"Algorithms": 5}."""
     study, (n, k) = analysis.study, analysis.means.shape
     facts = {
         "Algorithms": len(study.algorithms),
@@ -328,7 +328,10 @@ _RANK_TESTS = ("friedman", "friedman_uncorrected", "permutation", "nemenyi")
 
 
 def _rank_tests(analysis: Analysis) -> dict[str, Any]:
-    """Return the results of the rank tests by the keys of `_RANK_TESTS`, ready for results.json."""
+    """Return the results of the rank tests by the keys of `_RANK_TESTS`, ready for results.json.
+
+    Ranks must have been tested.
+    """
     names = analysis.algorithms
     nemenyi = analysis.nemenyi
     permutation = {
@@ -436,7 +439,7 @@ def curves(analysis: Analysis) -> document.Placed:
 
 
 def _ranks(analysis: Analysis) -> document.Figure:
-    """Return the figure of mean ranks with their critical difference."""
+    """Return the figure of mean ranks with their critical difference; ranks must be tested."""
     names = analysis.algorithms
     ranks = analysis.nemenyi.ranks
     styles = plots.styles(analysis.study.algorithms)
@@ -480,7 +483,10 @@ def _dataset_blocks(analysis: Analysis, by: str) -> document.Figure:
 
 
 def _iqm(analysis: Analysis) -> document.Figure:
-    """Return the figure of interquartile means with intervals, sorted by mean rank."""
+    """Return the figure of interquartile means with intervals, sorted by mean rank.
+
+    Seeds must have been analysed.
+    """
     iqm = analysis.seeds["intervals"].iqm
     order = analysis.order
     names = [analysis.algorithms[i] for i in order]
@@ -502,7 +508,10 @@ def _iqm(analysis: Analysis) -> document.Figure:
 
 
 def _profiles(analysis: Analysis) -> document.Figure:
-    """Return the figure of performance profiles of the algorithms of `_drawn_algorithms`."""
+    """Return the figure of performance profiles of the algorithms of `_drawn_algorithms`.
+
+    Seeds must have been analysed.
+    """
     repeats = analysis.study.repeats
     profiles = analysis.seeds["performance_profiles"]
     names = [
@@ -535,7 +544,10 @@ def _profiles(analysis: Analysis) -> document.Figure:
 
 
 def _power(analysis: Analysis) -> document.Figure:
-    """Return the figure of the power of Nemenyi's test by numbers of seeds and data sets."""
+    """Return the figure of the power of Nemenyi's test by numbers of seeds and data sets.
+
+    Seeds must have been analysed.
+    """
     power = analysis.seeds["power"]
     repeats = analysis.study.repeats
     frame = pd.DataFrame(power.power["nemenyi"], power.seeds, power.datasets)

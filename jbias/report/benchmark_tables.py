@@ -202,7 +202,10 @@ def _dataset_columns(
 
 
 def runs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Return the table of scores with one row per seed, or run, of an algorithm."""
+    """Return the table of scores, one row per seed, or run, of an algorithm.
+
+    There is a column per data set. None without scores.
+    """
     repeat = study.repeats.removesuffix("s")
     keys, columns = _dataset_columns(
         study.datasets,
@@ -364,7 +367,10 @@ def ranks(analysis: Analysis) -> tables.Table | None:
 
 
 def nemenyi(analysis: Analysis) -> tables.Table:
-    """Return the matrix of Nemenyi's p-values, with algorithms in the order of mean ranks."""
+    """Return the matrix of Nemenyi's p-values, with algorithms in the order of mean ranks.
+
+    Significant cells are bold. Ranks must have been tested.
+    """
     names = analysis.algorithms
     result = analysis.nemenyi
     order = analysis.order[:MAX_COLUMNS]
@@ -1002,7 +1008,10 @@ def provenance(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 
 
 def data(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Return the table of recorded data sets, one row per data set and provenance."""
+    """Return the table of recorded data sets, one row per data set and provenance.
+
+    The last column lists the runs with that provenance. None if no run recorded a data set.
+    """
     runs_by_record: dict[tuple, list[str]] = {}
     for run in study.runs:
         for name, provenance_of_set in run.data.items():

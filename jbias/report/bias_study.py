@@ -429,7 +429,11 @@ def _correlations(study: Correlations) -> Blocks:
 
 
 def _models(study: Correlations) -> Blocks:
-    """Yield scatter plots of the averages of benchmarks against biases."""
+    """Yield a figure of scatter plots of the averages of benchmarks against biases.
+
+    A second figure has the averages of adversarially trained models against the high-frequency
+    bias, if there are at least two such models.
+    """
     yield _figure(study, "models", relations.all_pairs(study))
     trained_name = title(AT)
     high_freq = title("high_freq")
@@ -447,7 +451,11 @@ def _models(study: Correlations) -> Blocks:
 
 
 def _benchmarks(models: ModelTable, study: Correlations) -> Blocks:
-    """Yield figures and tables of the benchmarks."""
+    """Yield figures and tables of the benchmarks.
+
+    Figures: correlations among benchmarks, accuracies, ImageNet-A against shape bias, and all
+    pairs of benchmarks; figures without data are left out. Tables: accuracies, averages, settings.
+    """
     frame = study.frame
     size = study.options.size
     names = title(models.benchmarks)
@@ -478,7 +486,11 @@ def _benchmarks(models: ModelTable, study: Correlations) -> Blocks:
 def _biases(
     models: ModelTable, study: Correlations, images: Sequence[bias_plots.Image]
 ) -> Blocks:
-    """Yield figures and tables of the biases; images: photographs to show after filtering."""
+    """Yield figures and a table of the biases.
+
+    Figures: correlations among biases, curves of filters and of critical bands, and filtered
+    photographs; figures without data are left out. images: photographs to show after filtering.
+    """
     frame = models.frame
     categories = study.frame["training"]
     yield from _among(study, "biases_correlations", study.options.x)

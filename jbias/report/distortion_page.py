@@ -226,7 +226,10 @@ def _headline(values: pd.DataFrame) -> tuple[str, str]:
 
 
 def value_layout(study: DistortionStudy) -> Layout:
-    """Return the layout of the table of all quantities, with a column per method."""
+    """Return the layout of the table of all quantities, with a column per method.
+
+    There is a row per data set, training and quantity.
+    """
     methods = study.names("method")
     rows = []
     groups = dict.fromkeys((key.data, key.training) for key in study.groups)
@@ -339,7 +342,11 @@ def _groups(study: DistortionStudy) -> tables.Table | None:
 
 
 def _indices(study: DistortionStudy) -> tables.Table | None:
-    """Return the table of both variants of the DI index, and the worst case, by distortion."""
+    """Return the table of DI indices in %, one row per group, measurement and distortion.
+
+    Both variants, "share" and "count", have columns, with their worst case. None without stored
+    decisions.
+    """
     rows = []
     for key, measurement, condition in dict.fromkeys(_conditions(study)):
         group = study.groups[key]
@@ -391,7 +398,10 @@ def _conditions(
 
 
 def _digits(study: DistortionStudy) -> tables.Table | None:
-    """Return the table of decisions for the digit and for the photograph, by digit and method."""
+    """Return the table of decisions for digit and photograph in %, one row per group and digit.
+
+    None without stored decisions on stacked images.
+    """
     rows = []
     basic = {}
     for key, group in study.groups.items():
@@ -598,11 +608,11 @@ def _caveats(
         if incomplete:
             filling = study_lib.FILLS.get(fill, fill)
             yield f"No iOcclusion ({data}, {model}, hidden by {filling}): {incomplete}."
-    yield from unlike_indices(values)
-    yield from unlike_measures(study)
+    yield from notes_on_indices(values)
+    yield from notes_on_options(study)
 
 
-def unlike_indices(values: pd.DataFrame) -> Iterator[str]:
+def notes_on_indices(values: pd.DataFrame) -> Iterator[str]:
     """Yield notes on DI indices that some seeds lack, and on indices of different numbers of seeds.
 
     values: data of the table of values.
@@ -622,7 +632,7 @@ def unlike_indices(values: pd.DataFrame) -> Iterator[str]:
             yield _CAVEATS["one class"].format(title, tables.join(counts))
 
 
-def unlike_measures(study: DistortionStudy) -> Iterator[str]:
+def notes_on_options(study: DistortionStudy) -> Iterator[str]:
     """Yield notes on measures with different options, or with unusual saliency maps.
 
     Unusual maps are quantised, or from another site than "stage3".

@@ -358,7 +358,10 @@ class _Drawing:
         self._numbers.close()
 
     def finish(self) -> dict[str, str | bytes]:
-        """Return the content of the files of all figures by path, in the order of the figures."""
+        """Return the content of the files of all figures by path, in the order of the figures.
+
+        If a figure cannot be drawn, its error is raised.
+        """
         files = self._draw_next()
         for pipe in self._pipes:
             with contextlib.suppress(EOFError):

@@ -82,7 +82,10 @@ def _compare(task: _Task):
 
 
 def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_Task]:
-    """Yield a task per metric and data set, with the scores of methods with several seeds."""
+    """Yield a task per metric and data set, with the scores of methods with several seeds.
+
+    Methods with a missing score are left out, and data sets without any method.
+    """
     options = study.options
     for metric, values, unit in metrics(study):
         scores = unit.scale * values["value"]

@@ -446,7 +446,7 @@ def _notes(
 
 
 def _notes_of_run(run: workdirs.Run) -> Iterator[str]:
-    """Yield notes on a run: unfinished, damaged, without config, or with fixed noise."""
+    """Yield notes on a run: unfinished, damaged, without config, or with noise that seeds share."""
     if not run.finished:
         yield f"{run.workdir} is not finished (it has no file `done`)."
     sums = checksums.read_folder(run.workdir)

@@ -120,7 +120,7 @@ class IntervalCell(NamedTuple):
 def interval_cell(
     network: MeasuredNetwork, measurement: Measurement, number: Number
 ) -> IntervalCell:
-    """Return a number of a measurement with the interval stored with it."""
+    """Return a number of a measurement with its stored interval; an end not stored is None."""
     _, low, high = network.interval(measurement, number.metric, number.condition)
     return IntervalCell(
         metric=number.metric,

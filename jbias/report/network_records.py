@@ -154,7 +154,10 @@ class MeasuredNetwork:
 
     @functools.cached_property
     def numbers(self) -> Mapping[Measurement, list[Number]]:
-        """Results of each measurement, with conditions without the measure's name."""
+        """Results by measurement; the name of the measure is removed from their conditions.
+
+        Accuracy on an unchanged data set belongs to the measure "accuracy".
+        """
         numbers: dict[Measurement, list] = {key: [] for key in self.measures}
         columns = ["metric", "value", "count", "n", "condition", "dataset"]
         rows = self.records[columns].itertuples(index=False, name=None)

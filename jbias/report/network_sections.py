@@ -57,7 +57,10 @@ def _overview(page: Page) -> Blocks:
 
 
 def _overview_row(network: MeasuredNetwork) -> dict[str, Any]:
-    """Return the main numbers of a network, by key of the column."""
+    """Return the main numbers of a network, by key of the column; accuracies are fractions.
+
+    A number that was not measured is None, NaN or absent.
+    """
     numbers = network_frame.row_of(network).numbers
     dataset, number = network.main_accuracy or (None, None)
     agreement = shape_sections.agreement_with_people(network).get("error_consistency")

@@ -112,7 +112,11 @@ def section_blocks(
 
 
 def _result(network: MeasuredNetwork) -> dict[str, Any]:
-    """Return the entry of a network in results.json, by key."""
+    """Return the entry of a network in results.json.
+
+    Keys: network, workdir, weights (digest), row and measured_on (see `network_frame.ModelRow`),
+    and measures (a list of dicts).
+    """
     row = network_frame.row_of(network)
     return {
         "network": network.name,

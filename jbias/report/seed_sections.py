@@ -295,7 +295,10 @@ def _limits_of_permutation(analysis: Analysis) -> Iterator[str]:
 
 
 def _uneven(analysis: Analysis) -> Iterator[str]:
-    """Yield a warning on two runs against more, for which Welch's test is too liberal."""
+    """Yield a warning if an algorithm with 2 runs is compared with more runs, not paired.
+
+    Welch's test then rejects too often.
+    """
     result = analysis.by_seeds
     repeats = analysis.study.repeats
     counts = _counts(result)
@@ -470,7 +473,7 @@ def _heads(study: analysis_lib.BenchmarkScores) -> tuple[str, str, str]:
 
 
 def table(analysis: Analysis) -> tables.Table | None:
-    """Return the table of all tests over seeds."""
+    """Return the table of all tests over seeds, one row per pair of algorithms and data set."""
     result = analysis.by_seeds
     study = analysis.study
     difference_head, first, second = _heads(study)
@@ -601,7 +604,11 @@ def figure(analysis: Analysis) -> document.Figure:
 
 
 def results(analysis: Analysis) -> Mapping[str, Any] | None:
-    """Return the tests over seeds for results.json, by key; None if ranks are tested instead."""
+    """Return the tests over seeds for results.json; None if ranks are tested instead.
+
+    Keys: datasets, algorithms, reference, paired, family (number of tests), target (power), and the
+    frames tests and significant.
+    """
     result = analysis.by_seeds
     if result is None:
         return None

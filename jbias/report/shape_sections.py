@@ -308,7 +308,7 @@ def people(page: Page) -> Blocks:
 
 
 def degree_table(page: Page) -> tables.Table | None:
-    """Return the table of accuracies by degree of distortion, for sets with degrees."""
+    """Return the table of accuracies by degree of distortion; None without sets with degrees."""
     rows = []
     metrics = ("human_accuracy", "error_consistency")
     for network, measurement, row in page.measurements("human"):

@@ -312,7 +312,7 @@ def _by_cell(
         key = _sort_key(named_cell)
         first = pooled.setdefault(key, named_cell)
         if first is not named_cell:
-            _refuse_unlike(first, named_cell.runs[0])
+            _check_poolable(first, named_cell.runs[0])
             pooled[key] = dataclasses.replace(
                 first, runs=(*first.runs, *named_cell.runs)
             )
@@ -397,7 +397,7 @@ def _names(
     return names
 
 
-def _refuse_unlike(first: ShiftCell, run: workdirs.Run) -> None:
+def _check_poolable(first: ShiftCell, run: workdirs.Run) -> None:
     """Raise ValueError if `run` has a seed of the cell, or other training images than its runs.
 
     first: the cell to which the run would be added.

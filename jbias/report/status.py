@@ -70,7 +70,10 @@ def rows(patterns: Sequence[str]) -> list[RunProgress]:
 
 
 def row(workdir: pathlib.Path) -> RunProgress:
-    """Return the status and progress of the run in a workdir."""
+    """Return the status and progress of the run in a workdir.
+
+    If its records cannot be read, the state is "damaged" and the reason is the error.
+    """
     heartbeat = status.read_heartbeat(workdir)
     config = _config(workdir)
     age = _age(workdir)

@@ -282,7 +282,10 @@ def to_csv(frame: pd.DataFrame) -> str:
 
 
 def to_parquet(frame: pd.DataFrame) -> bytes:
-    """Return a frame as the bytes of a Parquet file with unrounded, typed numbers."""
+    """Return a frame as the bytes of a Parquet file with unrounded, typed numbers.
+
+    A repeated column name gets a number at its end; columns of mixed types become text.
+    """
     names: list[str] = []
     for name in map(str, frame.columns):
         names.append(f"{name}.{names.count(name)}" if name in names else name)

@@ -122,7 +122,7 @@ def test_says_which_values_go_with_which_classes(planted):
         "black, blond with cat, dog",
         "brown, grey with <elk>, fox",
     ]
-    first = audit.links(planted, hair, 1)
+    first = audit.strongest_pairs(planted, hair, 1)
     value, _, name = first.partition(" (")[0].partition(" with ")
     assert (value in ("black", "blond")) == (name in ("cat", "dog"))
     findings = list(audit.findings(planted))

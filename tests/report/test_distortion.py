@@ -382,7 +382,7 @@ def test_seeds_of_unlike_numbers_are_told(measured, tmp_path):
             shutil.copytree(measured / name, tmp_path / name)
     study, _ = distortion_study.read([f"{tmp_path}/*"])
     table = distortion_page.comparison(distortion_page.value_layout(study), study)
-    lines = list(distortion_page.unlike_indices(table.data))
+    lines = list(distortion_page.notes_on_indices(table.data))
     words = "(basic 3, MixUp 2, FMix 1). An index of fewer seeds is larger by chance"
     assert len(lines) == 4 and all(words in line for line in lines)
     assert lines[0].startswith("DI index, grid shuffle (preact_resnet18, CIFAR-10): ")

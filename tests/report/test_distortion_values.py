@@ -56,7 +56,7 @@ def test_a_network_of_one_class_has_no_index(tmp_path):
     value = study.value("di_grid", group.key)
     assert value.seeds == (0,) and value.left_out == 1
     table = distortion_page.comparison(distortion_page.value_layout(study), study)
-    (line,) = distortion_page.unlike_indices(table.data)
+    (line,) = distortion_page.notes_on_indices(table.data)
     assert "no index for 1 seed of basic, with decisions for one class" in line
     study, group = write(tmp_path / "all", lambda _: found(1))
     value = study.value("di_grid", group.key)
@@ -125,7 +125,7 @@ def test_seeds_are_measured_alike(tmp_path, options, refused):
     else:
         place = distortion_study.find_measurement(group, "occlusion", fill="black")
         assert place == ("occlusion", "test")
-    lines = list(distortion_page.unlike_measures(study))
+    lines = list(distortion_page.notes_on_options(study))
     assert len(lines) == refused and all(
         "with 2 sets of options" in line for line in lines
     )
