@@ -45,9 +45,10 @@ _KINDS = ("marginal", "conditional", "joint")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command `jbias audit`; return the exit code, as the module's docstring lists.
+    """Run the command `jbias audit`; return the exit code.
 
-    argv: the arguments; None: the process's arguments. Invalid arguments raise SystemExit(2).
+    Exit codes: see the module's docstring. Invalid arguments raise SystemExit(2).
+    argv: the arguments; None: the process's arguments.
     """
     args, options = cli.parse(parser(), argv, "data", _check)
     if not args.checkpoint:

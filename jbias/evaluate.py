@@ -63,9 +63,10 @@ _MAX_NAMES = 8  # Networks that the last line names.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command `jbias evaluate`; return the exit code, as the module's docstring lists.
+    """Run the command `jbias evaluate`; return the exit code.
 
-    argv: the arguments; None: the process's arguments. Invalid arguments raise SystemExit(2).
+    Exit codes: see the module's docstring. Invalid arguments raise SystemExit(2).
+    argv: the arguments; None: the process's arguments.
     """
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     sources = [name for name in _SOURCES if getattr(args, name)]

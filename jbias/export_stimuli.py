@@ -26,9 +26,10 @@ INDEX = ("id", "set", "condition", "imagename", "category", "texture", "exact")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command `jbias export-stimuli`; return the exit code, as the module's docstring lists.
+    """Run the command `jbias export-stimuli`; return the exit code.
 
-    argv: the arguments; None: the process's arguments. Invalid arguments raise SystemExit(2).
+    Exit codes: see the module's docstring. Invalid arguments raise SystemExit(2).
+    argv: the arguments; None: the process's arguments.
     """
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     return cli.run(lambda: run(args, changes), rerun="writes all files again")

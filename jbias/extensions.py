@@ -243,9 +243,9 @@ def naming_files(*trees: Any) -> Iterator[None]:
 def digests(tree: Any, names: Iterable[str] = ()) -> dict[str, str]:
     """Return digests of the files that a config names, and versions of packages, as one dict.
 
-    Digests (`file_digest`) are by the file's path, for files that exist; versions, such as
-    "mypackage 1.2", by the names of entry points in `names`. A name without an entry point
-    is left out.
+    tree: a config or suite. Digests (`file_digest`) are by the file's path, for files that
+    exist; versions, such as "mypackage 1.2", are by the names of entry points in `names`. A
+    name without an entry point is left out.
     """
     paths = {name.rpartition(":")[0] for name in files(tree)}
     versions = {
@@ -259,11 +259,12 @@ def digests(tree: Any, names: Iterable[str] = ()) -> dict[str, str]:
 
 
 def import_digests(tree: Any) -> dict[str, str]:
-    """Return digests, by path, of the files that a user's files import.
+    """Return digests, by relative path, of the files that a user's files import.
 
-    These are files in the folder of the importing file or in the working directory, and
-    their own imports; of an imported package all files. Imports are read from the text,
-    without running code: imports by a computed name are missed.
+    tree: a config or suite, which names the user's files. The imported files are those in the
+    folder of the importing file or in the working directory, and their own imports; of an
+    imported package all files. Imports are read from the text, without running code: imports
+    by a computed name are missed.
     """
     named = {os.path.abspath(name.rpartition(":")[0]) for name in files(tree)}
     reached, unread = set(named), [pathlib.Path(path) for path in sorted(named)]

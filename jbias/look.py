@@ -43,9 +43,10 @@ _DEFAULTS = {"only": (), "set": (), "seeds": 1, "maps": 256}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command `jbias look`; return the exit code, as the module's docstring lists.
+    """Run the command `jbias look`; return the exit code.
 
-    argv: the arguments; None: the process's arguments. Invalid arguments raise SystemExit(2).
+    Exit codes: see the module's docstring. Invalid arguments raise SystemExit(2).
+    argv: the arguments; None: the process's arguments.
     """
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     if not args.suite:
@@ -210,7 +211,7 @@ class Look(NamedTuple):
         return prepared_sets.select(self.suite, dataset, self.rows[dataset], prepared)
 
     def row_names(self, dataset: str) -> list[str]:
-        """Return the names of rows, such as "12 dog": the image's index in its set, and its class.
+        """Return the names of rows, such as "12 dog": an image's index in its set, and class.
 
         Images without a class (label -1) have only the index.
         """
@@ -505,8 +506,8 @@ def _unchanged_sheet(
 ) -> "mpl_figure.Figure":
     """Return a figure with one column of unchanged images per set.
 
-    tasks: one per set. If the rows have the same names in all sets, rows are named;
-    otherwise every image is named.
+    title: text above the sheet. tasks: one per set. If the rows have the same names in all
+    sets, rows are named; otherwise every image is named.
     """
     from jbias.report import image_sheets
 

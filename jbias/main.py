@@ -190,7 +190,9 @@ def _train(
 ) -> int:
     """Train and return the exit code; an error here stops the other processes, too.
 
-    log_dir: the workdir, whose log gets the last line; None in processes other than 0.
+    team: the processes that train together. log_dir: the workdir, whose log gets the last
+    line; None in processes other than 0. stop_signal: records stop signals. An unexpected
+    error is raised if there are several processes, or with JBIAS_TRACEBACK=1.
     """
     from jbias import train
     from jbias.runtime import processes

@@ -140,9 +140,10 @@ _COLUMNS: Mapping[str, str] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command `jbias plan`; return the exit code, as the module's docstring lists.
+    """Run the command `jbias plan`; return the exit code.
 
-    argv: the arguments; None: the process's arguments. Invalid arguments raise SystemExit(2).
+    Exit codes: see the module's docstring. Invalid arguments raise SystemExit(2).
+    argv: the arguments; None: the process's arguments.
     """
     args, changes = cli.parse(parser(), argv, "config", jc.check)
     if bool(args.config) == bool(args.runs):

@@ -59,8 +59,8 @@ def read(path: str, function: str, *, positional: int = 1) -> Signature:
     """Return the signature of a function or class at the top level of a file.
 
     positional: number of first arguments that are no options, such as the network of an
-    algorithm. The options of a class are its annotated fields. A function that the file does not define, such as an imported one, has no known
-    options, and `is_complete` is False.
+    algorithm. The options of a class are its annotated fields. A function that the file does
+    not define, such as an imported one, has no known options, and `is_complete` is False.
     """
     node = {node.name: node for node in _definitions(path)}.get(function)
     if node is None:

@@ -26,9 +26,10 @@ from jbias.runtime import cli, console, files, messages, signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command `jbias study`; return the exit code, as the module's docstring lists.
+    """Run the command `jbias study`; return the exit code.
 
-    argv: the arguments; None: the process's arguments. Invalid arguments raise SystemExit(2).
+    Exit codes: see the module's docstring. Invalid arguments raise SystemExit(2).
+    argv: the arguments; None: the process's arguments.
     """
     args, changes = cli.parse(parser(), argv, "config", jc.check)
     if not args.config:
@@ -167,6 +168,7 @@ def plan_runs(
 ) -> tuple[list[ShiftRun], list[str]]:
     """Return all runs in order, and the reasons why other shifts are infeasible, as lines.
 
+    args: the parsed arguments. changes: of all configs, such as --config.epochs=5.
     Every config is loaded and every shift is tried before any network is trained. ValueError
     if two configs have the same folder, or no shift is feasible.
     """

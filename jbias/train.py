@@ -2,7 +2,8 @@
 
 `run` trains from a config, `train_stage` is the loop over the steps of a stage. Data,
 networks and algorithm are opened by jbias.training.setup. A run that is started again with
-the same config continues from its latest complete checkpoint.
+the same config continues from its latest complete checkpoint. The argument `job` of
+functions is the open run: its config, stages, files, log and processes.
 """
 
 import contextlib

@@ -179,6 +179,7 @@ def _apply_option(x: Code, option: Int[Array, ""], numbers: _Numbers) -> Code:
     0: unchanged. 1: set a fifth of the positions to 0. 2: negate a tenth of the positions.
     3: permute the first ten channels. 4: flip five channels. 5: flip all channels.
     6, 7, 8: correlate with the noisy, the doubling or the shifting kernel.
+    numbers: the image's random numbers, which determine the damage.
     """
     position = numbers.element[..., :1]
     all_flipped = _flip(x, numbers)

@@ -17,13 +17,14 @@ level at a pixel in thousands: there interpolated values may be whole numbers, w
 Pillow's float64 rounds in either direction.
 
 Bilinear warps: an output pixel with centre (x + 1/2, y + 1/2) reads the input at (X, Y),
-measured from the upper left corner: X = a (x + 1/2) + b (y + 1/2) + c, and Y likewise.
+measured from the upper left corner: X = a (x + 1/2) + b (y + 1/2) + c and
+Y = d (x + 1/2) + e (y + 1/2) + f.
 Positions outside [0, w) x [0, h) give black. Pillow computes in float64; here positions are
 multiples of 2^-42 of a pixel, in three limbs of 14 bits, which gives Pillow's pixels with or
 without fused multiply-adds. Sides are at most 1024, which keeps all products below 2^31.
 
-Nearest-neighbour warps use Pillow's 16 fractional bits: X = (a x + b y + c) >> 16, and Y
-likewise, in integers.
+Nearest-neighbour warps use Pillow's 16 fractional bits, in integers:
+X = (a x + b y + c) >> 16 and Y = (d x + e y + f) >> 16.
 """
 
 import functools
@@ -110,7 +111,10 @@ def cosine_and_sine(degrees: int) -> tuple[float, float]:
 
 
 def _corners(image: Pixels, where: Ramps) -> list[Pixels]:
-    """Return the pixels around every position: [upper left, upper right, lower left, lower right]."""
+    """Return the four pixels around every position, upper left and right, then the lower two.
+
+    Each is an image (h, w) of packed pixels.
+    """
     h, w = image.shape
     _, left, _ = _split_position(where.xx, where.xy, w)
     _, top, _ = _split_position(where.yx, where.yy, h)
@@ -507,7 +511,7 @@ def apply(
 
     kind: index in `names`, may be traced. amount: of the operation, in the units of the
     module's docstring. names: the possible operations: WARPS, keys of TABLES and of BLENDS,
-    or "identity".
+    or "identity". interpolation: of warps, BILINEAR or NEAREST.
     """
 
     def select(default: PyTree, known: Sequence[str], make: Callable) -> PyTree:

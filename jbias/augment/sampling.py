@@ -5,7 +5,7 @@ position in the global batch, so that results do not depend on the number or lay
 devices, and no example leaves its device.
 
 `uniforms` draws arrays for several purposes in one call: a program of many small draws
-takes seconds to compile on a CPU, one call a fraction.
+takes seconds to compile on a CPU, a single call much less.
 """
 
 import math

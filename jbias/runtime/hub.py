@@ -365,6 +365,7 @@ def _wait(response: Any, repository: Repository, *, is_last: bool) -> None:
     """Wait for the time that an answer 429 (too many requests) demands; print a line.
 
     _Refusal if this time is above _MAX_WAIT_SECONDS, or if `is_last`: no further try follows.
+    response: the answer. repository: for the error message.
     """
     text = response.headers.get("retry-after", "")
     seconds = int(text) if re.fullmatch("[0-9]{1,9}", text) else 10
@@ -384,6 +385,7 @@ def _error_of(
     """Return the exception, _Refusal or _Unreached, for an answer with an error status.
 
     status: HTTP status. headers: of the answer, with the hub's error code "x-error-code".
+    repository: for the text of the exception.
     """
     code = headers.get("x-error-code", "")
     login = "log in by `hf auth login`, or set HF_TOKEN"
@@ -415,7 +417,8 @@ def _checked_body(
     """Return the digest and size in the headers; raise _Refusal if invalid or too large.
 
     response: the last answer, which sends the file. headers: the hub's, not a redirect
-    target's. limit: largest size in bytes.
+    target's. repository: the requested one; its commit must be that of the headers. limit:
+    largest size in bytes.
     """
     if headers.get("x-repo-commit") != repository.commit:
         got = messages.one_line(headers.get("x-repo-commit", "none"))[:_MAX_LETTERS]
@@ -515,7 +518,7 @@ def _chunks(response: Any, repository: Repository, size: int | None) -> Iterator
     """Yield the body of a response in chunks, with progress lines.
 
     _Refusal if the download is too slow, or if the connection breaks.
-    size: total bytes, for the lines; None if unknown.
+    repository: for messages. size: total bytes, for the lines; None if unknown.
     """
     start_time = line_time = window_start = time.monotonic()
     count = window_count = 0

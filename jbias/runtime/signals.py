@@ -74,10 +74,12 @@ class StopSignal:
         self._arrival_time = 0.0
 
     def handle(self, number: int, _: Any = None) -> None:
-        """Handle a signal (for `signal.signal`).
+        """Handle a signal; a handler for `signal.signal`.
 
-        A second SIGINT, more than a second after the first, ends the process immediately.
-        Other repeated signals are ignored, because clusters may send a signal twice.
+        number: of the signal. The first signal stops the attached run after its current
+        steps; without a run, it raises Interrupted. A second SIGINT, more than a second after
+        the first, ends the process immediately. Other repeated signals are ignored, because
+        clusters may send a signal twice.
         """
         now, name = time.monotonic(), signal.Signals(number).name
         if self.name == name == "SIGINT" and now - self._arrival_time > 1:

@@ -143,8 +143,9 @@ def set_flags(
 def cache_programs() -> None:
     """Keep compiled programs on disk, so that later starts do not compile again.
 
-    The folder is JAX_COMPILATION_CACHE_DIR, or "xla" in jbias's cache. ValueError, which names the environment variable, if jax cannot be imported because of
-    an invalid one such as JAX_ENABLE_X64=maybe.
+    The folder is JAX_COMPILATION_CACHE_DIR, or "xla" in jbias's cache. ValueError, which names
+    the environment variable, if jax cannot be imported because of an invalid one such as
+    JAX_ENABLE_X64=maybe.
     """
     with naming_variables():
         import jax  # Late: XLA_FLAGS must be set first.
