@@ -73,7 +73,10 @@ class LabelSpace(NamedTuple):
     answers: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        """Return the number of classes, the space and the first names, for messages."""
+        """Return the number of classes, the space and the names, for messages.
+
+        Of more than 20 names, the first two.
+        """
         shown = self.classes
         if len(self.classes) > _MAX_SHOWN:
             shown = (*self.classes[:2], "...")
@@ -103,7 +106,7 @@ def of_outputs(outputs: Outputs, where: str = "classes") -> LabelSpace:
                         may have the same class;
       a path            of a file with one of these per line, or of a CSV file with the
                         columns train_class and test_class, which is the dictionary.
-    where: start of error messages. ValueError for anything else.
+    where: start of error messages. ValueError for anything else, and for a class named twice.
     """
     outputs = resolve_outputs(outputs, where)
     if isinstance(outputs, Mapping):
@@ -236,7 +239,7 @@ def is_mapping(path: str) -> bool:
 def listing_remedy(path: str) -> str:
     """Return advice, for messages, for a file of classes that lacks outputs of a network.
 
-    path: of the file; only its ending is used.
+    path: path of the file; only its ending is used.
     """
     if is_mapping(path):
         return (
@@ -407,7 +410,10 @@ def _test_class(name: str, test: LabelSpace) -> str:
 
 
 def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
-    """Return the map by equal names; base.Mismatch if training lacks a test class."""
+    """Return the map by equal names; base.Mismatch if training lacks a test class.
+
+    Decisions are the training classes, without a matrix.
+    """
     ids = {name: label for label, name in enumerate(train)}
     test = base.match_spelling(test, train)
     lacking = [name for name in test if name not in ids]

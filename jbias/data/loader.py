@@ -338,7 +338,8 @@ def local_batches(
 ) -> Iterator[Batch]:
     """Yield this process's share of each batch of `batches`: batch / reading.parts rows.
 
-    No other rows are read. batch: rows in all processes, a multiple of reading.parts.
+    No other rows are read; missing rows of the last batch are zeros. batch: rows in all
+    processes, a multiple of reading.parts.
     """
     if reading.parts == 1:
         yield from batches(image_sets, batch, reading)

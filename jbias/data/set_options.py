@@ -362,8 +362,9 @@ def portion(source: Source, text: str) -> Source:
 def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
     """Return a mask of the images to keep, from a file with a mask or with numbers of images.
 
-    path: see `keep`. n: number of images of the whole split. ValueError if the file has other
-    contents, a number of no image, or a number twice. where: start of error messages.
+    path: see `keep`. n: number of images of the whole split; n values of 0 and 1 are a mask.
+    ValueError if the file has other contents, a number of no image, or a number twice.
+    where: start of error messages.
     """
     path = os.path.expanduser(path)
     start = f"{where}: keep must be .npy or text with a mask or whole numbers: "

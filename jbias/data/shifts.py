@@ -357,8 +357,9 @@ _ONLY = "only-"
 def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
     """Return the source of one part of a shift; its note has the counts by class and value.
 
-    options: the option `shift`, with keys of OPTIONS. ValueError for options that do not fit,
-    and Infeasible, a ValueError, where images are missing.
+    Its column "attribute" has the values of the option "attribute". options: the option
+    `shift`, with keys of OPTIONS; the module's docstring describes them. ValueError for
+    options that do not fit, and Infeasible, a ValueError, if images are missing.
     """
     where = f"data.{source.name}: shift"
     options = _check_options(where, options)
@@ -525,10 +526,11 @@ def _select_level(
     groups: Groups,
     options: Mapping[str, Any],
 ) -> Column:
-    """Return the indices of the images of one part at a level of LEVELS.
+    """Return the ascending indices of the images of one part at a level of LEVELS.
 
-    column, names: attribute of each image and names of its values. groups: of the classes.
-    options: see OPTIONS. Infeasible if images are missing. where: start of error messages.
+    column, names: attribute of each image and names of its values. groups: group of each
+    class. options: see OPTIONS. Infeasible if images are missing or a part would be empty.
+    where: start of error messages.
     """
     kind, share = LEVELS[options["level"]]
     train, test = tables(kind, share, groups=groups, values=len(names))
@@ -580,7 +582,7 @@ def _largest_common_size(
 ) -> int:
     """Return the largest number of images that is feasible at all LEVELS.
 
-    available: images per class and value, a tuple for each class. groups: of each class.
+    available: images per class and value, a tuple for each class. groups: group of each class.
     held_share: share of the images in valid, and in id_test.
     """
     counts = np.array(available)
@@ -615,7 +617,7 @@ def _select_single_value(
     names: Names,
     options: Mapping[str, Any],
 ) -> Column:
-    """Return the indices of the images of one part at a level "only-<value>".
+    """Return the ascending indices of the images of one part at a level "only-<value>".
 
     The parts train, valid and id have images with that value only; ood has all other values in
     equal shares (all their images if options["images"] is 0), and "ood-green" only "green".

@@ -38,7 +38,7 @@ _MATCHING_ENTRIES = ("aggregate", "mapping", "restrict")
 class TestSet(NamedTuple):
     """A test set; the class ids in its columns are ids of the network's decisions.
 
-    matrix, aggregate: of labels.ClassMap. measures: names in jbias.evals.MEASURES.
+    matrix, aggregate: see labels.ClassMap. measures: names in jbias.evals.MEASURES.
     """
 
     name: str  # Of the test set in the config.
@@ -212,7 +212,8 @@ def test_set(
     label -1 if `keep_unanswerable`. Images without a class are always left out. ValueError
     if the network has no answer for any image.
 
-    name: of the test set in the config. test: its source. classes: of `class_map`.
+    name: name of the test set in the config. test: its source. classes: the result of
+    `class_map`.
     images: the decoded images; None to read them from their files at each evaluation.
     say: prints a line about images without an answer.
     trained: the part of the run that lacks the classes, for this line.

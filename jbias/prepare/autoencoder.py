@@ -78,7 +78,7 @@ def same_size(
 def check_size(net: Net, size: int, sizes: Mapping[str, int], enlarge: int) -> None:
     """Raise ValueError unless size * enlarge is a multiple of the network's unit times scale.
 
-    size: side of the images in pixels. sizes: of the network, such as {"scale": 2}.
+    size: side of the images in pixels. sizes: sizes of the network, such as {"scale": 2}.
     enlarge: factor by which images are enlarged, at least 1.
     """
     multiple = net.unit * sizes.get("scale", 1)
@@ -252,7 +252,7 @@ def train_on_source(
     The error is for values in [0, 1], on up to 256 of the training images. ValueError if it is
     not below the error of a single colour per image, or if an option is below 1.
 
-    source: the training images. sizes: of the network, such as {"scale": 2}.
+    source: the training images. sizes: sizes of the network, such as {"scale": 2}.
     images: largest number of training images; of more, a random sample is used.
     options: steps, batch, rate and enlarge of `train`; default: those of `net`, and a batch
     of 8.
@@ -300,7 +300,7 @@ def train(
 ) -> dict[str, np.ndarray]:
     """Return {name: array}, the weights of a network trained by Adam to reconstruct images.
 
-    sizes: of the network, such as {"scale": 2}. steps: number of training steps.
+    sizes: sizes of the network, such as {"scale": 2}. steps: number of training steps.
     batch: images per step. rate: peak learning rate, after a warm-up and before a cosine
     decay. enlarge: factor by which images are enlarged; training uses random windows of the
     enlarged images, of the original size.
@@ -324,7 +324,8 @@ def train(
 def _make_step(net: Net, tx: optax.GradientTransformation, enlarge: int) -> Callable:
     """Return step(weights, state, images, key) -> (weights, state), compiled.
 
-    state: of the optimiser `tx`. images: bytes (b h w 3). enlarge: see `train`.
+    state: state of the optimiser `tx`. images: bytes (b h w 3). key: of the random windows and
+    of the network. enlarge: see `train`.
     """
 
     @jax.jit

@@ -105,9 +105,9 @@ def _open_splits(
 ) -> Iterator[tuple[str, base.Source]]:
     """Yield the name and the source of each split.
 
-    name: of the data set. src: its folder. splits: "train+val"; "": all existing splits.
-    options: of the data set. base.Missing if a split in `splits`, or every known split, does
-    not exist.
+    name: name of the data set. src: its folder. splits: "train+val"; "": all existing splits.
+    options: options of the data set. base.Missing if a split in `splits`, or every known split,
+    does not exist.
     """
     errors, any_exists = [], False
     for split in splits.split("+") if splits else _splits(name, src):
@@ -125,7 +125,7 @@ def _open_splits(
 def _splits(name: str, src: str) -> list[str]:
     """Return the names of a data set's splits: the known ones, else all folders in `src`.
 
-    name: of the data set. ValueError if it is unknown, or `src` is no folder or has none.
+    name: name of the data set. ValueError if it is unknown, or `src` is no folder or has none.
     """
     root = listing.require_folder("prepare check", os.path.expanduser(src), "--src")
     jc.check_known("prepare check: --data", name, data.DATASETS)

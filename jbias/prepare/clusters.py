@@ -228,7 +228,7 @@ def _write_blocks(
 ) -> None:
     """Compute the features of missing blocks and write them to `paths`, a path per block.
 
-    site: of the network. ValueError: see `read_features`.
+    site: layer of the network. ValueError: see `read_features`.
     """
     missing = [block for block, path in enumerate(paths) if not path.exists()]
     net = subject.net.clone(dtype=jnp.float32)

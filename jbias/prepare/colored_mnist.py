@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> str:
 def _settings(source: base.Source, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a split, for its JSON file.
 
-    options: of the data set, by name; those in _SETTINGS are recorded.
+    options: options of the data set, by name; those in _SETTINGS are recorded.
     """
     return {
         "made_by": "jbias.prepare colored-mnist",

@@ -156,10 +156,10 @@ def map_ahead(
 ) -> Iterator[Iterator[tuple[Any, Any]]]:
     """Open an iterator over (item, function(item)), in order, with a progress bar.
 
-    To be used as a context manager. title: of the bar. function: called in WORKERS threads; its
-    error is raised in place of its result. total: progress at the end, in the unit of `size`.
-    ahead: number of calls that run ahead of the iterator. size(item): progress by an item.
-    done: progress at the start.
+    To be used as a context manager. title: title of the bar. function: called in WORKERS
+    threads; its error is raised in place of its result. total: progress at the end, in the unit
+    of `size`. ahead: number of calls that run ahead of the iterator. size(item): progress by an
+    item. done: progress at the start.
     """
 
     def results() -> Iterator[tuple[Any, Any]]:
@@ -310,7 +310,7 @@ def write_sheet(
     """Write a figure with rows of square images of one size, enlarged only by whole factors.
 
     path: ending in .png, .pdf or .svg. rows: {name of a row: its images}; the first row must
-    have an image. titles: of the columns; () for none. foot: a line below the images.
+    have an image. titles: titles of the columns; () for none. foot: a line below the images.
     """
     from matplotlib import figure, text
 

@@ -217,8 +217,8 @@ def _make_images(
 ) -> int:
     """Write the missing images of a part of a source, and return their number.
 
-    net, weights: the undamaged network. paths: of all images of the source. args: the flags of
-    `add`. part: (index, number of parts), the result of `_part`.
+    net, weights: the undamaged network. paths: paths of all images of the source. args: the
+    flags of `add`. part: (index, number of parts), the result of `_part`.
     """
     root = prng.key(args.seed)
     order_key, n = prng.stream(root, "order"), len(source)

@@ -62,8 +62,8 @@ def _rows(
 ) -> tuple[dict[str, dict[str, UInt8[np.ndarray, "h w 3"]]], str]:
     """Return {split: {class: image}}, for the first 16 classes, and the data set's citation.
 
-    name: of the data set. splits: "train+test"; "": all known splits. index: number of the
-    image among those of its class, from 0. options: of the data set.
+    name: name of the data set. splits: "train+test"; "": all known splits. index: number of the
+    image among those of its class, from 0. options: options of the data set.
     ValueError: see `run`.
     """
     if index < 0:

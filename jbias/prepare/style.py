@@ -129,7 +129,7 @@ Drawn = tuple[Images, Images, Float[np.ndarray, "n"]]
 def _scenes(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]) -> Drawn:
     """Return images, carriers and strengths of scenes of the embedded data set "shapes".
 
-    scale: of the pattern, one of SCALES. texture: index of each picture's pattern in
+    scale: scale of the pattern, one of SCALES. texture: index of each picture's pattern in
     _PATTERNS.
     """
     size, n = SIDE * scale, len(texture)
@@ -175,7 +175,7 @@ def _windows(
 ) -> Drawn:
     """Return images, carriers and strengths of random windows of photographs, smoothed.
 
-    photos: at least SIDE pixels a side. scale: of the pattern, one of SCALES.
+    photos: at least SIDE pixels a side. scale: scale of the pattern, one of SCALES.
     texture: index of each picture's pattern in _PATTERNS; its length is the number of
     windows.
     """
@@ -195,7 +195,7 @@ def _windows(
 def _add_pattern(rng: Rng, carrier: Images, share: Planes) -> Drawn:
     """Return images, the carriers under a pattern; the carriers; and random strengths.
 
-    share: of the pattern's second tone in each pixel. 15 % of the strengths are 0.
+    share: share of the pattern's second tone in each pixel. 15 % of the strengths are 0.
     """
     n = len(carrier)
     strength = rng.uniform(0.05, 0.6, n) * (rng.random(n) < 0.85)

@@ -152,8 +152,8 @@ def _make_images(
     """Stylise and write the images of a source that have no file yet; return their number.
 
     transfer: (batch, permute, alpha, style) -> images, from models.TRANSFERS.
-    paths: of all images of the source. alpha: strength of the transfer, in [0, 1].
-    seed: of the choice of styles.
+    paths: paths of all images of the source. alpha: strength of the transfer, in [0, 1].
+    seed: seed of the choice of styles.
     """
 
     @jax.jit
@@ -192,7 +192,7 @@ def _write_samples(
 ) -> None:
     """Write a sheet to `path` with evenly spaced images, their styles and the results.
 
-    paths: of the results, one for each image of the source. seed: see `_Styles.choose`.
+    paths: paths of the results, one for each image of the source. seed: see `_Styles.choose`.
     """
     count = min(_EXAMPLES, len(source))
     index = np.linspace(0, len(source) - 1, count).astype(int).tolist()

@@ -124,7 +124,7 @@ def corrupt(
     """Return a corrupted image of bytes, of the same size.
 
     image: square, at least 32 pixels a side.
-    name: of the corruption, a key of CORRUPTIONS or BAR. severity: 1 to 5.
+    name: name of the corruption, a key of CORRUPTIONS or BAR. severity: 1 to 5.
     table: side for which the settings of CORRUPTIONS were made: 32, 64 or 224. Default: the
       image's side; images of other sides need `table`. Lengths in pixels do not grow with
       the image. Settings of BAR fit all sides.
@@ -283,8 +283,8 @@ def _snow(side: int, *row: float) -> Arrays:
 def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
     """Return "ice" (n h w 3), photographs padded to one size, and "sizes" (n 2).
 
-    "sizes" are the heights and widths before padding. scale: of the photographs. side: of the
-    images in pixels. ValueError: see kernels.ice.
+    "sizes" are the heights and widths before padding. scale: scale of the photographs. side: of
+    the images in pixels. ValueError: see kernels.ice.
     """
     photographs = [kernels.ice(path, scale, side) for path in paths]
     sizes = np.int32([photograph.shape[:2] for photograph in photographs])

@@ -338,7 +338,7 @@ def star(
 ) -> Plane:
     """Return the strength of a star in each of side x side pixels, in [0, 1].
 
-    centre: (row, column). lengths: of the rays in pixels; the first `rays` are used.
+    centre: (row, column). lengths: lengths of the rays in pixels; the first `rays` are used.
     The strength is clip((1 - (u - 1/2)^2) (L^2 / (d^2 + 1e-4))^((100 - amount) / 50), 0, 1)
     at distance d from the centre, where u in [0, 1) is the position between two neighbouring
     rays, and L the length that is interpolated between theirs.

@@ -474,8 +474,8 @@ def shares(scenes: Scenes, texture: Ids, size: int) -> Plane:
 def textured(scenes: Scenes, shape: Ids, texture: Ids, size: int, rng: Rng) -> Image:
     """Return images of shapes filled with textures on a shaded background, with noise.
 
-    shape, texture: indices in SHAPES and PATTERNS. size: side in pixels. rng: of the noise.
-    Values are about [0, 1], not clipped.
+    shape, texture: indices in SHAPES and PATTERNS. size: side in pixels. rng: generator of the
+    noise. Values are about [0, 1], not clipped.
     """
     image = composed(scenes, shape, shares(scenes, texture, size), size)
     grain = rng.standard_normal(image.shape, np.float32)
@@ -504,12 +504,12 @@ def _grey(plane: Plane) -> Image:
 
 
 def silhouette(scenes: Scenes, shape: Ids, size: int) -> Image:
-    """Return images of black shapes on white; arguments: see `outlines`."""
+    """Return images in [0, 1] of black shapes on white; arguments: see `outlines`."""
     return _grey(1 - coverage(outlines(scenes, shape, size), size))
 
 
 def edge(scenes: Scenes, shape: Ids, size: int) -> Image:
-    """Return images of outlines: black strokes of constant width on white.
+    """Return images in [0, 1] of outlines: black strokes of constant width on white.
 
     Arguments: see `outlines`.
     """
@@ -517,7 +517,7 @@ def edge(scenes: Scenes, shape: Ids, size: int) -> Image:
 
 
 def sketch(scenes: Scenes, shape: Ids, size: int) -> Image:
-    """Return images of sketches: two wobbly, broken grey strokes and some hatching.
+    """Return images in [0, 1] of sketches: two wobbly, broken grey strokes and some hatching.
 
     Arguments: see `outlines`.
     """
@@ -560,7 +560,7 @@ def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
 def corrupt(image: Image, kind: Ids, rngs: Sequence[Rng]) -> Image:
     """Return images, each with the corruption CORRUPTIONS[kind].
 
-    Images are clipped to [0, 1] before the corruption, not after it. kind: of each image.
+    Images are clipped to [0, 1] before the corruption, not after it. kind: kind of each image.
     rngs: a generator for each corruption, so that images do not depend on corruptions that
     are added later.
     """

@@ -172,8 +172,8 @@ def source_fields(
 ) -> dict[str, Any]:
     """Return {"images", "name", "cite", "fingerprint", "preprocessing": value} of a drawn split.
 
-    These are fields of its ArraySource. name: of the data set. arrays: the drawn arrays, with
-    "image". words: one or two texts for the fingerprint that describe the drawing exactly.
+    These are fields of its ArraySource. name: name of the data set. arrays: the drawn arrays,
+    with "image". words: one or two texts for the fingerprint that describe the drawing exactly.
     """
     return {
         "images": arrays["image"],
@@ -185,7 +185,11 @@ def source_fields(
 
 
 def _check(split: str, n: int, *, correlation: float, renders: bool) -> None:
-    """Raise ValueError for arguments outside their range; see `make`."""
+    """Raise ValueError for arguments outside their range.
+
+    n must be a positive multiple of 16, or of 240 for cue_conflict; correlation in [0, 1];
+    renders False for splits that do not show textures of the classes.
+    """
     unit = BLOCK if split == "cue_conflict" else len(CLASSES)
     if not isinstance(n, int | np.integer) or n < unit or n % unit:
         must = f"n must be a positive multiple of {unit}, so that classes are balanced"
@@ -346,9 +350,10 @@ def make(
       4096 for training, 512 for validation, else 480. Image i does not depend on n.
     correlation: probability that the texture is the class's own; else it is the texture of
       another class. No effect on splits without texture, cue_conflict and stylized.
-    seed: of the drawing.
+    seed: seed of the drawing.
     renders: True adds arrays["renders"] (n, 16, size, size, 3), every scene drawn with each of
       the 16 textures of the classes; the render with the texture of "attribute" is the image.
+      Only for train, valid, test, cue_conflict and recoloured.
     factors: True adds a column for each of FACTOR_NAMES that the images show.
     ValueError for arguments outside their range.
     """

@@ -122,8 +122,8 @@ def has_folders(folder: str) -> bool:
 def class_folders(where: str, folder: str) -> tuple[str, ...]:
     """Return the sorted names of a split's class folders.
 
-    folder: of the split. ValueError if it also has images, base.Missing if it has no folder.
-    where: start of error messages.
+    folder: folder of the split. ValueError if it also has images, base.Missing if it has no
+    folder. where: start of error messages.
     """
     entries = _entries(folder)
     classes = tuple(entry.name for entry in entries if entry.is_dir())
@@ -146,9 +146,9 @@ def scan(
 ) -> Listing:
     """Return the listing of the images below the folder of each class, at any depth.
 
-    Images are sorted by class, in the order of `classes`, then by path. folder: of the split.
-    below: path of a class's folder in `folder`, with "{}" for the class name. ignore: patterns
-    of files to skip; an image is skipped only by a pattern with the ending of an image
+    Images are sorted by class, in the order of `classes`, then by path. folder: folder of the
+    split. below: path of a class's folder in `folder`, with "{}" for the class name. ignore:
+    patterns of files to skip; an image is skipped only by a pattern with the ending of an image
     ("*.gif"). Hidden and system files (Thumbs.db, __MACOSX) are always skipped. ValueError for
     other files that are no images, for a class without images, and for a file linked into two
     classes. where: start of error messages.
@@ -222,7 +222,7 @@ def _refuse_links_across_classes(
 def scan_split(where: str, folder: str, ignore: Names) -> Listing:
     """Return the listing of the images below all class folders of a split.
 
-    folder: of the split. ignore, errors: see `scan`. where: start of error messages.
+    folder: folder of the split. ignore, errors: see `scan`. where: start of error messages.
     """
     classes = class_folders(where, folder)
     return scan(where, folder, classes=classes, ignore=ignore)
@@ -402,7 +402,7 @@ def is_image(name: str) -> bool:
 
 
 def match_classes(where: str, got: Names, expected: Names) -> None:
-    """Raise ValueError unless the class names `got` are exactly those `expected`.
+    """Raise ValueError unless the class names `got` are exactly those `expected`, in any order.
 
     where: start of error messages.
     """

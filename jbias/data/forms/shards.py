@@ -105,9 +105,11 @@ class ExampleImage:
 
 
 def read_records(where: str, shards: Names) -> listing.Listing:
-    """Return the listing of all records of ArrayRecord shards.
+    """Return the listing of all records of ArrayRecord shards, in their order.
 
-    shards: paths. where: start of error messages.
+    The index next to the shards is used if there is one, else all records are read once and the
+    result is cached. Class names are those of the index, else of TFDS's file; None without
+    both. shards: paths. where: start of error messages. ValueError for damaged files.
     """
     arrays = _checked_index(where, shards)
     if arrays is None:
@@ -185,7 +187,7 @@ def _list_records(where: str, shards: Names) -> ListingArrays:
 
 
 class _Record(NamedTuple):
-    """A record of a file of shards."""
+    """A record of a shard."""
 
     path: str  # Of the shard.
     number: int  # Index in the shard.
@@ -287,9 +289,11 @@ _LISTING_BYTES_PER_ROW = 256
 
 
 def read_parquet(where: str, shards: Names) -> listing.Listing:
-    """Return the listing of all rows of Parquet shards; images are read when opened.
+    """Return the listing of all rows of Parquet shards, in their order.
 
-    shards: paths. where: start of error messages.
+    Labels and names are read once and cached. Class names are those of the schema (Hugging
+    Face) or of TFDS's file; None without any. shards: paths. where: start of error messages.
+    ValueError for damaged files or other columns.
     """
     if _open_parquet(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
         arrays = cache.for_files("examples", shards, _list_examples, where, shards)
@@ -384,7 +388,7 @@ def _known_columns(
 ) -> list[str]:
     """Return the names in `known` that are in `names`; ValueError if there are none.
 
-    role: of the column in the message, such as "an image". names: columns of the file.
+    role: role of the column in the message, such as "an image". names: columns of the file.
     where: start of error messages.
     """
     columns = [name for name in known if name in names]
@@ -395,7 +399,10 @@ def _known_columns(
 
 
 def _holds_bytes(kind: Any) -> bool:
-    """Return True if a column's Arrow type is bytes, or Hugging Face's struct with bytes."""
+    """Return True if a column's Arrow type is bytes, null, or Hugging Face's struct with bytes.
+
+    A dictionary-encoded column counts by the type of its values.
+    """
     import pyarrow as pa
 
     kinds = pa.binary(), pa.large_binary(), pa.binary_view(), pa.null()
@@ -408,7 +415,7 @@ def _holds_bytes(kind: Any) -> bool:
 
 
 def _holds_numbers(kind: Any) -> bool:
-    """Return True if a column's Arrow type is a number or a boolean."""
+    """Return True if a column's Arrow type, or that of its dictionary, is a number or boolean."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -422,7 +429,8 @@ def _parquet_classes(
 ) -> tuple[str, ...] | None:
     """Return the class names of column `label` in a schema's metadata; None without any.
 
-    schema: the Arrow schema of the file `path`. where: start of error messages.
+    schema: the Arrow schema of the file `path`. where: start of error messages. ValueError if
+    the metadata have another form.
     """
     must = f"{where}: {path!r} must have its class names as Hugging Face has them,"
     place = f"info.features.{label}.names in the schema's metadata, got "
@@ -631,7 +639,7 @@ def _open_parquet(where: str, path: str) -> Any:
 def _read_group(image: str, path: str, group: int) -> list[bytes | None]:
     """Return the encoded image of each row of a row group; None for a row without an image.
 
-    image: name of the column. path: of the file. group: index of the row group.
+    image: name of the column. path: path of the file. group: index of the row group.
     """
     import pyarrow as pa
 
@@ -659,8 +667,9 @@ def _batches(where: str, path: str, group: int, columns: Names) -> Iterator:
 def read_tar(where: str, shards: Names) -> listing.Listing:
     """Return the listing of all images in tar archives.
 
-    The listing is cached, since large archives have many headers. shards: paths. where: start
-    of error messages.
+    Names lack the folders that all images share. Classes are the first folders of the names, or
+    None if labels are in files. The listing is cached, since large archives have many headers.
+    shards: paths. where: start of error messages. ValueError for damaged archives.
     """
     arrays = cache.for_files("tar", shards, _list_tar, where, shards)
     store = stores.TarStore(
@@ -786,7 +795,7 @@ def _linked_members(
     """Yield a member for each link to a file of the archive.
 
     ValueError for a link to a folder of the archive, and for an image's link to anything but a
-    file of the archive; other links without a target are skipped. path: of the archive.
+    file of the archive; other links without a target are skipped. path: path of the archive.
     files: {path in the archive: member}. links: {path: path of the target}.
     where: start of error messages.
     """

@@ -180,7 +180,8 @@ def _are_separate_samples(key: str, images: Sequence[Member]) -> bool:
 def _labels_of(image: Member, group: _Group, *, whole_key: bool) -> list[Label]:
     """Return the labels of an image: those of its whole name, and those of its key.
 
-    group: of the image's key. whole_key: True: all labels of the group belong to the image.
+    group: group of the image's key. whole_key: True: all labels of the group belong to the
+    image.
     """
     if whole_key:
         return group.labels
@@ -197,7 +198,7 @@ def _labels_of(image: Member, group: _Group, *, whole_key: bool) -> list[Label]:
 def _agreed(where: str, path: str, *, image: Member, labels: Sequence[Label]) -> int:
     """Return the label of an image, a class number; ValueError if two labels differ.
 
-    path: of the archive. labels: of the image; at least one must be a number.
+    path: path of the archive. labels: labels of the image; at least one must be a number.
     where: start of error messages.
     """
     # If a file has a number, class names in other files are metadata.
@@ -213,8 +214,8 @@ def _read_labels(where: str, path: str, member: Member) -> list[Label]:
 
     A label of JSON that is no number has the value None, and is left out if it is the name of
     a folder in the file's path. An empty .json file has one label with the value None.
-    path: of the archive. ValueError for a .cls file without a number, and for damaged JSON.
-    where: start of error messages.
+    path: path of the archive. ValueError for a .cls file without a number, and for damaged
+    JSON. where: start of error messages.
     """
     with open(path, "rb") as file:
         file.seek(member.start)
@@ -257,7 +258,7 @@ def _class_number(value: Any) -> int | None:
 def _wrong_label(where: str, path: str, *, member: Member, text: object) -> ValueError:
     """Return the ValueError for a label that is not the number of a class.
 
-    path: of the archive. member: the file with the label. text: the label; empty for an
+    path: path of the archive. member: the file with the label. text: the label; empty for an
     empty file. where: start of error messages.
     """
     must = f"{where}: labels must be whole numbers from 0 to"

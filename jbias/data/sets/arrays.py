@@ -154,7 +154,11 @@ class _ByteArrayMachine(pickles.Machine):
         self.stack.append(text.encode("latin-1"))
 
     def set_state(self, thing: Any, state: Any) -> Any:
-        """Return `thing` with its pickled state; ValueError for an array not of bytes."""
+        """Return `thing`, an object of the pickle, with its pickled state.
+
+        For a _ByteArray, the state is its array. The state of a _Dtype, the byte order, is
+        ignored. ValueError for an array not of bytes and for other objects.
+        """
         if isinstance(thing, _ByteArray):
             _, shape, dtype, fortran, data = state
             if not isinstance(dtype, _Dtype) or type(data) is not bytes:

@@ -80,10 +80,11 @@ def _read_folders(
 def _read_table(
     root: str, path: str, *, label: str, attribute: str
 ) -> tuple[listing.Listing, Cells, str]:
-    """Return the images of the CSV file at `path`, their attributes, and a note.
+    """Return the images of the CSV file at `path`, {column: cells} of attributes, and a note.
 
-    The note says which images and columns are left out. root: folder of the files in the
-    table. label, attribute: see `read`. ValueError for a table that does not fit.
+    Images are sorted by class, then by name. The note says which images and columns are left
+    out; "" for none. root: folder of the files in the table. label, attribute: see `read`.
+    ValueError for a table that does not fit.
     """
     header, lines = set_options.read_csv(path)
     further_names = [name for name in header if name not in (FILE, label)]
@@ -135,8 +136,8 @@ def _read_table(
 def _attribute_columns(path: str, attribute: str, *, cells_by_name: Cells) -> list[str]:
     """Return the names of the columns that are combined to "attribute".
 
-    path: of the table. attribute: the user's option; "": the column "attribute", else the first
-    column that is fit for an attribute, else the first column. cells_by_name: the columns
+    path: path of the table. attribute: the user's option; "": the column "attribute", else the
+    first column that is fit for an attribute, else the first column. cells_by_name: the columns
     other than file and class. ValueError for unknown or repeated names.
     """
     if not attribute:
@@ -162,7 +163,7 @@ def _check_files(
 ) -> None:
     """Raise ValueError for a line without an image, a missing file or a repeated file.
 
-    path: of the table. lines: (number, {column: cell}); files are relative to `root`.
+    path: path of the table. lines: (number, {column: cell}); files are relative to `root`.
     """
     if not lines:
         raise ValueError(f"{path}: must have a line per image, got the header alone")

@@ -282,7 +282,8 @@ def _draw_shares(
     """Return the images of ten classes: a split of MNIST in random order.
 
     The columns are "label" and "digit", which are equal, and "attribute".
-    root, split, form, seed: see `make`. share: of each digit's images in its main colours.
+    root, split, form, seed: see `make`. share: share of each digit's images in its main
+    colours.
     """
     pixels, digits, note = _read(root, (split,))
     order = _generator("shift", f"order/{split}", seed).permutation(len(digits))
@@ -300,7 +301,7 @@ def _draw_shares(
 def _table(form: str, share: float) -> Float[np.ndarray, "10 4"]:
     """Return the share of each colour (column) among the images of each digit (row).
 
-    form: of ten classes. share: of the main colours together.
+    form: a form of ten classes. share: share of the main colours together.
     """
     table = np.full((10, len(PALETTE)), 1 / len(PALETTE))
     if form in PALETTE:

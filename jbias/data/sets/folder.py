@@ -195,7 +195,7 @@ def _words(name: str) -> list[str]:
 def _check_complete(where: str, paths: Names) -> None:
     """Raise ValueError if a shard is no file, or if shards named "<i>-of-<n>" are incomplete.
 
-    paths: of all shards of a split. where: start of error messages.
+    paths: paths of all shards of a split. where: start of error messages.
     """
     for path in paths:
         opening.require_regular(path)
@@ -250,8 +250,8 @@ def build_named(
 ) -> base.Source:
     """Return the source of a request with class names from folders, shards or a file.
 
-    images: of the whole split. space: label space of the class names, see `read`; ValueError
-    if a name is not of this space. path: a file of class names, see `class_names`.
+    images: images of the whole split. space: label space of the class names, see `read`;
+    ValueError if a name is not of this space. path: a file of class names, see `class_names`.
     fields: further fields of the source.
     """
     names = class_names(request.where, images, path)
@@ -262,8 +262,8 @@ def build_named(
 def class_names(where: str, images: listing.Listing, path: str) -> tuple[str, ...]:
     """Return the class names: of folders; else of the file `path`; else of shards; else numbers.
 
-    Numbers have equal lengths: "00", "01", ... images: of the whole split. path: a file with a
-    name per line, for shards; "" for none. ValueError if the file has too few names.
+    Numbers have equal lengths: "00", "01", ... images: images of the whole split. path: a file
+    with a name per line, for shards; "" for none. ValueError if the file has too few names.
     where: start of error messages.
     """
     highest = int(images.labels.max())

@@ -304,9 +304,9 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
 def real_columns(where: str, path: str, names: Names, classes: Names) -> Columns:
     """Return {"accepted_0", "accepted_1", ...: column}, all correct classes of each image.
 
-    Values are indices into `classes`, -1 where an image has fewer. path: of real.json.
-    names: of the images. ValueError for a name that ReaL lacks, and a correct class that is
-    not in `classes`. where: start of error messages.
+    Values are indices into `classes`, -1 where an image has fewer. path: path of real.json.
+    names: names of the images. ValueError for a name that ReaL lacks, and a correct class that
+    is not in `classes`. where: start of error messages.
     """
     table, stems = read_real(path), _stems(names)
     base.refuse_some(
