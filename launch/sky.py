@@ -1,6 +1,8 @@
 """Executor that runs trials as managed jobs of SkyPilot, which finds machines for them.
 
 One task serves all trials: it is queued once per trial, and a job's rank selects the trial.
+Make a pool with `sky jobs pool apply -p NAME pool.yaml`, where pool.yaml is the output of
+--dry-run without `pool`, with `pool: {workers: 4}` instead of `run`.
 Source: https://docs.skypilot.co/en/stable/reference/yaml-spec.html. Not tested in a cloud;
 docs/launch.md lists the tests.
 """

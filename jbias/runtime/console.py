@@ -59,7 +59,21 @@ LOG_FILES = ("log.txt", "log.jsonl")
 class LogEvent(str):
     """A line of the log with a machine-readable event name and fields.
 
-    A `quiet` event appears in the JSON log only.
+    A `quiet` event appears in the JSON log only. Events of a run, and their fields:
+
+    start         everything is open: run, seeds, total, step
+    resume        step, total
+    compile       step
+    compiled      the first steps are done: seconds
+    progress      step, total, rate, images, eta_seconds
+    evaluation    all sets are evaluated: step, total, seconds, means (by set/metric, over
+                  finite seeds)
+    checkpoint    saving has begun: step
+    diverged, rolled_back
+                  step, seed
+    finished      step, fate (finished or diverged)
+    stop, error   code (the exit code)
+    note          every other message: none
     """
 
     event: str
