@@ -159,9 +159,9 @@ def printed_ranks(printed: Printed) -> Iterator[shift_drops.TableRow]:
 
 
 def data_of(cell: ShiftCell) -> str:
-    """Return the paper's name of a cell's data set; "" if the paper lacks it with these labels.
+    """Return the paper's name of a cell's data set; "" if the paper does not have this set.
 
-    For CelebA, the paper has gender by four colours of hair only.
+    Of CelebA, the paper has only the label gender with four colours of hair.
     """
     name = _data_name(cell)
     label = cell.settings.get("train.label", "")

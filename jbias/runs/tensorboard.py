@@ -67,8 +67,8 @@ class _TensorBoardLogger:
     def _file(self, folder: epath.Path) -> event_file_writer.EventsWriter:
         """Return the open event file of a folder; create the file if needed.
 
-        A new file starts with an event by which TensorBoard ignores older events of this
-        start's first and later steps.
+        A new file starts with an event that makes TensorBoard ignore older events of the steps
+        from this start's first step on.
         """
         if folder in self._files:
             return self._files[folder]

@@ -392,8 +392,8 @@ def trials_needed(
 ) -> int:
     """Return the smallest number of images with which kappa's interval is at most `width` wide.
 
-    The interval is the middle `confidence`, a fraction, of kappa over data of the copy model
-    with this kappa and these accuracies, fractions. It is simulated with `draws` draws, so the
+    The interval has the middle share `confidence` of kappa over simulated data of the copy model
+    with this kappa and these accuracies (fractions). `draws` data sets are simulated, so the
     number is accurate to a few percent.
     Raise ValueError for a width outside [0.001, 2), and as `copy_model` does.
     """

@@ -648,8 +648,8 @@ def influence(x: Values, y: Values) -> InfluenceResult:
     influence_i = rho - rho_(i), with ranks of the remaining models. A model is flagged if
     |influence_i| > 2 s_i / sqrt(n), s_i = sqrt((1 - rho_(i)^2) / (n - 3)) the standard error of
     rho_(i): the DFBETAS rule for the slope of ranks on ranks. Unlike a Mahalanobis distance,
-    influence does not flag a model that is far out on the common trend. Several similar models
-    hide each other. NaN is never flagged. Raise ValueError for fewer than 4 models; other
+    influence does not flag a model that is far out on the common trend. Similar models may
+    mask each other. NaN is never flagged. Raise ValueError for fewer than 4 models; other
     errors: see `spearman`.
     """
     x, y = as_columns(x=x, y=y)

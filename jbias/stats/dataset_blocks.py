@@ -1,11 +1,12 @@
 """Redundant data sets: effective number, blocks of similar data sets, Friedman's test over blocks.
 
-Friedman's test counts each data set as independent. Data sets that share images, or reward
-the same cue, repeat each other: n of them carry less information than n independent ones.
+Friedman's test counts each data set as independent. Data sets that share images, or that can
+be solved by the same cue, are redundant: n of them have less information than n independent
+data sets.
 Redundancy is measured by the correlation of two data sets over algorithms, of three kinds:
 spearman, pearson: of mean scores. These correlations are also high where algorithms truly
   differ: without ties Friedman's chi-squared is (k-1) (1 + (n-1) r), r the mean of Spearman's.
-  A test over blocks found by them hardly ever rejects, even if data sets are independent.
+  A test over blocks from these correlations rarely rejects, even if data sets are independent.
 deviations: of ranks less each algorithm's mean rank. The pattern common to all data sets is
   removed; patterns that only some data sets share remain.
 Blocks that are defined by how data sets were made, before scores are seen, need no

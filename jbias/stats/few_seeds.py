@@ -1,6 +1,6 @@
 """Simulated studies with fewer seeds: comparisons of groups of the existing seeds.
 
-Two disjoint groups of s seeds of a method, drawn without replacement, stand for two studies
+Two disjoint groups of s seeds of a method, drawn without replacement, represent two studies
 of that method. The mean squared difference of their means is 2 S^2 / s, S^2 the variance of
 all seeds of the method (ddof 1), the same as for new seeds.
 """
@@ -51,11 +51,11 @@ def few_seeds(
     `apart`: share of draws in which two disjoint groups of one method have means more than
     `difference` apart. `lead`: expected distance of the best of k groups of one method from
     their mean; groups are taken as independent, so the distance is scaled by
-    sqrt(n / (n - s)), n the seeds of the method. Both need 2 s seeds. `reversed`: share of
-    draws in which the difference of two groups, of a pair of methods, does not have the sign
-    of the difference of all seeds. It needs more than s seeds; groups are drawn from the same
-    seeds, so new seeds would reverse the sign more often. `needed`: `seeds_for_t` with the
-    difference and the pooled deviation of the pair taken as true.
+    sqrt(n / (n - s)), n the seeds of the method. Both need 2 s seeds. `reversed`: for
+    a pair of methods, share of draws in which the difference of the means of a group of each
+    does not have the sign of the difference for all seeds. It needs more than s seeds; groups
+    are drawn from the same seeds, so new seeds would reverse the sign more often. `needed`:
+    `seeds_for_t` with the difference and the pooled deviation of the pair taken as true.
 
     All groups are enumerated if there are at most `draws`; else `draws` are drawn, with a
     standard error of at most 0.5 / sqrt(draws). With 1,000 or more groups, `reversed` uses

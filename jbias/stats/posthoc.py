@@ -9,9 +9,9 @@ Sources: Nemenyi 1963; Dunn 1961; Conover and Iman 1979; Conover 1999, section 5
 Nemenyi's test needs the range of k standard normals (the studentised range with infinite
 degrees of freedom):
 P(Q > q) = k int phi(z) [Phi(z)^(k-1) - (Phi(z) - Phi(z - q))^(k-1)] dz, z the largest of
-the k. Gauss-Legendre quadrature from the z below which all k are with probability 1e-17 to
-the z where phi is below 1e-15, or beyond q/2, around which the mass of small tails is: so
-small probabilities keep their digits.
+the k. Gauss-Legendre quadrature: the lower end is the z with P(all k < z) = 1e-17; the upper
+end is the larger of 8.3, where phi is below 1e-15, and q/2 + 6, because small tails have their
+mass around q/2. So small probabilities keep their digits.
 Sources: Tukey 1953; Copenhaver and Holland 1988,
 https://doi.org/10.1080/00949658808811082.
 
@@ -231,7 +231,7 @@ def control_index(control: str | int, scores: score_table.Scores) -> int:
 def largest_groups(
     is_related: Bool[np.ndarray, "k k"], ranks: Float[np.ndarray, "k"]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the maximal groups in which all pairs are related, of two members or more.
+    """Return the maximal groups of two or more members in which all pairs are related.
 
     is_related: a symmetric matrix. ranks: mean ranks.
     These are the maximal cliques of a graph, by Bron and Kerbosch 1973 with a pivot. Members are

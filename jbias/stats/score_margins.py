@@ -116,8 +116,8 @@ def _are_alike(algorithm: _Margin, dataset: _Margin) -> bool:
 def _is_of_both(algorithm: _Margin, dataset: _Margin) -> bool:
     """Return whether both are certainly margins: they share a name that no method has.
 
-    A method may be called average, so the algorithm must be near the mean of the others,
-    or the name be that of a sum.
+    A method may be called average, so an algorithm of that name must also be near the mean of
+    the others. No method has the name of a sum.
     """
     words = [column_names.word_of(x.name) for x in (algorithm, dataset)]
     return words[0] == words[1] and (algorithm.is_near or words[0] in _SUMS)

@@ -127,8 +127,8 @@ def read(
 ) -> Scores:
     """Return the scores as a table of names and finite numbers; `Scores` are returned unchanged.
 
-    scores: a matrix (data sets, algorithms) or an array (data sets, algorithms, runs); a frame
-    that is such a matrix with names; a tidy frame with the columns algorithm, dataset, score
+    scores: a matrix (data sets, algorithms) or an array (data sets, algorithms, runs); a matrix
+    as a frame with names; a tidy frame with the columns algorithm, dataset, score
     and, if there are several, run; or a frame or series with index levels of these names, such
     as rows (algorithm, run) and columns of data sets. Masked, None and NA cells are missing.
     axis: axis of the algorithms in a matrix: 1 if they are columns, 0 if rows.

@@ -6,8 +6,8 @@ https://doi.org/10.1016/S0167-7152(97)00043-6, for permuting Welch's t, which ke
 for many runs also where the deviations differ; Fisher 1935 for flipped signs; Phipson and
 Smyth 2010, https://doi.org/10.2202/1544-6115.1585, for (1 + hits) / (1 + draws).
 
-Percentiles of a bootstrap over two or three networks cover far less than their nominal
-level. `t_weights` weights the networks' deviations by normal numbers, scaled so that a draw
+Percentile intervals of a bootstrap over two or three networks have far less than their nominal
+coverage. `t_weights` weights the networks' deviations by normal numbers, scaled so that a draw
 of a mean is Student's t with s - 1 degrees of freedom: its percentiles are the t interval.
 `mean_exceeds` is the corresponding test.
 """
