@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from jbias import stats
-from jbias.stats import score_table
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 PUBLISHED = EXAMPLES / "published"
@@ -217,13 +216,6 @@ def pairs(setting: str) -> pd.DataFrame:
     ]
     frame["capped"] = frame["p"] == 0.9
     return frame.reset_index(drop=True)
-
-
-def mean_ranks(setting: str) -> pd.Series:
-    """Return the algorithms' mean ranks with the paper's configuration; 1 is the best."""
-    table = matrix(scores("biasbed_paper_configuration"), settings()[setting])
-    ranked = score_table.rank(table, larger_is_better=True)
-    return pd.Series(ranked.mean(axis=0), table.columns)
 
 
 def critical_difference(setting: str, alpha: float = 0.05) -> float:
