@@ -4,13 +4,13 @@ Source: Li et al., "Shape-Texture Debiased Neural Network Training", ICLR 2021,
 https://arxiv.org/abs/2010.05981.
 Reference code: https://github.com/LiYingwei/ShapeTextureDebiasedTraining at afdb8b7; of
 variant="biasbed" https://github.com/D1noFuzi/BiasBed at 499b912.
-Deviations: styles are drawn inside groups of `mix_group` images; features are computed
-once for content and style; the grid of sizes follows the number of the step, in the
-reference the number of the batch in its epoch; auxiliary normalisation is correct for any
-number of devices, in the reference only in its multi-grid recipes; a warm-up of W steps
-begins with rate 0, in the reference with 1 / W of the full rate, because it moves its
-scheduler before each step (at PyTorch 1.4): step i + 1 here has the reference's rate of
-step i. BiasBed's 16-bit arithmetic, which skips batches that overflow, is left out.
+Deviations: Styles are drawn inside groups of `mix_group` images. Features are computed once
+for content and style. The grid of sizes follows the number of the step; in the reference it
+follows the number of the batch in its epoch. Auxiliary normalisation is correct for any
+number of devices; in the reference only in its multi-grid recipes. A warm-up of W steps
+begins with rate 0; the reference begins with 1 / W of the full rate, because it advances its
+scheduler before each step (at PyTorch 1.4), so that step i + 1 here has the reference's rate
+of step i. BiasBed's 16-bit arithmetic, which skips batches that overflow, is left out.
 """
 
 import functools

@@ -75,8 +75,8 @@ def rescaling_tap(
     The tap returns a `taps.Rescaled` map; x itself where `is_active_at` is False.
 
     is_active_at: (x, site) -> whether the tap may change x there.
-    change: (mean, var, key) -> (a, b), all (b c), from the mean and variance of x over its
-      pixels.
+    change: (mean, var, key) -> (a, b), arrays (b c) like mean and var, the mean and variance
+      of x over its pixels.
     acts_often: whether x is changed in most steps. On a TPU the moments are then computed in
       every step, because a condition around a map costs more than the moments.
     """
@@ -116,10 +116,13 @@ def perturb(
 ) -> tuple[Stats, Stats]:
     """Return (a, b): a x + b is x with noise on each image's channel means and deviations.
 
-    a x + b = (x - m) / s * (s + e1 S) + m + e2 M, with the moments m and v of x,
-    s = sqrt(v + eps), S and M the deviations of s and of m between the images of a group,
-    sqrt(variance + eps) again, e1 and e2 normal with deviation `factor` for each image and
-    channel, eps = 1e-6 and all variances unbiased. Gradients pass through all statistics.
+    a x + b = (x - m) / s * (s + e1 S) + m + e2 M, with the mean m and variance v of x,
+    s = sqrt(v + eps) and eps = 1e-6. S and M are the standard deviations, sqrt(variance +
+    eps), of s and of m between the images of a group. e1 and e2 are normal with standard
+    deviation `factor`, drawn for each image and channel. All variances are unbiased.
+    Gradients pass through all statistics.
+
+    mean, var: m and v, per image and channel. group: number of images in a group.
     """
     old = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
     grouped = sampling.split_groups(old, group=group)

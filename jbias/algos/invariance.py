@@ -5,11 +5,11 @@ Source: Arjovsky, Bottou, Gulrajani and Lopez-Paz, "Invariant Risk Minimization"
 https://arxiv.org/abs/1907.02893.
 Reference code: https://github.com/facebookresearch/InvariantRiskMinimization at 0db3fb2,
 code/colored_mnist/main.py.
-Deviations: the penalty of a batch exceeds that of the whole data set by the variance of the
+Deviations: The penalty of a batch exceeds that of the whole data set by the variance of the
 gradient over examples (DomainBed avoids this bias: it multiplies the gradients of two
-halves); the class loss is the mean over the batch's examples, which is the reference's mean
-over environments if all have equal shares of the batch; a weight below 1 is not raised to 1
-at first.
+halves). The class loss is the mean over the batch's examples; it equals the reference's mean
+over environments if all environments have equal shares of the batch. A weight below 1 is not
+raised to 1 at first.
 
 V-REx: the losses of all environments should be equal.
 Source: Krueger et al., "Out-of-Distribution Generalization via Risk Extrapolation",
@@ -17,9 +17,9 @@ ICML 2021, https://arxiv.org/abs/2003.00688.
 Reference codes: https://github.com/facebookresearch/DomainBed at 026d588, class VREx;
 for the division by the weight, the authors'
 https://github.com/capybaralet/REx_code_release at 802da4a.
-Deviations: the class loss is the mean over the batch's examples, which is the references'
-mean over environments if all have equal shares of the batch; the optimiser is not reset
-when the weight grows, as in DomainBed. The authors' code adds
+Deviations: The class loss is the mean over the batch's examples; it equals the references'
+mean over environments if all environments have equal shares of the batch. The optimiser is
+not reset when the weight grows; in DomainBed it is. The authors' code adds
 weight * (R_1 - R_2)^2 to R_1 + R_2: beta is twice that weight.
 
 CORAL: features should have the same mean and covariance in all environments.
@@ -28,12 +28,12 @@ ECCV 2016 workshops, https://arxiv.org/abs/1607.01719; between all pairs of envi
 and also of means, as in Gulrajani and Lopez-Paz, ICLR 2021,
 https://arxiv.org/abs/2007.01434.
 Reference code: https://github.com/facebookresearch/DomainBed at 026d588, class CORAL.
-Deviations: the class loss is the mean over the batch's examples, which is the reference's
-mean over environments if all have equal shares of the batch; all environments pass through
-the network together, and batch norm uses the statistics of all. The reference processes
-them one by one, which is equivalent there: its ResNets keep their pretraining statistics,
-and its small network has group norm. Only its code since July 2024 can use separate
-statistics per environment, which makes the penalty smaller.
+Deviations: The class loss is the mean over the batch's examples; it equals the reference's
+mean over environments if all environments have equal shares of the batch. All environments
+pass through the network together, and batch norm uses the statistics of all. The reference
+processes them one by one, which is equivalent there: its ResNets keep their pretraining
+statistics, and its small network has group norm. Only its code since July 2024 can use
+separate statistics per environment, which makes the penalty smaller.
 """
 
 from collections.abc import Callable

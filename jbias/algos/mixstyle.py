@@ -9,9 +9,9 @@ Source: Zhang, Li, Li, Jia and Zhang, "Exact Feature Distribution Matching", CVP
 https://arxiv.org/abs/2203.07740.
 Reference code: https://github.com/YBZh/EFDM at 80e26bd.
 
-Deviations: partners are drawn inside groups of `mix_group` images, so that results do not
+Deviations: Partners are drawn inside groups of `mix_group` images, so that results do not
 depend on the number of devices; the references draw them in the whole batch. A batch may
-have any domains in any order; MixStyle's cross-domain batches are halves of two domains.
+have any domains in any order; in MixStyle's cross-domain batches each half is one domain.
 """
 
 import functools
@@ -120,7 +120,7 @@ def efdmix(
     return _between_stages(
         "efdmix",
         net,
-        mix=_swap,
+        mix=_match_if,
         p=p,
         alpha=alpha,
         stages=stages,
@@ -129,7 +129,7 @@ def efdmix(
     )
 
 
-def _swap(x: Map, acts: Bool[Array, ""], draw: Draw) -> Map:
+def _match_if(x: Map, acts: Bool[Array, ""], draw: Draw) -> Map:
     """Return the result of `match`, with partners and shares from draw(), if `acts`, else x.
 
     draw: see `mix`.

@@ -6,11 +6,12 @@ content, and the trunk learns to confuse it.
 Source: Nam, Lee, Park, Yoon and Yoo, "Reducing Domain Gap by Reducing Style Bias",
 CVPR 2021, https://arxiv.org/abs/1910.11645.
 Reference code: https://github.com/hyeonseobnam/sagnet at f87161c.
-Deviations: all three gradients are computed at the same weights (the reference steps one
-optimiser between two backward passes, which PyTorch refuses since 1.5); partners are
-drawn inside groups of `mix_group` images; a cosine schedule of T steps begins with the full
-rate. The reference moves its scheduler before each step: from PyTorch 1.1 on it begins with
-the rate of step 1 and ends with 0; with PyTorch 1.0, which it also names, it is as here.
+Deviations: All three gradients are computed at the same weights; the reference updates one
+optimiser's weights between two backward passes, which PyTorch refuses since 1.5. Partners are
+drawn inside groups of `mix_group` images. A cosine schedule of T steps begins with the full
+rate. The reference advances its scheduler before each step: from PyTorch 1.1 on it begins
+with the rate of step 1 and ends with 0; with PyTorch 1.0, which it also names, its rates are
+those here.
 """
 
 import functools
@@ -99,7 +100,8 @@ def make(
     def losses(params, stats, batch, key, static=None):
         """Return the losses "class", "style" and "adv" by name, and `base.Aux` without metrics.
 
-        With variant="biasbed" also "style_adv" and "all", sums of these.
+        With variant="biasbed" also "style_adv", the sum of "style" and "adv", and "all", the
+        sum of all three.
         """
         k_net, k_mix, k_swap, k_style = jax.random.split(key, 4)
         f, net_stats = base.forward(

@@ -3,11 +3,11 @@
 Source: Chen, Kornblith, Norouzi and Hinton, "A Simple Framework for Contrastive
 Learning of Visual Representations", ICML 2020, https://arxiv.org/abs/2002.05709.
 Reference code: https://github.com/google-research/simclr at 383d414.
-Deviations: the loss is the paper's mean over all views, half of the code's loss; the
-optimiser is the config's, the authors' is LARS, which decays neither biases nor
-normalisations; the projection has the paper's two layers, the code's later default is
-three. The compared features are the inputs of the linear layer in any network: pooled maps,
-hidden layers of a VGG, the class token of a transformer.
+Deviations: The loss is the paper's mean over all views, half of the code's loss. The
+optimiser is the config's; the authors' is LARS, which decays neither biases nor
+normalisations. The projection has the paper's two layers; the code's later default is three.
+The compared features are the inputs of the linear layer in any network: pooled maps, hidden
+layers of a VGG, the class token of a transformer.
 """
 
 import jax

@@ -68,7 +68,7 @@ class Scope(NamedTuple):
         normed: bool = False,
         **options,
     ) -> Array:
-        """Return x after a convolution, and after the tap at the site behind it.
+        """Return x after a convolution and, unless `site` is "", the tap at its site.
 
         site: name of the site; "" for a convolution without a site.
         shape: features, kernel size and, optionally, stride, as in layers.conv.

@@ -34,7 +34,10 @@ def stem(scope: backbone.Scope, x: backbone.Map, *, width: int) -> backbone.Map:
 
 
 def layer(scope: backbone.Scope, x: backbone.Map, *, growth: int) -> backbone.Map:
-    """Return x with `growth` more channels: batch norm, ReLU, convolution, 1x1 and then 3x3."""
+    """Return x with `growth` more channels, computed by a 1x1 and then a 3x3 convolution.
+
+    Batch norm and ReLU precede each convolution.
+    """
     y = x
     for i, (width, size) in enumerate(((4 * growth, 1), (growth, 3)), 1):
         y = nn.relu(scope.norm(y, f"bn{i}"))

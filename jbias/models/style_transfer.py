@@ -12,8 +12,8 @@ once; the references encode the same images twice.
 quarter of the image's side and get the statistics of another image's. The decoder draws the
 content in flat colours from the normalised features, recolours it by the statistics, and
 adds a pattern: a sum of learnt tiles, weighted by the statistics.
-Deviations: the decoder reads only normalised features, and the tiles are fixed in the
-frame, because a decoder this small draws no texture otherwise. `jbias prepare style` trains
+Deviations: the decoder reads only normalised features, and the tiles have fixed places in the
+image, because a decoder this small draws no texture otherwise. `jbias prepare style` trains
 the weights on drawn pictures with the sixteen textures of the embedded set, at two scales:
 a photograph gets the most similar of these textures, not its own. For photographs `vgg` is
 better. Small shapes become blurred: networks that recognise the embedded set recognise the

@@ -198,7 +198,7 @@ def check_acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Call
 
 
 def find_acting(run: Callable, *args: Any) -> dict[str, bool]:
-    """Return, for each site that run(*args) reaches, True if a tap acts there.
+    """Return a dict with each site that run(*args) reaches: True if a tap acts there.
 
     `run` is only traced. A tap acts if it returns anything but its input.
     """
@@ -208,7 +208,7 @@ def find_acting(run: Callable, *args: Any) -> dict[str, bool]:
 def _record_taps(
     run: Callable, args: tuple, transform: Callable = lambda x: x
 ) -> tuple[dict[str, bool], Any]:
-    """Return, by site, whether a tap acted, and the results of run(*args).
+    """Return ({site: True if a tap acted there}, the results of run(*args)).
 
     transform: applied to the inputs of taps.
     """

@@ -206,11 +206,13 @@ def _read_evaluation(workdir: pathlib.Path, step: int) -> dict[str, float]:
 def read_nets(
     checkpoints: str | os.PathLike, step: int
 ) -> tuple[list[Net], dict[str, Any]]:
-    """Return the networks of a checkpoint, one per seed of each branch, and its info.
+    """Return (networks, info) of a checkpoint: one network per seed, branch after branch.
 
-    If the run averages its weights, the averages are returned, which it evaluates. Arrays
-    are NumPy's; files are not changed. ValueError if the checkpoint cannot be read or
-    belongs to another run than the workdir's config.json.
+    If the run averages its weights, the averages are returned. Arrays are NumPy's; files are
+    not changed. ValueError if the checkpoint cannot be read or belongs to another run than
+    the workdir's config.json.
+
+    checkpoints: the folder of the checkpoints in the workdir.
     """
     path = pathlib.Path(checkpoints).resolve() / str(step)
     config = path.parents[1] / "config.json"
@@ -253,7 +255,7 @@ def _read_states(path: pathlib.Path) -> Any:
 
 
 def nets_of(states: Sequence[Any]) -> list[Net]:
-    """Return the network {"params", "stats"} of each train state that evaluation uses.
+    """Return for each train state the network {"params", "stats"} that evaluation uses.
 
     This is the moving average of the network if the state has one, else the current network.
     """

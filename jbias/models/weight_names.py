@@ -179,8 +179,9 @@ def tokens(names: Iterable[str]) -> set[str]:
 class Difference(NamedTuple):
     """The differences between a state dict and the entries that a network expects.
 
-    The first three are descriptions of entries: absent in the state dict, unknown to the
-    network, and of another shape. num_fitting counts entries of the right shape.
+    missing, spare, misshapen: descriptions of the entries that the state dict lacks, that the
+    network does not have, and that have another shape. num_fitting: number of entries of the
+    right shape. True as a boolean if there are differences.
     """
 
     missing: tuple[str, ...]

@@ -29,9 +29,9 @@ _FALLBACK = "fallback"  # Key of the fallback in a state's stats.
 class Rollback(NamedTuple):
     """config.rollback of a stage, in steps.
 
-    A seed that diverges returns to its state at the latest step that is a multiple of
-    `every` from the stage's `first` on, at most `times` times. Each rollback multiplies its
-    learning rate by `factor`.
+    A seed that diverges returns to its latest saved state, at most `times` times. Its state
+    is saved every `every` steps, counted from the stage's `first` step. Each rollback
+    multiplies the seed's learning rate by `factor`.
     """
 
     every: int

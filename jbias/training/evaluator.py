@@ -160,7 +160,7 @@ def rebuild_decisions(
 
 
 def net_only(state: train_step.State) -> train_step.State:
-    """Return a state with only the network that evaluations use, without optimiser state."""
+    """Return the state with only the network that evaluations use, and no optimiser state."""
     net = train_step.net_of(state)
     return train_step.State(
         step=state.step,
@@ -365,7 +365,8 @@ _UNLOGGED_METRICS = (
 def _summarise(dataset: str, metric: str, values: list[float]) -> str:
     """Return a metric's name and its mean over seeds as text, such as "valid 91.3".
 
-    values: one fraction per seed; accuracies are shown in percent.
+    values: one fraction per seed. Accuracies are shown in percent, other metrics as
+    fractions, such as "shape bias 0.31".
     """
     if metric in ("accuracy", "worst_group_accuracy"):
         name = dataset if metric == "accuracy" else "worst group"

@@ -118,7 +118,7 @@ class Operation(NamedTuple):
 
 
 class Product(NamedTuple):
-    """The convolutions and matrix products of an instruction or a computation."""
+    """The FLOPs of all convolutions and matrix products in an instruction or a computation."""
 
     flops: int
     factor_bytes: int  # Bytes per element of the operands.

@@ -502,7 +502,8 @@ class _WindowStream:
     def wait(self, number: int, stop_requested: Callable[[], bool]) -> bool:
         """Wait for the window `number`; return True once it is ready.
 
-        False if `stop_requested` returned True before that.
+        Return False if `stop_requested` returned True before that. An error of the reader is
+        raised here.
         """
         if number == self._number:
             return True

@@ -52,7 +52,7 @@ def explain_lack() -> Iterator[None]:
 
 
 class Need(NamedTuple):
-    """Bytes per device for the program of a step, with the seeds on that device."""
+    """Bytes per device that a compiled step needs for the seeds that it computes there."""
 
     state: int  # Kept from step to step.
     work: int  # Only while the step runs.

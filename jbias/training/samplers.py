@@ -310,7 +310,7 @@ class BalancedSampler(Sampler):
 
     @functools.cached_property
     def members(self) -> tuple[Int[np.ndarray, "m"], ...]:
-        """The examples of each group that is not empty."""
+        """The numbers of the examples of each group that is not empty, by ascending group."""
         by_group = np.argsort(self.groups, kind="stable").astype(np.int32)
         counts = np.bincount(self.groups)
         return tuple(np.split(by_group, np.cumsum(counts[counts > 0])[:-1]))

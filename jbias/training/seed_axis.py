@@ -53,7 +53,7 @@ class SeedLayout(NamedTuple):
     def width(self, wave: int) -> int:
         """Return the number of seeds along the leading axis of each tree in a wave.
 
-        wave: the index of the wave. 0: the trees have no such axis.
+        Return 0 if the trees have no such axis. wave: the index of the wave.
         """
         if self.stacked:
             return self.waves[wave]

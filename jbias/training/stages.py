@@ -256,9 +256,9 @@ class Stage:
         )
 
     def wait(self, step: int, stop_requested: Callable[[], bool]) -> bool:
-        """Wait for the data of a step; return True if they are ready.
+        """Wait for the data of a step; return True once they are ready.
 
-        False if `stop_requested` returned True before that.
+        Return False if `stop_requested` returned True before that.
         """
         stage_step = step - self.first
         return all(

@@ -72,7 +72,7 @@ def stepping(job: RunContext, stage: Stage, step: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def saving(job: RunContext) -> Iterator[None]:
-    """Leave the duration of the context out of the training rate; count it as evaluation."""
+    """Count the time inside the context as evaluation, and not in the rate of training."""
     with job.progress.idle(), job.meter.during("evaluating"):
         yield
 
