@@ -337,11 +337,9 @@ class Analysis:
     """Means per cell and the tests over them; a test that cannot be made is None.
 
     The fields after `nemenyi` are filled by `with_evidence`. `tests` and `seeds` hold results of
-    jbias.stats by function name, in the unit shown. In `tests`, bradley_terry is None for many
-    algorithms or if too few draws are usable; tests against a control are present only with a
-    reference. `dataset_blocks` maps "scores" and "deviations" to (blocks of similar data sets,
-    Friedman's test over the blocks). `seeds` also has "both", differences over redrawn seeds and
-    data sets; `seeds` is empty if `runs` is None.
+    jbias.stats in the unit shown, with the keys of `_mean_tests` and `_seed_results`; `seeds` is
+    empty if `runs` is None. `dataset_blocks` maps "scores" and "deviations" to (blocks of similar
+    data sets, Friedman's test over the blocks).
     """
 
     study: BenchmarkScores
@@ -744,9 +742,11 @@ def with_evidence(analysis: Analysis) -> Analysis:
 def _mean_tests(
     table: score_table.Scores, study: BenchmarkScores, *, rope: float
 ) -> dict[str, Any]:
-    """Return further tests of the means, by name of the function of jbias.stats.
+    """Return results of further tests of the means, by short name.
 
-    See `Analysis.tests`. rope: half width of the region of practical equivalence, in the unit of
+    Keys: quade, aligned_ranks, max_t, conover, wilcoxon, signed_rank (Bayesian), bradley_terry
+    (None for many algorithms, or if too few draws are usable), and with a reference dunn and
+    control_wilcoxon. rope: half width of the region of practical equivalence, in the unit of
     `table`.
     """
     larger_is_better = study.larger_is_better
@@ -840,10 +840,11 @@ def _seed_results(
     points: float,
     alpha: float,
 ) -> dict[str, Any]:
-    """Return the results over redrawn seeds by name, as in `Analysis.seeds`.
+    """Return results of jbias.stats over redrawn seeds, by short name.
 
-    draws: number of bootstrap draws. points: the difference for the power, in the unit of `runs`.
-    alpha: significance level.
+    Keys: intervals, performance_profiles, mean_differences, stability, both (mean differences over
+    redrawn seeds and data sets), improvement, mixed, effects and power. draws: number of bootstrap
+    draws. points: the difference for the power, in the unit of `runs`. alpha: significance level.
     """
     hide = _without_intervals if runs.counts.min() == 2 else lambda result: result
     common = {"larger_is_better": larger_is_better, "draws": draws}

@@ -903,7 +903,7 @@ def selection_tests(analysis: Analysis) -> tables.Table | None:
 def variability(
     study: analysis_lib.BenchmarkScores, data: pd.DataFrame
 ) -> tables.Table | None:
-    """Return the table of deviations within runs and between runs; None without evaluations.
+    """Return the table of deviations within runs and between runs; None if none is known.
 
     data: the result of `benchmark.variability`.
     """

@@ -161,7 +161,10 @@ def read_photographs(folder: str) -> list[Image]:
 
 
 def stimuli(images: Sequence[Image]) -> Figure:
-    """Return a figure of photographs before and after filtering. images: (h, w, c) in [0, 1]."""
+    """Return a figure of photographs: unchanged, and after each low-pass and high-pass filter.
+
+    There is a row per photograph and a column per filter. images: (h, w, c) in [0, 1].
+    """
     columns: dict[str, list] = {"unchanged": [_to_bytes(image) for image in images]}
     for cut in spectral.CONVENTIONS[""]:
         # Every second pixel is enough for low frequencies, and makes a smaller page.

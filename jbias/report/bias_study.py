@@ -192,8 +192,8 @@ def _kind(
 ) -> dict[str, Any]:
     """Return a dict with name, training and epsilon of a run, for its row of the table.
 
-    record: a record of the run. known_kinds: such dicts by run; other runs are described by their
-    config.
+    epsilon: strength of adversarial training, NaN without, in 1/255 for the norm linf. record: a
+    record of the run. known_kinds: such dicts by run; other runs are described by their config.
     """
     if run in known_kinds:
         return {**known_kinds[run]}
@@ -595,7 +595,10 @@ def settings_table(settings: pd.DataFrame) -> tables.Table:
 
 
 def bias_table(models: ModelTable) -> tables.Table:
-    """Return the table of biases by model, with interval and decisions of the shape bias."""
+    """Return the table of biases, one row per model.
+
+    If known, the interval of the shape bias and its number of decisions have columns, too.
+    """
     frame = models.frame
     names = [*models.biases]
     bands = [f"{name}_raw" for name in names if f"{name}_raw" in frame]

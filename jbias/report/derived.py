@@ -575,9 +575,10 @@ def of_datasets(values: pd.DataFrame) -> list[Derived]:
 def of_algorithms(values: pd.DataFrame) -> list[Derived]:
     """Return the algorithms that are computed from others on every data set, such as a mean.
 
-    Scores of each seed are compared if all algorithms have the same seeds, else, or if none is
-    found, means over seeds. values: columns algorithm, dataset, seed and value. Algorithms with
-    equal scores are not included; `Analysis.twins` has these.
+    If all algorithms have the same seeds, the scores of each seed are compared. Otherwise, or if
+    no algorithm agrees in each seed, means over seeds are compared. values: columns algorithm,
+    dataset, seed and value. Algorithms with equal scores are not included; `Analysis.twins` has
+    these.
     """
     scores_of_runs = values[["algorithm", "dataset", "seed"]].astype(str)
     scores_of_runs = scores_of_runs.assign(value=values["value"].astype(float))

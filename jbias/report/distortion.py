@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write(args: argparse.Namespace) -> list[str]:
-    """Write the report; return the lines to print."""
+    """Write the report for the parsed flags `args`; return the lines to print."""
     # Imported late: --help and argument errors should not wait for these imports.
     from jbias.report import distortion_page, distortion_study, document
 

@@ -170,17 +170,17 @@ class DistortionStudy:
             for measurement in network.measures
         ]
 
-    def match(self, like: Key) -> Key:
-        """Return the key of the first group that `like` describes, or `like` if there is none.
+    def match(self, wanted: Key) -> Key:
+        """Return the key of the first group that `wanted` describes, else `wanted` itself.
 
-        If `like` has the training "without ", any left-out class matches. All other fields must be
-        equal.
+        If `wanted` has the training "without ", any left-out class matches. All other fields must
+        be equal.
         """
-        if like.training == WITHOUT:
+        if wanted.training == WITHOUT:
             for key in self.groups:
-                if key.training.startswith(WITHOUT) and key[:3] == like[:3]:
+                if key.training.startswith(WITHOUT) and key[:3] == wanted[:3]:
                     return key
-        return like
+        return wanted
 
     def value(self, quantity: str, key: Key) -> "Values | None":
         """Return the values by seed of a quantity of a group; None if not measured.
@@ -340,7 +340,7 @@ def _options(network: MeasuredNetwork, measurement: Measurement) -> dict[str, An
 def kind(network: MeasuredNetwork, measurement: Measurement) -> str:
     """Return the options of a measurement that define its conditions, as JSON text.
 
-    Two networks of a group were measured alike if these texts are equal.
+    If these texts are equal, two networks of a group were measured with the same options.
     """
     defining = {
         name: value

@@ -109,7 +109,7 @@ class Section:
 
     @property
     def contents(self) -> str:
-        """The numbers of figures and tables in words, such as "1 figure, 2 tables"."""
+        """The numbers of figures and tables in words, such as "1 figure, 2 tables"; "" for none."""
         kinds = {"figure": Figure, "table": tables.Table}
         sizes = {
             noun: sum(isinstance(block, kind) for block in self.blocks)
@@ -314,7 +314,7 @@ class _Drawing:
 
     Each process takes the next figure, from the last to the first, because figures over all
     epochs are the largest and come last. If JAX is loaded, no process is forked: a fork has
-    only the calling thread, and JAX needs the others.
+    only the calling thread, and JAX needs several threads.
     """
 
     def __init__(self, figures: Sequence[Figure], formats: Collection[str]) -> None:

@@ -649,7 +649,7 @@ def _commonest_confusions(matrix: Confusion) -> Iterator[dict[str, Any]]:
 
 
 def _receptive_fields(page: Page) -> Blocks:
-    """Yield the table of effective receptive fields, one row per network and site."""
+    """Yield the table of effective receptive fields, one row per network and site, or None."""
     rows = {}
     heads = {}
     for network, measurement, _ in page.measurements("receptive_field"):

@@ -52,9 +52,10 @@ def share(value: float) -> str:
 def answer(
     analysis: analysis_lib.Analysis, seed_answer: tuple[str, str] | None = None
 ) -> tuple[str, str]:
-    """Return (headline, basis): the answer in one sentence, and sentences on the tests behind it.
+    """Return (headline, basis): the answer, and sentences on the tests behind it.
 
-    seed_answer: headline and basis of tests over seeds; None for the tests of ranks.
+    seed_answer: headline and basis of tests over seeds; None for the tests of ranks. Without tests
+    the headline is "Nothing was tested.".
     """
     headline, basis = seed_answer or _answer(analysis)
     if not seed_answer and _are_all_at_chance(analysis):
@@ -141,7 +142,10 @@ def _are_all_at_chance(analysis: analysis_lib.Analysis) -> bool:
 
 
 def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
-    """Return (headline, basis) of the tests of ranks; "Nothing was tested." without these tests."""
+    """Return (headline, basis) of the tests of ranks.
+
+    ("Nothing was tested.", reason) if ranks were not tested.
+    """
     if analysis.friedman is None:
         return "Nothing was tested.", analysis.why_not
     n, k = analysis.means.shape

@@ -194,9 +194,10 @@ def _correlate(
     *,
     given: tuple[str, ...] = (),
 ) -> tuple[dict[str, Matrix], pd.DataFrame]:
-    """Return `families` and `pairs` of `Correlations`; with `given`, of partial correlations.
+    """Return the fields (families, pairs) of `Correlations`.
 
-    subsets: frames of models by name of the subset.
+    subsets: frames of models by name of the subset. given: measures to control for; with any, the
+    correlations are partial.
     """
     families = {
         name: _matrix(subset, options.x, options, y=options.y, given=given)

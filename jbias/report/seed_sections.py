@@ -333,7 +333,10 @@ def _disagreements(analysis: Analysis) -> Iterator[str]:
 
 
 def _power(analysis: Analysis) -> Iterator[str]:
-    """Yield the sentence on the difference that the non-significant tests could have found."""
+    """Yield the sentence on the true difference that non-significant tests could have detected.
+
+    Nothing is yielded if all tests are significant.
+    """
     result = analysis.by_seeds
     sizes = [
         test.detectable

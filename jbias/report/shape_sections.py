@@ -108,7 +108,7 @@ _TILE_ORDER_ROWS = {"order_dependence": "right only if no tile is swapped"}
 
 
 def order_of_parts(page: Page) -> Blocks:
-    """Yield the table of the effects of the order of tiles."""
+    """Yield the table of the effects of the order of tiles; None if these were not measured."""
     cells_by_set: dict[str, dict] = {}
     for probe, rows in (
         ("configural", _CONFIGURAL_ROWS),
@@ -201,7 +201,7 @@ def _with_shape_parts(rows: list[dict]) -> list[dict]:
 
 
 def odd_one_out(page: Page) -> Blocks:
-    """Yield the table of odd-one-out choices by site."""
+    """Yield the table of odd-one-out choices, one row per data set and site; None without any."""
     cells_by_set: dict[str, dict] = {}
     for network, measurement, _, number in page.numbers("odd_one_out", "odd_one_out"):
         by_network = cells_by_set.setdefault(measurement.dataset, {})

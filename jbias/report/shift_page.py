@@ -533,7 +533,8 @@ def _probability_frame(titles: Mapping[str, ShiftCell]) -> pd.DataFrame:
 def likelihoods(cell: ShiftCell, dataset: str) -> Float[np.ndarray, "n"]:
     """Return the probabilities of the right class over all seeds at the selected steps.
 
-    dataset: name of the test set. Empty if decisions were not stored.
+    dataset: name of the test set. Empty if decisions were not stored. Raises ValueError for a
+    damaged file.
     """
     rows = cell.rows
     rows = rows[(rows["dataset"] == dataset) & (rows["metric"] == "accuracy")]

@@ -209,7 +209,8 @@ def _selected(
 ) -> tuple[pd.DataFrame, str]:
     """Return (records of the selected evaluations with the column step, the rule in words).
 
-    Arguments: see `read`; frame: records of the runs. shifted: runs by workdir.
+    Records of a condition, or without a value, are left out. frame: records of the runs. shifted:
+    runs by workdir. selection, last: see `read`.
     """
     evaluations = inputs.evaluated(frame)
     accuracies = evaluations[evaluations["metric"] == "accuracy"]
