@@ -175,11 +175,11 @@ def rank_candidates(
     A kind of shift is harmful if the interval of its drop is above `tau`, the networks' own
     drop (without the reference's) is above `tau`, and the p-value of a drop of at most `tau`,
     after Holm over all candidates and kinds, is at most `alpha`. A candidate is a "bug" if a
-    kind is harmful, and if the interval of the drop stays above `tau` with any higher-ranked
-    bug held fixed; else it "goes with" the bug that leaves the smallest drop, `other`.
-    `harmful_kind` chooses the reported kind. "some": the networks differ, so that the interval
-    is too wide for a bug, but with the standard error of images alone the drop of these
-    networks is above `tau`.
+    kind is harmful; `harmful_kind` chooses the reported kind. "some": the networks differ, so
+    that the interval is too wide for a bug, but with the standard error of images alone the
+    drop of these networks is above `tau`. Both verdicts require that the interval of the drop
+    stays above `tau` with any higher-ranked "bug" or "some" held fixed; else the candidate
+    "goes with" the one that leaves the smallest drop, `other`.
     """
     pvalues_all = _adjusted_pvalues(reliances, tau, generalise=True)
     pvalues_these = _adjusted_pvalues(reliances, tau, generalise=False)
@@ -289,11 +289,11 @@ def _explain(
 ) -> Candidate:
     """Return the candidate `row` with its fields other, remains and verdict filled in.
 
-    bugs: higher-ranked candidates that are bugs; `other` is the bug that leaves the smallest
-    drop, by the lower end of its interval (an undefined drop counts as smallest, and gives
-    remains=None). hold_fixed: (candidate, bug) -> the candidate's drop with the bug held
-    fixed. The verdict becomes "goes with" if that lower end is at most `tau`. Without bugs,
-    or if `row` is untestable, `row` is returned unchanged.
+    bugs: higher-ranked candidates with the verdict "bug" or "some"; `other` is the bug that
+    leaves the smallest drop, by the lower end of its interval (an undefined drop counts as
+    smallest, and gives remains=None). hold_fixed: (candidate, bug) -> the candidate's drop
+    with the bug held fixed. A verdict "bug" or "some" becomes "goes with" if that lower end is
+    at most `tau`. Without bugs, or if `row` is untestable, `row` is returned unchanged.
     """
     if not bugs or not row.kind:
         return row

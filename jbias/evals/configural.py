@@ -70,8 +70,7 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
 def make_tile_order(*, seed: int = 0) -> probe.Probe:
     """Return a probe with conditions "", unchanged images, and "swapped", 4 by 4 tiles moved.
 
-    seed: seed of the random pairs of tiles that are swapped. Metrics: see
-    `order_numbers`.
+    seed: seed of the random pairs of tiles that are swapped. Metrics: see `order_numbers`.
     """
     swap_of_condition = {"": 0, "swapped": 1}
     conditions = {name: occlusion.salt(name) for name in swap_of_condition}

@@ -34,7 +34,8 @@ def numbers(
     by_condition: decisions by corruption and severity, such as "fog-3". Metrics:
     "accuracy": of a condition. "corruption_accuracy": the mean over severities of a
     corruption, and overall over corruptions and severities. "corruption_accuracy_15": the
-    mean over the common fifteen. Means over all but frost are called "..._without_frost";
+    mean over the common fifteen, if these, or all but frost, are measured at all severities.
+    Means over all but frost are called "..._without_frost";
     means over fewer corruptions, such as the common fifteen alone, or over fewer severities,
     are called "..._part".
 
@@ -43,7 +44,8 @@ def numbers(
       corruptions of the error divided by the reference's.
 
     ValueError if a condition is no corruption and severity, if a corruption lacks a severity
-    that another has, or if `errors` has a corruption that was not measured.
+    that another has, or if `errors` is empty, or has a corruption that was not measured or an
+    error that is not above 0.
     """
     by_cell = {}
     for condition, decided in by_condition.items():
@@ -167,7 +169,8 @@ def summarise_errors(
 
     With E the errors of the network, A those of AlexNet, c one of 15 corruptions, s a
     severity: mCE = mean_c sum_s E_sc / sum_s A_sc; relative mCE = mean_c
-    sum_s (E_sc - E_clean) / sum_s (A_sc - A_clean). Both are 1 for AlexNet itself.
+    sum_s (E_sc - E_clean) / sum_s (A_sc - A_clean). Both are 1 for AlexNet itself, and None
+    unless all 15 corruptions are measured and AlexNet's errors apply.
     Source: Hendrycks and Dietterich, ICLR 2019, section 4.
     """
     severities = corruptions.SEVERITIES

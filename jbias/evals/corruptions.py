@@ -46,8 +46,8 @@ def make(
       settings of ImageNet-C are used; None: `side`. Settings of ImageNet-C-bar scale with any
       side.
     quantise: round stimuli to bytes, as in the published sets.
-    stored: compress images by JPEG with quality 85; None: as in the published sets, that is,
-      at all sides except 32 pixels.
+    stored: compress images by JPEG with quality 85, which needs `quantise`; None: as in the
+      published sets, that is, for sides (`table` or `side`) above 32 pixels if `quantise`.
     frost: the folder of the photographs frost1.png, ..., which are not shipped. Without it
       "imagenet_c" is the other eighteen, and means are called "..._without_frost".
     errors: by corruption, a reference network's mean error in (0, 1]; adds the metric

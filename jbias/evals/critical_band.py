@@ -88,8 +88,9 @@ def _descend(
     *,
     rounds: int,
 ) -> tuple[Float[np.ndarray, "v 3"], Float[np.ndarray, "v"], Bool[np.ndarray, "v"]]:
-    """Return (parameters, sum of squares, whether it is minimal) after at most `rounds` steps.
+    """Return (parameters, sum of squares, whether the search ended) after at most `rounds` steps.
 
+    The search ends at a minimum, if no step lowers the squares, or if the curve becomes flat.
     p: starting values of (a, mu, log s), one row per row of the values t. highest: bound of a.
     """
     p, f = p.copy(), np.arange(t.shape[1])
@@ -610,7 +611,8 @@ def _band_numbers(
     prefix: start of the metrics' names. table: accuracies in per cent; drawn: the same for
     bootstrap samples, for intervals. side: image side in pixels. n: the number of images.
     default: "absolute" or "normalised"; metrics from these accuracies have no ending.
-    continuous: whether to include continuous thresholds.
+    continuous: whether to include continuous thresholds. With the prefix "critical_band" the
+    mean frequency of each octave's noise is included, as critical_band_centroid.
     """
     numbers = []
 

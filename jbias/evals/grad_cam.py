@@ -51,8 +51,8 @@ def maps(
 
     activation, gradient: the activations at a site and their gradient. height, width: size of
     the heatmaps in pixels. site: the name of the site, for messages. ValueError for
-    activations without rows and columns, or tokens of patches; for a ViT the class token is
-    left out.
+    activations that are neither maps with rows and columns nor tokens of patches; for a ViT
+    the class token is left out.
 
     Values are in [0, 1]; before the resizing the maximum is 1, or 0 if nothing is positive.
     Maps are resized bilinearly with pixel centres at halves and a repeated border, as in

@@ -166,8 +166,8 @@ def dimension_shares(x: Rows, shape: Labels, texture: Labels) -> DimensionShares
     = exp(r_shape) + exp(r_texture) + e: exp(r_shape) / Z, exp(r_texture) / Z, e / Z. r_shape:
     over all pairs of images with the same shape and different textures, the covariance of a
     neuron's two activations, summed over neurons, divided by the sum of their variances;
-    r_texture: with the same texture and different shapes. The residual has correlation 1. NaN
-    if there is no such pair, or no variance.
+    r_texture: with the same texture and different shapes. The residual has correlation 1. A
+    correlation is NaN without such a pair, or without variance; then all shares are NaN.
     """
     r_shape = shared_correlation(x, shape, texture)
     r_texture = shared_correlation(x, texture, shape)
@@ -249,7 +249,8 @@ def measure(
     shape_decoding_unfinished_shuffled, the share of fits that reached the maximum number of
     steps, if any did; shape_dimensions, a share of the neurons, and shape_correlation.
     residual_dimensions: the remaining share. Shares and accuracies are in [0, 1]. ValueError
-    if a column is missing, or if there are too few images for three folds.
+    if a column is missing, `folds` is below 3, a strength is not above 0, or there are too few
+    images for three folds.
     """
     import sklearn.linear_model  # noqa: F401  Import it before its threads are limited.
 

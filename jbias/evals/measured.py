@@ -222,6 +222,7 @@ class Measured:
         """Yield (key of HEADLINES, estimate) for each headline and set with that number.
 
         The order is that of HEADLINES, then of sets in `first`, then of other sets' names.
+        Accuracy on cue conflicts is left out, because it is the accuracy by shape.
         """
         rank = {name: number for number, name in enumerate(self.first)}
         for key, headline in HEADLINES.items():

@@ -125,7 +125,10 @@ def describe_enlarged(
 
 
 def _short_sides(source: base.Source) -> list[int]:
-    """Return the short sides, in pixels, of up to _NUM_SAMPLED image files; [] without files."""
+    """Return the short sides, in pixels, of up to _NUM_SAMPLED evenly spaced image files.
+
+    Files that cannot be read are skipped. [] for a set without files.
+    """
     if not isinstance(source, sources.EncodedSource):
         return []
     sides = []

@@ -158,8 +158,8 @@ class FlaxNetwork(Network):
     def bind(self, dtype: Any, devices: jax.sharding.Mesh) -> inference.BoundJaxNetwork:
         """Return the network in a precision, with weights replicated on the devices.
 
-        Equal modules share compiled programs. probe.NotFiniteError if a weight is NaN or
-        infinite.
+        An algorithm with its own `decide` keeps the precision of its run, and has no `at`. Equal
+        modules share compiled programs. probe.NotFiniteError if a weight is NaN or infinite.
         """
         self._check_weights()
         net, variables = self.net, mesh.replicate(self.variables, devices)
@@ -205,7 +205,7 @@ def _make_site_reader(net: nn.Module) -> Callable:
     def at(
         variables: Mapping[str, Any], image: probe.Images, site: str
     ) -> tuple[Array, Array]:
-        """Return (activations at a site, their gradient of each image's largest logit)."""
+        """Return (activations at a site, gradients of each image's largest logit there)."""
         largest = lambda logits: logits.max(-1)
         return taps.site_gradient(net, variables, image, site, largest)
 
@@ -220,13 +220,14 @@ def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[st
     """Return the paths of weight files and runs under some paths and globs, in order.
 
     paths: files, folders, globs, or weights on the hub (hf:OWNER/NAME). any_file: accept a
-    file in `paths` whatever its suffix. ValueError for a path without weights or runs. A
-    folder with config.json and checkpoints is a run; of another folder, all weight files (by
-    suffix) and runs below it are returned, except for hidden ones and for those behind a link
-    to a folder that is not a run. A file or run with several matching paths is returned once,
-    by the first of them. Links with different names to one file count as different files: a
-    published file is recognised by its name. Weights on the hub keep their name,
-    hf:OWNER/NAME@COMMIT, and are fetched when they are opened.
+    file in `paths` whatever its suffix. ValueError for a path without weights or runs; matches
+    of a glob are skipped if they have none and there are several. A folder with config.json
+    and checkpoints is a run; of another folder, all weight files (by suffix) and runs below
+    it are returned, except for hidden ones and for those behind a link to a folder that is
+    not a run. A file or run with several matching paths is returned once, by the first of
+    them. Links with different names to one file count as different files: a published file is
+    recognised by its name. Weights on the hub keep their name, hf:OWNER/NAME@COMMIT, and are
+    fetched when they are opened.
     """
     first_path: dict[pathlib.Path, str] = {}  # By real path.
     for pattern in paths:
@@ -465,8 +466,8 @@ def from_run(
     """Yield the network of each seed of a run, in all its branches, at a saved step.
 
     path: the run's workdir. step: "best", "latest" or a number; "best" is the first saved
-    step with the highest validation accuracy. seeds: those to open; empty: all. ValueError
-    for an invalid run, or a step that was not saved.
+    step with the highest validation accuracy. seeds: those to open; empty: all; seeds that the
+    run lacks are ignored. ValueError for an invalid run, or a step that was not saved.
     """
     workdir = epath.Path(path)
     needed = (

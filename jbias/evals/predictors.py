@@ -261,8 +261,9 @@ def query(
     where: str,
     kind: str = "",
 ) -> tuple[str, Float[np.ndarray, "b k"]]:
-    """Call the function on images and return (kind of its outputs, logits).
+    """Call the function on images and return (kind of its outputs, float32 logits).
 
+    The kind is one of KINDS; PredictorNetwork.predict describes the logits of other kinds.
     images: in the form that the function takes. classes: the names of the outputs. where: the
     images in words, for messages. kind: the required kind, one of KINDS; "": any. ValueError
     if the function raises an error or returns something invalid; probe.NotFiniteError for
@@ -520,7 +521,7 @@ def open_predictor(
     size: side of the suite's images in pixels. say: called with lines on the outputs and on the
     preprocessing of images. trained, method: names of the training set and method, for the
     records. sets: preparations of the suite's sets, in words (`describe_sets`). ValueError if
-    the function raises an error or its outputs are invalid.
+    the function takes images of another size, raises an error, or has invalid outputs.
     """
     if predictor.size not in (0, size):
         raise ValueError(

@@ -227,7 +227,10 @@ def _csv_line(*cells: str) -> str:
 
 
 def _near_class(name: str, classes: Iterable[str]) -> str:
-    """Return the class whose name is a word of `name` or similar to `name`; "" for none."""
+    """Return the class whose name is a word of `name`, or a synonym of one, or similar to `name`.
+
+    "" for none. Upper and lower case do not differ.
+    """
     by_lower = {x.lower(): x for x in classes}
     words = name.lower().replace("_", " ").replace("-", " ").split()
     words += [_SYNONYMS.get(word, word) for word in words]

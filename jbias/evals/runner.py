@@ -66,7 +66,8 @@ def run_suite(
 
     Measures whose results are stored are skipped. out: the parent of the network's folder.
     say: called with lines for the user, including these messages. has_all_measures: whether
-    these are all of the suite's measures, after which the network is marked as done.
+    these are all of the suite's measures; if so, the network is marked as done, unless a
+    measure failed or a set is missing.
     ValueError if the folder has results of another network, or of a measure of the same name
     with other options.
     """
@@ -293,7 +294,10 @@ class NetworkEvaluation:
         }
 
     def is_done(self, task: suites.Task) -> bool:
-        """Return whether a task's results are stored; ValueError if they have other settings."""
+        """Return whether a task's results are stored.
+
+        ValueError if they have other settings, or if their settings cannot be read.
+        """
         if not (self.folder / "evals" / f"{task.name}.jsonl").exists():
             return False
         path = self.folder / "measures" / f"{task.name}.json"
@@ -485,8 +489,10 @@ class NetworkEvaluation:
     ) -> dict[str, Any]:
         """Return entries on duration, cost and classes, to store together with `describe`.
 
-        seconds: duration; None if the decisions were already made for another measure.
-        agreement_note: an entry on agreement that cannot be measured, or empty.
+        Keys: "images" (their number) and "seconds", and, if they apply, "cost", "classes",
+        "constant" (`_constant_class`), "otherwise" (`describe_train_difference`) and the key of
+        agreement_note. seconds: duration; None if the decisions were already made for another
+        measure. agreement_note: an entry on agreement that cannot be measured, or empty.
         """
         details: dict[str, Any] = {"images": job.num_images, "seconds": None}
         if seconds is not None:
@@ -663,9 +669,10 @@ class NetworkEvaluation:
         shown_probe: probe.Probe,
         prepared: prepared_sets.PreparedSet,
     ) -> decisions.Numbers:
-        """Return the agreement of the network with itself in float32; [] if it is in float32.
+        """Return the agreement of the network with itself in float32; see inference.agreement.
 
-        Measured on suite.run["agree"] images; [] if that is 0. See inference.agreement.
+        It is measured on suite.run["agree"] images. [] if that is 0, or if the network computes
+        in the same precision when float32 is requested.
         """
         count, devices = self.suite.run["agree"], self.suite.devices
         exact_dtype = self.network.dtype(jnp.float32)

@@ -90,7 +90,10 @@ def _name_of_object(reference: str) -> str:
 
 
 def _is_table(path: str) -> bool:
-    """Return whether a path is a table of decisions, or a folder or glob of tables only."""
+    """Return whether a path is a .csv or .parquet file, or a folder or glob of these only.
+
+    Hidden files of a folder do not count. False for a path that does not exist.
+    """
     if glob.has_magic(path) and not os.path.exists(path):
         matches = glob.glob(path)
         return bool(matches) and all(x.lower().endswith(_TABLES) for x in matches)
@@ -272,7 +275,8 @@ def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
 def _cached_weights(name: str) -> str:
     """Return the path of a timm network's weights in the Hugging Face cache.
 
-    ValueError, with the command that fetches them, if they are not in the cache.
+    ValueError if timm has no weights of that name or, with the command that fetches them, if
+    they are not in the cache.
     """
     import huggingface_hub
     import timm

@@ -320,10 +320,11 @@ def _are_of_shapes(opened: models.Model) -> bool:
 def _inputs(
     opened: models.Model, size: int | None, default: int
 ) -> model_inputs.Inputs:
-    """Return the preparation of images by the caller's size, the run's config or the model.
+    """Return the preparation of images for a model.
 
-    size: requested by the caller, in pixels, or None. default: the size if there is no other.
-    ValueError if runs have images of different sizes.
+    The size is `size`, the caller's, in pixels; if that is None, the size of the runs, else
+    that of the model's preprocessing, else `default`. Crop and interpolation are those of the
+    model's preprocessing; runs have none. ValueError if runs have images of different sizes.
     """
     described = opened.described
     sizes = {
@@ -460,8 +461,9 @@ def _run(
 ) -> measured.Measured | None:
     """Run a suite on a network and return the results; None if nothing was measured.
 
-    out: the parent of the network's folder. call: the network's name is added to its `done`,
-    or to its `left_out` if a measure failed. first: names of sets, see measured.Measured.
+    out: the parent of the network's folder. call: the network's name is added to its `done` if
+    anything was measured, and to its `left_out` if the network or a measure failed. first:
+    names of sets, see measured.Measured.
     lacking: messages on measures that are not in the suite. whole: whether the suite has all
     of its measures.
     """

@@ -205,7 +205,8 @@ def plan(
 def _own_sets(own_images: OwnImages, space: str) -> dict[str, dict[str, Any]]:
     """Return the options of the suite's sets of a user's own images, by name of the set.
 
-    There is one set for each split. A set has the space "wnid" if `space`, the network's, is
+    There is one set for each split, with its name, or "own-<split>" if another set of the suite
+    has that name. A set has the space "wnid" if `space`, the network's, is
     "wnid" and all classes are WordNet ids; "entry16" if `space` is "wnid" or "entry16" and all
     classes are among Geirhos' 16; else no space. ValueError for a split whose name cannot be
     the name of a folder of results.

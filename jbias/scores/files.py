@@ -296,7 +296,8 @@ def _skip_arguments(body: str) -> str:
 def _latex_rows(body: str, path: str, line: int) -> list[Row]:
     """Return the rows of the body of a tabular, with the text of merged cells in each row.
 
-    path, line: name of the file and number of its first line, for the places of rows.
+    Blank rows are left out. path, line: name of the file and number of the body's first line,
+    for the places of rows.
     """
     rows: list[Row] = []
     spans: list[_Span] = []
@@ -587,9 +588,10 @@ def _names_index(names: Sequence[str], second: Sequence[Any]) -> bool:
 
 
 def _without_titles(rows: list[Row], width: int) -> list[Row]:
-    """Return the rows without titles above a table and footnotes below it.
+    """Return the rows without titles above a table and footnotes below it; at least two remain.
 
-    Titles and footnotes have text in their first cell only. width: number of columns.
+    Titles and footnotes have text in their first cell only; that of a footnote has a space.
+    width: number of columns.
     """
 
     def is_title(row: Row) -> bool:
