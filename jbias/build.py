@@ -1,7 +1,7 @@
 """Build the network, the algorithm and the batch transforms that a config names.
 
-Each is one of the package or a user's own (extensions.py). Errors in a user's code name its
-file and line.
+Each is part of jbias or a user's own (extensions.py). Errors in a user's code name its file
+and line.
 """
 
 import collections

@@ -1,8 +1,9 @@
 """Numbers in text that people write: cells of tables, flags, arguments of configs.
 
-Python accepts text that people do not mean as a number: float("50_63") is 5063, where the
-writer meant 50.63; float() also accepts "inf", "nan", digits of other scripts, and "1e400",
-which becomes infinite. Text from files and flags is read only by functions of this module.
+Python reads some text as another number than the writer meant: float("50_63") is 5063, where
+the writer probably meant 50.63; float() also accepts "inf", "nan", digits of other scripts,
+and "1e400", which becomes infinite. Text from files and flags is read only by functions of
+this module.
 """
 
 import io

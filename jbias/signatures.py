@@ -1,7 +1,7 @@
 """Read the options of functions in a file of Python, without running the file.
 
-A config may name a function of a user's file before it is safe to run that file: the
-compiler's flags and the other processes come first.
+The options are needed before the file may run: the compiler's flags must be set, and the
+other processes of the run must be joined, before a user's code runs.
 """
 
 import ast

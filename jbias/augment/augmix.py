@@ -81,7 +81,7 @@ def make(
     options.check_plain("augmix", "positive", alpha=alpha)
     options.check_plain("augmix", "at least 0", js=js)
     if views == 1 and not options.is_statically(js, 0):
-        must = "augmix: with views=1 nothing can agree, so js must be 0"
+        must = "augmix: with views=1 there are no views to compare, so js must be 0"
         raise ValueError(f"{must}, got {js}; set js=0 or views=3")
     names = ALL_OPERATIONS if all_ops else OPERATIONS
 
@@ -102,7 +102,7 @@ def make(
 
     def apply(batch, key):
         if "views" in batch:
-            must = "augmix: the batch must not show views"
+            must = "augmix: the batch must not have views already"
             got = f"got {batch['views']} of each image"
             raise ValueError(f"{must}, {got}; leave out the transform that makes them")
         image = batch["image"]

@@ -155,9 +155,9 @@ def one_of(
     for kind in kinds:
         options.check_choice("one_of", "kinds", kind, MIX_SAMPLERS)
     if not len(kinds) == len(alphas) == len(shares) > 0:
-        must = "one_of: kinds, alphas and shares must be as many, at least one"
+        must = "one_of: kinds, alphas and shares must have the same length, at least 1"
         got = f"got {len(kinds)}, {len(alphas)} and {len(shares)}"
-        raise ValueError(f"{must}, {got}; give one of each a kind")
+        raise ValueError(f"{must}, {got}; give one alpha and one share per kind")
     for alpha, share in zip(alphas, shares):
         options.check_range("one_of", 1e-6, math.inf, alphas=alpha, shares=share)
     samplers = [MIX_SAMPLERS[kind](alpha) for kind, alpha in zip(kinds, alphas)]

@@ -1,9 +1,9 @@
 """The corruptions of ImageNet-C on the device: noise, blur, weather and digital.
 
 Each corruption is a pair of functions: one draws an image's random numbers, the other
-applies them; `corrupt.CORRUPTIONS` lists them by name. Corruptions that run the host's code
-have only their draws here. The host versions in jbias.data document the corruptions. Values
-are float32 on the scale of bytes, 0 to 255.
+applies them; `corrupt.CORRUPTIONS` lists them by name. For corruptions that run the host's
+code, only the functions that draw are here. The host versions in jbias.data document the
+corruptions. Values are float32 on the scale of bytes, 0 to 255.
 
 Every corruption here is a function (x, drawn, s) of a square image x, of the random numbers
 that its draw function returned, and of the settings s of data.corruptions.settings.

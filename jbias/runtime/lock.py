@@ -1,4 +1,4 @@
-"""Lock a folder by a file that names its owner, a process, which keeps rewriting the file.
+"""Lock a folder by a file that names the owner, the process that uses the folder.
 
 On one machine, the kernel's lock (flock) decides: the kernel releases it when the owner's
 process ends. On a file system that several machines share, flock may be missing or may not

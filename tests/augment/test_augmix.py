@@ -234,7 +234,7 @@ def test_the_divergence_knows_no_label():
         ({"severity": 0}, {}, "severity must be in"),
         ({"width": 0}, {}, "width must be in"),
         ({"views": 1}, {}, "js must be 0, got 12.0; set js=0 or views=3"),
-        ({}, {"views": 2}, "must not show views, got 2"),
+        ({}, {"views": 2}, "must not have views already, got 2"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(options, batch, message):

@@ -42,7 +42,10 @@ def test_one_of_chooses_by_the_shares():
     ("options", "words"),
     [
         ({"kinds": ("mixup", "cutout")}, "kinds must be one of mixup, cutmix, fmix"),
-        ({"kinds": ("mixup",)}, "must be as many, at least one, got 1, 2 and 2"),
+        (
+            {"kinds": ("mixup",)},
+            "must have the same length, at least 1, got 1, 2 and 2",
+        ),
         ({"alphas": (0.0, 1.0)}, "alphas must be in"),
         ({"shares": (0.0, 1.0)}, "shares must be in"),
     ],
