@@ -409,7 +409,7 @@ class Columns:
         A row without text there repeats the label of the row above, as in merged cells, if it
         has other filled cells and another column names algorithms, data sets or runs; else
         its label is "". Raise ValueError if the first of the columns is blank and others are
-        not.
+        not, in any row but the first.
         """
         labels = []
         may_repeat = any(

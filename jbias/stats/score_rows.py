@@ -59,7 +59,7 @@ def without_absent_runs(rows: Sequence[Row]) -> list[Row]:
 def has_percent_signs(rows: Sequence[Row]) -> bool:
     """Return whether any score has a percent sign.
 
-    Raise UnclearError if another score has no sign and may be a fraction: |score| <= 1.
+    Raise UnclearError if another score has no sign and may be a fraction: 0 < |score| <= 1.
     """
     filled = [row for row in rows if not math.isnan(row.cell.value)]
     with_sign = [row for row in filled if row.cell.is_percent]
