@@ -100,7 +100,7 @@ def _cae(
     *,
     damaged: bool,
 ) -> Float[Array, "b h w 3"]:
-    """Return the output of cae; Net.apply of "cae", which describes the arguments."""
+    """Return the output of cae; used as Net.apply, see `Net` for the arguments."""
     bit_keys, damage_keys = _split_keys(keys)
     if not damaged:
         return cae.apply(weights, image, bit_keys, damage=None)
@@ -121,8 +121,7 @@ def _edsr(
     true_swaps: bool = False,
     true_skips: bool = False,
 ) -> Float[Array, "b scale*h scale*w 3"]:
-    """Return the output of edsr; Net.apply of "edsr", which describes the other arguments.
-
+    """Return the output of edsr; used as Net.apply, see `Net` for the other arguments.
     true_swaps, true_skips: see deepaugment_edsr.before and deepaugment_edsr.body; no effect
     unless `damaged`.
     """
@@ -324,8 +323,8 @@ def train(
 def _make_step(net: Net, tx: optax.GradientTransformation, enlarge: int) -> Callable:
     """Return step(weights, state, images, key) -> (weights, state), compiled.
 
-    state: state of the optimiser `tx`. images: bytes (b h w 3). key: of the random windows and
-    of the network. enlarge: see `train`.
+    state: state of the optimiser `tx`. images: bytes (b h w 3). key: for the random windows
+    and the network. enlarge: see `train`.
     """
 
     @jax.jit

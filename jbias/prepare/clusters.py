@@ -452,8 +452,9 @@ def _cluster_classes(
 ) -> list[Clusters]:
     """Return the clusters of each class's images, the largest cluster of a class first.
 
-    classes: names. members: indices of each class's images. blocks: of `read_features`.
-    rule: of `_rule`. ValueError if a cluster has fewer than rule["least"] images.
+    classes: names. members: indices of each class's images. blocks: the result of
+    `read_features`. rule: the result of `_rule`. ValueError if a cluster has fewer than
+    rule["least"] images.
     """
     all_clusters, items = [], [*enumerate(zip(classes, members, strict=True))]
     # One thread: the matrices are thin, so that threads would wait for each other, and the
@@ -480,7 +481,7 @@ def _class_features(
 ) -> Float[np.ndarray, "m d"]:
     """Return the features of the images at `index`, of length 1 if rule["normalise"].
 
-    index: ascending. blocks: of `read_features`.
+    index: ascending. blocks: the result of `read_features`.
     """
     block, row = np.divmod(index, _BLOCK)
     chunks = [blocks[b][row[block == b]] for b in np.unique(block)]
@@ -537,7 +538,8 @@ def _summary(
 ) -> str:
     """Return lines of text: the number of images in each D_i, and the option that reads them.
 
-    path, name: of the written file and its column. clusters: the clusters of each class.
+    path, name: path of the written file and name of its column. clusters: the clusters of each
+    class.
     """
     sizes = np.array([class_clusters.sizes for class_clusters in clusters])
     lines = []

@@ -103,8 +103,8 @@ def _batch(
     """Return a batch with all entries that transforms use, and the data set's citation.
 
     The batch has _BATCH images: the first of each class, then the second of each, and so on.
-    name, options: of the data set; "renders" is added to `options` for "shapes". ValueError
-    for too few images.
+    name, options: name and options of the data set; "renders" is added to `options` for
+    "shapes". ValueError for too few images.
     """
     if name == "shapes":
         options["renders"] = True
@@ -139,8 +139,8 @@ def _rows(
     """Return {title: images}: a row of originals, then a row per draw of a transform.
 
     For a transform that makes several views, a row per view of a single draw.
-    options: the transform's entry in a config, with "name". batch: of `_batch`. columns: number
-    of images in a row.
+    options: the transform's entry in a config, with "name". batch: the result of `_batch`.
+    columns: number of images in a row.
     """
     (transform,) = build.transforms(_WHERE, [options])
 

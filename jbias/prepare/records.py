@@ -175,7 +175,7 @@ def _make_record(source: sources.EncodedSource, index: int) -> bytes | str:
 def _write_shard(path: pathlib.Path, records: Iterable[bytes | str]) -> list[str]:
     """Write a shard atomically, unless an image is damaged; return the error messages, or [].
 
-    records: of `_make_record`: serialised records (bytes), or error messages (str).
+    records: results of `_make_record`, serialised records (bytes) or error messages (str).
     """
     from array_record.python import array_record_module
 

@@ -47,9 +47,9 @@ class Pictures(NamedTuple):
 
     `carrier` is `image` without its texture and noise. The exact target of a style transfer
     is one picture's carrier in the colours and under the pattern of another picture.
-    Half are scenes of the embedded data set; the others are layers of shapes in flat
-    colours over the whole frame, after the dead leaves model, with edges, sizes and colours
-    of all kinds.
+    Half of the pictures are scenes of the embedded data set; the others are layers of shapes in
+    flat colours over the whole frame, after the dead leaves model, with edges, sizes and colours
+    of all kinds. With photographs, a third each are scenes, layers and windows of photographs.
     """
 
     image: UInt8[np.ndarray, "n h w 3"]
@@ -266,7 +266,7 @@ def run(args: argparse.Namespace) -> str:
 
 
 def _draw_many(rng: Rng, n: int, photos: Photos | None) -> Pictures:
-    """Return n pictures of `draw`, drawn in sets of _DRAW_SIZE, with a progress bar."""
+    """Return n pictures of `draw`, drawn in sets of up to _DRAW_SIZE, with a progress bar."""
     drawn = []
     with console.progress_bar("drawing pictures", n) as progress:
         for start in range(0, n, _DRAW_SIZE):
@@ -404,7 +404,7 @@ def _absolute_error(
 ) -> Float[Array, ""]:
     """Return the mean absolute error of the stylised pictures of a batch, in [0, 1].
 
-    net: parameters of encoder and decoder. f, statistics: of `_features`.
+    net: parameters of encoder and decoder. f, statistics: the results of `_features`.
     """
     moved = style_transfer.adain(
         f, statistics, tuple(x[batch["order"]] for x in statistics), alpha=1.0

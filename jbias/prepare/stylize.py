@@ -58,10 +58,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Make the missing images of a split; return a line with their number.
+    """Make the missing images of a split; return a line with their number and how to read them.
 
-    args: the flags of `add`. ValueError for an unknown data set, transfer or option, damaged
-    images, and a folder with images of other settings.
+    Also write the sheet of samples. args: the flags of `add`. ValueError for an unknown data
+    set, transfer or option, damaged images, and a folder with images of other settings.
     """
     alpha, seed, weights = args.alpha, args.seed, args.weights
     if not 0 <= alpha <= 1:

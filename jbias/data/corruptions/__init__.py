@@ -249,8 +249,7 @@ def _defocus(side: int, radius: float, alias: float) -> Arrays:
 
 
 def _motion(radius: int, sigma: float) -> Arrays:
-    """Return "kernel" (_KERNEL) of a motion blur, padded with zeros, and "taps", its length.
-
+    """Return "kernel" (_KERNEL) of a motion blur, and "taps", its length before zero-padding.
     radius, sigma: see kernels.motion_kernel.
     """
     kernel = kernels.motion_kernel(radius, sigma).astype(np.float32)

@@ -38,7 +38,7 @@ def _call(function: Callable, *args: Any) -> Any:
 
 
 def _grid(xp: ModuleType, side: int) -> tuple[Int[Any, "h 1"], Int[Any, "1 w"]]:
-    """Return the row number (h 1) and the column number (1 w) of the pixels, from 0."""
+    """Return the row numbers (h 1) and the column numbers (1 w) of the pixels, from 0."""
     along = xp.arange(side)
     return along[:, None], along[None, :]
 
@@ -140,9 +140,10 @@ def lattice_noise(
     """Return 1.5 times Perlin's noise of side x side pixels.
 
     Pixel (row, column) is at the position 7 octave / side times (row, column), and the noise is
-    0 at whole positions. xp: array namespace. gradients, order: of `lattice`. The lattice has
-    256 x 256 cells and is periodic; its gradient at (i, j) is number order[(order[i] + j) mod
-    256], as in the reference. Interpolation is by the smoothstep 3 t^2 - 2 t^3.
+    0 at whole positions. xp: array namespace. gradients, order: the results of `lattice`. The
+    lattice has 256 x 256 cells and is periodic; its gradient at (i, j) is number
+    order[(order[i] + j) mod 256], as in the reference. Interpolation is by the smoothstep 3 t^2
+    - 2 t^3.
     """
     place = octave * (np.arange(side) * (7 / side))
     cell = np.floor(place).astype(int)
@@ -284,9 +285,9 @@ def refraction(down: Plane, right: Plane) -> Plane:
 def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
     """Return for each pixel the displacement of its source (rows, columns), and the added light.
 
-    light: of `caustics`; 0 outside the image. Its slopes are central differences, not halved.
-    The displacement in pixels is level * side / 20 times the displacement of a ray, see
-    `refraction`. The added light, on the scale of [0, 1], is the difference of both slopes
+    light: light of `caustics`, taken as 0 outside the image. Its slopes are central differences,
+    not halved. The displacement in pixels is level * side / 20 times the displacement of a ray,
+    see `refraction`. The added light, on the scale of [0, 1], is the difference of both slopes
     times level / 5, and may be negative.
     """
     xp, side = light.__array_namespace__(), len(light)

@@ -1,6 +1,7 @@
 """Corruptions of ImageNet-C in NumPy: noise, blur, weather and digital.
 
-A corruption is a function of an image (h, w, 3) of bytes, a random generator and settings.
+A corruption is a function of an image (h, w, 3) of bytes, a random generator and settings. It
+returns an image of bytes; functions of images in [0, 1] are converted by `on_unit_scale`.
 Functions that use the image's array namespace work with JAX, too (augment.replay).
 Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
 Reference code: https://github.com/hendrycks/robustness at 8190fe3. Deviation of all:
@@ -103,7 +104,7 @@ def zoomed(field: Field, factor: float) -> Field:
 
 
 def motion_kernel(radius: int, sigma: float) -> Float[np.ndarray, "k"]:
-    """Return exp(-i^2 / (2 sigma^2)), i = 0 .. 2 radius, over their sum: one-sided."""
+    """Return the one-sided Gaussian exp(-i^2 / (2 sigma^2)), i = 0 .. 2 radius, with the sum 1."""
     steps = np.arange(2 * radius + 1)
     weights = np.exp(-(steps**2) / (2 * sigma**2))
     return weights / weights.sum()
@@ -112,7 +113,7 @@ def motion_kernel(radius: int, sigma: float) -> Float[np.ndarray, "k"]:
 def motion_blurred(field: Field, radius: int, sigma: float, degrees: float) -> Field:
     """Return `field` with the motion blur of a moving camera, as whole numbers in float32.
 
-    field: values from 0 to 255. radius, sigma: of `motion_kernel`, in pixels. degrees:
+    field: values from 0 to 255. radius, sigma: see `motion_kernel`, in pixels. degrees:
     direction a of the motion. out(x, y) = sum_i k_i in(x + ceil(i cos a - 1/2),
     y + ceil(i sin a - 1/2)), where k is the kernel and y points down; edge pixels are
     repeated outside. As in ImageMagick 6, which made the published sets, sums are rounded to
@@ -189,7 +190,7 @@ def glass_origins(
 ) -> Int[np.ndarray, "side*side"]:
     """Return for each pixel the index of the pixel whose value it has after one sweep.
 
-    rows, columns: offsets in pixels of each swept pixel. reach: largest offset. side: of
+    rows, columns: offsets in pixels of each swept pixel. reach: largest offset. side: side of
     the image in pixels. Pixels are numbered row by row.
 
     The sweep goes over y and x from side - reach down to reach + 1. It copies to each pixel
@@ -216,8 +217,8 @@ def glass_origins(
 def glass_blur(image: Image, rng: Rng, sigma: float, reach: int, sweeps: int) -> Image:
     """Return the image blurred, with pixels displaced `sweeps` times, and blurred again.
 
-    sigma: of the Gaussian blurs, in pixels. reach: largest displacement in pixels.
-    Offsets are uniform from -reach to reach - 1. The reference means to swap a pixel with
+    sigma: width of the Gaussian blurs in pixels. reach: largest displacement in pixels.
+    Offsets are uniform from -reach to reach - 1. The reference is written to swap a pixel with
     its neighbour, but its arrays share memory, so that it copies the neighbour, which stays
     unchanged. This function does the same.
     """
@@ -233,7 +234,7 @@ def glass_blur(image: Image, rng: Rng, sigma: float, reach: int, sweeps: int) ->
 def motion_blur(image: Image, rng: Rng, radius: int, sigma: float) -> Image:
     """Return the image blurred along a line at U(-45, 45) degrees by a one-sided Gaussian.
 
-    radius, sigma: of `motion_kernel`, in pixels.
+    radius, sigma: see `motion_kernel`, in pixels.
     """
     return motion_blurred(image, radius, sigma, rng.uniform(-45, 45)).astype(np.uint8)
 
@@ -298,7 +299,7 @@ def contrast(x: Unit, rng: Rng, scale: float) -> Unit:
 
 
 def pixelate(image: Image, rng: Rng, scale: float) -> Image:
-    """Return the image shrunk to int(side scale) pixels and back, by Pillow's box filter."""
+    """Return the image, shrunk to int(side * scale) pixels and enlarged back by a box filter."""
     side, box = len(image), PIL.Image.Resampling.BOX
     small = (int(side * scale),) * 2
     picture = PIL.Image.fromarray(image).resize(small, box).resize((side, side), box)
@@ -331,9 +332,9 @@ def smoother(side: int, sigma: float) -> Float[np.ndarray, "side side"]:
 
 
 def _displacement(rng: Rng, side: int, alpha: float, sigma: float) -> Plane:
-    """Return one component of a random displacement in pixels: alpha smoothed U(-1, 1).
+    """Return one component of a random displacement in pixels: alpha times smoothed U(-1, 1).
 
-    sigma: of `smoother`.
+    side: side of the image in pixels. sigma: see `smoother`.
     """
     matrix = smoother(side, sigma)
     return np.float32(alpha * (matrix @ rng.uniform(-1, 1, (side, side)) @ matrix.T))
@@ -530,8 +531,8 @@ def spatter(
 ) -> Unit:
     """Return the image with water, or mud, where blurred N(mean, sigma^2) >= `least`.
 
-    blur: of the noise in pixels. strength: brightness of water, or the blur of mud's borders
-    in pixels. mud: 1 for mud, 0 for water. Values of the noise above 1 (rare, and only on
+    blur: blur of the noise in pixels. strength: brightness of water, or the blur of mud's
+    borders in pixels. mud: 1 for mud, 0 for water. Values of the noise above 1 (rare, and only on
     small images) wrap around to 0 for water, as in the reference. Deviation: without any drop
     the image is returned unchanged; the reference divides by 0.
     """

@@ -107,7 +107,8 @@ def _busy(count: Float[np.ndarray, "n"], steps: int) -> float:
     """Return a measure, in [0, 1], of the structure in a draft.
 
     It is the share of neighbouring points that escape at different times, multiplied by the
-    share of points that escape. count, steps: of `_escape`.
+    share of points that escape. count: the result of `_escape` for all points of a draft.
+    steps: its argument.
     """
     plane = np.log1p(count).reshape(DRAFT, DRAFT)
     edges = [np.abs(np.diff(plane, axis=axis)) > 0.05 for axis in (0, 1)]

@@ -5,8 +5,8 @@ function of points in units of its period (x to the right, y up) and of a table 
 numbers per image; its value is about the signed distance, in periods, to the border between
 its two tones. Each tone covers about half of the plane, the lighter tone is drawn per image,
 and periods are similar, so that neither the mean colour nor the contrast nor a frequency band
-identifies a texture, only its geometry.
-After those of Hermann and Lampinen 2020, https://arxiv.org/abs/2006.12433.
+identifies a texture, only its geometry. The textures are modelled on those of Hermann and
+Lampinen 2020, https://arxiv.org/abs/2006.12433.
 
 A shape is a signed distance field: for points of the plane (x to the right, y up) the
 distance to the outline, negative inside. The field is used for the filled shape, its outline,
@@ -15,7 +15,7 @@ Distance to a polygon after Inigo Quilez, https://iquilezles.org/articles/distfu
 
 Lengths are in half frames: the frame is [-1, 1] by [-1, 1], x to the right and y up, so
 that a picture is the same at every resolution except for its sensor noise. For antialiasing,
-the distance to a border, in pixels, is the coverage.
+a pixel's coverage is computed from its distance to the border in pixels.
 """
 
 import dataclasses

@@ -278,7 +278,10 @@ def _draw_block(
 
 
 def _draw_renders(split: str, n: int, size: int, seed: int) -> dict[str, np.ndarray]:
-    """Return {"renders": (n 16 size size 3)}, each scene with each of the classes' textures."""
+    """Return {"renders": (n 16 size size 3)}, each scene with each of the classes' 16 textures.
+
+    Arguments: see `make`.
+    """
     k = len(CLASSES)
     renders = np.empty((n, k, size, size, 3), np.uint8)
     for generator, number, scenes in _blocks(split, n, seed):
@@ -345,7 +348,7 @@ def make(
 ) -> sources.ArraySource:
     """Return the source of the first n images of a split, drawn or from the cache.
 
-    split: one of SPLITS; see the module's docstring for all arguments.
+    split: one of SPLITS; the module's docstring describes them.
     size: side in pixels, 32 to 224. n: a multiple of 16, or of 240 for cue_conflict. Default:
       4096 for training, 512 for validation, else 480. Image i does not depend on n.
     correlation: probability that the texture is the class's own; else it is the texture of

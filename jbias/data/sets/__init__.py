@@ -77,7 +77,7 @@ _FIELDS = {field.name for field in dataclasses.fields(base.Spec)}
 
 
 def _spec(name: str, row: Mapping[str, Any]) -> base.Spec:
-    """Return the Spec of the data set `name`, a row of tables/data_sets.json."""
+    """Return the Spec of the data set `name`; row: its row of tables/data_sets.json."""
     folders = _FOLDERS.get(row.get("severities"), row.get("folders", {}))
     if row["parser"] in _MAKERS:
         make = _MAKERS[row["parser"]]

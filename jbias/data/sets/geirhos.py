@@ -42,7 +42,7 @@ def read(request: folder.Request, *, ignore: Names = ()) -> base.Source:
     """Return the source of a split; cue conflict has the columns and measures of shape bias.
 
     For cue conflict, the root may also be the folder with a folder for each class.
-    ignore: patterns of other files to skip.
+    ignore: patterns of other files to skip. ValueError for other class folders.
     """
     is_cue_conflict = request.part.base == "cue-conflict"
     has_split = any(os.path.isdir(path) for path in request.folders.values())
@@ -112,8 +112,9 @@ def read_trials(
 ) -> base.Source:
     """Return the source of a split, or of one condition such as "c05" of contrast.
 
-    condition: "" for all; the column "condition" then has the condition of each image.
-    ignore: patterns of other files to skip.
+    condition: "" for all; if the split has several, the column "condition" then has the
+    condition of each image. ignore: patterns of other files to skip. ValueError for an unknown
+    condition or other file names.
     """
     where, known = request.where, CONDITIONS[request.part.base]
     path = _find_sessions(where, folder.find_folder(request))
@@ -139,10 +140,11 @@ def read_trials(
 def _indices_of(
     where: str, condition: str, conditions: Column, known: Names
 ) -> Int[np.ndarray, "m"]:
-    """Return the indices of the images under one condition; ValueError if there are none.
+    """Return the ascending indices of the images under one condition.
 
-    conditions: condition of each image, an index in `known`. known: names of the conditions.
-    where: start of error messages.
+    ValueError for an unknown condition or if there are no such images. conditions: condition of
+    each image, an index in `known`. known: names of the conditions. where: start of error
+    messages.
     """
     number = condition_index(condition, known)
     if number is None:

@@ -7,10 +7,10 @@ its WordNet id or its number in the order of WordNet.
 
 `read_wordnet` reads any data set of these classes, with classes named on disk by WordNet ids;
 by the numbers 0 to 999, as folders or as labels of shards; or by the English names of Hugging
-Face's copies. The order of classes is always that of tables.wnids(): folder "10" is class 10
-and not the third, as sorted.
+Face's copies. The order of classes is always that of tables.wnids(): folder "10" is class 10,
+although it is the third in sorted order.
 
-"imagenet_real" has all the right classes of each validation image, or none at all (ReaL).
+"imagenet_real" has all correct classes of each validation image (ReaL); some images have none.
 Source: Beyer, Hénaff, Kolesnikov, Zhai and van den Oord: Are we done with ImageNet?
 2020, https://arxiv.org/abs/2006.07159; their file is real.json, a list of 50,000 lists
 of positions in the WordNet order, one for each image by the number in its name.

@@ -7,8 +7,8 @@ data sources (4.9.10) are not used: they import any module that features.json na
 ArrayRecord takes twice as long per record, and Parquet reads all shards into memory and has no
 parts of a split.
 
-TFDS's writer of Parquet loses examples: of 1,500 in a shard it keeps a third, and a smaller
-share of more. A split that lacks examples is refused.
+TFDS's writer of Parquet loses examples: of 1,500 examples in a shard it keeps a third, of more
+examples a smaller share. A split that lacks examples is refused.
 """
 
 import os
