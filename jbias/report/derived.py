@@ -399,14 +399,14 @@ def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | 
     members = [i for i, weight in zip(others, weights) if weight > 0.02]
     if not 2 <= len(members) <= m - 2 or abs(weights.sum() - 1) > 0.02:
         return None
-    deviations = values[:, members] - values[:, members].mean(axis=0)
-    strengths = np.linalg.svd(deviations, compute_uv=False)
     tolerance = 1.5 * _tolerance(columns, place, members)
-    if strengths[-1] < max(10 * np.median(tolerance), 1e-6 * strengths[0]):
-        return None  # The columns are so similar that other weights fit as well.
     errors = np.abs(values[:, others] @ weights - values[:, place])
     if (errors > tolerance).any():
         return None
+    deviations = values[:, members] - values[:, members].mean(axis=0)
+    strengths = np.linalg.svd(deviations, compute_uv=False)
+    if strengths[-1] < max(10 * np.median(tolerance), 1e-6 * strengths[0]):
+        return None  # The columns are so similar that other weights fit as well.
     finest = max(columns.units[place], columns.grids[place])
     usual = np.median(np.abs(values[:, [place, *members]]).max(axis=1))
     grain = max(4 * float(errors.max()), finest, _SLACK * float(usual))

@@ -124,13 +124,19 @@ def superiority(
     """
     by_dataset, drawn_means = [], []
     runs = [sign * scores.runs(name) for name in scores.algorithms]
+    has_drawn_datasets = bool((drawn.datasets != 1).any())
     for i, j in itertools.combinations(range(len(runs)), 2):
         x, y = runs[i], runs[j]
         wins = (np.sign(x[:, :, None] - y[:, None, :]) + 1) / 2
         by_dataset.append(wins.mean(axis=(1, 2)))
+        if not has_drawn_datasets:  # The same for all data sets together, and much faster.
+            wins = wins.mean(axis=0, keepdims=True)
         rows = np.einsum("br,nrs->bns", drawn.runs[i], wins, optimize=True)
         drawn_by_dataset = np.einsum("bns,bs->bn", rows, drawn.runs[j]) / wins[0].size
-        drawn_means.append(drawn.over_datasets(drawn_by_dataset))
+        if has_drawn_datasets:
+            drawn_means.append(drawn.over_datasets(drawn_by_dataset))
+        else:
+            drawn_means.append(drawn_by_dataset[:, 0])
     return np.stack(by_dataset), np.stack(drawn_means)
 
 
