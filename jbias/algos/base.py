@@ -83,7 +83,7 @@ class Algo(NamedTuple):
     mix_group: number of neighbouring examples of a batch that mix; they share a device.
     whole_batch: whether a loss compares all examples of a batch, so that the batch cannot
       be split into micro-batches. Otherwise losses are means over examples or mix groups.
-    decide: (variables, image) -> logits in evaluation; None uses the net's logits.
+    decide: (variables, image) -> logits in evaluation; None: the net's logits.
     settle: (params, stats) -> params, called after all updates of a step, for weights that
       are computed from other weights.
     """

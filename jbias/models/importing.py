@@ -264,7 +264,7 @@ def read(
 ) -> ImportedNetwork:
     """Return the network in a weight file.
 
-    path: file of weights. model: a key of MODELS; None finds the model that fits.
+    path: file of weights. model: a key of MODELS; None: find the model that fits.
     entry: name of the state dict, if the file has several.
     head: second file, with the network's linear layer.
     options: options of the network; they override those of the file. Errors: see

@@ -87,9 +87,10 @@ def load(
 
 
 def read_json(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
-    """Return the entries of a JSON file in a workdir; ValueError if one is missing.
+    """Return the content of a JSON file in a workdir, a dict.
 
     needed: entries that must exist, such as "model.name", which is `name` in `model`.
+    ValueError if the file is not JSON or an entry is missing; OSError if it cannot be read.
     """
     where = os.fspath(path)
     try:

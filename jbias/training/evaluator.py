@@ -405,7 +405,7 @@ def _records(
     decisions_by_set: list[evals.Decisions],
     difference: float | None = None,
 ) -> Iterator[results.Record]:
-    """Yield the records of one seed's evaluation.
+    """Yield the records of one seed's evaluation at a step.
 
     Records of the data set "train": means of metrics since the previous evaluation and
     `difference`, or, if the seed diverged, the step at which it diverged; and each rollback

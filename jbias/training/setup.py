@@ -339,7 +339,10 @@ def _describe_data(
 
 
 def check_same_code(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
-    """Raise ValueError if the user's own code has changed since the run began."""
+    """Raise ValueError if the user's own code has changed since the run began.
+
+    Nothing is checked if the run used no such code.
+    """
     if workdirs.provenance(workdir).get("own_code"):
         digests = build.user_file_digests(spec.config)
         imports = extensions.import_digests(spec.config)
