@@ -406,7 +406,7 @@ class Analysis:
     def critical_difference(self) -> float:
         """The critical difference of mean ranks of Nemenyi's test at `alpha`.
 
-        Ranks must have been tested, as for `order`, `cliques` and `pairs` of algorithms.
+        Ranks must have been tested, as for `order` and `cliques`.
         """
         return self.nemenyi.critical_difference(self.alpha)
 

@@ -102,9 +102,8 @@ def find(
 ) -> list[Derived]:
     """Return the columns that are computed from other columns in every row, in their order.
 
-    Copies and other linear functions are searched first, then means, sums and similar; about 20
-    columns are returned at most. Empty for fewer than 2 rows or columns, and if a score is not
-    finite.
+    Copies and other linear functions are searched first, then means, sums and similar; at most 20
+    columns are returned. Empty for fewer than 2 rows or columns, and if a score is not finite.
 
     values: one row per run of an algorithm and one column per data set (or transposed).
     names: names of the columns.
@@ -487,7 +486,7 @@ def _unit(column: Float[np.ndarray, "m"]) -> float:
 def _grids(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "n"]:
     """Return the step of scores per column: 1 / n or 100 / n for shares of n images, else 0.
 
-    Only n from 2 to 2000 are tried, the smallest first.
+    n is the smallest number from 2 to 2000 that fits the first 50 scores of the column.
     """
     grids = np.zeros(values.shape[1])
     for i, column in enumerate(values[:50].T):

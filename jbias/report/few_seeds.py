@@ -132,7 +132,7 @@ def metrics(
 def blocks(study: analysis_lib.BenchmarkScores) -> Iterator[document.Block | None]:
     """Yield a sentence on the least reliable comparison, the table, and the figure or None.
 
-    The first sentence is left out if no comparison has at most 3 seeds. Without a method with
+    The sentence is left out if groups of 3 seeds or fewer cannot be compared. If no method has
     several seeds, only a sentence with the reason is yielded.
     """
     repeats = study.repeats

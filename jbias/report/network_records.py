@@ -271,7 +271,10 @@ class MeasuredNetwork:
     def error_summaries(
         self, measurement: Measurement
     ) -> Iterator[corruption_error.ErrorSummary]:
-        """Yield a summary of errors on ImageNet-C, then on ImageNet-C-bar, if measured."""
+        """Yield a summary of errors on ImageNet-C, then on ImageNet-C-bar, if measured.
+
+        measurement: a key of `corruption_accuracies`.
+        """
         cells = self.corruption_accuracies[measurement]
         for names in (corruption_error.COMMON, (*corruptions.BAR,)):
             if any(name in names for name, _ in cells):
@@ -317,7 +320,7 @@ class MeasuredNetwork:
         """Return the error on clean images, from 0 to 1.
 
         None if unknown, or if the number of clean images differs from that of the corrupted
-        images.
+        images. measurement: a key of `corruption_accuracies`.
         """
         name, severity = next(iter(self.corruption_accuracies[measurement]))
         if measurement == PUBLISHED_FILES:

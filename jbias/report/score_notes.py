@@ -44,7 +44,8 @@ def of_derived(
 ) -> Iterator[Note]:
     """Yield a note for each data set, algorithm or run that can be computed from others.
 
-    algorithms, datasets: names, in the order in which a flag lists them.
+    values: columns algorithm, dataset, seed and value. algorithms, datasets: all names, in the
+    order in which the suggested flag lists them.
     """
     kinds = (
         ("data set", derived.of_datasets, datasets, "in every run", "--datasets"),
@@ -85,7 +86,8 @@ def _flag(flag: str, names: Sequence[str]) -> str:
 def of_constants(values: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence on data sets, and one on algorithms, whose scores are all equal.
 
-    A sentence is left out if there is none. Sentences have no full stop at the end.
+    A sentence is left out if there is none. Sentences have no full stop at the end. values: columns
+    algorithm, dataset and value.
     """
     for column, other_column, noun, effect in (
         (
@@ -115,7 +117,10 @@ def of_constants(values: pd.DataFrame) -> Iterator[str]:
 
 
 def of_fractions(values: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on algorithms with scores <= 1, if any and if others are in per cent."""
+    """Yield a sentence on algorithms with scores <= 1, if any and if others are in per cent.
+
+    values: columns algorithm, dataset, seed and value.
+    """
     renamed = values[["algorithm", "dataset", "seed", "value"]].rename(
         columns={"seed": "run", "value": "score"}
     )
@@ -134,7 +139,7 @@ def of_outliers(values: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence per cell with scores that are far from all others of their data set.
 
     A cell is an algorithm on a data set. Of more than 5 cells, the first 5 have a sentence, and a
-    last sentence has the number of cells.
+    last sentence has the number of cells. values: columns algorithm, dataset and value.
     """
     cells: dict[tuple[str, str], list[Outlier]] = {}
     for item in find_outliers(values):
@@ -163,7 +168,8 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
     others and larger than 100 (than 1 if the median |score| of all data sets is at most 1), or if
     they are at most 1 and less than a twentieth of all others and at least half of the algorithm's
     scores exceed 1. A data set with a negative score has no small outliers, because its scores are
-    differences, not percentages. Empty if a score is not finite.
+    differences, not percentages. Empty if a score is not finite. values: columns algorithm, dataset
+    and value.
     """
     scores = values["value"].to_numpy(float)
     if not len(scores) or not np.isfinite(scores).all():
