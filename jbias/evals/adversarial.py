@@ -50,8 +50,9 @@ def make(
       and attacked.
     seed: seed of the random starts.
 
-    The name of a condition has the norm and the budget, "linf 0.5/255" or "l2 0.5", and all
-    options that differ from the published protocol. Metrics: see `numbers`, with kind="pgd".
+    The name of a condition has the norm and the budget, "linf 0.5/255" or "l2 0.5", and the
+    steps, step size, starts, and restarts that differ from the published protocol; for "l2",
+    always the steps. Metrics: see `numbers`, with kind="pgd".
     ValueError for invalid options.
     """
     for name, count in (("steps", steps), ("restarts", restarts)):

@@ -335,8 +335,9 @@ def compare_with_chance(
     the largest class.
     The interval is Wilson's for n' images, where 1 / n' = sum_j 1 / (k^2 n_j) with n_j images
     in class j; n' is the number of images if classes are equally large. For several networks,
-    n' is larger by p (1 - p) over the variance of the images' mean marks within classes, as
-    networks that differ carry more information than one.
+    n' is multiplied by p (1 - p), with the mean accuracy p, over the variance of the images'
+    mean marks within classes, as networks that differ carry more information than one; the
+    factor is at least 1 and at most the number of networks.
     """
     correct = np.atleast_2d(correct)
     classes, place, count = np.unique(label, return_inverse=True, return_counts=True)

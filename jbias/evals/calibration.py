@@ -124,7 +124,10 @@ def of_decisions(decided: decisions.Decisions, *, bins: int = BINS) -> Reliabili
 def _confidences(
     decided: decisions.Decisions,
 ) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"], Bool[np.ndarray, "n"]]:
-    """Return (confidence, likelihood, is right) of the n images that have a right class."""
+    """Return (confidence, likelihood, is right) of the n images that have a right class.
+
+    ValueError without columns "confidence" and "likelihood".
+    """
     has_class = decided.columns["label"] >= 0
     remedy = "measure the checkpoint again"
     confidence = decided.column("calibration", "confidence", remedy)

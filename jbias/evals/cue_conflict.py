@@ -166,10 +166,12 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
     """Return a probe that shows unchanged images and counts shape and texture decisions.
 
     classes: the names of the decision classes, for conditions of single classes; if empty, a
-    class is named by its number. Images of classes that the network lacks are shown, too: no
-    decision counts as such a cue's class. If the network gives logits or
-    probabilities, the ranks of both cues among all of its own classes are stored in the
-    columns "rank_shape" and "rank_texture". Metrics: see `numbers`.
+    class is named by its number.
+
+    Images of classes that the network lacks are shown, too: no decision counts as such a
+    cue's class. If the network gives logits or probabilities, the ranks of both cues among
+    all of its own classes are stored in the columns "rank_shape" and "rank_texture".
+    Metrics: see `numbers`.
     """
     probe.check_class_names("shape_bias", classes)
     return probe.Probe(

@@ -51,7 +51,8 @@ def make(
       images, in order. classes: the names of the decision classes; default: Geirhos' 16 in
       their order.
 
-    Metrics: see `numbers`. ValueError without root or files, and for an unknown set.
+    Metrics: see `numbers`. base.Missing if root has no answers on the set; ValueError without
+    root or files, and for an unknown set.
     """
     dataset = dataset.partition("/")[0]
     base.check_known("human: dataset must be one of model-vs-human's", dataset, SETS)

@@ -381,7 +381,7 @@ def open_suite(
 
     config: the suite's config; see the module. say: called with a line on each missing set.
     only: names of the measures to keep; empty: all. Sets of other measures are not opened.
-    ValueError for an invalid option, or if no set is available.
+    ValueError for an invalid option, or if no set or no task is available.
     """
     _cached_probe.cache_clear()  # Files that probes read may have changed.
     config = jc.to_dict(config)

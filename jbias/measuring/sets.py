@@ -55,7 +55,8 @@ class Plan(NamedTuple):
 def check(folders: Folders) -> Folders:
     """Return the folders with paths as text, "~" expanded, and None for empty paths.
 
-    ValueError for a folder that does not exist, and for an invalid combination.
+    ValueError for a folder that does not exist, stimuli without cue conflicts, SHAPES together
+    with stimuli or imagenet, and humans without stimuli.
     """
     checked = {}
     for key, path in folders._asdict().items():
