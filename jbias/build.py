@@ -181,9 +181,9 @@ def refuse_idle_taps(
     """Return the algorithm with losses that raise ValueError if its tap acts at no site.
 
     options: config.algo. defaults: values of the options that config.algo leaves out.
-    An option that is 0 may switch the tap off, so it is accepted, unless another option
-    names a site that the network does not have. Also accepted if static arguments change
-    from step to step, as the tap may act in other steps.
+    Nothing is raised if an option is 0, which may switch the tap off, unless another option
+    names a site that the network does not have. Nothing is raised either if static arguments
+    change from step to step, because the tap may act in other steps.
     """
 
     def refuse(sites: Sequence[str]) -> None:

@@ -473,7 +473,8 @@ def _names(network: "networks.Network") -> tuple[str, str]:
 def _draw_stimuli(look: Look, has_networks: bool) -> None:
     """Draw the sheets of all conditions that do not depend on a network.
 
-    has_networks: whether sheets of networks are drawn, too.
+    A line is logged about each measure without a sheet. has_networks: False: the conditions
+    that depend on a network are logged as left out.
     """
     unchanged: dict[str, list[suites.Task]] = {}  # By measure.
     log = look.call.say

@@ -527,7 +527,7 @@ def program_cost(
 def _collective_bytes(operation: hlo.Operation, shards: int) -> float:
     """Return the bytes that each device receives in a collective operation, around a ring.
 
-    shards: number of devices that take part. 0 for other operations.
+    shards: number of devices that take part. 0 for other operations, and with one device.
     """
     code = operation.code.removesuffix("-start")
     if code not in hlo.COLLECTIVES or shards == 1:

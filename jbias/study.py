@@ -243,8 +243,9 @@ def _levels(
 ) -> tuple[str, ...]:
     """Return the requested levels of shift without repetitions.
 
-    requested: such as "M4" or "C", which stands for C0 to C6. attribute: name of the column
-    of `source`. ValueError for an unknown level.
+    requested: such as "M4", or "C", which stands for C0 to C6, or "only", which stands for
+    only-VALUE for each value of the attribute. attribute: name of the column of `source`.
+    ValueError for an unknown level; the VALUE of only-VALUE is not checked.
     """
     from jbias.data import shifts
 

@@ -54,8 +54,9 @@ def blur_along_line(
 ) -> Field:
     """Return a map blurred along a line, as by data.corruptions.kernels.motion_blurred.
 
-    field: values from 0 to 255. kernel: weights along the line; the first `taps`
-    are used. degrees: direction of the line, from the x axis towards y, which points down.
+    The result has whole numbers. field: values from 0 to 255. kernel: weights along the line;
+    the first `taps` are used. degrees: direction of the line, from the x axis towards y,
+    which points down.
     """
     height, width = field.shape[:2]
     reach = len(kernel)

@@ -208,7 +208,8 @@ def blur(
 def gaussian_blur(image: Map, sigma: Float[Array, ""], radius: int) -> Map:
     """Return the map convolved with a Gaussian along both axes, clipped to [0, 1].
 
-    The Gaussian is exp(-i^2 / 2 sigma^2) for |i| <= radius pixels, over its sum.
+    The Gaussian is exp(-i^2 / 2 sigma^2) for |i| <= radius pixels, over its sum. Edges are
+    mirrored.
     """
     i = jnp.arange(-radius, radius + 1)
     weights = jnp.exp(-(i**2) / (2 * sigma**2))

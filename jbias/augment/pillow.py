@@ -440,7 +440,8 @@ def mean_grey(pixels: Pixels) -> Pixels:
 def smooth(pixels: Pixels) -> Pixels:
     """Return the image with inner pixels replaced by means of 3 x 3 pixels, rounded.
 
-    The centre has the weight 5, its neighbours 1. Border pixels do not change.
+    The centre has the weight 5, its neighbours 1. Border pixels do not change, nor do images
+    with a side below 3 pixels.
     """
     h, w = pixels.shape
     if h < 3 or w < 3:

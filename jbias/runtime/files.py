@@ -263,7 +263,8 @@ def describe_error(error: Exception) -> str:
 def error_text(error: BaseException) -> str:
     """Return an error's text without the errno, or the type's name if the text is empty.
 
-    "not enough memory" for a MemoryError without text.
+    For an OSError, the reason and the paths, such as "No such file or directory: 'x'". For a
+    MemoryError without text, "not enough memory".
     """
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
         paths = [repr(path) for path in (error.filename, error.filename2) if path]

@@ -245,7 +245,8 @@ def _request(repository: Repository, file: str, stack: contextlib.ExitStack) -> 
     """Send a GET and follow redirects; return (open response, headers of the hub).
 
     The headers come from the hub's own answers, not from redirect targets. file: name in the
-    repository. stack: closes all responses.
+    repository. stack: closes all responses. _Refusal for a wrong redirect or too many,
+    _Unreached if a server does not answer.
     """
     endpoint = urllib.parse.urlsplit(_endpoint())
     hub_origin = (endpoint.scheme, endpoint.netloc)

@@ -134,12 +134,13 @@ def _wait_for_beat(
     work: str,
     say: messages.Say,
 ) -> LockState:
-    """Wait PATIENCE_SECONDS for a beat of the owner; return the lock's state if none comes.
+    """Wait PATIENCE_SECONDS for a beat of the owner; return `first` if none comes.
 
-    Returns earlier if the lock becomes free. ValueError if the lock changes, because its
-    owner is alive. Another process that waits for the same lock does not change it.
+    If the lock becomes free, return its new state earlier. ValueError if the lock changes,
+    because its owner is alive. Another process that waits for the same lock does not change
+    it.
 
-    first: the state before. read_state: reads the current state. path: of the lock. work:
+    first: the lock's state before the wait. read_state: reads the current state. path: of the lock. work:
     see `acquire`. say: logs a line about the wait.
     """
     start_time = time.monotonic()
@@ -414,7 +415,7 @@ class ObjectLock:
     mutex: threading.RLock = dataclasses.field(default_factory=threading.RLock)
 
     def check(self) -> None:
-        """Raise OSError if the lock is missing or taken over."""
+        """Raise OSError if the lock is missing or taken over, or if the store fails."""
         folder = self.path.parent
         with self.mutex, files.translate_os_errors(f"workdir {folder}"):
             metadata = files.object_store().metadata(self.path)

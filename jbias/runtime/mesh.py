@@ -223,8 +223,9 @@ def check_batch(
 
     batch: number of examples; must be a multiple of the number of shares.
     mix_group: examples that an augmentation mixes; a group must fit in a device's share.
-    norm_group: examples that batch norm averages over, 0: the batch; a group must fit in a
-      device's share or consist of whole shares, so that only sums move between devices.
+    norm_group: examples that batch norm averages over, 0: the batch. It must divide the
+      batch, and a group must fit in a device's share or consist of whole shares, so that only
+      sums move between devices.
     accumulate, block: with accumulate > 1, a device's share must be a multiple of
       accumulate blocks of `block` examples.
     """

@@ -466,7 +466,7 @@ class JoinedGroup(ProcessGroup):
         return has_answered.is_set()
 
     def _watch(self) -> None:
-        """End this process once another process is lost or has failed."""
+        """End this process, after a call of `report`, once another process is lost or failed."""
         all_numbers = [*range(self.count)]
         while not self.closed.wait(_WATCH_SECONDS):
             try:

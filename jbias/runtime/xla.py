@@ -159,7 +159,10 @@ _VARIABLE_IN_ERROR = re.compile(r"JAX flag (\w+)|environment '(\w+)'")
 
 @contextlib.contextmanager
 def naming_variables() -> Iterator[None]:
-    """Raise a ValueError that names the invalid variable if the import of jax fails."""
+    """Raise a ValueError that names the environment variable for which jax's import failed.
+
+    Errors in the context that jax did not raise for a variable are raised unchanged.
+    """
     try:
         yield
     except ValueError as error:
