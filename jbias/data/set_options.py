@@ -135,7 +135,8 @@ def read_values(path: str) -> dict[str, tuple[str, ...]]:
     """
     values = {}
     with contextlib.suppress(ValueError):
-        values = _sidecar("columns", os.path.expanduser(path)).get("values", {})
+        stored = _sidecar("columns", os.path.expanduser(path)).get("values")
+        values = stored if isinstance(stored, dict) else {}
     return {name: tuple(names) for name, names in values.items()}
 
 

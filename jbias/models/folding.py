@@ -65,7 +65,7 @@ def fold_norms(apply: Apply) -> Apply:
             slope = original[norm.scale] * jax.lax.rsqrt(original[norm.var] + norm.eps)
             level = original[norm.bias] - original[norm.mean] * slope
             kernel = original[conv.kernel]
-            leaves[conv.kernel] = kernel * _broadcastable(slope, kernel)
+            leaves[conv.kernel] = kernel * layers.align_channels(slope, kernel)
             if conv.bias is None:
                 leaves[norm.scale] = level
                 levels[id(level)] = level
@@ -86,17 +86,12 @@ def fold_norms(apply: Apply) -> Apply:
             level = levels[id(scale)]
             if level is None:
                 return x
-            return x + _broadcastable(level.astype(module.dtype), x)
+            return x + layers.align_channels(level.astype(module.dtype), x)
 
         with nn.intercept_methods(skip_folded_norms):
             return apply(jax.tree.unflatten(tree, leaves), image)
 
     return folded
-
-
-def _broadcastable(channels: Float[Array, "c"], x: Array) -> Array:
-    """Return a channel vector reshaped to broadcast with x, whose last axis is channels."""
-    return channels.reshape((1,) * (x.ndim - 1) + (-1,))
 
 
 def count_foldable(apply: Apply, variables: PyTree, image: Any) -> int:

@@ -185,7 +185,7 @@ class BatchNorm(nn.Module):
             slope = scale * jax.lax.rsqrt(var + self.eps)
             level = bias - mean * slope
             if rescaled is None:
-                return x * _broadcastable(slope, x) + _broadcastable(level, x)
+                return x * align_channels(slope, x) + align_channels(level, x)
             factor = rescaled.scale * slope[None]
             level = rescaled.shift * slope[None] + level[None]
             return taps.rescale(rescaled.x, factor, level, rescaled.acts, self.dtype)
@@ -219,7 +219,7 @@ def _split_groups(
     return x.reshape(-1, group, *x.shape[1:])
 
 
-def _broadcastable(channels: Float[Array, "c"], x: Float[Array, "*n c"]) -> Array:
+def align_channels(channels: Float[Array, "c"], x: Float[Array, "*n c"]) -> Array:
     """Return a channel vector reshaped to broadcast with x, whose last axis is channels."""
     return channels.reshape((1,) * (x.ndim - 1) + (-1,))
 
@@ -239,7 +239,7 @@ def _moments(
             f"{x.shape}; use larger images or batches"
         )
     axes = tuple(range(x.ndim - 1))
-    centred = x - _broadcastable(around, x)
+    centred = x - align_channels(around, x)
     offset = jnp.mean(centred, axes)
     var = jnp.mean(jnp.square(centred), axes) - jnp.square(offset)
     return around + offset, jnp.maximum(var, 0)

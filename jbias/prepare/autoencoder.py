@@ -183,7 +183,7 @@ _SIZES = {
     "published: 4)",
 }
 _WHERE, BATCH, IMAGES = "prepare autoencoder", 8, 10_000
-_TEST_IMAGES = 256
+_CHECKED_IMAGES = 256
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -272,10 +272,10 @@ def train_on_source(
     train_images = dataset.read_sample(source, images, seed)
     key = prng.stream(prng.key(seed), "autoencoder")
     weights = train(net, train_images, sizes, key, **options)
-    test_images = train_images[:_TEST_IMAGES]
-    error = rms_error(net, weights, images=test_images, enlarge=options["enlarge"])
+    checked_images = train_images[:_CHECKED_IMAGES]
+    error = rms_error(net, weights, images=checked_images, enlarge=options["enlarge"])
     # The error of the mean colour of each image.
-    variance = np.var(test_images.astype(np.float32) / 255, axis=(1, 2))
+    variance = np.var(checked_images.astype(np.float32) / 255, axis=(1, 2))
     flat_error = np.sqrt(np.mean(variance))
     if not error < flat_error:
         must = f"{_WHERE}: {name} must give images back better than one"

@@ -120,18 +120,23 @@ class _Styles:
             files = listing.scan(_WHERE, parent, classes=(name,), ignore=("*",))
             self._paths = [os.path.join(parent, file) for file in files.names]
             self.digest = listing.digest(files)
+        elif len(source) < 2:
+            raise ValueError(
+                f"{_WHERE}: --style={SELF} needs two images or more, got {len(source)}; name a "
+                "folder of style images"
+            )
 
     def choose(self, index: int, seed: int) -> int:
         """Return the number of a random style image for image `index` of the source.
 
         It depends on `seed`, `index` and the number of style images alone. With SELF, it is never
-        the image itself, unless the source has no other.
+        the image itself.
         """
         rng = np.random.default_rng([seed, index])
         if self._paths:
             return int(rng.integers(len(self._paths)))
         n = len(self._source)
-        return int((index + rng.integers(1, max(n, 2))) % n)
+        return int((index + rng.integers(1, n)) % n)
 
     def image(self, style: int) -> dataset.Picture:
         """Return style image number `style`, in the size of the source's images."""

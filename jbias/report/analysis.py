@@ -1173,7 +1173,7 @@ def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
         if len(images) != 1 or pd.isna([mean, *images]).any():
             continue
         chance = 1 / classes[dataset]
-        n = int(rows["n"].iloc[0])
+        n = int(part["n"].iloc[0])
         low, high = decisions.wilson_interval(round(mean * n), n)
         if low <= chance <= high:
             yield {
@@ -1205,7 +1205,7 @@ def _cues_at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
         if dataset not in classes or len(images) != 1 or pd.isna([mean, *images]).any():
             continue
         chance = min(2 / classes[dataset], 1)
-        n = int(rows["n"].iloc[0])
+        n = int(part["n"].iloc[0])
         low, _ = decisions.wilson_interval(round(mean * n), n)
         if n and chance < 1 and low <= chance:
             yield {

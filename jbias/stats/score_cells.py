@@ -310,7 +310,8 @@ def decide_decimal(texts: Iterable[str], decimal: str = "") -> Commas:
     with_comma = [number for number in numbers if "," in number]
     with_point = [number for number in numbers if "." in number]
     if any("'" in number for number in numbers):
-        return Commas(decimal or ".", "'")
+        has_decimal_comma = with_comma and not with_point
+        return Commas(decimal or ("," if has_decimal_comma else "."), "'")
     if decimal:
         other = "," if decimal == "." else "."
         return Commas(decimal, other if any(other in x for x in numbers) else "")

@@ -174,7 +174,9 @@ def time_by_operation(
     names: label of each operation by its name, from `label_operations`; other operations
     are left out.
     """
-    traces = pathlib.Path(folder).rglob("*.xplane.pb")
+    traces = [*pathlib.Path(folder).rglob("*.xplane.pb")]
+    if not traces:
+        raise ValueError(f"{folder}: must have a trace, *.xplane.pb; got none")
     latest = max(traces, key=lambda path: path.stat().st_mtime)
     nanoseconds = collections.Counter()
     for plane in jax.profiler.ProfileData.from_file(str(latest)).planes:

@@ -309,7 +309,7 @@ class BalancedSampler(Sampler):
         EpochSampler(len(self.groups), self.batch)
 
     @functools.cached_property
-    def members(self) -> tuple[Int[np.ndarray, "m"], ...]:
+    def members_by_group(self) -> tuple[Int[np.ndarray, "m"], ...]:
         """The numbers of the examples of each group that is not empty, by ascending group."""
         by_group = np.argsort(self.groups, kind="stable").astype(np.int32)
         counts = np.bincount(self.groups)
@@ -318,7 +318,7 @@ class BalancedSampler(Sampler):
     @property
     def period(self) -> int:
         """Number of groups if they divide the batch, otherwise 1."""
-        count = len(self.members)
+        count = len(self.members_by_group)
         return 1 if self.batch % count else count
 
     @property
@@ -330,7 +330,7 @@ class BalancedSampler(Sampler):
 
         The last round, if any, has only the groups with an extra example.
         """
-        count = len(self.members)
+        count = len(self.members_by_group)
         num_rounds, num_extra = divmod(self.batch, count)
         turns = self._turns(seed, step, num_rounds=num_rounds, num_extra=num_extra)
         rng = _generator(seed, self.stream, purpose="places", number=step)
@@ -351,7 +351,7 @@ class BalancedSampler(Sampler):
         with one more example. Groups get extra examples in a random order, and in a new
         random order once all groups have had equally many.
         """
-        count = len(self.members)
+        count = len(self.members_by_group)
         cycle = count // math.gcd(count, num_extra) if num_extra else 1
         num_cycles, turn = divmod(step, cycle)
         rng = _generator(seed, self.stream, purpose="turns", number=num_cycles)
@@ -364,7 +364,7 @@ class BalancedSampler(Sampler):
 
     def _example(self, seed: int, group: int, number: int) -> int:
         """Return the example that a seed draws from a group after `number` earlier draws."""
-        members = self.members[group]
+        members = self.members_by_group[group]
         num_passes, position = divmod(int(number), len(members))
         order = _group_orders(seed, self.stream, group=int(group), n=len(members))
         return members[order(num_passes)[position]]

@@ -249,6 +249,18 @@ CASES = {
         shards(lambda r: records(r, shard_forms.serialise_example({"image": jpeg()}))),
         "must be tf.train.Example with an image and a label",
     ),
+    "images under two keys": (
+        shards(
+            lambda r: records(
+                r,
+                *(
+                    shard_forms.serialise_example({key: jpeg(), "label": 0})
+                    for key in ("image", "image/encoded")
+                ),
+            )
+        ),
+        "its image is 'image/encoded', that of the first is 'image'",
+    ),
     "too few class names": (short_names, "a line for each class, got 2 for"),
     "floats for pixels": (
         npz(images=PIXELS / 255, labels=np.arange(4)),

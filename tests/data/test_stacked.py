@@ -216,3 +216,8 @@ def test_pairs_that_cannot_be_are_refused(roots):
     c["train"]["pair"] = "class"
     with pytest.raises(ValueError, match="belongs to the second set"):
         smoke_runs.stage(c)
+
+
+def test_a_negative_seed_is_refused(roots):
+    with pytest.raises(ValueError, match="^data.stacked train: seed must be 0 or more"):
+        load(roots, "train", seed=-1)

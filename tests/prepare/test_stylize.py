@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from jbias import data, prepare
+from jbias.data import sources
 from jbias.prepare import stylize
 from tests import cases
 
@@ -45,6 +46,14 @@ def test_no_image_gets_its_own_style():
     style_numbers = [styles.choose(i, seed) for i in range(32) for seed in range(10)]
     assert all(style != i // 10 for i, style in enumerate(style_numbers))
     assert len(set(style_numbers)) > 15
+
+
+def test_a_single_image_cannot_be_its_own_style():
+    single = sources.take(
+        data.load("shapes", "valid", size=32, n=16), np.array([0]), digest="one"
+    )
+    with pytest.raises(ValueError, match="needs two images or more, got 1"):
+        stylize._Styles("self", single)
 
 
 def test_missing_images_are_made_again_and_equal(stylised_set, tmp_path, capsys):

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import types
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -288,6 +289,22 @@ def test_a_shape_bias_of_who_guesses_among_cues_is_doubted(tmp_path, share, is_d
     assert len(doubts) == is_doubted
     start = "1 of 3 shares of decisions for either cue is at chance (12.5 %, two of 16 classes)"
     assert all(words.startswith(f"{start}: SagNet on cue_") for words in doubts)
+
+
+def test_chance_is_judged_by_the_images_of_each_data_set(monkeypatch):
+    """For 1,000 images the interval of a share of 0.16 is above 0.125, for 100 it is not."""
+    frame = pd.DataFrame(
+        {
+            "label": "SagNet",
+            "dataset": ["small", "large"],
+            "n": [100, 1000],
+            "value": 0.84,
+        }
+    )
+    study = types.SimpleNamespace(decisions_for_neither=lambda: frame)
+    monkeypatch.setattr(analysis, "_classes", lambda study: {"small": 16, "large": 16})
+    cells = [(cell["dataset"], cell["n"]) for cell in analysis._cues_at_chance(study)]
+    assert cells == [("small", 100)]
 
 
 def test_the_headline_claims_no_shape_bias_of_guesses(tmp_path):

@@ -99,7 +99,7 @@ def test_config_train_balance_names_the_columns_of_groups(by, count):
     rows = stage.shared(0)["train"]
     label, attribute = (np.asarray(rows[k]) for k in ("label", "attribute"))
     group = {"class": label, "attribute": attribute}.get(by, label * 16 + attribute)
-    assert len(stage.order.members) == len(set(group)) and count in (None, 16)
+    assert len(stage.order.members_by_group) == len(set(group)) and count in (None, 16)
     for step in range(3):
         counts = np.bincount(group[stage.batch(7, step)["train"]])
         least = 32 // len(set(group))

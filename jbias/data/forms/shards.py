@@ -198,15 +198,21 @@ def _describe_examples(where: str, records: Iterable[_Record]) -> ListingArrays:
     """Return arrays "names", "labels", "length" of examples, and "image", the images' key.
 
     Examples without a name are named by their number. ValueError for an example without an
-    image or a label. where: start of error messages.
+    image or a label, or whose image has another key than that of the first. where: start of
+    error messages.
     """
-    names, labels, lengths, key = [], [], [], ""
+    names, labels, lengths, key = [], [], [], None
     for i, (path, number, record) in enumerate(records):
         must = f"{where}: records must be tf.train.Example with an image and a label"
         got = f"got another at {number} of {path!r}"
         with base.explain_errors(f"{must}, {got}: ", ValueError):
             features = parse_example(record)
-            key, image = _only_image(features)
+            own_key, image = _only_image(features)
+            key = key or own_key
+            if own_key != key:
+                raise ValueError(
+                    f"its image is {own_key!r}, that of the first is {key!r}"
+                )
             lengths.append(len(image))
             labels.append(_only_label(features))
         name = _first_name(features) or b"%08d" % i
@@ -217,7 +223,7 @@ def _describe_examples(where: str, records: Iterable[_Record]) -> ListingArrays:
         "names": names,
         "labels": labels,
         "length": np.array(lengths, np.int64),
-        "image": np.array(key),
+        "image": np.array(key or ""),
     }
 
 

@@ -113,6 +113,8 @@ def stacked(
     """
     where = f"data.stacked {split}"
     base.check_choice(f"{where}: answer", answer, HALVES)
+    if seed < 0:
+        raise ValueError(f"{where}: seed must be 0 or more, got {seed}")
     below = cifar.read(folder.request("cifar10", split, root=root, size=size))
     above = read(folder.request("mnist", split, root=digits, size=size), pad=2)
     objects, numbers = below.columns["label"], above.columns["label"]
