@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jax
 from flax import linen as nn
 from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, PyTree
 
 from jbias.models import layers
 
