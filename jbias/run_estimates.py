@@ -289,8 +289,9 @@ class CompiledStages(NamedTuple):
 def compile_stages(request: PlanRequest) -> CompiledStages:
     """Return the compiled stages of a run, on as many shares of the devices as fit.
 
-    Shares are chosen as by `memory.fit_stages`. On TPUs the strategies that a run would
-    compare are compared here, too, by their estimated cycles.
+    Shares are chosen as by `memory.fit_stages`. If no seed fits, the result has `does_fit`
+    False. On TPUs the strategies that a run would compare are compared here, too, by their
+    estimated cycles.
     """
     run, target, compiled = request.run, request.target, None
     plans = input_plan.plan_stages(request.spec.stages, request.train)

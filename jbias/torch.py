@@ -50,7 +50,7 @@ def wrap(
 ) -> predictors.Predictor:
     """Return the Predictor of a module that maps images (b, 3, h, w) to logits (b, k).
 
-    The module may also return an object with an attribute `logits`. It is put into
+    The module may also return an object with an attribute `logits`. The module is put into
     evaluation mode, stays on its device, and keeps its precision.
     mean, std: per-channel mean and standard deviation for normalisation (images in [0, 1]).
       Default: from `preprocess`; else from the module, such as timm's `pretrained_cfg` or an

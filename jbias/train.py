@@ -108,7 +108,7 @@ def run(
 
 
 def _end(job: RunContext) -> None:
-    """Write the file `done` of each branch and the cost of the run; log the end of the run."""
+    """Write the files `done` of the run and its branches, and the run's cost; log the end."""
     outcome = "diverged" if job.monitor.all_diverged else "finished"
     job.check_lock()
     branch_folders = [branch.folder for branch in job.branches if branch.folder]

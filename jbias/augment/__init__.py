@@ -1,10 +1,11 @@
 """Transforms of batches on the device. AUGMENTS lists them by name.
 
-Each entry is a function of the transform's options that returns apply(batch, key) -> batch.
-A batch is a dict; `jbias.algos.base` lists its entries. Transforms read and change "image"
-(b h w c) in [0, 1] and "target" (b k), soft labels; "views" is the number of consecutive
-rows of one image, "other" the batch of a second source. `key` is the random key of the
-step. `apply` returns a new dict and does not change its argument.
+Each entry is a function of the transform's options that returns apply(batch, key) -> batch,
+and raises ValueError for an invalid option. A batch is a dict; `jbias.algos.base` lists its
+entries. Transforms read and change "image" (b h w c) in [0, 1] and "target" (b k), soft
+labels; "views" is the number of consecutive rows of one image, "other" the batch of a second
+source. `key` is the random key of the step. `apply` returns a new dict and does not change
+its argument.
 """
 
 import types

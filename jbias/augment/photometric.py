@@ -104,7 +104,8 @@ def rotate_hue(planes: Planes, shift: Float[Array, ""]) -> Planes:
 
     Value and saturation do not change. Each channel is
     v - (v - low) clip(min(k, 4 - k), 0, 1), k = (n + 6 h) mod 6 with n = 5, 3, 1 for red,
-    green, blue: the conversion to HSV and back in one formula.
+    green, blue: the conversion to HSV and back in one formula. v and low are the pixel's
+    largest and smallest channel, h the rotated hue.
     """
     red, green, blue = planes
     high, low = jnp.max(planes, 0), jnp.min(planes, 0)

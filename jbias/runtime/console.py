@@ -376,10 +376,11 @@ class Progress:
 def announce_slow(
     say: messages.Say, activity: str, *, every: float = 10.0
 ) -> Iterator[None]:
-    """Log an activity, and its duration so far, as long as the context lasts.
+    """Log an activity at the start of the context, and its duration while the context lasts.
 
     A terminal shows a line that counts the seconds. Otherwise a line is logged after `every`
-    seconds, and again after pauses that double each time. activity: such as "compiling".
+    seconds, and again after pauses that double each time. say: logs a line. activity: such as
+    "compiling".
     """
     say(f"{activity} ...")
     start_time, is_over = time.monotonic(), threading.Event()
