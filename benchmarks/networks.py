@@ -5,6 +5,7 @@
 This is not a benchmark of speed. Multiplications are those of convolutions and matrix products, as in roofline.py.
 """
 
+import re
 import types
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -24,11 +25,18 @@ class Family(NamedTuple):
     """Facts about the networks of a module.
 
     source: link to the paper; "" for our own network. files: origins of weight files that
-    jbias reads, one for each naming scheme.
+    jbias reads, one for each naming scheme, with the version after a space if an origin has
+    several schemes.
     """
 
     source: str
     files: tuple[str, ...]
+
+    def origins(self) -> list[str]:
+        """Return the origins without versions, each once."""
+        return list(
+            dict.fromkeys(re.sub(r" (before )?[\d.]+$", "", x) for x in self.files)
+        )
 
 
 def _arxiv(text: str, number: str) -> str:
@@ -101,7 +109,7 @@ def row(name: str) -> str:
         network_family.source or "our own",
         f"{parameters:,}",
         f"{flops / 2e9:.3g}",
-        "; ".join(network_family.files) or "none",
+        ", ".join(network_family.origins()) or "none",
     )
     return f"| {' | '.join(cells)} |"
 

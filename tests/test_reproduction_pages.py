@@ -30,7 +30,6 @@ class Claim(NamedTuple):
 
     name: str
     words: str
-    command: str
     ours: str
     theirs: str
     verdict: str
