@@ -104,7 +104,7 @@ def test_the_table_of_differences():
         if max(pvalue) < 0.05
     }
     assert everywhere == {"Stylized ERM"}
-    assert "Only Stylized ERM differs from ERM significantly at each rate." in PAGE
+    assert "Only Stylized ERM differs from ERM significantly at each rate" in PAGE
     assert sum(row[4] == "9 of 9" for row in difference_rows) == 6
     assert sum(above(values, row[0], np.mean) == 9 for row in difference_rows) == 5
     assert "By medians, six of seven methods are above ERM at every pair of" in PAGE
