@@ -4,8 +4,8 @@ Each entry is a function of the transform's options that returns apply(batch, ke
 and raises ValueError for an invalid option. A batch is a dict; `jbias.algos.base` lists its
 entries. Transforms read and change "image" (b h w c) in [0, 1] and "target" (b k), soft
 labels; "views" is the number of consecutive rows of one image, "other" the batch of a second
-source. `key` is the random key of the step. `apply` returns a new dict and does not change
-its argument.
+source. `key` is the random key of the step. `apply` may return the given batch, but does not
+modify it.
 """
 
 import types
