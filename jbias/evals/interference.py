@@ -76,15 +76,15 @@ def wrong_by_class(decided: decisions.Decisions, classes: int) -> Int[np.ndarray
 def increase(
     clean: Counts, distorted: Counts, images: int, *, variant: str = "share"
 ) -> Growth:
-    """Return the increase i of each class among the wrong decisions, in percent, at least 0.
+    """Return the increase i of each class among the wrong decisions, at least 0.
 
     clean, distorted: numbers W0 and W1 of wrong decisions by run and decided class. images:
     the number of images. ValueError for an unknown variant, or different shapes.
 
     Variant "share", as in the released code: i = K max(q1 - q0, 0), with q = W / sum W, or 0
     without wrong decisions, and K classes; if errors move from all classes equally to a
-    single class, this class has K - 1. Variant "count", as in the text of the paper:
-    i = 100 max(W1 - W0, 0) / images.
+    single class, this class has K - 1. Variant "count", as in the text of the paper, in
+    percent of the images: i = 100 max(W1 - W0, 0) / images.
     """
     must = f"variant must be one of {', '.join(VARIANTS)}"
     probe.check(variant in VARIANTS, "interference", must, variant)
