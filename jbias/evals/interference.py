@@ -24,7 +24,7 @@ VARIANTS = ("share", "count")
 FEWEST = 5  # With fewer runs no range is given.
 Runs = Sequence[decisions.Decisions]  # By run of one method, on the same set.
 Counts = Int[np.ndarray, "r k"]  # Wrong decisions by run and decided class.
-Growth = Float[np.ndarray, "r k"]  # Result of `increase`, in percent.
+Growth = Float[np.ndarray, "r k"]  # Result of `increase`; see there for its unit.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
