@@ -332,7 +332,10 @@ def _guarded(path: str, make: Callable[..., base.Algo]) -> Callable[..., base.Al
 
     @functools.wraps(make)
     def guarded_make(net: Any, **options: Any) -> base.Algo:
-        """Return the algorithm of `make` with checked parts; arguments: see `make`."""
+        """Return the algorithm of `make` with guarded functions; arguments: see `make`.
+
+        UserCodeError if `net` of the algorithm is no flax module.
+        """
         algo = make(net, **options)
         with messages.user_code(path, extensions.line_of(path, make)):
             if not isinstance(algo.net, nn.Module):
@@ -373,7 +376,11 @@ def _guarded_losses(
 
     @functools.wraps(algo.losses)
     def losses(*args: Any) -> tuple[dict, base.Aux]:
-        """Return (losses by name, aux) of the algorithm, after checks of both."""
+        """Return (losses by name, aux) of the algorithm, after checks of both.
+
+        args: the arguments of the losses, see _LOSS_ARGUMENTS. UserCodeError if a check fails
+        or the algorithm raises an error.
+        """
 
         def describe_call() -> str:
             """Return the arguments' names and shapes as text for an error message."""

@@ -247,7 +247,10 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
 
 def _load_predictor(args: argparse.Namespace) -> "predictors.Predictor":
-    """Return the Predictor of --predict; wrap PyTorch modules by jbias.torch.wrap."""
+    """Return the Predictor of --predict; wrap PyTorch modules by jbias.torch.wrap.
+
+    The flags --classes, --mean and --std are its options, if given.
+    """
     from jbias.evals import predictors
 
     options = {name: getattr(args, name) for name in ("classes", "mean", "std")}

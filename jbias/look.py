@@ -327,7 +327,10 @@ def _make_look(
 
 
 def _draw_network(look: Look, network: "networks.Network") -> NetworkDrawings:
-    """Draw the sheets that depend on a network; return its part in shared figures."""
+    """Draw the sheets that depend on a network; return its maps for the shared figures.
+
+    A sheet or map that fails is left out, with a line on stderr.
+    """
     from jbias.evals import prepared_sets
 
     short_name, name = _names(network)

@@ -165,7 +165,11 @@ def main(
 
 
 def _check(spec: run_spec.RunSpec) -> int:
-    """Print the description of a run's first step; return the exit code."""
+    """Print the description of a run's first step; return the exit code.
+
+    The code is 0, or 2 after an error, which is printed on one line; with JBIAS_TRACEBACK=1
+    the error is raised.
+    """
     from jbias import checking
 
     try:

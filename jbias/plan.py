@@ -278,7 +278,7 @@ def _measured(
 
 
 def _page(plan: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the rows of one plan: (name, numbers, meaning of the numbers)."""
+    """Return the rows of one plan as texts: (name, numbers, meaning of the numbers)."""
     details = {
         "seeds at once": _STRATEGIES[plan["strategy"]],
         "step of all seeds": _ESTIMATES[plan["estimate"]],
@@ -290,7 +290,11 @@ def _page(plan: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _lines(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows of one plan: (name, numbers); names of parts of a row are indented."""
+    """Return the rows of one plan as texts, (name, numbers).
+
+    Names of the parts of a row are indented. Without a known time of a step, the rows about
+    time are left out.
+    """
     values = {**plan, "yes": "yes" if plan["fits"] else "no"}
     rows = [(name, text.format_map(values)) for name, text in _MEMORY_LINES]
     rows += [

@@ -195,7 +195,11 @@ def _limbs(x: Float[np.ndarray, "n m"]) -> Int[np.ndarray, "n 3 m"]:
 
 
 def _linear(h: int, w: int, *, shear: Pair = _NONE, shift: Pair = _NONE) -> Ramps:
-    """Return the positions X = x + shear[0] y + shift[0], Y = y + shear[1] x + shift[1]."""
+    """Return the positions X = x + shear[0] y + shift[0], Y = y + shear[1] x + shift[1].
+
+    h, w: size of the image in pixels; ValueError above 1024. shear: rounded to multiples of
+    2^-20. shift: whole pixels.
+    """
     _check_side(h, w)
 
     def straight(length: int, pixels: Amount | float) -> Int[Array, "3 length"]:
