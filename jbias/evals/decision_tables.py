@@ -214,11 +214,11 @@ def find_files(path: str) -> list[str]:
     """
     if os.path.isfile(path):
         return [path]
-    suffixes = ("csv", "parquet")
+    suffixes = (".csv", ".parquet")
     table_files = sorted(
         file
         for suffix in suffixes
-        for file in glob.glob(os.path.join(glob.escape(path), f"*.{suffix}"))
+        for file in glob.glob(os.path.join(glob.escape(path), f"*{suffix}"))
     )
     if not table_files and glob.has_magic(path):
         table_files = sorted(

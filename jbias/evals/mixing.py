@@ -150,7 +150,7 @@ def numbers(
       for a network trained with that mixing, and its training images.
     mix_diversity: the mean of lam CE(y) + (1 - lam) CE(y'), in nats, over the same images.
     Cross-entropies (CE) are computed by decisions.cross_entropy over images with a class;
-    without any, diversity and mix_diversity are None.
+    without any, diversity and mix_diversity are None. Without images affinity is None, too.
     """
     accuracies = {}
     for name in ("", *methods):
@@ -158,7 +158,9 @@ def numbers(
         yield number
         accuracies[name], n = number.value, number.n
     for name in methods:
-        affinity = 100 * (accuracies[name] - accuracies[""])
+        affinity = None
+        if None not in (accuracies[name], accuracies[""]):
+            affinity = 100 * (accuracies[name] - accuracies[""])
         yield decisions.Number("affinity", affinity, None, n, name)
         diversity = _loss(by_condition[name])
         yield decisions.Number("diversity", diversity, None, n, name)

@@ -628,7 +628,8 @@ def measure(
         )
     folder = pathlib.Path(out_folder / network.name)
     if not any((folder / "evals").glob("*.jsonl")):
-        raise ValueError(f"nothing was measured of {network.name}; {lacking[0]}")
+        reason = lacking[0] if lacking else "the suite has no measures"
+        raise ValueError(f"nothing was measured of {network.name}; {reason}")
     return measured.read(
         folder, left_out=[*opened.missing_lines, *lacking], first=[*config["sets"]]
     )

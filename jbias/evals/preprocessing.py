@@ -508,7 +508,13 @@ def resolve(
         checked = _checked_value("", key, value)
         if key in described.values:
             model_value = described.values[key]
-            if not np.allclose(checked, model_value, atol=1e-6):
+            is_text = isinstance(checked, str)
+            is_equal = (
+                checked == model_value
+                if is_text
+                else np.allclose(checked, model_value, atol=1e-6)
+            )
+            if not is_equal:
                 notes.append(
                     f"{key}={format_value(checked)} was given, while "
                     f"{described.origins[key]} says {format_value(model_value)}"

@@ -129,9 +129,8 @@ def superiority(
         x, y = runs[i], runs[j]
         wins = (np.sign(x[:, :, None] - y[:, None, :]) + 1) / 2
         by_dataset.append(wins.mean(axis=(1, 2)))
-        if (
-            not has_drawn_datasets
-        ):  # The same for all data sets together, and much faster.
+        if not has_drawn_datasets:
+            # The same for all data sets together, and much faster.
             wins = wins.mean(axis=0, keepdims=True)
         rows = np.einsum("br,nrs->bns", drawn.runs[i], wins, optimize=True)
         drawn_by_dataset = np.einsum("bns,bs->bn", rows, drawn.runs[j]) / wins[0].size

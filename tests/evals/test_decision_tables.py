@@ -429,7 +429,7 @@ def test_a_set_that_is_named_as_a_path_is_refused(name):
 
 
 def test_a_glob_names_several_tables(tmp_path):
-    for name in ("a.csv", "b.csv", "c.txt"):
+    for name in ("a.csv", "b.csv", "c.txt", "mycsv"):
         (tmp_path / name).write_text("x\n")
     files = decision_tables.find_files(str(tmp_path / "*"))
     assert files == [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
