@@ -1,4 +1,4 @@
-"""Print the table of networks in docs/models.md, computed from the networks.
+"""Print the table of networks in docs/models.md, computed from the networks, and their sources.
 
     python -m benchmarks.networks
 
@@ -48,30 +48,18 @@ def _arxiv(text: str, number: str) -> str:
 FAMILIES: Mapping[str, Family] = types.MappingProxyType(
     {
         "cnn": Family("", ()),
-        "resnet": Family(
-            _arxiv("He et al., 2016", "1512.03385"), (_TORCHVISION, "SimCLRv2's")
-        ),
-        "vgg": Family(
-            _arxiv("Simonyan and Zisserman, 2015", "1409.1556"), ("torchvision",)
-        ),
-        "alexnet": Family(_arxiv("Krizhevsky, 2014", "1404.5997"), ("torchvision",)),
+        "resnet": Family(_arxiv("ResNet", "1512.03385"), (_TORCHVISION, "SimCLRv2's")),
+        "vgg": Family(_arxiv("VGG", "1409.1556"), ("torchvision",)),
+        "alexnet": Family(_arxiv("AlexNet", "1404.5997"), ("torchvision",)),
         "preact_resnet": Family(
-            _arxiv("He et al., 2016", "1603.05027"), ("FMix's authors'",)
+            _arxiv("PreAct-ResNet", "1603.05027"), ("FMix's authors'",)
         ),
-        "densenet": Family(
-            _arxiv("Huang et al., 2017", "1608.06993"), ("torchvision",)
-        ),
-        "mobilenetv3": Family(
-            _arxiv("Howard et al., 2019", "1905.02244"), ("torchvision",)
-        ),
-        "squeezenet": Family(
-            _arxiv("Iandola et al., 2016", "1602.07360"), ("torchvision",)
-        ),
-        "bagnet": Family(
-            _arxiv("Brendel and Bethge, 2019", "1904.00760"), ("its authors'",)
-        ),
+        "densenet": Family(_arxiv("DenseNet", "1608.06993"), ("torchvision",)),
+        "mobilenetv3": Family(_arxiv("MobileNetV3", "1905.02244"), ("torchvision",)),
+        "squeezenet": Family(_arxiv("SqueezeNet", "1602.07360"), ("torchvision",)),
+        "bagnet": Family(_arxiv("BagNet", "1904.00760"), ("its authors'",)),
         "vit": Family(
-            _arxiv("Dosovitskiy et al., 2021", "2010.11929"),
+            _arxiv("ViT", "2010.11929"),
             (
                 "timm",
                 "torchvision",
@@ -82,10 +70,10 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
         ),
     }
 )
-_RESNEXT = _arxiv("Xie et al., 2017", "1611.05431")
+_RESNEXT = _arxiv("ResNeXt", "1611.05431")
 HEAD = (
-    "| Name | Source | Parameters | GMACs | Files |",
-    "| --- | --- | --- | --- | --- |",
+    "| Name | Parameters | GMACs | Files |",
+    "| --- | --- | --- | --- |",
 )
 
 
@@ -106,7 +94,6 @@ def row(name: str) -> str:
     assert len(network_family.files) == len(registry.dialects(name)), name
     cells = (
         f"`{name}`",
-        network_family.source or "our own",
         f"{parameters:,}",
         f"{flops / 2e9:.3g}",
         ", ".join(network_family.origins()) or "none",
@@ -114,10 +101,17 @@ def row(name: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def sources() -> str:
+    """Return the papers of all networks as Markdown, each once, in the order of the table."""
+    links = dict.fromkeys(family(name).source for name in models.MODELS)
+    return f"Sources: {', '.join(filter(None, links))}."
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the table and the sources."""
     jax.config.update("jax_platforms", "cpu")
     print("\n".join((*HEAD, *map(row, models.MODELS))))
+    print(f"\n{sources()}")
 
 
 if __name__ == "__main__":

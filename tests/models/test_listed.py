@@ -28,6 +28,10 @@ def test_every_network_has_its_line_in_order():
     assert names == list(models.MODELS) and matches[len(names)] is None
 
 
+def test_the_page_has_the_sources_of_the_networks():
+    assert networks.sources() in " ".join(TEXT.split())
+
+
 @pytest.mark.slow
 @cases.each(
     "name",
