@@ -6,11 +6,13 @@ from jbias.evals import decisions
 from jbias.runs import results
 
 
-def write(folder, fields, measure, dataset, numbers, told, by):
+def write(
+    folder, fields, measure, dataset, numbers, description, decisions_by_condition
+):
     """Write the records, the description and the decisions of a measure.
 
-    fields: fields of all records. numbers: values with conditions. told: description of the
-    measure. by: decisions by condition; None for no decisions.
+    fields: fields of all records. numbers: values with conditions. description: what the
+    JSON file of the measure has. decisions_by_condition: None for no decisions.
     """
     prefix = "" if measure == "accuracy" else measure
     records = [
@@ -26,7 +28,7 @@ def write(folder, fields, measure, dataset, numbers, told, by):
     results.write(folder / "evals" / f"{measure}@{dataset}.jsonl", records)
     path = folder / "measures" / f"{measure}@{dataset}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(told))
-    if by:
+    path.write_text(json.dumps(description))
+    if decisions_by_condition:
         path = folder / "decisions" / dataset / f"{measure}.parquet"
-        decisions.write_conditions(path, by)
+        decisions.write_conditions(path, decisions_by_condition)

@@ -1,4 +1,4 @@
-"""Mean corruption error stands beside errors on corrupted images, or why there is none."""
+"""Mean corruption error next to the errors on corrupted images, or why it is missing."""
 
 import itertools
 import json
@@ -18,23 +18,30 @@ def corrupted_network(
     severities=(1, 2, 3, 4, 5),
     dataset="imagenet",
     clean_images=60,
-    **told,
+    **description,
 ):
-    """A network that is right on 1 of (severity + 1) images, and half of the clean ones."""
-    by = {}
+    """Return a network right on 1 of (severity + 1) images, and on half the clean images."""
+    decisions_by_condition = {}
     label = np.arange(60)
     for name, severity in itertools.product(names, severities):
-        wrong = label + (label % (severity + 1) > 0)
-        by[f"{name}-{severity}"] = decisions.Decisions(wrong, {"label": label})
+        answers = label + (label % (severity + 1) > 0)
+        decisions_by_condition[f"{name}-{severity}"] = decisions.Decisions(
+            answers, {"label": label}
+        )
     clean = [Number("accuracy", 0.5, clean_images // 2, clean_images)]
-    found = {
-        ("imagenet_c", "corruptions", dataset): (corruption_error.numbers(by), None),
+    measurements = {
+        ("imagenet_c", "corruptions", dataset): (
+            corruption_error.numbers(decisions_by_condition),
+            None,
+        ),
         ("accuracy", "plain", dataset): (clean, None),
     }
-    test_measured.write(folder, folder.name, found)
+    test_measured.write(folder, folder.name, measurements)
     for path in (folder / "measures").iterdir():
-        made = json.loads(path.read_text())
-        path.write_text(json.dumps(made | {"classes": [*map(str, range(1000))]} | told))
+        stored = json.loads(path.read_text())
+        path.write_text(
+            json.dumps(stored | {"classes": [*map(str, range(1000))]} | description)
+        )
     (network,) = network_records.read([str(folder)])
     return network
 
@@ -45,8 +52,8 @@ def errors_table(*networks_):
     return table
 
 
-def test_mean_corruption_error_stands_beside_the_mean_error(tmp_path):
-    """Over all fifteen corruptions, by AlexNet's errors, as the paper defines it."""
+def test_mean_corruption_error_is_that_of_the_paper(tmp_path):
+    """Errors are divided by AlexNet's and averaged over fifteen corruptions."""
     network = corrupted_network(tmp_path / "a", corruption_error.COMMON)
     table = errors_table(network)
     (row,) = table.data.to_dict("records")
@@ -59,7 +66,7 @@ def test_mean_corruption_error_stands_beside_the_mean_error(tmp_path):
     assert "no mCE" not in table.caption
 
 
-def test_there_is_no_relative_error_where_other_images_are_clean(tmp_path):
+def test_no_relative_error_if_clean_accuracy_is_of_other_images(tmp_path):
     network = corrupted_network(
         tmp_path / "a", corruption_error.COMMON, clean_images=120
     )
@@ -67,7 +74,7 @@ def test_there_is_no_relative_error_where_other_images_are_clean(tmp_path):
     assert "mce" in table.data and "relative_mce" not in table.data
 
 
-def test_without_frost_one_sentence_says_why_there_is_no_mce(tmp_path):
+def test_without_frost_the_caption_explains_the_missing_mce(tmp_path):
     names = [name for name in corruption_error.COMMON if name != "frost"]
     table = errors_table(corrupted_network(tmp_path / "a", names))
     assert "mce" not in table.data
@@ -95,9 +102,7 @@ def test_without_frost_one_sentence_says_why_there_is_no_mce(tmp_path):
         (("fog",), {"severities": (3,)}, "nor a mean error, as no corruption has all"),
     ],
 )
-def test_where_alexnet_s_errors_do_not_apply_there_is_no_mce(
-    names, options, words, tmp_path
-):
+def test_no_mce_where_alexnets_errors_do_not_apply(names, options, words, tmp_path):
     table = errors_table(corrupted_network(tmp_path / "a", names, **options))
     assert words in table.caption and "mce" not in table.data
 

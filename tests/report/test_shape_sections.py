@@ -1,4 +1,4 @@
-"""What the page of measured networks says of the order of parts, of edges, of the odd one out."""
+"""Sections on the order of parts, on edges and on the odd one out of measured networks."""
 
 import pathlib
 
@@ -18,7 +18,7 @@ PLACES = {
 
 
 def network(name, clean, diffused, cells, **options):
-    """One that is right so often of 100 images, under each condition."""
+    """Return a network with these counts of correct answers on 100 images."""
     share = lambda metric, count, condition="", n=100: Number(
         metric, count / n, count, n, condition
     )
@@ -26,7 +26,7 @@ def network(name, clean, diffused, cells, **options):
         Number(f"{metric}_lower", low, None, 50, condition),
         Number(f"{metric}_upper", high, None, 50, condition),
     )
-    found = {
+    numbers_by_probe = {
         "configural": [
             share("configural_substitute", 12, n=50),
             *ends("configural_substitute", 0.14, 0.37),
@@ -50,39 +50,45 @@ def network(name, clean, diffused, cells, **options):
             Number("cue_robustness_upper", 0.9, None, 100),
         ],
         "odd_one_out": [
-            one
-            for site, value, *of in (
+            number
+            for site, value, low, high in (
                 ("stem", 1 / 3, 1 / 3, 1 / 3),
                 ("stage4", 0.8, 0.7, 0.9),
                 ("", 0.8, 0.7, 0.9),
             )
-            for one in (
+            for number in (
                 Number("odd_one_out", value, None, 100, site),
-                *ends("odd_one_out", *of, site),
+                *ends("odd_one_out", low, high, site),
             )
         ],
     }
     rows = [
-        one._asdict()
-        | {"dataset": PLACES[probe][1], "condition": f"{probe}/{one.condition}"}
-        for probe, numbers in found.items()
-        for one in numbers
+        number._asdict()
+        | {"dataset": PLACES[probe][1], "condition": f"{probe}/{number.condition}"}
+        for probe, numbers in numbers_by_probe.items()
+        for number in numbers
     ]
     measures = {
         place: {"measure": {"probe": probe, "options": options, "images": 0}}
         for probe, place in PLACES.items()
     }
-    of = pathlib.Path(name), pd.DataFrame(rows), measures, {}, {}
-    return network_records.MeasuredNetwork(name, *of)
+    return network_records.MeasuredNetwork(
+        name=name,
+        workdir=pathlib.Path(name),
+        records=pd.DataFrame(rows),
+        measures=measures,
+        config={},
+        provenance={},
+    )
 
 
-def blocks(part, *networks, drawn=False):
+def blocks(section, *networks, drawn=False):
     page = network_page.Page(networks, drawn, [])
-    found = network_sections.SECTIONS[part].make_blocks(page)
-    return [one for one in found if one is not None], page.notes
+    section_blocks = network_sections.SECTIONS[section].make_blocks(page)
+    return [block for block in section_blocks if block is not None], page.notes
 
 
-def test_pairs_and_swapped_tiles_are_told_by_set():
+def test_pairs_and_swapped_tiles_have_rows_by_set():
     (table,), _ = blocks("configural", network("a", 60, 48, 24))
     assert [row[0] for row in table.rows] == [
         "anagrams: pairs with both right",
@@ -111,10 +117,10 @@ def test_each_row_has_its_own_metric():
     assert {*table.data["metric"]} == {"odd_one_out"}
 
 
-def test_shape_parts_are_of_the_networks_on_the_page():
-    """s = .5 and t = .4, so of (.6, .3) it is 1.2 / 1.95."""
-    pair = network("a", 60, 60, 30), network("b", 80, 40, 50)
-    (table,), notes = blocks("cue_decomposition", *pair)
+def test_shape_parts_are_relative_to_the_networks_on_the_page():
+    """With mean accuracies .5 and .4, the shape part of (.6, .3) is 1.2 / 1.95."""
+    first, second = network("a", 60, 60, 30), network("b", 80, 40, 50)
+    (table,), notes = blocks("cue_decomposition", first, second)
     assert table.data["shape_part"].tolist() == pytest.approx([1.2 / 1.95, 0.8 / 2.05])
     assert table.data["mean_diffused"].tolist() == [0.5, 0.5]
     assert table.data["mean_cells"].tolist() == [0.4, 0.4]
@@ -122,28 +128,30 @@ def test_shape_parts_are_of_the_networks_on_the_page():
     assert {"robustness", "shape part"} <= {*table.head} and not notes
 
 
-def test_of_one_network_or_of_others_there_is_no_shape_part():
-    one = network("a", 60, 60, 30)
-    (figure, table), notes = blocks("cue_decomposition", one, drawn=True)
+def test_shape_parts_need_two_networks_with_the_same_settings():
+    network_a = network("a", 60, 60, 30)
+    (figure, table), notes = blocks("cue_decomposition", network_a, drawn=True)
     assert isinstance(figure, document.Figure) and not notes
     assert "shape_part" not in table.data
-    (table,), notes = blocks("cue_decomposition", one, network("b", 8, 4, 5, steps=9))
+    (table,), notes = blocks(
+        "cue_decomposition", network_a, network("b", 8, 4, 5, steps=9)
+    )
     assert "shape_part" not in table.data
     assert "was not measured with the same settings" in notes[0]
 
 
-def test_sites_are_told_once_in_their_order():
+def test_each_site_has_one_row_in_network_order():
     (table,), _ = blocks("odd_one_out", network("a", 60, 48, 24))
     assert [row[0] for row in table.rows] == ["stem", "stage4"]
     assert table.data["value"].tolist() == pytest.approx([1 / 3, 0.8])
-    told = ["33.3 [33.3, 33.3]", "80.0 [70.0, 90.0]"]
-    assert [row[1] for row in table.rows] == told
+    cells = ["33.3 [33.3, 33.3]", "80.0 [70.0, 90.0]"]
+    assert [row[1] for row in table.rows] == cells
     assert "bootstrap intervals" in table.caption and "Wilson" not in table.caption
 
 
-def test_where_nothing_was_measured_there_is_no_section():
-    none = network_records.MeasuredNetwork(
+def test_an_unmeasured_section_has_no_blocks():
+    unmeasured = network_records.MeasuredNetwork(
         "none", pathlib.Path("none"), network("a", 1, 1, 1).records[:0], {}, {}, {}
     )
-    for part in ("configural", "cue_decomposition", "odd_one_out"):
-        assert blocks(part, none, drawn=True) == ([], [])
+    for section in ("configural", "cue_decomposition", "odd_one_out"):
+        assert blocks(section, unmeasured, drawn=True) == ([], [])
