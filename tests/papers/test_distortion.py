@@ -54,7 +54,7 @@ def test_ours_are_those_of_the_report(made):
 
 
 def test_networks_without_a_class_are_those_of_any_class(made):
-    dropped = distorted.one(
+    dropped = distorted.row(
         made, "table6_without_class", source="preact_resnet18", method="MixUp"
     )
     assert dropped["dominant"] == "ship" and dropped["training"] == "without "
@@ -90,7 +90,7 @@ def test_orderings_of_seeds_by_brute_force(made, measured):
     """p of basic > MixUp equals the count over all 252 splits of ten networks."""
     pairs = []
     for method in ("basic", "mixup"):
-        grown = distorted.index(measured, method, "grid_shuffle", "4x4")[2]
+        grown = distorted.di_index(measured, method, "grid_shuffle", "4x4")[2]
         best = grown.mean(axis=0).argmax()
         pairs.append(np.stack([grown[:, best] / grown.sum(axis=1), grown[:, best]], 1))
     pooled = np.concatenate(pairs)
@@ -103,7 +103,7 @@ def test_orderings_of_seeds_by_brute_force(made, measured):
         rest = [i for i in range(10) if i not in chosen]
         hits += mean(pooled[list(chosen)]) - mean(pooled[rest]) >= seen - 1e-12
     words = "DI: basic > MixUp"
-    claim = distorted.one(made, "claims", data="CIFAR-10", claim=words, table="Table 1")
+    claim = distorted.row(made, "claims", data="CIFAR-10", claim=words, table="Table 1")
     assert float(claim["here_p"]) == pytest.approx(hits / 252)
     assert claim["here_ranks"] == ""  # Runs share a weight.
     for whose, size in (("text", 2), ("table", 3)):
@@ -157,7 +157,7 @@ def test_no_test_of_numbers_that_made_the_claim_or_share_a_weight(made):
     counts = orders.value_counts()
     assert (counts["as claimed"], counts["equal"], counts["opposite"]) == (57, 1, 9)
     selected = dict(data="FashionMNIST", claim="DI: basic > MixUp")
-    fashion = distorted.one(made, "claims_unmeasured", table="Table 3", **selected)
+    fashion = distorted.row(made, "claims_unmeasured", table="Table 3", **selected)
     assert fashion["paper_order"] == "opposite"  # 0.44 against 2.59.
     assert fashion["here_verdict"] == fashion["here_order"] == ""
 
@@ -309,7 +309,7 @@ def test_tables_that_are_empty_say_how_to_begin(tmp_path):
         rng = np.random.default_rng(seed)
         found = {
             ("occlusion", "occlusion", on): (
-                distorted.hidden(rng, "basic", on),
+                distorted.fake_occlusion(rng, "basic", on),
                 None,
                 {"fill": "other"},
             )

@@ -41,7 +41,7 @@ from jbias.report import (
 )
 from jbias.runs import results
 from tests import cases
-from tests.report import kept
+from tests.report import measure_files
 
 pytestmark = pytest.mark.slow
 
@@ -209,7 +209,7 @@ def write(folder, run, measurements, root="", missing=(), **changed_fields):
             "precision": "float32",
             "classes": NAMES,
         }
-        kept.write(
+        measure_files.write(
             folder,
             fields,
             measure,

@@ -14,7 +14,7 @@ from jbias.evals import cue_conflict, decisions
 from jbias.report import measured, network_records, networks
 from jbias.report import published_shape_biases as published
 from tests import cases
-from tests.report import kept
+from tests.report import measure_files
 
 ROOT = pathlib.Path(__file__).parents[2]
 DECISIONS = pathlib.Path(os.environ.get("JBIAS_TEST_DATA", "nowhere"))
@@ -81,11 +81,15 @@ def write(folder, dataset, origin, n=N):
     fields |= dict(train_data="imagenet", stage=0, seed=0, step=0, epoch=0.0)
     description = {"measure": {"probe": "shape_bias", "options": {}}, "images": n}
     description |= {"seconds": 1.0, "precision": "float32", "classes": NAMES}
-    kept.write(folder, fields, "shape_bias", dataset, numbers, description, None)
+    measure_files.write(
+        folder, fields, "shape_bias", dataset, numbers, description, None
+    )
     if dataset == "cue-conflict":  # The set that people were tested on.
         description |= {"measure": {"probe": "human", "options": {"root": "nowhere"}}}
         numbers = [decisions.Number("error_consistency", 0.125, None, n)]
-        kept.write(folder, fields, "human", dataset, numbers, description, None)
+        measure_files.write(
+            folder, fields, "human", dataset, numbers, description, None
+        )
     config = {"model": {"name": "resnet50"}, "run": {"digest": folder.name}}
     (folder / "config.json").write_text(json.dumps(config))
     provenance = {"data": {dataset: {"name": origin}}}
