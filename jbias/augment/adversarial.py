@@ -79,7 +79,8 @@ def pgd(
         x, *best = carry
         g, losses = gradient(x)
         if keep_best:
-            best = _better(x, losses, *best)
+            best_x, best_loss = best
+            best = _better(x, losses, best_x, best_loss)
         moved = x + step_size * ball.steepest(g)
         return jnp.clip(image + ball.project(moved - image, eps), 0, 1), *best
 
@@ -90,9 +91,11 @@ def pgd(
             carry = ascend(step, carry)
     else:
         carry = jax.lax.fori_loop(0, steps, ascend, carry)
-    x, *best = carry
     if keep_best:
-        x, _ = _better(x, loss(x), *best)
+        x, best_x, best_loss = carry
+        x, _ = _better(x, loss(x), best_x, best_loss)
+    else:
+        (x,) = carry
     return jax.lax.stop_gradient(x)
 
 

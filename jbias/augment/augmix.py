@@ -187,13 +187,16 @@ def operations(
     size: height and width of the image, in pixels.
     """
     u_kind, u_level, u_sign = u
+    height, width = size
     kind = sampling.integers(u_kind, len(names))
     level = 0.1 + (severity - 0.1) * u_level
     sign = jnp.where(u_sign < 0.5, 1.0, -1.0)
     amount = jnp.zeros_like(level)
     for i, name in enumerate(names):
         if name in AMOUNTS:
-            amount = jnp.where(kind == i, AMOUNTS[name](level, sign, *size), amount)
+            amount = jnp.where(
+                kind == i, AMOUNTS[name](level, sign, height, width), amount
+            )
     return kind, amount
 
 

@@ -327,7 +327,7 @@ def cropped(open_image: Opener, where: str, size: int, draw: Draw) -> Square:
             return pixels
 
     def cut(image: Image.Image) -> Image.Image:
-        left, top, width, height = draw_once(*image.size)
+        left, top, width, height = draw_once(image.width, image.height)
         image = image.crop((left, top, left + width, top + height))
         return image.resize((size, size), Image.Resampling.BILINEAR)
 

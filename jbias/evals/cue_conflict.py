@@ -158,8 +158,9 @@ def measure(decided: decisions.Decisions) -> decisions.Numbers:
 
     ValueError without a column "texture".
     """
-    cues = _cues(decided)
-    return [_to_number(shape_bias(*cues)), *_absolute_numbers(decided, cues)]
+    answer, shape, texture = cues = _cues(decided)
+    overall = _to_number(shape_bias(answer, shape, texture))
+    return [overall, *_absolute_numbers(decided, cues)]
 
 
 def make(*, classes: Sequence[str] = ()) -> probe.Probe:

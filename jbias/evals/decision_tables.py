@@ -475,7 +475,9 @@ class _Images:
         self.dataset, source = dataset, suite.sources[dataset]
         conditions = [condition for name, condition in stimulus_keys if name == dataset]
         self.pairs = [*itertools.product(conditions, range(len(source)))]
-        exported = [stimulus_file(dataset, *pair) for pair in self.pairs]
+        exported = [
+            stimulus_file(dataset, condition, image) for condition, image in self.pairs
+        ]
         self.exported = dict(zip(exported, self.pairs, strict=True))
         self.conditions = {name.split("/")[1] for name in exported}
         self.stimuli = image_names.ImageNames(

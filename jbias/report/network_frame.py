@@ -295,10 +295,12 @@ def _without_flagged_bands(row: dict[str, float]) -> dict[str, float]:
         if key.startswith("threshold_")
     ]
     for suffix in ("", "_raw"):
-        numbers = [row.get(f"{key}{suffix}", math.nan) for key in ("cb_bw", "cb_cf")]
-        if not octaves or any(map(math.isnan, numbers)) or numbers[0] > DEGENERATE:
+        bandwidth = row.get(f"cb_bw{suffix}", math.nan)
+        centre = row.get(f"cb_cf{suffix}", math.nan)
+        is_unknown = math.isnan(bandwidth) or math.isnan(centre)
+        if not octaves or is_unknown or bandwidth > DEGENERATE:
             continue
-        if critical_band.flag_of_numbers(*numbers, octaves):
+        if critical_band.flag_of_numbers(bandwidth, centre, octaves):
             row |= {
                 f"{key}{suffix}": math.nan for key in _BANDS if f"{key}{suffix}" in row
             }

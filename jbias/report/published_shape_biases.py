@@ -74,10 +74,12 @@ def comparison_table(rows: Sequence[Mapping[str, Any]]) -> tables.Table | None:
     )
 
 
-def _bias(bias: float, either: float | None, *ends: float | None) -> str:
+def _bias(
+    bias: float, either: float | None, low: float | None, high: float | None
+) -> str:
     """Return a shape bias as text with its interval: 3 digits, or 2 digits if from a paper.
 
-    bias, ends: from 0 to 1. either: number of decisions for either cue, None or 0 for a number
-    from a paper. ends: low and high end of the interval, None or NaN for none.
+    bias, low, high: from 0 to 1. either: number of decisions for either cue, None or 0 for a number
+    from a paper. low, high: ends of the interval, None or NaN for none.
     """
-    return tables.interval(tables.digits(3 if either else 2))(bias, *ends)
+    return tables.interval(tables.digits(3 if either else 2))(bias, low, high)

@@ -107,7 +107,8 @@ class Draws(NamedTuple):
             images = rng.binomial(n, p, size=self.draws) / n - p
             drawn = np.clip(weights @ values + images, 0, 1)
             accuracies.append(np.append(values.mean(), drawn))
-        return DrawnAccuracies(*accuracies)
+        inside, outside = accuracies
+        return DrawnAccuracies(inside, outside)
 
 
 def _sets(cell: ShiftCell) -> Iterator[tuple[shift_runs.Seeds, float, int]]:

@@ -621,7 +621,7 @@ def curves(
         places = ticks or {x: f"{x:,}" for x in rows["x"]}
         axes.set_xticks(list(places), list(places.values()))
         axes.minorticks_off()
-        axes.set_ylim(*ends)
+        axes.set_ylim(ends)
 
     return plots.curves(frame, plots.styles(names), labels, finish=finish)
 

@@ -69,6 +69,7 @@ def friedman(
     ranked = score_table.rank(table, larger_is_better=larger_is_better)
     n, k = ranked.shape
     degrees = _degrees(n, k, df)
+    numerator, denominator = degrees
     # Ranks are halves of integers, so W = 0 and W = 1 are computed exactly.
     twice_sums = np.rint(2 * ranked.sum(axis=0)).astype(np.int64)
     spread = 3 * int(np.sum(twice_sums**2)) - 3 * n**2 * k * (k + 1) ** 2
@@ -80,7 +81,7 @@ def friedman(
     statistic = math.inf if 0 < spread == max_spread else (n - 1) * w / (1 - w)
     return FriedmanResult(
         statistic=statistic,
-        pvalue=float(scipy.stats.f.sf(statistic, *degrees)),
+        pvalue=float(scipy.stats.f.sf(statistic, numerator, denominator)),
         chi2=chi2,
         chi2_pvalue=float(scipy.stats.chi2.sf(chi2, k - 1)),
         ranks=ranked.mean(axis=0),

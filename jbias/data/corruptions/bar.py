@@ -173,9 +173,9 @@ def perlin_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Val
     octave f. run: see the module's docstring.
     """
     xp, side = image.__array_namespace__(), len(image)
-    cells = lattice(xp, rng)
+    gradients, order = lattice(xp, rng)
     turbulence = sum(
-        abs(run(functools.partial(lattice_noise, xp, side, f), *cells)) / f
+        abs(run(functools.partial(lattice_noise, xp, side, f), gradients, order)) / f
         for f in (1, 2, 4, 8, 16)
     )
     clouds = xp.minimum(0.5 + 0.5 * turbulence, 1)
@@ -262,8 +262,11 @@ def draw_caustics(image: Values, rng: Rng, run: Run = _call) -> Plane:
     image: only its side and array namespace are used. run: see the module's docstring.
     """
     side = len(image)
-    times = rng.uniform(0.5, 2), rng.uniform(0.75, 1.25) * side
-    return run(functools.partial(caustics, image.__array_namespace__(), side), *times)
+    time = rng.uniform(0.5, 2)
+    size = rng.uniform(0.75, 1.25) * side
+    return run(
+        functools.partial(caustics, image.__array_namespace__(), side), time, size
+    )
 
 
 def refraction(down: Plane, right: Plane) -> Plane:
