@@ -18,27 +18,48 @@ from jbias.runtime import messages
 # names a module of that package.
 COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
     {
-        "train": ("jbias.main", "train the networks of a config, many seeds at a time"),
-        "measure": ("jbias.measuring", "measure a model on the images in a folder"),
-        "evaluate": ("jbias.evaluate", "measure networks with an evaluation suite"),
-        "report": ("jbias.report", "tables, tests and figures of runs and scores"),
-        "plan": ("jbias.plan", "estimate memory, time and cost on other devices"),
+        "train": (
+            "jbias.main",
+            "train the networks of a config, all seeds in one process",
+        ),
+        "measure": (
+            "jbias.measuring",
+            "measure a model on Geirhos' stimuli or your images",
+        ),
+        "evaluate": (
+            "jbias.evaluate",
+            "measure networks with a suite, a file that lists measures and test sets",
+        ),
+        "report": (
+            "jbias.report",
+            "test which differences are significant, and write a report",
+        ),
+        "plan": (
+            "jbias.plan",
+            "estimate memory, time and cost of a run before it starts",
+        ),
         "sweep": (
             "jbias.launch.sweep",
-            "search over settings of a config, on this machine or a cluster",
+            "train a config with many settings, on this machine or a cluster",
         ),
-        "prepare": ("jbias.prepare", "make and check data sets, convert weights"),
+        "prepare": ("jbias.prepare", "make and check data sets, convert weights files"),
         "audit": (
             "jbias.audit",
-            "find image attributes that lower a network's accuracy",
+            "find image attributes, such as hair colour, that lower accuracy",
         ),
         "study": (
             "jbias.study",
-            "train a config once per attribute and level of shift (docs/shifts.md)",
+            "train a config under many distribution shifts (docs/shifts.md)",
         ),
-        "export-stimuli": ("jbias.export_stimuli", "write stimuli as PNG files"),
-        "look": ("jbias.look", "draw test images, and saliency maps of networks"),
-        "papers": ("jbias.papers", "compare jbias's numbers with published ones"),
+        "export-stimuli": (
+            "jbias.export_stimuli",
+            "write test images as PNG files, for networks that run elsewhere",
+        ),
+        "look": ("jbias.look", "draw test images and saliency maps"),
+        "papers": (
+            "jbias.papers",
+            "compare our numbers with those of published studies",
+        ),
     }
 )
 REPORTS = ("biases", "correlate", "distortion", "measured", "shifts")
@@ -65,7 +86,7 @@ _HELP_WORDS = ("-h", "--help")
 _PAPERS_USAGE = """\
 usage: jbias papers STUDY ...
 
-Compare numbers of jbias with the printed numbers of a published study. STUDY is one of
+Compare numbers computed by jbias with those printed in a published study. STUDY is one of
 
   biases      Can Biases in ImageNet Models Explain Generalization? (CVPR 2024)
   distortion  On the Effects of Artificial Data Modification (ICML 2022)
@@ -76,7 +97,8 @@ Run `jbias papers STUDY --help` for the options of a study."""
 _COMPLETION_USAGE = """\
 usage: jbias completion bash|zsh
 
-Print a script that completes commands and flags of jbias in a shell, such as
+Print a shell script that lets the Tab key complete the commands and flags of jbias. To use
+it in this shell:
 
   source <(jbias completion bash)"""
 
@@ -187,8 +209,9 @@ def _usage() -> str:
             *lines,
             "",
             "Run `jbias COMMAND --help` for the options of a command.",
-            f"Further reports: jbias report {'|'.join(REPORTS)}.",
-            "jbias completion bash|zsh prints a completion script.",
+            f"`jbias report NAME` writes another report; NAME: {', '.join(REPORTS)}.",
+            "`jbias completion bash` (or zsh) prints a script for tab completion.",
+            "`jbias --version` prints the version.",
         ]
     )
 

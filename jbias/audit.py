@@ -7,23 +7,24 @@ r"""Audit models: find image attributes that lower their accuracy, and by how mu
     jbias audit --runs='runs/*' --data=shapes --data.factors=True \
         --data.correlation=0.0625 --data.n=4096
 
-Nothing is trained. Every network answers the images once. From its answers, test sets are
-made for each column of the data set whose values have names (or for --attributes), with all
-kinds and levels of shift. Marginal shifts (M0 to M4) change P(value), conditional shifts (C0
-to C6) change P(value | class), and joint shifts (J0 to J4) change both. Level 0 is the
-control, no shift. The seeds of a run are one model; each file is a model.
+Nothing is trained. Each network classifies each image once. From these decisions, the command
+computes the accuracy under all kinds and levels of shift of each attribute, which is a column
+of the data set with named values, such as the hair colour. Marginal shifts (M0 to M4) change
+P(value), conditional shifts (C0 to C6) change P(value | class), and joint shifts (J0 to J4)
+change both. Level 0 is the control, without a shift. All seeds of a run count as one model; each weights
+file is a model.
 
-Writes to --out: index.html, a page without external files, with attributes ranked by the
-drop in accuracy, drop curves, pairs of images (see --pairs), and probabilities in and out of
-distribution; tables/*.csv and *.tex; figures/*.svg (--figures adds PDF and PNG);
-results.json. With several models these are in models/<name>/. networks/<name>/ has the
-decisions of each network, from which the same command resumes.
+Writes to --out: index.html (a page that can be read offline), which ranks the attributes by
+the drop in accuracy, and shows the drop at each level, pairs of images (see --pairs), and
+probabilities in and out of distribution; tables/ (CSV, LaTeX); figures/ (SVG; --figures adds
+PDF and PNG); results.json (all numbers). With several models, these are in models/<name>/.
+networks/<name>/ has the decisions of each network, from which the same command resumes.
 
 Every class needs images of every value of the attribute. Values and classes with too few
-images in a combination are left out of the attribute's tests, and the page names them.
+images are left out of the attribute's tests, and the page names them.
 
-Exit codes: 0 done; 1 some network was left out; 2 none could be audited, or arguments are
-wrong; 130 or 143 stopped. Standard error says why.
+Exit codes: 0 done; 1 some network was left out; 2 no network could be audited, or arguments
+are wrong; 130 or 143 stopped. Standard error has the reason.
 """
 
 import argparse
@@ -66,62 +67,71 @@ def _check(arguments: Mapping[str, Any]) -> None:
 
 def parser() -> cli.Parser:
     """Return the parser of the command line."""
-    parser = cli.Parser("audit", __doc__)
+    usage = "%(prog)s --checkpoint PATH --data NAME [--root DIR] [options]"
+    parser = cli.Parser("audit", __doc__, usage=usage)
     cli.add_network_flags(parser)
     parser.add_argument(
         "--data",
         metavar="NAME",
-        help="data set whose images the networks answer, such as attributed, celeba or "
-        "shapes (docs/data.md); required. --data.KEY=VALUE sets an option of the data set, "
-        "e.g. --data.label=smile",
+        help="required: data set whose images the networks classify, such as attributed, "
+        "celeba or shapes (docs/data.md). --data.KEY=VALUE sets an option of the data set, e.g. "
+        "--data.label=smile",
     )
     parser.add_argument(
         "--root",
         metavar="DIR",
-        help="folder of the data set, the same as --data.root=DIR; required for sets in files",
+        help="folder of the data set, short for --data.root=DIR; required for data sets that "
+        "are read from files",
     )
     parser.add_argument(
         "--split",
         default="test",
         metavar="SPLIT",
-        help="split of the data set (default: %(default)s)",
+        help="split of the data set whose images are used (default: %(default)s)",
     )
     parser.add_argument(
         "--size",
         type=cli.at_least(1),
         metavar="PIXELS",
-        help="side of the images in pixels (default: that of the runs, 224 for files)",
+        help="side of the images in pixels (default: the size at which runs were trained; 224 "
+        "for weights files)",
     )
     cli.add_count(
-        parser, "--images", 0, 0, "number of images, evenly spaced; 0 uses all images"
+        parser,
+        "--images",
+        0,
+        0,
+        "number of images, taken at even distances from the split; 0 uses all images",
     )
     parser.add_argument(
         "--reference",
         action="append",
         default=[],
         metavar="PATH",
-        help="networks, as for --checkpoint, that cannot use the shortcut, such as networks "
-        "trained with all values of the attribute equally often in every class. Their drop "
-        "in accuracy comes from harder images; it is subtracted from the drop of the audited "
-        "networks. May be repeated (default: subtract nothing)",
+        help="networks, as for --checkpoint, that cannot use the attribute as a shortcut, such "
+        "as networks trained on every value of the attribute equally often in every class. "
+        "Their drop in accuracy can only come from harder images, and is subtracted from the "
+        "drop of the audited networks. The flag may be repeated (default: subtract nothing)",
     )
     cli.add_names(
         parser,
         "--attributes",
         (),
-        "columns of the data set to audit (default: all columns whose values have names)",
+        "columns of the data set to audit, separated by commas (default: all columns with named "
+        "values)",
     )
     cli.add_names(
         parser,
         "--kinds",
         _KINDS,
-        f"kinds of shift: {', '.join(_KINDS)}. A marginal drop can also come from harder "
-        "images; a conditional drop comes from shortcuts only (default: all)",
+        f"kinds of shift, separated by commas: {', '.join(_KINDS)}. A drop under a marginal "
+        "shift can also come from harder images; a drop under a conditional shift comes only "
+        "from shortcuts (default: all three)",
     )
     parser.add_argument(
         "--apart",
         action="store_true",
-        help="treat each seed of a run as a model of its own (default: the seeds of a run are "
+        help="count each seed of a run as a model of its own (default: all seeds of a run are "
         "one model)",
     )
     tau = cli.number(float, lambda tau: 0 <= tau < 100, "a number from 0 to below 100")
@@ -130,15 +140,15 @@ def parser() -> cli.Parser:
         type=tau,
         default=5.0,
         metavar="POINTS",
-        help="smallest drop that counts, in percentage points of accuracy: an attribute is a "
-        "'bug' if the drop under its shift is significantly larger (default: %(default)g)",
+        help="smallest drop in accuracy that counts, in percentage points: an attribute is a "
+        "'bug' if its drop is significantly larger than POINTS (default: %(default)g)",
     )
     parser.add_argument(
         "--alpha",
         **cli.ALPHA,
         metavar="P",
-        help="significance level: the probability, between 0 and 1, of at least one false "
-        "'bug' among all tests of a model (default: %(default)s)",
+        help="significance level, between 0 and 1: the largest accepted probability of one or "
+        "more false 'bugs' among all tests of a model (default: %(default)s)",
     )
     cli.add_count(
         parser,
@@ -152,23 +162,23 @@ def parser() -> cli.Parser:
         "--seed",
         low=0,
         default=0,
-        help="random seed that splits the images into halves and draws bootstrap samples",
+        help="random seed of the split of the images into halves, and of the bootstrap",
     )
     cli.add_count(
         parser,
         "--pairs",
         low=0,
         default=8,
-        help="number of pairs of images to show per attribute. The images of a pair have the "
-        "same class and differ in the attribute; the network classifies one correctly and "
-        "the other wrongly. 0 shows none",
+        help="number of pairs of images to show per attribute; 0 shows none. The images of a "
+        "pair have the same class and different values of the attribute, and the network "
+        "classifies only one of them correctly",
     )
     cli.add_count(
         parser,
         "--devices",
         low=0,
         default=0,
-        help="number of devices (GPUs, TPU chips or CPUs) to use; 0 uses all",
+        help="number of GPUs, TPU chips or CPUs of this machine to use; 0 uses all",
     )
     parser.add_argument(
         "--out",

@@ -15,27 +15,32 @@ r"""Measure networks: finished runs, runs in progress, and checkpoints from else
     jbias evaluate --predict=my.py:predict --classes=names.txt \
         --suite=configs/suites/biases.py:data=imagenet,root=/data
 
-With --suite, each network gets a folder in --out with its records and decisions. To see
-them: `jbias report measured --measured='measured/*' --out=report`. To study many networks:
-`jbias report biases`. A network that cannot be read is named on standard error, and the
-command continues with the next network.
+With --suite, the scores and decisions of each network are written to a folder of its own,
+OUT/<network>/. To see them as tables and figures:
+
+    jbias report measured --measured='measured/*' --out=report
+
+`jbias report biases` then correlates the biases of many networks with their accuracies. If a
+network cannot be read, a line on standard error names it, and the command continues with the
+next network.
 
 --predict=FILE.py:NAME measures a model in a Python file of yours, in any framework
 (docs/measure-a-model.md). NAME is a function, a PyTorch module or a Predictor (of
-jbias.evals.predictors). A function gets float images in [0, 1]. With --mean and --std, it gets
-images from which --mean is subtracted and which are divided by --std. A PyTorch module is
-wrapped by jbias.torch.wrap.
+jbias.evals.predictors). A function gets a batch of float images with values in [0, 1],
+normalised by --mean and --std if you give them, and returns one row of logits or
+probabilities per image. A PyTorch module is wrapped by jbias.torch.wrap.
 
 --follow without --suite evaluates each new checkpoint of a run on the test sets of the run's
-config. Start the run so that it leaves these evaluations to this command:
+config, and writes the scores into the run's workdir. Start the run so that it leaves these
+evaluations to this command:
 
     jbias train --config=configs/erm.py --config.run.evaluate=elsewhere \
         --workdir=runs/x
 
 The same command resumes where it was stopped. Exit codes: 0 everything was measured; 1 a
 network or a measure was left out, or your file raised an error; 2 nothing could be
-measured, or arguments are wrong; 130 stopped by Ctrl-C, 143 by SIGTERM. Standard error
-gives each reason once, and the number of measured networks in its last line. Set the
+measured, or arguments are wrong; 130 stopped by Ctrl-C, 143 by SIGTERM. Each reason is
+printed once on standard error; the last line is the number of measured networks. Set the
 environment variable JBIAS_TRACEBACK=1 to print the full traceback of an error.
 """
 
@@ -60,6 +65,10 @@ _UNUSED = {
 # Defaults of optional flags, set after the check for unused ones.
 _DEFAULTS = {"once": False, "interval": 10.0, "only": (), "out": "measured"}
 _MAX_NAMES = 8  # Networks that the last line names.
+_USAGE = """%(prog)s --checkpoint PATH --suite FILE[:ARGS] [options]
+       %(prog)s --predict FILE.py:NAME --suite FILE[:ARGS] [options]
+       %(prog)s --decisions PATH --suite FILE[:ARGS] [options]
+       %(prog)s --follow WORKDIR [--suite FILE[:ARGS]] [options]"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,57 +107,58 @@ def _follow_run(args: argparse.Namespace) -> int:
 
 def parser() -> cli.Parser:
     """Return the parser of the command line."""
-    parser = cli.Parser("evaluate", __doc__)
+    parser = cli.Parser("evaluate", __doc__, usage=_USAGE)
     cli.add_suite_flags(
         parser,
         subject="for weights files and --predict",
-        mean_default="detected for weights files, as a printed line about each file shows; "
-        "functions get images in [0, 1]",
+        mean_default="for weights files that of --zoo or of the file, else the "
+        "architecture's, and a printed line about each file shows the value; functions get "
+        "images in [0, 1]",
     )
     parser.add_argument(
         "--out",
         metavar="DIR",
-        help="with --suite: folder in which each network gets a folder of results (default: "
-        "measured)",
+        help="with --suite: folder to write into; the results of a network are in "
+        "DIR/<network>/ (default: measured)",
     )
     parser.add_argument(
         "--decisions",
         metavar="PATH",
-        help="decisions of a model that ran elsewhere: a CSV file, or a folder of CSV files "
-        "(docs/own-decisions.md); instead of --checkpoint",
+        help="instead of --checkpoint: decisions of a model that ran elsewhere, as a CSV file "
+        "or a folder of CSV files (docs/own-decisions.md)",
     )
     parser.add_argument(
         "--columns",
         metavar="KEY=NAME,...",
-        help="with --decisions: your names of its columns, e.g. "
+        help="with --decisions: the names of the columns in your files, e.g. "
         "response=predicted,image=path,network=model,set=split; docs/own-decisions.md lists "
-        "the keys (default: the names of model-vs-human)",
+        "the keys (default: the column names of the toolbox model-vs-human)",
     )
     parser.add_argument(
         "--predict",
         metavar="FILE.py:NAME",
-        help="a function of images, a PyTorch module or a Predictor in a Python file of "
-        "yours; instead of --checkpoint",
+        help="instead of --checkpoint: a function of images, a PyTorch module or a Predictor "
+        "in a Python file of yours, see above",
     )
     parser.add_argument(
         "--follow",
         metavar="WORKDIR",
-        help="workdir of a run in progress: wait for each checkpoint that the run saves and "
-        "evaluate it, with --suite by the suite, without --suite on the test sets of the "
-        "run's config; instead of --checkpoint",
+        help="instead of --checkpoint: workdir of a run in progress. Each checkpoint that the "
+        "run saves is measured, with --suite by the suite, without --suite on the test sets "
+        "of the run's config",
     )
     parser.add_argument(
         "--once",
         action="store_true",
         default=None,
-        help="with --follow: use the checkpoints that exist, and do not wait for more "
-        "(default: wait until the run ends)",
+        help="with --follow: measure the checkpoints that exist now, and stop (default: also "
+        "wait for new checkpoints until the run ends)",
     )
     parser.add_argument(
         "--interval",
         type=cli.positive,
         metavar="SECONDS",
-        help="with --follow: seconds between searches for new checkpoints (default: 10)",
+        help="with --follow: seconds between two looks for new checkpoints (default: 10)",
     )
     return parser
 

@@ -3,15 +3,23 @@ r"""Write the stimuli of a suite as PNG files, for networks that run elsewhere.
     jbias export-stimuli --suite=configs/suites/biases.py --out=stimuli
     jbias evaluate --decisions=mine.csv --suite=configs/suites/biases.py
 
-index.csv has one row per stimulus: id, set, condition (of the measure), imagename (the file
-in --out), category (the correct class), texture (the class of the texture, for cue
-conflicts), and exact: "yes" if the file has exactly the pixels that a network gets in
-`jbias evaluate`, "no" if they were rounded to bytes. Add a column object_response with the
-class that your network decides for, and give the file to `jbias evaluate --decisions` with
-the same suite.
+Stimuli are the test images of the suite's measures, such as corrupted images. The
+file OUT/index.csv has one row per stimulus, with the columns
 
-Stimuli that depend on the network, such as attacks, cannot be exported. Exit codes: 0 done;
-2 an error, which standard error explains; 130 or 143 stopped.
+    id         number of the stimulus
+    set        test set of the suite
+    condition  of the measure, such as a corruption and its severity
+    imagename  the file below --out
+    category   the correct class
+    texture    for cue conflicts: the class of the texture
+    exact      yes: the file has exactly the pixels that a network gets in `jbias evaluate`;
+               no: the pixels were rounded to whole numbers from 0 to 255
+
+Add a column object_response with the class that your network decides for, save the file as
+mine.csv, and give it to `jbias evaluate --decisions` with the same suite, as in the second
+command. Stimuli that depend on the network, such as attacks, cannot be exported.
+
+Exit codes: 0 done; 2 an error, which standard error explains; 130 or 143 stopped.
 """
 
 import argparse
@@ -42,14 +50,15 @@ def parser() -> cli.Parser:
         "--suite",
         required=True,
         metavar="FILE[:ARGS]",
-        help="suite whose stimuli are written, as for `jbias evaluate`, e.g. "
-        "jbias:suites/biases",
+        help="suite, a Python file that lists measures and test sets, as for `jbias evaluate`, "
+        "e.g. jbias:suites/biases",
     )
     cli.add_names(
         parser,
         "--only",
         None,
-        "names of the suite's measures whose stimuli are written (default: all)",
+        "names of the suite's measures whose stimuli are written, separated by commas "
+        "(default: all measures)",
     )
     parser.add_argument(
         "--out",

@@ -1,4 +1,4 @@
-r"""Draw the stimuli of measures, and the image regions that networks use.
+r"""Draw the test images of measures, and saliency maps of networks.
 
     jbias look --suite=configs/suites/distortion.py:data=cifar10,root=DIR
     jbias look --runs='runs/distortion/*' --only=occlusion,cut_occlusion \
@@ -6,24 +6,25 @@ r"""Draw the stimuli of measures, and the image regions that networks use.
     jbias look --checkpoint=zoo/ --site=stage4 --set=cue-conflict \
         --suite=configs/suites/biases.py:data=imagenet,root=DIR,stimuli=DIR
 
-Draws a sheet for each measure of the suite and each of its sets, <measure>@<set>: one row
-per image, one column per condition, with the pixels that a network gets when it is
-measured. Measures that do not change images share one sheet, <measure>, with one column per
-set. Images are evenly spaced in each set, and the same on all sheets.
+Draws one figure, <measure>@<set>, for each measure of the suite and each of its test sets: one
+row per image, one column per condition (such as the severity of a corruption), with the pixels that a
+network gets when it is measured. Measures that do not change images share one figure,
+<measure>, with one column per set. Images are taken at even distances from each set, and are
+the same in all figures.
 
-With networks (the first seed of each run), also:
+With --checkpoint, also draws for the networks (the first seed of each run, see --seeds):
 
-    saliency@<set>             Grad-CAM of each network over the images, its decisions and
-                               their probabilities
-    mean_saliency@<set>        mean map of each network over many images
+    saliency@<set>             Grad-CAM heat map of each network over each image, with the
+                               network's decision and its probability
+    mean_saliency@<set>        mean heat map of each network over many images
     <network>/<measure>@<set>  conditions that depend on the network, such as attacks and
                                images with their most salient pixels masked
 
-All figures are PNG, SVG and PDF files. In the PNG every pixel of an image is a square of
-whole pixels; nothing is resampled.
+Each figure is written to --out as a PNG, an SVG and a PDF file. Images are enlarged by whole
+factors, without interpolation.
 
 Exit codes: 0 done; 1 a network, or some of its figures, was left out; 2 nothing could be
-drawn, or arguments are wrong; 130 or 143 stopped. Standard error says why.
+drawn, or arguments are wrong; 130 or 143 stopped. Standard error has the reason.
 """
 
 import argparse
@@ -58,39 +59,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> cli.Parser:
     """Return the parser of the command line."""
-    parser = cli.Parser("look", __doc__)
+    usage = "%(prog)s --suite FILE[:ARGS] [--checkpoint PATH] [options]"
+    parser = cli.Parser("look", __doc__, usage=usage)
     cli.add_suite_flags(parser)
     cli.add_names(
         parser,
         "--set",
         None,
-        "names of the suite's test sets to draw. Without --set, the sheets have all sets, and "
-        "saliency has the set that most measures use (default: all sets)",
+        "names of the suite's test sets to draw, separated by commas (default: all sets; for "
+        "saliency maps, the set that most measures use)",
     )
     cli.add_count(
         parser,
         "--images",
         1,
         8,
-        "number of images, the rows of a sheet; at most the size of the smallest set",
+        "number of images, which are the rows of a figure; at most the size of the smallest set",
     )
     parser.add_argument(
         "--site",
         metavar="NAME",
-        help="layer whose features make the saliency maps, e.g. stage2 (default: the layer "
-        "of the suite's measure occlusion, or stage3 if the suite has none)",
+        help="layer of the networks from which Grad-CAM is computed, e.g. stage2 (default: the "
+        "layer of the suite's measure occlusion, or stage3 if the suite has no such measure)",
     )
     parser.add_argument(
         "--seeds",
         type=cli.at_least_0,
         metavar="N",
-        help="number of seeds of each run to draw, from the first; 0 draws all (default: 1)",
+        help="number of seeds of each run to draw, beginning with the first seed; 0 draws all "
+        "(default: 1)",
     )
     parser.add_argument(
         "--maps",
         type=cli.at_least_0,
         metavar="N",
-        help="number of images in the mean map, evenly spaced; 0 draws no mean map "
+        help="number of images over which the mean heat map is taken; 0 draws no mean heat map "
         "(default: 256)",
     )
     parser.add_argument(

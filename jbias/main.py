@@ -1,4 +1,4 @@
-"""Train all seeds of a config, evaluate them out of distribution, and record all scores.
+"""Train all seeds of a config, and evaluate them on its test sets during training.
 
     jbias train --config=configs/sagnet.py
     jbias train --config=configs/erm.py:data=pacs,root=/data/pacs,seeds=2
@@ -6,30 +6,35 @@
     jbias train --config=jbias:sagnet:demo,seeds=2
     jbias train --config=my_config.py --check
 
-Text after the colon sets arguments of the config. configs/common.py lists the arguments of
-all configs; the top of each config file lists its own. The most common ones are
+Text after the colon sets arguments of the config, separated by commas. configs/common.py
+lists the arguments of all configs; the top of each config file lists further ones. The most
+common arguments are
 
     data=NAME    data set to train on (default: shapes, the embedded set, no download)
-    root=DIR     folder of the data set, for sets in files
+    root=DIR     folder of the data set, for data sets that are read from files
     seeds=N      number of seeds, all trained in one process (default: 3)
-    size=PIXELS  side of the images (default: that of the data set)
-    epochs=N     number of epochs (default: that of the recipe)
-    demo         first look: half of the embedded set, a narrow network, 6 epochs; a minute
-                 or two on two cores
-    smoke        test: run every part once, in seconds
+    size=PIXELS  side of the images in pixels (default: depends on the data set)
+    epochs=N     number of epochs (default: depends on the data set and the method)
+    demo         for a first look: half of the embedded set, a narrow network, 6 epochs; a
+                 minute or two on two cores
+    smoke        for a test: run every part once; half a minute, too short to learn anything
 
 --config.KEY=VALUE changes any entry of the config. jbias:NAME:ARGUMENTS is a config of the
-package, usable from any folder; --config=jbias: lists the names. The same command resumes a
-run, or prints that the run is done.
+package, usable from any folder; --config=jbias: prints the names.
+
+Scores are written to <workdir>/evals/, networks to <workdir>/checkpoints/, and the config to
+<workdir>/config.json (docs/runs.md). The same command resumes a stopped run, or prints that
+the run is done. Then compare runs with `jbias report 'runs/*'`.
 
 --check trains nothing and makes no workdir. It traces the first step and prints which layers
 the algorithm changes, which weights get a gradient, all array shapes, and whether the step is
-identical to plain ERM training. It exits with 0, or with 2 if the run could not start.
+identical to a step of plain training (ERM). It exits with 0, or with 2 if the run could not
+start.
 
-Exit codes: 0 done; 3 every seed diverged; 2 an error in the config, the data or the disk;
-143 stopped by a signal such as SIGTERM, 130 by SIGINT, with all work saved; 69 another
-process of the run was lost, run the same command again; 1 an unexpected error, or one in
-your own algorithm (docs/preemption.md).
+Exit codes: 0 done; 1 an unexpected error, or an error in your own algorithm; 2 an error in
+the config, the data or the disk; 3 every seed diverged (its numbers became infinite or NaN);
+69 another process of the run was lost: run the same command again; 130 stopped by SIGINT
+(Ctrl-C), 143 by another signal such as SIGTERM, with all work saved (docs/preemption.md).
 
 Several processes, one per machine, can train together. SLURM (srun), Open MPI (mpirun) and
 TPUs are detected; elsewhere start each process with
@@ -58,49 +63,51 @@ from jbias.runtime import cli, console, files, heap, messages, signals, switches
 _CONFIG = flags.DEFINE_string(
     "config",
     None,
-    "Required. FILE:ARGUMENTS or jbias:NAME:ARGUMENTS: the config of the experiment, a "
-    "Python file that defines get_config. --config.KEY=VALUE changes an entry.",
+    "Required. Config of the run, FILE:ARGUMENTS or jbias:NAME:ARGUMENTS. FILE is a Python "
+    "file that defines get_config. --config.KEY=VALUE changes an entry.",
 )
 _WORKDIR = flags.DEFINE_string(
     "workdir",
     None,
-    "The run's folder, made if it does not exist; default: "
-    "runs/<algorithm>-<data>-<hash>, where <hash> is computed from the config, so that the "
-    "same config resumes the same run.",
+    "Folder of the run, made if needed. Default: runs/<algorithm>-<data>-<hash>, where "
+    "<hash> is computed from the config, so that the same config resumes the same run.",
 )
 
 _PROFILE = flags.DEFINE_bool(
     "profile",
     False,
-    "Profile the steps of one dispatch (at most config.run.steps_per_dispatch, 8 by "
-    "default), and summarise them in <workdir>/profile.md.",
+    "Also measure where a few training steps spend their time (at most "
+    "config.run.steps_per_dispatch steps, 8 by default), and write a summary to "
+    "<workdir>/profile.md.",
 )
 
 _CHECK = flags.DEFINE_bool(
-    "check", False, "Describe the first step, see above, train nothing, and exit."
+    "check", False, "Describe the first training step (see above), and train nothing."
 )
 
 _COORDINATOR = flags.DEFINE_string(
     "coordinator",
     None,
-    "Address of process 0 (HOST:PORT), to which all processes connect; default: detected "
-    "from the cluster.",
+    "For several processes: address of process 0, HOST:PORT, to which all processes connect. "
+    "Default: detected from the cluster.",
 )
 _PROCESSES = flags.DEFINE_integer(
     "processes",
     None,
-    "Number of processes that train together; default: detected from the cluster, else 1. "
+    "Number of processes that train together. Default: detected from the cluster, else 1. "
     "--processes=1 turns the detection off.",
 )
 _PROCESS = flags.DEFINE_integer(
     "process",
     None,
-    "Index of this process, from 0; default: detected from the cluster.",
+    "For several processes: index of this process, from 0 to --processes minus 1. Default: "
+    "detected from the cluster.",
 )
 _WAIT = flags.DEFINE_float(
     "wait",
     300.0,
-    "Seconds to wait at the start until all processes are connected.",
+    "For several processes: seconds to wait at the start until all are connected. Then the "
+    "run stops with an error.",
     lower_bound=1.0,
 )
 

@@ -1,4 +1,4 @@
-r"""Estimate whether a run fits on devices, how long it takes and what it costs.
+r"""Estimate whether a run fits into the memory of devices, how long it takes, what it costs.
 
     jbias plan --config=jbias:sagnet --on=h100
     jbias plan --config=configs/erm.py:data=imagenet,root=DIR,seeds=3 \
@@ -6,30 +6,27 @@ r"""Estimate whether a run fits on devices, how long it takes and what it costs.
     jbias plan --config=jbias:erm --compare=v5e-1,h100x8,cpu --json
     jbias plan --runs=runs/x
 
-Neither the devices nor the images are needed: the training step is compiled for the devices
-from the shapes of its arrays. This takes as long as at the start of the run (minutes for a
-ResNet-50). Install the compilers with `pip install 'jbias[plan]'`.
+You need neither the devices nor the images: the training step is only compiled, for the
+devices and from the shapes of its arrays. This takes as long as the compilation at the start
+of the run (minutes for a ResNet-50). Install the compilers with `pip install 'jbias[plan]'`.
 
---config and --config.KEY=VALUE are as for `jbias train`. Devices of --on and --compare are:
+The devices of --on and --compare are
   v5e:4x4         a TPU slice, by its topology in chips
-  v5e-16, v4-32   a TPU slice, by the name that clouds use; the number counts chips for v5e
-                  and v6e, cores (two per chip) for v2, v3, v4 and v5p
-  h100x8, h200    GPUs: a100, h100, h200 or b200, and their number; h200 means one GPU
+  v5e-16, v4-32   a TPU slice, by its name in Google Cloud; the number counts chips for v5e
+                  and v6e, and cores (two per chip) for v2, v3, v4 and v5p
+  h100x8, h200    GPUs: a100, h100, h200 or b200, then x and their number; h200 means one GPU
   cpu             this machine
 
 Each line of the output ends with an explanation. All numbers are estimates:
-  memory          the compiler's own count
-  time on TPUs    the compiler's estimate of cycles
-  time on GPUs    the time of each kernel, from its memory traffic or its floating-point
-                  operations, whichever takes longer, plus launch overhead (CUDA graphs, calls
-                  of cuDNN, single kernels); steps measured on an H100 and an H200 took 0.7 to
-                  1.2 of the estimate
+  memory          the memory that the compiler reserves
+  time on TPUs    the compiler's estimate of clock cycles
+  time on GPUs    the sum over all kernels of the time for memory traffic or for floating-point
+                  operations, whichever is longer, plus the time to launch kernels; steps
+                  measured on an H100 and an H200 took 0.7 to 1.2 times the estimate
   time on CPUs    a lower bound, from the highest rates of this machine (the roofline)
-Compiling, saving and reading files are left out; on TPUs, so is the time in which the host
-starts each step. --runs plans an existing run for the devices that it used last, and prints
-the measured values with the estimates.
-
---json prints the plan as JSON; with --compare a list of plans.
+The estimates do not include the time to compile, to save and to read files, or, on TPUs, the
+time in which the host starts each step. With --runs, the output also has the measured values
+of an existing run.
 
 Exit codes: 0 the run fits (with --compare: on at least one target); 1 it does not fit;
 2 the arguments, the config or the data are wrong, or a compiler is missing; 130 or 143
@@ -44,6 +41,9 @@ from typing import Any
 from jbias import config as jc
 from jbias.runtime import cli, messages
 
+_USAGE = """%(prog)s --config FILE:ARGS --on TARGET [options]
+       %(prog)s --config FILE:ARGS --compare A,B [options]
+       %(prog)s --runs WORKDIR [--on TARGET] [options]"""
 _ESTIMATES = {
     "cycles": "the compiler's estimate",
     "kernels": "the sum of its kernels and launches",
@@ -365,37 +365,39 @@ def _cell(value: Any) -> str:
 def parser() -> cli.Parser:
     """Return the parser of the command line."""
     parser = cli.Parser("plan", __doc__)
+    parser.usage = _USAGE
     parser.add_argument(
         "--config",
         metavar="FILE:ARGS",
-        help="config of the run to plan, as for `jbias train`, e.g. jbias:sagnet",
+        help="config of the run to plan, as for `jbias train`, e.g. jbias:sagnet. "
+        "--config.KEY=VALUE changes an entry",
     )
     parser.add_argument(
         "--on",
         metavar="TARGET",
-        help="devices to plan for, e.g. v5e:4x4, h100x8, a100x4 or cpu; with --runs, the "
-        "default is the devices that the run used last",
+        help="devices to plan for, e.g. v5e:4x4, h100x8, a100x4 or cpu (with --config, give "
+        "--on or --compare; default with --runs: the devices that the run used last)",
     )
     parser.add_argument(
         "--compare",
         type=cli.names,
         metavar="A,B",
-        help="several targets of --on, compared in a table, e.g. v5e-1,h100x8; instead of "
-        "--on",
+        help="instead of --on: several devices, which are compared in a table, e.g. "
+        "v5e-1,h100x8",
     )
     parser.add_argument(
         "--runs",
         metavar="WORKDIR",
-        help="workdir of an existing run to plan and compare with its measured times; "
-        "instead of --config",
+        help="instead of --config: workdir of an existing run; its measured values are "
+        "printed with the estimates",
     )
     parser.add_argument(
         "--price",
         type=_prices,
         metavar="X",
-        help="price of one device for one hour, in any currency, to print the cost of the "
-        "run; with --compare one price for all targets, or A,B with one per target (default: "
-        "no cost)",
+        help="price of one device (a GPU, a TPU chip) for one hour, in any currency; the cost "
+        "of the run is then printed. With --compare give one price for all devices, or one "
+        "for each, as in --price=1.2,3 (default: print no cost)",
     )
     for name in ("images", "classes"):
         parser.add_argument(
@@ -403,20 +405,20 @@ def parser() -> cli.Parser:
             type=cli.at_least(1),
             default=0,
             metavar="N",
-            help=f"number of {name} of the data set; needed only if its files are not on "
-            "this machine and jbias does not know its size (default: unknown)",
+            help=f"number of {name} in the training set; needed only if its files are not on "
+            "this machine and it is no published set of known size (default: counted)",
         )
     parser.add_argument(
         "--no-remedies",
         dest="remedies",
         action="store_false",
-        help="if the run does not fit, do not search for a change of the config with which it "
-        "fits (default: search, and compile the step again for each attempt)",
+        help="if the run does not fit, do not look for a change of the config with which it "
+        "would fit; faster (default: look for it, and compile the step again for each attempt)",
     )
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print the plan as JSON (default: as a table)",
+        help="print the plan as JSON, and with --compare a list of plans (default: print text)",
     )
     return parser
 

@@ -1,18 +1,18 @@
-r"""Train a config once per attribute and level of shift, to measure shortcuts (docs/shifts.md).
+r"""Train a config once per attribute and level of distribution shift (docs/shifts.md).
 
     jbias study --config=configs/erm.py:data=colored_mnist,root=/data/mnist
     jbias study --config=configs/erm.py:data=attributed,root=DIR,seeds=5 \
         --attributes=hair,background --levels=M4,C --workdir=runs/faces
     jbias report shifts --runs='runs/study/*/*/*' --out=report-shifts
 
-Each level trains in its own workdir, <workdir>/<recipe>/<attribute>/<level>, where <recipe> is
-algorithm, variant and network of the config, such as erm-resnet18. All seeds of a level train
-together. The same command resumes where it was stopped. Repeat --config to study several
-configs, and name several networks in --models. --config.KEY=VALUE changes an entry of all
-configs.
+The drops in accuracy from one level to the next show which attributes a network uses as a
+shortcut. Each level is a run in its own workdir, <workdir>/<recipe>/<attribute>/<level>, where
+<recipe> is the algorithm, variant and network of the config, such as erm-resnet18. All seeds of
+a level train together. The same command resumes where it was stopped. --config.KEY=VALUE
+changes an entry of all configs.
 
-Exit codes: 0 all networks are trained; 1 some could not be trained, standard error says
-why; 2 none was trained, or arguments are wrong; 130 or 143 stopped, with all work saved.
+Exit codes: 0 all runs are trained; 1 some runs could not be trained; 2 no run was trained, or
+arguments are wrong; 130 or 143 stopped, with all work saved. Standard error has the reason.
 """
 
 import argparse
@@ -39,45 +39,49 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> cli.Parser:
     """Return the parser of the command line."""
-    parser = cli.Parser("study", __doc__)
+    usage = (
+        "%(prog)s --config FILE:ARGUMENTS [--attributes A,B] [--levels A,B] [options]"
+    )
+    parser = cli.Parser("study", __doc__, usage=usage)
     parser.add_argument(
         "--config",
         action="append",
         metavar="FILE:ARGUMENTS",
-        help="config, as for `jbias train`, without the argument shift; required, and may be "
-        "repeated",
+        help="required: config, as for `jbias train`, but without the argument shift; repeat "
+        "the flag to train several configs",
     )
     cli.add_names(
         parser,
         "--models",
         (),
-        "networks to train each config with, such as resnet18,bagnet9; docs/models.md lists "
-        "the names (default: the config's network)",
+        "networks to train with each config, separated by commas, such as resnet18,bagnet9; "
+        "docs/models.md lists the names (default: the network of the config)",
     )
     cli.add_names(
         parser,
         "--attributes",
         ("attribute",),
-        "columns of the data set whose values are shifted (default: attribute)",
+        "columns of the data set to shift, one after the other, separated by commas (default: "
+        "the column called attribute)",
     )
     cli.add_names(
         parser,
         "--levels",
         ("M", "C", "J"),
-        "levels of shift, such as M4,C6. A letter selects all levels of its kind: M "
-        "(marginal: P(value) changes), C (conditional: P(value | class)) or J (joint: both); "
-        "`only` trains on each single value (default: M,C,J)",
+        "levels of shift, separated by commas, such as M4,C6. A letter alone means all levels "
+        "of its kind: M (marginal: P(value) changes), C (conditional: P(value | class) changes) "
+        "or J (joint: both change). `only` trains one run on each single value (default: M,C,J)",
     )
     parser.add_argument(
         "--workdir",
         default="runs/study",
         metavar="DIR",
-        help="folder in which every run gets its workdir (default: %(default)s)",
+        help="folder in which each run gets its workdir (default: %(default)s)",
     )
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="list the runs and the state of each, and train nothing (default: train)",
+        help="print the workdir and the state of each run, and train nothing (default: train)",
     )
     return parser
 

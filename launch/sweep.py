@@ -1,4 +1,4 @@
-r"""Search over config entries: train one run per combination, here or on a cluster.
+r"""Search over entries of a config: train one run per combination, here or on a cluster.
 
     jbias sweep run --config=configs/erm.py:demo --workdir=runs/rates \
         --config.optim.rate=[0.03,0.1,0.3]
@@ -11,34 +11,38 @@ r"""Search over config entries: train one run per combination, here or on a clus
     jbias sweep retry --workdir=runs/rates
 
 `run` starts the search, or resumes a stopped search and skips finished trials. `status` prints
-the state of the search in --workdir, and `retry` starts its failed trials again.
+the state of the search in --workdir. `retry` does the same as `run`, and also starts failed
+trials again.
 
-An entry whose value is a list, choice(a, b), uniform(low, high) or log_uniform(low, high)
-is an axis of the search; other entries are the same in all trials. Each trial is a run with
-its own workdir <workdir>/<algorithm>-<data>-<hash>. <workdir>/trials.csv lists all trials. The
-search is an Optuna study in <workdir>/.sweep/study.log, which optuna-dashboard shows; it needs
-the extra `search`.
+An entry whose value is a list, choice(a, b), uniform(low, high) or log_uniform(low, high) is an
+axis of the search: its value differs between trials. Other entries are the same in all trials.
+Each trial is a run with its own workdir <workdir>/<algorithm>-<data>-<hash>, and
+<workdir>/trials.csv lists all trials with their settings and scores. The search is an Optuna
+study in <workdir>/.sweep/study.log, which optuna-dashboard can show. The command needs
+`pip install 'jbias[search]'`.
 
---on=TARGET:OPTION=VALUE,... selects where trials run (docs/launch.md). Values in brackets are
-defaults; options without one are left to the cluster, except those called required.
+--on=TARGET:OPTION=VALUE,... selects where the trials run (docs/launch.md). Defaults are in
+brackets; for an option without brackets the cluster has its own default, unless the option is
+called required.
 
-local: this machine. One job at a time on each GPU. Without GPUs, jobs share the cores.
+local: this machine. One trial at a time on each GPU. Without GPUs, trials share the cores.
     --on=local:devices=0+2
-  devices       GPUs to use, joined by + (all)
-  jobs          number of jobs at a time (one per GPU; 1 without GPUs)
+  devices       indices of the GPUs to use, joined by + (all)
+  jobs          number of trials at a time (one per GPU; 1 without GPUs)
 
 slurm: an array of SLURM jobs, submitted by submitit.
     --on=slurm:partition=gpu,gpus=1,minutes=240
   partition, account, qos, constraint
-                as of sbatch
+                the options of sbatch with these names
   minutes       time limit of a job, in minutes (60)
   nodes         number of nodes of each trial (1)
   gpus          number of GPUs per node
   cpus          number of CPU cores per node
   gib           memory per node, in GiB
-  parallel      largest number of jobs that run at a time (256)
-  warn          seconds before the time limit at which a job saves its work (120)
-  requeues      how often a job may be queued again after its time limit or a lost node (10)
+  parallel      largest number of jobs that run at the same time (256)
+  warn          a job saves its work this many seconds before its time limit (120)
+  requeues      a job is queued again after its time limit, or the loss of a node, up to this
+                many times (10)
 
 tpu_pod: a single run on all hosts of a TPU slice, started by gcloud.
     --on=tpu_pod:runs=gs://bucket/runs,zone=us-east5-b,type=v6e-32,spot
@@ -48,7 +52,7 @@ tpu_pod: a single run on all hosts of a TPU slice, started by gcloud.
   runtime       software version of the TPU (v2-alpha-tpuv6e)
   name          name of the slice (jbias)
   python        Python on the hosts (python3.11)
-  spot          use a cheaper slice that may be taken away (False)
+  spot          use a cheaper slice that the cloud may take away (False)
 
 xpk: workloads of Google Kubernetes Engine (GKE), started by xpk.
     --on=xpk:runs=gs://bucket/runs,cluster=c,zone=us-east5-b,project=p,image=img
@@ -68,12 +72,12 @@ sky: managed jobs of SkyPilot, which finds machines.
   accelerators  kind and number of devices, such as H100:8 or tpu-v6e-8 (H100:1)
   extra         extra of jbias to install, gpu or tpu (gpu)
   infra         cloud and region, such as gcp/us-east5 (the cheapest)
-  spot          use cheaper machines that may be taken away (True; spot=False does not)
+  spot          use cheaper machines that the cloud may take away (True; spot=False does not)
   pool          pool of machines that already have the bucket and jbias (none)
 
-Exit codes: 0 all trials are done, diverged or stopped, or were handed over to a cloud,
-and always for `status`; 1 some trials are not done, with a message; 2 invalid arguments,
-nothing was started; 130 or 143 stopped with all work saved.
+Exit codes: 0 all trials are done, diverged or were stopped by the pruner, or were handed over
+to a cloud, and always for `status`; 1 some trials are not done, with a message; 2 arguments
+are wrong, and nothing was started; 130 or 143 stopped, with all work saved.
 """
 
 import argparse
@@ -107,37 +111,54 @@ _VALUE_FLAGS = {
     "--sweep": (
         str,
         _FILE,
-        "a Python file whose function get_sweep returns the search; instead of --config",
+        (
+            "instead of --config: a Python file whose function get_sweep returns the search, such as "
+            "configs/sweeps/eight.py"
+        ),
     ),
     "--trials": (
         int,
         "N",
-        "number of trials per config for the samplers random and tpe (default: 10)",
+        "with --sampler=random or tpe: number of trials of each config (default: 10)",
     ),
-    "--seed": (int, "N", "random seed of the samplers (default: 0)"),
+    "--seed": (
+        int,
+        "N",
+        (
+            "random seed of the sampler, which draws the settings; not a seed of the trials "
+            "(default: 0)"
+        ),
+    ),
     "--fewest": (
         int,
         "N",
-        "with --pruner=median: finished trials before any trial is stopped (default: 3)",
+        (
+            "with --pruner=median: number of trials that must finish before the pruner stops any "
+            "trial (default: 3)"
+        ),
     ),
     "--grace": (
         int,
         "STEP",
-        "with a --pruner: no trial is stopped up to this training step (default: 0)",
+        "with --pruner: training step up to which no trial is stopped (default: 0)",
     ),
     "--storage": (
         str,
         "PATH|URL",
-        "file or database of the Optuna study (default: <workdir>/.sweep/study.log)",
+        (
+            "file, or address of a database, that stores the Optuna study (default: "
+            "<workdir>/.sweep/study.log)"
+        ),
     ),
 }
 _SWITCHES = {
-    "--dry-run": "show the commands of the trials, and start none (default: start them)",
-    "--wait": "with --on=slurm: wait until all jobs have ended (default: return when they are "
-    "queued)",
-    "--stopped": "also start trials again that the pruner has stopped (default: do not)",
-    "--importance": "write importance.png and importance.csv into --workdir: how much each "
-    "axis affects the accuracy (default: do not)",
+    "--dry-run": "print the commands of the trials, and start no trial (default: start them)",
+    "--wait": "with --on=slurm: wait until all jobs have ended (default: return when all jobs "
+    "are queued)",
+    "--stopped": "also resume the trials that the pruner has stopped (default: leave them "
+    "stopped)",
+    "--importance": "write importance.png and importance.csv, which show how much each axis "
+    "affects the accuracy, into --workdir (default: do not write them)",
 }
 
 
@@ -155,30 +176,31 @@ def parser() -> cli.Parser:
         "--workdir",
         required=True,
         metavar="DIR",
-        help="folder of the search, in which every trial gets its workdir; required",
+        help="required: folder of the search, in which each trial gets a workdir",
     )
     add(
         "--config",
         action="append",
         default=[],
         metavar=_FILE,
-        help="config, as for `jbias train`; may be repeated, to search over several configs",
+        help="config, as for `jbias train`; repeat the flag to search over several configs. "
+        "--config.KEY=VALUE changes an entry or makes it an axis",
     )
     add(
         "--sampler",
         "--search",
         dest="search",
         choices=("grid", "random", "tpe"),
-        help="how combinations of values are chosen: grid (all), random, or tpe (by the "
-        "results of earlier trials) (default: grid)",
+        help="how combinations of values are chosen: grid (all combinations), random, or tpe "
+        "(Optuna's sampler, which learns from the results of earlier trials) (default: grid)",
     )
     add(
         "--pruner",
         "--stop",
         dest="stop",
         choices=("never", "median", "hyperband", "asha"),
-        help="rule that stops trials of low validation accuracy early: never, median, "
-        "hyperband or asha, as in Optuna (default: never)",
+        help="rule of Optuna that stops trials of low validation accuracy early: median, "
+        "hyperband or asha; never stops no trial (default: never)",
     )
     for flag, (kind, metavar, flag_help) in _VALUE_FLAGS.items():
         add(flag, type=kind, metavar=metavar, help=flag_help)
@@ -196,7 +218,7 @@ def parser() -> cli.Parser:
         type=float,
         default=60.0,
         metavar="SECONDS",
-        help="seconds between lines of progress (default: 60)",
+        help="seconds between two printed lines of progress (default: 60)",
     )
     return sweep_parser
 

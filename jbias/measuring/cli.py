@@ -1,4 +1,4 @@
-r"""Measure shape bias, accuracy and other biases of a model, on the image folders that you give.
+r"""Measure shape bias, accuracy and other biases of a model on your folders of images.
 
     jbias measure resnet50.pth --stimuli=/data/geirhos
     jbias measure timm:convnext_tiny --stimuli=/data/geirhos --imagenet=/data/imagenet
@@ -7,23 +7,29 @@ r"""Measure shape bias, accuracy and other biases of a model, on the image folde
     jbias measure decisions.csv --stimuli=/data/geirhos
 
 MODEL is one of
-    PATH                  a file of weights, a run's workdir, or a folder or glob of these
+    PATH                  a weights file, the workdir of a run, or a folder of these, or a
+                          glob in quotes
     timm:NAME             a network of timm; its weights must be in the Hugging Face cache.
                           timm:NAME?pretrained=false has random weights
-    hf:OWNER/NAME@COMMIT  weights on the Hugging Face Hub (extra `hub`)
-    FILE.py:NAME          a function of images, a module of PyTorch, or a Predictor
-                          (docs/measure-a-model.md); FILE.py means its function `predict`
-    FILE.csv              decisions made elsewhere (docs/own-decisions.md), also Parquet
+    hf:OWNER/NAME@COMMIT  weights on the Hugging Face Hub (needs pip install 'jbias[hub]')
+    FILE.py:NAME          a function of images, a PyTorch module or a Predictor in a Python
+                          file of yours (docs/measure-a-model.md); FILE.py is short for
+                          FILE.py:predict
+    FILE.csv              decisions of a model that ran elsewhere (docs/own-decisions.md);
+                          FILE.parquet works, too
 
-With --stimuli: shape bias, accuracy by shape and by texture, accuracy on edges and
-silhouettes. With --imagenet or --data: accuracy, calibration, corruptions, spectral bias,
-critical band, attacks. One line lists the measures that cannot run and the images that they
-need. To choose measures yourself, use --only, or `jbias evaluate` with a suite. A table of
-decisions is measured on the images that it contains.
+Give at least one folder of images, and the command runs all measures that these images allow.
+A run that was trained on the embedded set needs no folder: it is measured on this set.
+--stimuli: shape bias, accuracy by shape and by texture, accuracy on edges and silhouettes.
+--imagenet or --data: accuracy, calibration, corruptions, spectral bias, critical band,
+attacks. One printed line lists the measures that cannot run and the images that they need. To
+choose measures yourself, use --only, or `jbias evaluate` with a suite. A table of decisions
+is measured on the images that it contains.
 
-Records are written into a folder of the network in --out. The same command resumes a stopped
-measurement. Exit codes: 0 everything was measured that the images and the model allow; 1 a
-network, or a measure of a network, failed; 2 nothing was measured, or arguments are wrong.
+The results are printed and written to OUT/<network>/, where OUT is the folder of --out. The
+same command resumes a stopped measurement. Exit codes: 0 everything was measured that the
+images and the model allow; 1 a network, or a measure of a network, failed; 2 nothing was
+measured, or arguments are wrong.
 """
 
 import argparse
@@ -33,7 +39,8 @@ from collections.abc import Sequence
 from jbias import config as jc
 from jbias.runtime import cli
 
-_MODEL = "the model to measure: a file, run, function or table, see above"
+_MODEL = "the model to measure: a weights file, run, function or table of decisions, see above"
+_USAGE = "%(prog)s MODEL [--stimuli DIR] [--imagenet DIR] [--data DIR|shapes] [options]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,31 +95,33 @@ def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
 def parser() -> cli.Parser:
     """Return the parser of `jbias measure`."""
-    arguments = cli.Parser("measuring", __doc__)
+    arguments = cli.Parser("measuring", __doc__, usage=_USAGE)
     arguments.add_argument("MODEL", help=_MODEL)
     texts = {
-        "--stimuli=DIR": "folder of Geirhos' stimuli: either the cue conflicts, with a "
-        "folder for each of the 16 classes, or the folder that contains cue-conflict/, "
-        "edge/ and silhouette/ (default: no stimuli)",
-        "--imagenet=DIR": "folder of ImageNet; its validation images are in DIR/val/<wnid>/ "
-        "(default: no ImageNet)",
-        "--data=DIR": "labelled images of your own: DIR/<class>/, or DIR/<split>/<class>/, "
-        "of which all splits but train are measured; or the word shapes, the embedded data "
-        "set (default: no images of your own)",
-        "--humans=DIR": "with --stimuli: folder of people's answers, which is raw-data of "
-        "the repository model-vs-human (default: no comparison with people)",
-        "--classes=FILE": "classes of the model's outputs, in their order: "
-        f"{cli.OUTPUT_LISTS_HELP.format(folders=cli.FOLDERS_LIST)} (default: from the "
-        "number of outputs)",
-        "--columns=KEY=NAME,...": "for a table of decisions: your names of its columns, "
+        "--stimuli=DIR": "folder of Geirhos' stimuli: either DIR/<class>/ with the cue "
+        "conflicts of the 16 classes, or a folder that contains cue-conflict/, edge/ and "
+        "silhouette/ (default: no stimuli)",
+        "--imagenet=DIR": "folder of ImageNet, whose validation images are in "
+        "DIR/val/<wnid>/, such as DIR/val/n01440764/ (default: no ImageNet)",
+        "--data=DIR": "folder of labelled images of your own, DIR/<class>/ or "
+        "DIR/<split>/<class>/; the split train is not measured. --data=shapes is the embedded "
+        "set, which needs no files (default: no images of your own)",
+        "--humans=DIR": "with --stimuli: folder raw-data of the repository "
+        "https://github.com/bethgelab/model-vs-human, which has people's answers to these "
+        "stimuli (default: no comparison with people)",
+        "--classes=FILE": "classes of the model's outputs, in the order of the outputs: "
+        f"{cli.OUTPUT_LISTS_HELP.format(folders=cli.FOLDERS_LIST)} (default: the class "
+        "names stored in the run or weights file, else imagenet; for functions and modules, "
+        "the list above whose length is the number of outputs)",
+        "--columns=KEY=NAME,...": "for a table of decisions: the names of its columns, "
         "e.g. response=predicted,image=path; docs/own-decisions.md lists the keys (default: "
-        "the names of model-vs-human)",
+        "the column names of the toolbox model-vs-human)",
         "--model=NAME": "for weights files: the architecture, such as resnet50; "
         "docs/models.md lists the names (default: recognised by names and shapes of the "
         "weights)",
         "--step=STEP": f"{cli.STEP_HELP} (default: best)",
-        "--name=NAME": "for a function, a module or timm:NAME: the model's name in tables, "
-        "and that of its folder in --out (default: the name of the function or network)",
+        "--name=NAME": "for a function, a module or timm:NAME: name of the model in tables "
+        "and of its folder in --out (default: NAME in MODEL, or FILE if that is predict)",
         "--trained=DATA": cli.TRAINED_HELP,
         "--method=NAME": cli.METHOD_HELP,
     }
@@ -120,51 +129,53 @@ def parser() -> cli.Parser:
     cli.add_constants(
         arguments,
         "for weights files and functions",
-        "detected for weights files, as a printed line shows; functions get images in "
-        "[0, 1]",
+        "for weights files that of the list of published files or of the file, else the "
+        "architecture's, and a printed line shows the value; functions get images in [0, 1]",
     )
     add = arguments.add_argument
     add(
         "--random-weights",
         action="store_true",
-        help="for timm:NAME: use random weights, to compare with untrained networks "
+        help="for timm:NAME: use random weights, for comparison with the trained network "
         "(default: trained weights)",
     )
     add(
         "--size",
         type=cli.at_least(1),
         metavar="PIXELS",
-        help="side of the images in pixels (default: the size that the model was trained "
-        "with if known, else 224)",
+        help="side of the images in pixels (default: the size at which the model was trained "
+        "if known, else 224)",
     )
     add(
         "--images",
         type=cli.at_least_0,
         default=0,
         metavar="N",
-        help="number of images per test set for costly measures, which change images, such "
-        "as corruptions; 0 uses all images (default: %(default)s)",
+        help="number of images per test set for the slow measures, which change the images, "
+        "such as corruptions and attacks; 0 uses all images (default: %(default)s)",
     )
     cli.add_names(
         arguments,
         "--only",
         None,
-        "names of measures to run, such as shape_bias,accuracy; docs/measures.md describes "
-        "them, and an unknown name prints all names (default: all)",
+        "measures to run, separated by commas, such as shape_bias,accuracy; docs/measures.md "
+        "describes them, and an unknown name is refused with a list of all names (default: "
+        "all that the images allow)",
     )
     add(
         "--out",
         type=cli.output_folder,
         default="measured",
         metavar="DIR",
-        help="folder in which the network's folder is written (default: %(default)s)",
+        help="folder to write into; the results of a network are in DIR/<network>/ "
+        "(default: %(default)s)",
     )
     add(
         "--devices",
         type=cli.at_least_0,
         default=0,
         metavar="N",
-        help="number of devices (GPUs, TPU chips or CPUs) of this machine to use; 0 uses all "
-        "(default: %(default)s)",
+        help="number of GPUs, TPU chips or CPUs of this machine to use; 0 uses all (default: "
+        "%(default)s)",
     )
     return arguments

@@ -3,10 +3,10 @@ r"""Recompute a published study of biases and generalisation, and compare with i
     jbias papers biases --benchmark=examples/published/biases_benchmark.csv \
         --printed=examples/published --out=report
 
-Makes the page of `jbias report biases`, with further sections, from the published results
-of "Can Biases in ImageNet Models Explain Generalization?" (CVPR 2024). Writes to --out:
-index.html (a page that works offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/
-(SVG; --figures adds PDF and PNG) and results.json.
+Writes the report of `jbias report biases`, with further sections, from the published results
+of "Can Biases in ImageNet Models Explain Generalization?" (CVPR 2024). No network is needed.
+Writes to --out: index.html (a page that can be read offline), tables/ (CSV, Parquet, LaTeX,
+Markdown), figures/ (SVG; --figures adds PDF and PNG), results.json (all numbers).
 """
 
 import argparse
@@ -58,14 +58,14 @@ def parser() -> cli.Parser:
         "--benchmark",
         required=True,
         metavar="CSV",
-        help="the study's published file raw-data/benchmark.csv, also in this repository as "
-        "examples/published/biases_benchmark.csv",
+        help="results of the study: its published file raw-data/benchmark.csv, which is in "
+        "this repository as examples/published/biases_benchmark.csv",
     )
     biases_parser.add_argument(
         "--printed",
         metavar="DIR",
-        help="folder with biases_printed.csv and biases_poster.csv, the printed numbers to "
-        "compare with (default: no comparison)",
+        help="folder with the numbers that the paper and its poster print, as "
+        "biases_printed.csv and biases_poster.csv (default: no comparison)",
     )
     biases.add_study_flags(biases_parser)
     return biases_parser

@@ -1,12 +1,12 @@
-r"""Compare measured effects of distorting images with the tables of a paper.
+r"""Compare the effects of distorted images on your networks with the tables of a paper.
 
     jbias papers distortion --measured='measured/*' --out=report
     jbias papers distortion --measured='measured/*' --runs='runs/distortion/*' \
         --out=report
 
-Makes the report of `jbias report distortion`, and adds Tables 1 to 7 of "On the Effects of
-Artificial Data Modification" (ICML 2022) with our and the printed numbers, tests of the
-paper's claims, and a list of the missing measurements with their commands.
+Writes the report of `jbias report distortion` to --out, and adds Tables 1 to 7 of "On the
+Effects of Artificial Data Modification" (ICML 2022) with your and the printed numbers, tests of
+the paper's claims, and a list of the missing measurements with the commands that make them.
 """
 
 import argparse
@@ -47,7 +47,8 @@ def parser() -> cli.Parser:
         "--printed",
         default="examples/published",
         metavar="DIR",
-        help="folder with the printed numbers, distortion_*.csv (default: %(default)s)",
+        help="folder with the numbers that the paper prints, as distortion_*.csv (default: "
+        "%(default)s, in a checkout of the repository)",
     )
     distortion_parser.add_argument(
         "--alpha",

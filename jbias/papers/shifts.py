@@ -2,12 +2,12 @@ r"""Compare networks under chosen distribution shifts with Tables 1 to 3 of a pa
 
     jbias papers shifts --runs='runs/study/*/*/*' --out=report-shifts
 
-Hu, Sang, Wang and Jiang, Understanding and Testing Generalization of Deep Networks on
-Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190. Reads the workdirs of runs
-trained under a shift: by `jbias study`, or by
-`jbias train --config=configs/erm.py:shift=C6,attribute=colour`. Makes the report of
-`jbias report shifts`, and adds the paper's tables with our and the printed numbers, and
-the ranks of the printed models.
+The paper: Hu, Sang, Wang and Jiang, Understanding and Testing Generalization of Deep Networks
+on Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190. Reads the workdirs of runs
+that were trained under a shift: by `jbias study`, or by
+`jbias train --config=configs/erm.py:shift=C6,attribute=colour`. Writes the report of
+`jbias report shifts` to --out, and adds the paper's tables with your and the printed numbers,
+and the ranks of the models in the paper.
 """
 
 import argparse
@@ -45,8 +45,8 @@ def parser() -> cli.Parser:
         "--printed",
         default=_PRINTED if os.path.isdir(_PRINTED) else "",
         metavar="DIR",
-        help=f"folder with the printed numbers, ood_*.csv (default: {_PRINTED} if it "
-        "exists, else none)",
+        help="folder with the numbers that the paper prints, as ood_*.csv (default: "
+        f"{_PRINTED} if it exists, else no comparison)",
     )
     return shifts_parser
 

@@ -1,4 +1,4 @@
-"""Preparation of data sets and weights: make, sample, convert and train them.
+"""Make, check and convert data sets, and weights files of networks.
 
     jbias prepare samples --data=shapes --out=docs/shapes.png
     jbias prepare check --src=data/photos
@@ -32,20 +32,20 @@ from jbias.runtime import cli, messages, outputs, switches
 # its own subcommand, since most modules need JAX.
 COMMANDS: Mapping[str, str] = types.MappingProxyType(
     {
-        "samples": "draw a figure with samples of each split of a data set",
+        "samples": "draw a figure with one image of each split and class of a data set",
         "check": "decode and count every image of a data set",
-        "inputs": "draw a figure of the effect of each batch transform",
-        "records": "copy images of any form into ArrayRecord shards",
+        "inputs": "draw figures of what each batch transform does to images",
+        "records": "copy a data set into ArrayRecord shards, which are fast to read",
         "tfds": "download a data set of TensorFlow Datasets",
-        "corrupt": "make test sets with common corruptions",
-        "stylize": "make a training set in the style of other images",
-        "colored-mnist": "write digits in colours correlated with their class",
-        "clusters": "find attributes: clusters of a network's features",
-        "weights": "convert published weights of other projects",
-        "export": "write a network to share, or to start runs from",
-        "style": "train the compact style transfer",
-        "autoencoder": "train the small network that deepaugment damages",
-        "deepaugment": "make a training set with damaged networks",
+        "corrupt": "make test sets with common corruptions, as ImageNet-C",
+        "stylize": "make a stylised copy of a data set, as Stylized-ImageNet",
+        "colored-mnist": "make Colored MNIST: digits in colours that correlate with the class",
+        "clusters": "find attributes of images: clusters of a network's features",
+        "weights": "convert the published weights of a style transfer or of DeepAugment",
+        "export": "write a network to a file to share, or to a workdir to train from",
+        "style": "train the small style transfer of `stylize`",
+        "autoencoder": "train the small network that `deepaugment` damages",
+        "deepaugment": "make the extra training set of DeepAugment",
     }
 )
 

@@ -4,9 +4,9 @@ jbias prepare autoencoder --net=cae --data=shapes --out=cae.npz
 jbias prepare autoencoder --net=edsr --data=folder --root=photos --out=edsr.npz
 
 cae learns to reconstruct images from a code of 2 bits per pixel. edsr learns to reconstruct
-images from copies that are --scale times smaller. Images are first enlarged --enlarge times.
-Damage of the network changes blocks of pixels of the enlarged image. These blocks should be
-small compared with the objects in the image.
+images from copies that are smaller by the factor --scale. Before either network, images are
+enlarged by the factor --enlarge: damage of the network changes blocks of pixels of the enlarged
+image, and these blocks should be small compared with the objects in the image.
 """
 
 import argparse
@@ -171,16 +171,18 @@ NETS: Mapping[str, Net] = {
 }
 
 NET_HELP = (
-    "network: cae, a compressive autoencoder, or edsr, a network that enlarges images "
-    "(super-resolution)"
+    "network to damage: cae (a compressive autoencoder) or edsr (a super-resolution network, "
+    "which enlarges images)"
 )
 # Flags for sizes of the networks -> help.
 _SIZES = {
-    "width": "cae only: number of channels, a multiple of 8 (default: 32; published: 128)",
-    "features": "edsr only: number of channels (default: 32; published: 64)",
-    "blocks": "edsr only: number of blocks, at least 4 (default: 8; published: 16)",
-    "scale": "edsr only: factor by which it enlarges images, 2 or 4 (default: 2; "
-    "published: 4)",
+    "width": "only for cae: number of channels, a multiple of 8 (default: 32; the published "
+    "network has 128)",
+    "features": "only for edsr: number of channels (default: 32; the published network has 64)",
+    "blocks": "only for edsr: number of residual blocks, at least 4 (default: 8; the published "
+    "network has 16)",
+    "scale": "only for edsr: factor by which the network enlarges images, 2 or 4 (default: 2; "
+    "the published network has 4)",
 }
 _WHERE, BATCH, IMAGES = "prepare autoencoder", 8, 10_000
 _CHECKED_IMAGES = 256
@@ -191,22 +193,22 @@ def add(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     absent = argparse.SUPPRESS  # No entry in the arguments: the network's default.
     add("--net", required=True, metavar="NET", help=NET_HELP)
-    out_help = "file to write the weights into, ending in .npz"
+    out_help = "weights file to write, ending in .npz"
     dataset.add_options(parser, out=out_help, out_metavar="FILE")
     steps_help = "number of training steps (default: 5000 for cae, 2000 for edsr)"
     add("--steps", type=int, default=absent, metavar="N", help=steps_help)
-    batch_help = f"number of images per step (default: {BATCH})"
+    batch_help = f"number of images per training step (default: {BATCH})"
     add("--batch", type=int, default=BATCH, metavar="N", help=batch_help)
     rate_help = "peak learning rate of Adam, with warm-up and a cosine decay "
     rate_help += "(default: 0.004 for cae, 0.002 for edsr)"
     add("--rate", type=float, default=absent, metavar="RATE", help=rate_help)
-    enlarge_help = "factor by which images are enlarged before the network "
+    enlarge_help = "whole factor by which images are enlarged before the network "
     enlarge_help += "(default: 2 for cae, 1 for edsr)"
     add("--enlarge", type=int, default=absent, metavar="N", help=enlarge_help)
     images_help = (
-        "largest number of training images; more images are reduced to a random "
+        "largest number of training images; from a larger data set, this many are "
     )
-    images_help += f"selection (default: {IMAGES})"
+    images_help += f"chosen at random (default: {IMAGES})"
     add("--images", type=int, default=IMAGES, metavar="N", help=images_help)
     seed_help = "random seed of the training (default: 0)"
     add("--seed", type=int, default=0, metavar="N", help=seed_help)

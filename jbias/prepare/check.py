@@ -4,10 +4,12 @@ jbias prepare check --src=data/photos
 jbias prepare check --data=pacs --src=data/pacs --sheet=pacs.png
 jbias prepare check --data=imagenet --src=data/imagenet --list=damaged.json
 
-Prints a line for each split: images, classes, sizes of the smallest and the largest class, the
-published count if it differs, damaged images, and the fingerprint that runs record. Exit code
-1 if an image is damaged: damaged images are named, and training would refuse them. The data
-set's option skip=damaged.json in a config leaves out the images of such a list.
+Prints a line for each split: the number of images and classes, the sizes of the smallest and
+the largest class, the published number of images if it differs, the number of damaged images,
+and the fingerprint (a checksum) that runs record. Training stops at a damaged image, unless the
+config leaves out the images of a list by skip=damaged.json (see --list).
+
+Exit codes: 0 no image is damaged; 1 an image is damaged, and its path is printed; 2 an error.
 """
 
 import argparse
@@ -31,7 +33,7 @@ _COLUMNS = 12
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare check` to its parser."""
     add = parser.add_argument
-    src_help = "folder of the data set, the option `root` in a config"
+    src_help = "folder of the data set, which a config calls root"
     add("--src", required=True, metavar="DIR", help=src_help)
     add("--data", default="folder", metavar="NAME", help=dataset.data_help("folder"))
     splits_help = (
@@ -39,23 +41,29 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     splits_help += "for your own data sets, all folders in --src)"
     add("--splits", default="", metavar="A+B", help=splits_help)
-    size_help = "side in pixels of the images on the sheet (default: 64)"
+    size_help = "side in pixels of the images in the figure of --sheet (default: 64)"
     add("--size", type=int, default=64, metavar="PIXELS", help=size_help)
-    sheet_help = "figure to write, ending in .png: one image of each of up to "
-    sheet_help += f"{_COLUMNS} classes (default: no figure)"
+    sheet_help = (
+        "file to write a figure into, ending in .png, with one image of each of up "
+    )
+    sheet_help += f"to {_COLUMNS} classes (default: no figure)"
     add("--sheet", default="", metavar="FILE", help=sheet_help)
     space_help = f"{dataset.SPACE_HELP} (default: names)"
     add("--space", default="", metavar="KIND", help=space_help)
-    classes_help = "file with one class name per line, for shards whose labels are "
-    classes_help += (
-        "numbers; only for --data=folder (default: the names in the data set)"
+    classes_help = (
+        "only for --data=folder, if its shards have labels that are numbers: "
     )
+    classes_help += "file with one class name per line, from label 0 (default: the names in the data set)"
     add("--classes", default="", metavar="FILE", help=classes_help)
-    options_help = "further options of the data set, separated by commas, such as "
-    options_help += "subset=True for --data=imagenet (default: none)"
+    options_help = (
+        "further options of the data set, separated by commas (docs/data.md), such as "
+    )
+    options_help += "subset=True for --data=imagenet (default: no further options)"
     add("--options", default="", metavar="KEY=VALUE,...", help=options_help)
-    list_help = "file to write a list of the damaged images into, ending in .json; the "
-    list_help += "data set's option skip reads it (default: no list)"
+    list_help = (
+        "file to write a list of the damaged images into, ending in .json, for the "
+    )
+    list_help += "argument skip of a config (default: no list)"
     add("--list", default="", metavar="FILE", help=list_help)
 
 

@@ -1,20 +1,24 @@
-"""Find attributes of unlabelled images: clusters of a network's features.
+"""Find attributes of images without attribute labels: clusters of a network's features.
 
     jbias prepare clusters --checkpoint=resnet50.pth --data=folder --root=photos
     jbias prepare clusters --checkpoint=runs/erm --data=shapes --site=stage2 --balanced
 
 The features of the images of each class are clustered by k-means, started by k-means++. The
-clusters of a class are numbered by size: D1 joins the largest cluster of every class, and DK,
-with K the value of --k, the smallest (Hu, Sang, Wang and Jiang 2021,
+clusters of a class are numbered by size: D1 is the largest cluster of every class, and DK, with
+K the value of --k, the smallest (Hu, Sang, Wang and Jiang 2021,
 https://arxiv.org/abs/2111.09190).
 
-Writes OUT/<split>.csv with the column `cluster`, which the option columns=OUT/<split>.csv of
-the data set reads. For each class, writes OUT/<split>-<number>-<class>.png: a row per cluster,
-with the images that are nearest to its centre. To train on D1 alone, use shift=only-D1 (see
-`jbias train`).
+Writes
 
-Features are cached in OUT/features, and the same command continues where it was stopped. To
-try another --k, give the same --features and a new --out.
+    OUT/<split>.csv                   the cluster of each image, in the column `cluster`; a
+                                      config reads the file by columns=OUT/<split>.csv
+    OUT/<split>-<number>-<class>.png  a figure per class: a row per cluster, with the images
+                                      that are nearest to its centre
+    OUT/features/                     the features, so that the same command continues where it
+                                      was stopped
+
+To train on D1 alone, use shift=only-D1 in the config (see `jbias train`). To try another --k,
+give the same --features and a new --out.
 """
 
 import argparse
@@ -290,48 +294,60 @@ def _read_block(
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare clusters` to its parser."""
+    parser.usage = "%(prog)s --checkpoint PATH [--data NAME] [--root DIR] [options]"
     cli.add_network_flags(parser)
-    size_help = "side of the images in pixels (default: that of the run, 224 for files)"
+    size_help = "side of the images in pixels (default: the size at which the run was "
+    size_help += "trained; 224 for weights files)"
     dataset.add_options(parser, size=0, size_help=size_help)
     add = parser.add_argument
-    out_help = "folder to write the table and the pictures into (default: clusters)"
+    out_help = "folder to write the table and the figures into (default: clusters)"
     add("--out", default="clusters", metavar="DIR", help=out_help)
-    features_help = "folder in which features are cached (default: OUT/features)"
+    features_help = "folder to store the features in, or to read stored features from "
+    features_help += "(default: OUT/features)"
     add("--features", default="", metavar="DIR", help=features_help)
-    options_help = "further options of the data set, separated by commas, such as "
-    options_help += "label=Male for --data=celeba (default: none)"
-    add("--options", default="", metavar="KEY=VALUE,...", help=options_help)
-    network_help = "name of the network to use if --checkpoint names several "
-    network_help += "(default: the first)"
-    add("--network", default="", metavar="NAME", help=network_help)
-    site_help = "layer whose output is clustered, such as stage2; maps and tokens are "
-    site_help += (
-        "averaged over positions; an unknown name prints all names (default: the "
+    options_help = (
+        "further options of the data set, separated by commas (docs/data.md), such "
     )
-    site_help += "last, such as stage4 of a ResNet)"
+    options_help += "as label=Male for --data=celeba (default: no further options)"
+    add("--options", default="", metavar="KEY=VALUE,...", help=options_help)
+    network_help = "name of the network to use, if --checkpoint gives several networks "
+    network_help += "(default: the first network)"
+    add("--network", default="", metavar="NAME", help=network_help)
+    site_help = (
+        "layer whose output is clustered, averaged over positions, such as stage2; "
+    )
+    site_help += (
+        "an unknown name is refused with a list of all names (default: the last "
+    )
+    site_help += "layer before the classifier, such as stage4 of a ResNet)"
     add("--site", default="", metavar="NAME", help=site_help)
-    k_help = "number of clusters of each class, at least 2 (default: 8)"
+    k_help = "number of clusters per class, at least 2 (default: 8)"
     add("--k", type=int, default=8, metavar="N", help=k_help)
     restarts_help = (
-        "number of random starts of k-means in each class; the clustering with "
+        "number of random starts of k-means in each class; the result with the "
     )
-    restarts_help += "the smallest distances is used (default: 10)"
+    restarts_help += "smallest sum of squared distances is used (default: 10)"
     add("--restarts", type=int, default=10, metavar="N", help=restarts_help)
     seed_help = "random seed of k-means (default: 0)"
     add("--seed", type=int, default=0, metavar="N", help=seed_help)
-    normalise_help = "scale features to length 1 before clustering (default: do not)"
+    normalise_help = (
+        "scale each image's features to length 1 before clustering (default: do "
+    )
+    normalise_help += "not scale)"
     add("--normalise", action="store_true", help=normalise_help)
     balanced_help = (
         "make clusters of equal size (default: sizes as k-means returns them)"
     )
     add("--balanced", action="store_true", help=balanced_help)
-    least_help = "smallest number of images that a cluster may have; the command stops "
-    least_help += "with an error at a smaller cluster (default: the value of --k)"
+    least_help = (
+        "smallest number of images of a cluster; a smaller cluster stops the command "
+    )
+    least_help += "with an error (default: the value of --k)"
     add("--least", type=int, metavar="N", help=least_help)
-    name_help = "name of the column in the table; a config refers to it, such as "
+    name_help = "name of the column in OUT/<split>.csv, which a config gives as in "
     name_help += "attribute=cluster (default: cluster)"
     add("--name", default="cluster", metavar="NAME", help=name_help)
-    shown_help = "number of images in each row of a picture; 0 draws no pictures "
+    shown_help = "number of images in each row of a figure; 0 draws no figures "
     shown_help += "(default: 12)"
     add("--shown", type=int, default=12, metavar="N", help=shown_help)
 

@@ -1,12 +1,17 @@
-"""Write Colored MNIST as arrays: the images and the columns of each split.
+"""Make Colored MNIST: MNIST's digits in colours that correlate with their class.
 
 jbias prepare colored-mnist --root=DIR --out=colored
 jbias prepare colored-mnist --root=DIR --out=half --form=conditional --correlation=0.5
 
-Writes OUT/<split>.npz with images, labels, classes and the columns "digit", "attribute" (the
-colour) and, for two classes, "domain" (the environment); the settings OUT/<split>.json; and a
-sheet of samples OUT/<split>.png. To train on the result: data='npz', root=OUT.
-Started again, the command makes only the missing splits.
+Writes, for each split,
+
+    OUT/<split>.npz   images, labels, classes, and the columns "digit", "attribute" (the colour)
+                      and, for the forms with two classes, "domain" (the environment)
+    OUT/<split>.json  the settings
+    OUT/<split>.png   a figure with samples
+
+A config reads the result by data='npz', root=OUT. If you start the command again, it makes only
+the missing splits.
 """
 
 import argparse
@@ -27,13 +32,13 @@ from jbias.prepare import dataset
 _WHERE, _EXAMPLES = "prepare colored-mnist", 12
 _SETTINGS = ("correlation", "label_noise", "grey", "n", "seed")
 _FORM_HELP = (
-    "relation of digit and colour: irm and domainbed have two classes (digits 0 to 4, and "
-    "5 to 9) in red or green, as Arjovsky et al. 2019 and DomainBed. The other forms have "
-    "ten classes in four colours, as Hu et al. 2021. In three of them a digit has two main "
-    "colours: marginal (red and yellow for all digits), conditional (red and yellow for 0 "
-    "to 4, green and blue for 5 to 9) and joint (red and yellow for 0 to 4, yellow and "
-    "green for 5 to 9). uniform has all colours equally often; red, yellow, green and blue "
-    "have one colour (default: irm)"
+    "relation of digit and colour. irm and domainbed have two classes (digits 0 to 4, and "
+    "5 to 9) in red or green, as in Arjovsky et al. 2019 and in DomainBed. The other forms "
+    "have ten classes in four colours, as in Hu et al. 2021: marginal, conditional and joint "
+    "give each digit two main colours (marginal: red and yellow for all digits; conditional: "
+    "red and yellow for 0 to 4, green and blue for 5 to 9; joint: red and yellow for 0 to 4, "
+    "yellow and green for 5 to 9), uniform has all colours equally often, and red, yellow, "
+    "green and blue have only this colour (default: irm)"
 )
 
 
@@ -41,40 +46,46 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare colored-mnist` to its parser."""
     parser.argument_default = argparse.SUPPRESS  # Left out: the data set's default.
     add = parser.add_argument
-    root_help = "folder with the four published files of MNIST"
+    root_help = "folder with the four published files of MNIST (docs/data.md)"
     add("--root", required=True, metavar="DIR", help=root_help)
     add("--out", required=True, metavar="DIR", help="folder to write the arrays into")
-    splits_help = "splits to write, joined by +; the forms irm and domainbed have "
+    splits_help = (
+        "splits to write, joined by +. The forms irm and domainbed have the splits "
+    )
     splits_help += f"{', '.join(forms.SPLITS)}, where train_0 and train_1 are the two "
-    splits_help += "environments of train; the other forms have train and test "
+    splits_help += (
+        "environments of train. The other forms have the splits train and test "
+    )
     splits_help += "(default: train+test)"
     add("--splits", default="train+test", metavar="A+B", help=splits_help)
     add("--form", default="irm", metavar="FORM", help=_FORM_HELP)
     correlation_help = (
-        "fraction of the images, 0 to 1, in the colour of their label (irm, "
+        "fraction of the images of every split, 0 to 1, in the colour of their "
     )
-    correlation_help += "domainbed) or in a main colour of their digit (marginal, "
+    correlation_help += "label (irm, domainbed) or in a main colour of their digit "
     correlation_help += (
-        "conditional, joint), the same in every split (default: irm 0.8 in "
+        "(marginal, conditional, joint) (default: for irm 0.8 in train_0, 0.9 in "
     )
     correlation_help += (
-        "train_0, 0.9 in train_1, 0.1 in test; domainbed 0.9, 0.8 and 0.1; "
+        "train_1 and 0.1 in test; for domainbed 0.9, 0.8 and 0.1; for the other "
     )
-    correlation_help += "the others 1 in train, 0 in test)"
+    correlation_help += "forms 1 in train and 0 in test)"
     add("--correlation", type=float, metavar="SHARE", help=correlation_help)
     noise_help = (
-        "fraction of the labels that are flipped, 0 to 1; only for the forms irm "
+        "only for the forms irm and domainbed: fraction of the labels, 0 to 1, that "
     )
-    noise_help += "and domainbed (default: 0.25)"
+    noise_help += "are flipped (default: 0.25)"
     add("--label-noise", type=float, metavar="SHARE", help=noise_help)
     grey_help = "draw grey digits: a control that cannot use colour (default: coloured)"
     add("--grey", action="store_true", help=grey_help)
-    n_help = "use the first N images of each split (default: all)"
+    n_help = "number of images: use only the first N of each split (default: all)"
     add("--n", type=int, metavar="N", help=n_help)
     size_help = "side of the images in pixels (default: 14 for irm, 28 for domainbed, "
     size_help += "else 32)"
     add("--size", type=int, metavar="PIXELS", help=size_help)
-    seed_help = "random seed of environments, labels and colours (default: 0)"
+    seed_help = (
+        "random seed of the environments, flipped labels and colours (default: 0)"
+    )
     add("--seed", type=int, default=0, metavar="N", help=seed_help)
 
 

@@ -1,13 +1,19 @@
-"""Corrupt a data set as in ImageNet-C or ImageNet-C-bar: a folder per corruption and severity.
+"""Make corrupted test sets from a data set, as ImageNet-C and ImageNet-C-bar.
 
 jbias prepare corrupt --data=folder --root=DIR --split=val --size=224 --out=DIR-c
 jbias prepare corrupt --names=fog+snow --severities=3 --size=64 --out=c
 
-Writes test sets OUT/<corruption>/<severity>/<class>/<number>.png (data='folder',
-root=OUT/<corruption>, split=<severity>), their settings OUT/<corruption>/<severity>.json, and
-OUT/sheet.png, the first image under all corruptions. Image i depends on the data set, the
-corruption, the severity, the seed and i alone: started again, the command makes only the
-missing images. It refuses a folder with images of other settings.
+Writes
+
+    OUT/<corruption>/<severity>/<class>/<number>.png  the images of a test set, which a config
+                                                      reads by data='folder',
+                                                      root=OUT/<corruption>, split=<severity>
+    OUT/<corruption>/<severity>.json                  the settings of the test set
+    OUT/sheet.png                                     the first image under all corruptions
+
+If you start the command again, it makes only the missing images: each image depends only on the
+data set, the corruption, the severity, the seed and its number. A folder with images of other
+settings is refused.
 """
 
 import argparse
@@ -38,19 +44,24 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare corrupt` to its parser."""
     add = parser.add_argument
     dataset.add_options(parser, out="folder to write the test sets into")
-    names_help = "corruptions to apply, joined by +, such as fog+snow; known are "
-    names_help += f"{', '.join(_KNOWN)} (default: the fifteen of the main ImageNet-C "
-    names_help += "benchmark except frost, which needs --frost)"
+    names_help = "corruptions to apply, joined by +, such as fog+snow; the names are "
+    names_help += (
+        f"{', '.join(_KNOWN)} (default: the fifteen corruptions of the ImageNet-C "
+    )
+    names_help += "benchmark, without frost, which needs --frost)"
     add("--names", default="+".join(_DEFAULT_NAMES), metavar="A+B", help=names_help)
     severities_help = "severities from 1 (weakest) to 5, joined by +, such as 1+3 "
     severities_help += "(default: all five)"
     add("--severities", default="1+2+3+4+5", metavar="1+3", help=severities_help)
-    frost_help = "folder of photographs of frost; required for --names=frost"
-    add("--frost", default="", metavar="DIR", help=frost_help)
-    table_help = (
-        "image side (32, 64 or 224 pixels) whose published strengths are used; "
+    frost_help = (
+        "only for the corruption frost, which needs it: folder of photographs of "
     )
-    table_help += "required if --size has another value (default: --size)"
+    frost_help += "frost, which are laid over the images"
+    add("--frost", default="", metavar="DIR", help=frost_help)
+    table_help = "32, 64 or 224: use the strengths that were published for images of this side in "
+    table_help += (
+        "pixels; required if --size is another number (default: the value of --size)"
+    )
     add("--table", type=int, default=None, metavar="PIXELS", help=table_help)
     jpeg_help = "write JPEG files of quality 85, as in the published data sets "
     jpeg_help += "(default: write PNG files)"

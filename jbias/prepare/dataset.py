@@ -50,20 +50,22 @@ def add_options(
     if out:
         add("--out", required=True, metavar=out_metavar, help=out)
     add("--data", default="shapes", metavar="NAME", help=data_help("shapes"))
-    split_help = "split of the data set; for sets in files also a part of it: "
-    split_help += (
-        "train[:90%%] is 90 %% of the images of each class, train[90%%:] the other "
+    split_help = (
+        "split of the data set; for data sets that are read from files also a part "
     )
-    split_help += "10 %% (default: train)"
+    split_help += (
+        "of a split: train[:90%%] is the first 90 %% of the images of each class, and "
+    )
+    split_help += "train[90%%:] the last 10 %% (default: train)"
     add("--split", default="train", metavar="SPLIT", help=split_help)
     add("--size", type=int, default=size, metavar="PIXELS", help=size_help)
     add("--root", default=absent, metavar="DIR", help=ROOT_HELP)
     space_help = f"{SPACE_HELP} (default: names)"
     add("--space", default=absent, metavar="KIND", help=space_help)
-    n_help = "number of images, a multiple of 16, or of 240 for --split=cue_conflict; "
-    n_help += (
-        "only for --data=shapes (default: 4096 for train, 512 for valid, else 480)"
+    n_help = (
+        "only for --data=shapes: number of images, a multiple of 16, and of 240 for "
     )
+    n_help += "--split=cue_conflict (default: 4096 for train, 512 for valid, else 480)"
     add("--n", type=int, default=absent, metavar="N", help=n_help)
     add(
         "--correlation",
@@ -75,21 +77,22 @@ def add_options(
     add("--data-seed", type=int, default=absent, metavar="N", help=DATA_SEED_HELP)
 
 
-ROOT_HELP = "folder of the data set; required for sets in files (default: none)"
+ROOT_HELP = "folder of the data set; required for data sets that are read from files"
 SPACE_HELP = (
-    "kind of class names: names (any names), wnid (WordNet ids such as n02084071) or "
-    "entry16 (the 16 class names of Geirhos' stimuli); only for --data=folder"
+    "only for --data=folder: kind of class names, which is names (any names), wnid (WordNet "
+    "ids such as n02084071) or entry16 (the 16 class names of Geirhos' stimuli)"
 )
 CORRELATION_HELP = (
-    "fraction of the images whose texture is that of the class, 0 to 1; only for "
-    "--data=shapes (default: 0.99)"
+    "only for --data=shapes: fraction of the images, 0 to 1, whose texture agrees with their "
+    "class, in the splits with informative texture, such as train (default: 0.99)"
 )
-DATA_SEED_HELP = "random seed of the drawn images; only for --data=shapes (default: 0)"
+DATA_SEED_HELP = "only for --data=shapes: random seed of the drawn images (default: 0)"
 
 
 def data_help(default: str) -> str:
     """Return the help of --data: the names of all data sets, and the default."""
-    return f"data set: one of {', '.join(data.DATASETS)} (default: {default})"
+    known = ", ".join(data.DATASETS)
+    return f"data set, see docs/data.md: one of {known} (default: {default})"
 
 
 def open_source(args: argparse.Namespace) -> base.Source:

@@ -1,22 +1,22 @@
-r"""Make the additional training set of DeepAugment, from randomly damaged networks.
+r"""Make the extra training set of DeepAugment, by networks with random damage.
 
-Each image is passed through an image-to-image network with randomly damaged weights or
-activations.
+Each image of the data set is passed through an image-to-image network whose weights or
+activations were changed at random.
 
 jbias prepare deepaugment --net=cae --data=shapes --out=prepared/cae
 jbias prepare deepaugment --net=edsr --data=shapes --out=prepared/edsr
 jbias prepare deepaugment --net=cae --weights=cae.npz --short=512 \
     --format=jpeg --data=folder --space=wnid --root=/data/imagenet --out=/data/cae
 
-The first two commands first train a small network on the data set and write it to
-OUT/<net>.npz (see `jbias prepare autoencoder`). The third command uses the published network
-(see `jbias prepare weights`). The authors' images have a short side of 512 pixels for cae and
-128 pixels for edsr, which --short sets. The long side is rounded to a multiple of a sixteenth
-of the short side. This differs from the authors' sizes, but needs fewer compiled programs.
+The first two commands train a small network on the data set, and write it to OUT/<net>.npz (see
+`jbias prepare autoencoder`), before they make images. The third command uses the published
+network (see `jbias prepare weights`). The authors' images have a short side of 512 pixels for
+cae and 128 pixels for edsr, which --short sets. The long side is rounded to a multiple of a
+sixteenth of the short side; this differs from the authors' sizes, but compiles faster.
 
-Writes OUT/<split>/<class>/<number>.png, where the number is the image's index, and the settings
-OUT/<split>.json. Image i depends on the data set, the options and i alone: started again, or
-in parts, the command makes only the missing images.
+Writes OUT/<split>/<class>/<number>.png, where the number is the index of the image in the data
+set, and the settings to OUT/<split>.json. Each image depends only on the data set, the options
+and its number, so if you start the command again, it makes only the missing images.
 """
 
 import argparse
@@ -52,33 +52,37 @@ def add(parser: argparse.ArgumentParser) -> None:
     add("--net", required=True, metavar="NET", help=autoencoder.NET_HELP)
     dataset.add_options(parser, out="folder to write the images into")
     weights_help = (
-        "weights file of the network, ending in .npz (default: train a small "
+        "weights file of the network, ending in .npz (default: first train a small "
     )
-    weights_help += "network first)"
+    weights_help += "network, and write it to OUT/<net>.npz)"
     add("--weights", default="", metavar="FILE", help=weights_help)
     short_help = (
-        "resize images to this short side in pixels, a multiple of 16, and do not "
+        "only with --weights, for data sets that are read from files: resize images "
     )
     short_help += (
-        "crop them; only for sets in files, with --weights (default: 0, which "
+        "to this short side in pixels, a multiple of 16, and do not crop them "
     )
-    short_help += "uses squares of --size)"
+    short_help += "(default: 0, which crops squares of --size pixels)"
     add("--short", type=int, default=0, metavar="PIXELS", help=short_help)
     enlarge_help = (
-        "factor by which images of --size are enlarged before the network, and "
+        "not with --short: whole factor by which images are enlarged before the "
     )
     enlarge_help += (
-        "reduced again after it; not with --short (default: 2 for cae, 1 for "
+        "network, and reduced again after the network (default: 2 for cae, 1 for "
     )
     enlarge_help += "edsr)"
     add("--enlarge", type=int, default=None, metavar="N", help=enlarge_help)
     format_help = (
-        "format of the images: png, or jpeg of quality 75, as the authors used "
+        "file format of the images: png, or jpeg of quality 75, which the authors use "
     )
     format_help += "(default: png)"
     add("--format", default="png", metavar="FORMAT", help=format_help)
-    renewal_help = "probability, after each image, that the network is damaged anew "
-    renewal_help += f"(default: {law.RENEWAL}: about 20 images share one damage)"
+    renewal_help = (
+        "probability, 0 to 1, that the network gets new damage after an image "
+    )
+    renewal_help += (
+        f"(default: {law.RENEWAL}, with which about 20 images share the same damage)"
+    )
     add(
         "--renewal",
         type=float,
@@ -86,18 +90,19 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help=renewal_help,
     )
-    seed_help = "random seed of training and damage (default: 0)"
+    seed_help = "random seed of the damage, and of the training of the small network "
+    seed_help += "(default: 0)"
     add("--seed", type=int, default=0, metavar="N", help=seed_help)
     part_help = (
-        "make only part K of N parts, to divide the work between processes, such "
+        "make only part K of N, from 1/N to N/N, to divide the images between N "
     )
-    part_help += "as 1/4 (default: 1/1)"
+    part_help += "processes (default: 1/1, all images)"
     add("--part", default="1/1", metavar="K/N", help=part_help)
-    swaps_help = "edsr only: swap channels as the paper describes (default: as in the "
-    swaps_help += "released code)"
+    swaps_help = "only for edsr: swap channels as the paper describes (default: as the "
+    swaps_help += "released code does)"
     add("--true-swaps", action="store_true", help=swaps_help)
-    skips_help = "edsr only: skip blocks as the paper describes (default: as in the "
-    skips_help += "released code)"
+    skips_help = "only for edsr: skip blocks as the paper describes (default: as the "
+    skips_help += "released code does)"
     add("--true-skips", action="store_true", help=skips_help)
 
 

@@ -1,11 +1,11 @@
-"""Write a network to a file or workdir, to share it or to start runs from it.
+"""Write a network to a weights file, to share it, or to a workdir, to start runs from it.
 
     jbias prepare export --checkpoint=runs/erm --seed=0 --out=erm.safetensors
     jbias prepare export --checkpoint=resnet50.pth --out=imported
 
-With --out=x.safetensors, writes a file whose arrays have the names of the published network;
-any other name is a new workdir, for `--config.init`. Other files of weights, such as x.pth, are
-read but not written.
+The first command writes a weights file that other programs can read, too (see --names). The
+second command writes a new workdir, and `--config.init=imported` starts a run from it. Weights
+files of other kinds, such as .pth, can be read but not written.
 """
 
 import argparse
@@ -22,32 +22,36 @@ def add(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     checkpoint_help = "network to write: a weights file, or the workdir of a run"
     add("--checkpoint", required=True, metavar="PATH", help=checkpoint_help)
-    out_help = "file to write, ending in .safetensors, or a new workdir"
+    out_help = (
+        "weights file to write, ending in .safetensors; any other name is a new workdir"
+    )
     add("--out", required=True, metavar="PATH", help=out_help)
     model_help = f"architecture of a weights file: one of {', '.join(models.MODELS)} "
     model_help += "(default: recognised by names and shapes of the weights)"
     add("--model", metavar="NAME", help=model_help)
-    head_help = "weights file of the linear classifier, if it is a separate file "
-    head_help += "(default: none)"
+    head_help = (
+        "weights file of the linear classifier, if it was published as a separate "
+    )
+    head_help += "file (default: no separate file)"
     add("--head", metavar="FILE", help=head_help)
-    entry_help = "key of the state dict in a file with several, such as model_ema "
-    entry_help += "(default: the only one)"
+    entry_help = (
+        "for weights files with several state dicts: key of the one to write, such "
+    )
+    entry_help += (
+        "as model_ema (default: the only one; with several, stop with an error)"
+    )
     add("--entry", metavar="KEY", help=entry_help)
     seed_help = (
-        "seed of the run whose network is written; required for runs with several "
+        "for runs: seed whose network is written; required if the run has several "
     )
     seed_help += "seeds (default: the only seed)"
     add("--seed", type=int, metavar="N", help=seed_help)
-    step_help = (
-        "checkpoint of the run: best (highest validation accuracy), latest, or the "
-    )
-    step_help += "number of a training step (default: best)"
+    step_help = "for runs: checkpoint to write, which is best (the highest validation accuracy), "
+    step_help += "latest, or the number of a saved training step (default: best)"
     add("--step", metavar="STEP", help=step_help)
-    names_help = (
-        "names of the arrays in the .safetensors file: published (the names in "
-    )
+    names_help = "names of the arrays in the .safetensors file: published (as in the "
     names_help += (
-        "the published weights of this architecture, which other programs read) "
+        "published weights of this architecture, which other programs can read) "
     )
     names_help += "or own (the names that jbias uses) (default: published)"
     add("--names", default="published", choices=("published", "own"), help=names_help)

@@ -1,7 +1,9 @@
-"""Draw a figure of the effect of each batch transform on images.
+"""Draw figures of what each batch transform, such as mixup, does to images.
 
 jbias prepare inputs --out=docs/inputs
 jbias prepare inputs --data=folder --root=DIR --split=val --out=figures
+
+Writes one figure per transform to --out, named after the transform.
 """
 
 import argparse
@@ -56,15 +58,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     add("--size", type=int, default=64, metavar="PIXELS", help=size_help)
     columns_help = f"number of images in each figure, 1 to {_BATCH} (default: 8)"
     add("--columns", type=int, default=8, metavar="N", help=columns_help)
-    transfer_help = "style transfer of the transform stylize, one of "
+    transfer_help = "style transfer that the transform stylize uses: one of "
     transfer_help += (
         f"{', '.join(models.TRANSFERS)} (default: render for --data=shapes, "
     )
     transfer_help += "else small)"
     add("--transfer", default="", metavar="NAME", help=transfer_help)
-    weights_help = "weights file of the style transfer: of `jbias prepare weights` for "
-    weights_help += "vgg (required), of `jbias prepare style` for small (default: the "
-    weights_help += "weights in the package)"
+    weights_help = (
+        "weights file of the style transfer: for vgg, where it is required, a file "
+    )
+    weights_help += (
+        "of `jbias prepare weights`; for small, a file of `jbias prepare style` "
+    )
+    weights_help += "(default for small: the weights in the package)"
     add("--weights", default="", metavar="FILE", help=weights_help)
     seed_help = "random seed of the transforms (default: 0)"
     add("--seed", type=int, default=0, metavar="N", help=seed_help)

@@ -1,12 +1,16 @@
-"""Copy a data set into ArrayRecord shards, which are read fast in any order.
+"""Copy a data set into ArrayRecord shards, which can be read fast in any order.
 
 jbias prepare records --src=data/imagenet --split=train --dst=data/imagenet-records
 
---src may be class folders, tar shards, Parquet or ArrayRecord (see the data set "folder");
-the images are copied byte by byte, after each has been decoded once. Started again, the
-command makes only the missing shards. Writes
-DST/<split>-<i>-of-<n>.array_record of tf.train.Example (image, label, file_name), which
-TensorFlow reads as well, and DST/<split>-index.npz with names, labels and classes.
+The data set in --src may be class folders, tar shards, Parquet or ArrayRecord files (see
+the data set folder in docs/data.md). Each image is decoded once as a check, and its bytes are copied unchanged.
+If you start the command again, it makes only the missing shards. Writes
+
+    DST/<split>-<i>-of-<n>.array_record  shards of tf.train.Example (image, label, file_name),
+                                         which TensorFlow can read, too
+    DST/<split>-index.npz                names, labels and classes of all images
+
+To train on the result, use data=folder with root=DST.
 """
 
 import argparse
@@ -34,15 +38,19 @@ _IMAGES_PER_SHARD = 2000  # About 220 MB of ImageNet.
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare records` to its parser."""
     add = parser.add_argument
-    src_help = "folder of the data set, which contains the split"
+    src_help = "folder of the data set, which contains the folder or shards of --split"
     add("--src", required=True, metavar="DIR", help=src_help)
     split_help = "split to copy, such as val (default: train)"
     add("--split", default="train", metavar="SPLIT", help=split_help)
     add("--dst", required=True, metavar="DIR", help="folder to write the shards into")
-    classes_help = "file with one class name per line, for shards whose labels are "
-    classes_help += "numbers (default: the names in the data set)"
+    classes_help = (
+        "only if --src has shards with labels that are numbers: file with one "
+    )
+    classes_help += (
+        "class name per line, from label 0 (default: the names in the data set)"
+    )
     add("--classes", default="", metavar="FILE", help=classes_help)
-    shards_help = "number of shards; 0: one for each 2,000 images (default: 0)"
+    shards_help = "number of shards; 0 makes one shard per 2,000 images (default: 0)"
     add("--shards", type=int, default=0, metavar="N", help=shards_help)
 
 

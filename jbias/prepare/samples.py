@@ -1,8 +1,10 @@
-"""Draw a figure with samples of each split of a data set.
+"""Draw a figure with one image of each split and class of a data set.
 
 jbias prepare samples --data=shapes --out=docs/shapes.png
 jbias prepare samples --data=shapes --correlation=0 --size=64 --out=x.png
 jbias prepare samples --data=pacs --root=/data/pacs --out=pacs.png
+
+The figure has a row per split and a column per class, for the first 16 classes.
 """
 
 import argparse
@@ -23,17 +25,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.argument_default = argparse.SUPPRESS  # Left out: the data set's default.
     add = parser.add_argument
     add("--data", default="shapes", metavar="NAME", help=dataset.data_help("shapes"))
-    out_help = "figure to write, a file that ends in .png, .pdf or .svg"
+    out_help = "file to write the figure into, ending in .png, .pdf or .svg"
     add("--out", required=True, metavar="FILE", help=out_help)
     splits_help = (
         "splits to draw, joined by +, such as train+test (default: all splits "
     )
-    splits_help += "of the data set; required for your own data sets)"
+    splits_help += "of published data sets; required for your own data sets)"
     add("--splits", default="", metavar="A+B", help=splits_help)
     index_help = (
-        "position of the drawn image in each class; 0 draws the first image of "
+        "index, from 0, of the image that is drawn among the images of its class "
     )
-    index_help += "every class (default: 0)"
+    index_help += "(default: 0, the first image)"
     add("--index", type=int, default=0, metavar="N", help=index_help)
     size_help = "side of the images in pixels (default: 32)"
     add("--size", type=int, default=32, metavar="PIXELS", help=size_help)

@@ -1,13 +1,14 @@
-"""Train the compact style transfer, `small` of models.TRANSFERS.
+"""Train the small style transfer, which `jbias prepare stylize` uses.
 
 jbias prepare style --out=small_adain.npz
 jbias prepare style --data=folder --root=DIR --size=64 --out=mine.npz
 
-The network learns from drawn pictures with known textures. The target of a pair of pictures
-has the shapes of the first, and the colours and the pattern of the second, and is known
-exactly. With --data, a third of the pictures are smoothed windows of 32 pixels of the data
-set's images under drawn patterns: the network then also learns the shapes and colours of these
-images.
+The network learns from drawn pictures with known textures. Its input is a pair of pictures; the
+target has the shapes of the first picture, and the colours and the pattern of the second
+picture. With the default --data=shapes, all pictures are drawn. With another data set, a third
+of the pictures are smoothed windows of 32 pixels of its images under drawn patterns: the network
+then also learns the shapes and colours of these images. To use the result, give it to
+`jbias prepare stylize` as its weights file.
 """
 
 import argparse
@@ -230,7 +231,7 @@ _PHOTOS, _TEST_PICTURES = 10_000, 256
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare style` to its parser."""
     add = parser.add_argument
-    out_help = "file to write the weights into, ending in .npz"
+    out_help = "weights file to write, ending in .npz"
     dataset.add_options(parser, out=out_help, out_metavar="FILE")
     steps_help = f"number of training steps (default: {STEPS})"
     add("--steps", type=int, default=STEPS, metavar="N", help=steps_help)

@@ -1,15 +1,17 @@
-r"""Make a stylised copy of a data set on disk, as Stylized-ImageNet.
+r"""Make a stylised copy of a data set, as Stylized-ImageNet.
 
 jbias prepare stylize --data=folder --root=photos --size=224 --out=photos-stylized
 jbias prepare stylize --data=folder --root=photos --size=224 --style=paintings \
     --transfer=vgg --weights=vgg_adain.npz --out=photos-stylized
 
-Writes OUT/<split>/<class>/<number>.png, the settings OUT/<split>.json, and a sheet of samples
-OUT/<split>.png. Image i depends on the data set, the styles, the options and i alone: started
-again, the command makes only the missing images. To train on the result, use data=folder with
-root=OUT. The style transfer `small` transfers only colours and sixteen textures, which make
-photographs hard to recognise. If the sheet shows this, lower --alpha or use `vgg`, the
-published transfer.
+Writes the images OUT/<split>/<class>/<number>.png, their settings OUT/<split>.json, and a figure
+with samples OUT/<split>.png. If you start the command again, it makes only the missing images:
+each image depends only on the data set, the styles, the options and its number. To train on the
+result, use data=folder,root=OUT in the config.
+
+The style transfer `small` knows only colours and sixteen textures, and can make photographs
+hard to recognise. If the figure with samples shows this, lower --alpha, or use `vgg`, the
+published style transfer.
 """
 
 import argparse
@@ -37,20 +39,26 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare stylize` to its parser."""
     add = parser.add_argument
     dataset.add_options(parser, out="folder to write the images into")
-    style_help = "folder of style images, with subfolders at any depth, or self: other "
-    style_help += "images of the same data set (default: self)"
-    add("--style", default=SELF, metavar="DIR|self", help=style_help)
-    transfer_help = "style transfer: small, the network of this package, or vgg, the "
-    transfer_help += "published AdaIN, which needs --weights (default: small)"
-    add("--transfer", default="small", metavar="NAME", help=transfer_help)
-    weights_help = "weights file of the style transfer: of `jbias prepare weights` for "
-    weights_help += (
-        "vgg, of `jbias prepare style` for small (default: the weights in the "
+    style_help = (
+        "folder of style images, such as paintings, also in subfolders; or self, which "
     )
-    weights_help += "package)"
+    style_help += "uses other images of the same data set as styles (default: self)"
+    add("--style", default=SELF, metavar="DIR|self", help=style_help)
+    transfer_help = (
+        "style transfer: small (the network of this package) or vgg (the published "
+    )
+    transfer_help += "AdaIN, which needs --weights) (default: small)"
+    add("--transfer", default="small", metavar="NAME", help=transfer_help)
+    weights_help = (
+        "weights file of the style transfer: for vgg, where it is required, a file "
+    )
+    weights_help += (
+        "of `jbias prepare weights`; for small, a file of `jbias prepare style` "
+    )
+    weights_help += "(default for small: the weights in the package)"
     add("--weights", default="", metavar="FILE", help=weights_help)
     alpha_help = (
-        "strength of the style, from 0 (image unchanged in style) to 1 (default: 1)"
+        "strength of the style, from 0 (style of the image itself) to 1 (default: 1)"
     )
     add("--alpha", type=float, default=1.0, metavar="SHARE", help=alpha_help)
     seed_help = "random seed that assigns styles to images (default: 0)"

@@ -1,11 +1,12 @@
-"""Download a data set of TensorFlow Datasets, to be read without TensorFlow.
+"""Download a data set of TensorFlow Datasets; training then reads it without TensorFlow.
 
 jbias prepare tfds --name=imagenette/320px
 
-Writes ArrayRecord shards below --root. A data set that exists is not changed. Without an
-internet connection the command fails after some minutes: run it on a machine with a
-connection, and copy the folder. To write most data sets, TensorFlow must be installed
-(`pip install 'jbias[prepare]'`); training and evaluation do not need it.
+Writes ArrayRecord shards into a folder below --root; a data set that exists is not changed. To
+train on it, use data=tfds,name=imagenette/320px,tests=validation in the config. Without an internet connection the command
+fails after some minutes: run it on a machine with a connection, and copy the folder. Most data
+sets need TensorFlow for this command (`pip install 'jbias[prepare]'`), but not for training and
+evaluation.
 """
 
 import argparse
@@ -24,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     name_help = "name in the catalogue of TensorFlow Datasets, such as mnist or "
     name_help += "imagenette/320px"
     add("--name", required=True, metavar="NAME", help=name_help)
-    root_help = "folder of all data sets of TensorFlow Datasets (default: "
+    root_help = "folder in which TensorFlow Datasets keeps all its data sets (default: "
     root_help += "$TFDS_DATA_DIR, else ~/tensorflow_datasets)"
     add("--root", default="", metavar="DIR", help=root_help)
 

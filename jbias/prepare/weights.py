@@ -1,6 +1,15 @@
-"""Convert published weights, after checking that the files are the published ones.
+"""Convert published weights of other projects, for `stylize` and `deepaugment`.
 
 jbias prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
+
+First download the published files into --src. The command checks that they are unchanged.
+
+    vgg_adain  vgg_normalised.pth and decoder.pth, the style transfer AdaIN, from
+               https://github.com/LiYingwei/ShapeTextureDebiasedTraining/tree/afdb8b7/models
+    cae        model_final.state, an autoencoder of DeepAugment, from
+               https://github.com/hendrycks/imagenet-r/tree/3131cac/DeepAugment/CAE_Weights
+    edsr       edsr_baseline_x4.pt, a super-resolution network of DeepAugment, from
+               https://github.com/hendrycks/imagenet-r/tree/3131cac/DeepAugment/EDSR_Weights
 """
 
 import argparse
@@ -12,11 +21,16 @@ from jbias.models import registry, weight_files
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare weights` to its parser."""
     add = parser.add_argument
-    net_help = f"network to convert: one of {', '.join(registry.CONVERTERS)}"
+    net_help = f"network to convert, see above: one of {', '.join(registry.CONVERTERS)}"
     add("--net", required=True, metavar="NAME", help=net_help)
-    src_help = "folder with the published files of this network"
+    src_help = "folder with the downloaded files of this network"
     add("--src", required=True, metavar="DIR", help=src_help)
-    add("--out", required=True, metavar="FILE", help="file to write, ending in .npz")
+    add(
+        "--out",
+        required=True,
+        metavar="FILE",
+        help="weights file to write, ending in .npz",
+    )
 
 
 def run(args: argparse.Namespace) -> str:

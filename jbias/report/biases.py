@@ -1,10 +1,10 @@
-r"""Correlations between models' biases and their generalisation.
+r"""Correlate models' biases with their accuracies in and out of distribution.
 
     jbias report biases --measured='measured/*' --out=report
 
-Reads workdirs of `jbias evaluate`, one per checkpoint. Writes to --out: index.html (one
-page, readable offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds
-PDF and PNG), results.json.
+Reads the folders that `jbias evaluate` wrote with the suite biases, one per network. Writes to --out: index.html (a
+page that can be read offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG;
+--figures adds PDF and PNG), results.json (all numbers).
 """
 
 import pathlib
@@ -63,21 +63,23 @@ def parser() -> cli.Parser:
         "--measured",
         **cli.WORKDIRS,
         required=True,
-        help="workdirs of measured checkpoints, the folder that contains them, or globs",
+        help="folders of measured networks, which `jbias evaluate` wrote; the folder that "
+        "contains them; or globs",
     )
     arguments.add_argument(
         "--kinds",
         metavar="CSV",
-        help="CSV file with the columns model (its name in --measured), name (shown), training "
-        "(category of the model) and optionally epsilon (strength of adversarial training) "
-        "(default: for networks of the published study its entries, for others the category is "
-        "the training algorithm)",
+        help="CSV file with one row per model and the columns model (its name in --measured), "
+        "name (the name to show), training (its category, such as contrastive) and, if you like, "
+        "epsilon (strength of adversarial training) (default: networks of the published study "
+        "have the study's categories, and the category of other models is their training "
+        "algorithm)",
     )
     arguments.add_argument(
         "--each-seed",
         action="store_true",
-        help="treat each seed of a run as a separate model; p-values are then too small "
-        "(default: a model is the mean over the seeds of a run)",
+        help="count each seed of a run as a model of its own, although p-values are then too "
+        "small (default: a model is the mean over the seeds of a run)",
     )
     add_study_flags(arguments)
     return arguments
@@ -90,8 +92,8 @@ def add_study_flags(parser: cli.Parser) -> None:
     parser.add_argument(
         "--images",
         metavar="DIR",
-        help="folder of photographs; the page shows the first three of them with the low- "
-        "and high-pass filters of the measures applied (default: no photographs)",
+        help="folder of photographs, the first three of which are shown on the page, unchanged "
+        "and after the low- and high-pass filters of the measures (default: no photographs)",
     )
     cli.add_permutation_flags(parser)
 

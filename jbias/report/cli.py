@@ -5,10 +5,20 @@ r"""Test which differences between algorithms are significant, and write a repor
     jbias report examples/biasbed_table2.csv --points=0.5 --reference=ERM
     jbias report --status --runs=runs --watch
 
-A table may be CSV, TSV, Markdown, LaTeX, Excel or Parquet, long or wide (docs/own-table.md);
-folders are workdirs of runs. The report is written to --out (default: "report"): index.html (one
-page that needs no network), tables/ (CSV, LaTeX, Markdown, Parquet), figures/ (SVG; --figures adds
-PDF and PNG), results.json, methods.md and methods.bib.
+The input is one table of scores or the workdirs of runs (of `jbias train`). A table is a CSV, TSV,
+Markdown, LaTeX, JSON, Excel or Parquet file, long (one score per row) or wide (one row per
+algorithm or data set), see docs/own-table.md.
+
+The answer is printed, and the report is written to the folder --out: index.html (a page that can be
+read offline), tables/ (CSV, LaTeX, Markdown, Parquet), figures/ (SVG; --figures adds PDF and PNG),
+results.json (all numbers), methods.md (a paragraph for a paper) and methods.bib (its citations).
+
+Other reports, each with its own --help:
+  jbias report measured    tables and figures of networks that `jbias measure` or `evaluate` measured
+  jbias report biases      correlations of models' biases with their generalisation
+  jbias report correlate   rank correlations between columns of a CSV file, one row per model
+  jbias report distortion  effects of distorted images on networks
+  jbias report shifts      drops of accuracy of networks trained by `jbias study`
 """
 
 import argparse
@@ -30,6 +40,9 @@ _TABLE_FLAGS = ("columns", "rows", "decimal", "sheet", "brackets", "margins", "u
 # Freed memory that the process keeps: columns of millions of records are often reallocated.
 _KEPT_BYTES = 2 * 10**8
 _OUT = "report"  # Default of --out.
+_USAGE = """%(prog)s FILE [options]
+       %(prog)s WORKDIR [WORKDIR ...] [options]
+       %(prog)s --status --runs WORKDIR [WORKDIR ...] [--watch [SECONDS]] [--json]"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -225,7 +238,7 @@ def _progress(line: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     """Return the argument parser of `jbias report`."""
-    parser = cli.Parser("report", __doc__)
+    parser = cli.Parser("report", __doc__, usage=_USAGE)
     _add_output_flags(parser)
     _add_source_flags(parser)
     _add_selection_flags(parser)
@@ -238,15 +251,15 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
     out = cli.OUT | {"required": False}
     parser.add_argument(
         "--out",
-        help=f"folder to write the report into; made if needed (default: {_OUT})",
+        help=f"folder to write the report into, made if needed (default: {_OUT})",
         **out,
     )
     cli.add_figures(parser)
     parser.add_argument(
         "--status",
         action="store_true",
-        help="print the progress of the runs and write no report (default: write a report). "
-        "--runs may then also be a folder that contains workdirs, up to four levels deep",
+        help="print the progress of the runs in --runs, which may then also be a folder with "
+        "workdirs up to four levels below it; write no report (default: write a report)",
     )
     parser.add_argument(
         "--watch",
@@ -270,62 +283,67 @@ def _add_source_flags(parser: argparse.ArgumentParser) -> None:
         "sources",
         nargs="*",
         metavar="FILE|WORKDIR",
-        help="a table of scores, or workdirs of runs, or globs of workdirs",
+        help="one table of scores, or one or more workdirs of runs (globs in quotes)",
     )
     parser.add_argument(
         "--runs",
-        help="workdirs of runs, or globs of workdirs; the same as naming them without a flag",
+        help="workdirs of runs, or globs of workdirs; the flag may be left out",
         **cli.WORKDIRS,
     )
     parser.add_argument(
         "--scores",
         metavar="FILE",
-        help="a table of scores: CSV, TSV, Markdown, LaTeX, JSON, Excel or Parquet; the same "
-        "as naming it without a flag",
+        help="a table of scores: CSV, TSV, Markdown, LaTeX, JSON, Excel or Parquet; the flag "
+        "may be left out",
     )
     parser.add_argument(
         "--columns",
         metavar="ROLE=NAME,...",
-        help="roles of the table's columns, e.g. algorithm=method,score=acc. The roles are "
-        "algorithm, dataset, run, score, deviation, trained_on and ignore (default: guessed "
-        "from the names)",
+        help="for a table: the names of its columns by role, e.g. algorithm=method,score=acc "
+        "if the column `method` has the algorithms. The roles are algorithm, dataset, run, "
+        "score, deviation (standard deviation over runs), trained_on and ignore (default: "
+        "guessed from the names)",
     )
     parser.add_argument(
         "--rows",
         choices=("algorithms", "datasets"),
-        help="what each row of a wide table is: an algorithm or a data set (default: guessed "
+        help="for a wide table: each row is one algorithm, or one data set (default: guessed "
         "from the names)",
     )
     parser.add_argument(
         "--decimal",
         choices=(".", ","),
-        help="decimal sign of the table (default: guessed)",
+        metavar="SIGN",
+        help="for a table: decimal sign of its numbers, a point or a comma, as in --decimal=, "
+        "(default: guessed from the numbers)",
     )
     parser.add_argument(
         "--sheet",
         metavar="NAME",
-        help="sheet of an Excel file with several sheets, by name, or table of a Markdown or "
-        "LaTeX file with several tables, by its number from 1 (default: the only one; with "
-        "several, stop with an error)",
+        help="for a file with several tables: name of the sheet (Excel), or number of the "
+        "table, from 1 (Markdown, LaTeX) (default: the only table; with several, stop with an "
+        "error)",
     )
     parser.add_argument(
         "--brackets",
         choices=("deviation", "ignore"),
-        help="how to read a whole number in brackets, such as (2) in `73.8 (2)`: as a "
-        "standard deviation, or not at all, e.g. a rank (default: stop with an error if both "
-        "are possible)",
+        help="for a table: meaning of a whole number in brackets, such as (2) in `73.8 (2)`: "
+        "deviation (a standard deviation) or ignore (something else, such as a rank) (default: "
+        "guessed; stop with an error if unclear)",
     )
     parser.add_argument(
         "--margins",
         choices=("ignore", "keep"),
-        help="ignore or keep a row or column called All, Average or similar (default: guessed "
-        "from its scores; stop with an error if unclear)",
+        help="for a table: ignore a row or column called All, Average or similar, or keep it "
+        "as an algorithm or data set (default: guessed from its scores; stop with an error if "
+        "unclear)",
     )
     parser.add_argument(
         "--unit",
         choices=("percent", "fraction"),
-        help="unit of all scores; required if some scores look like fractions among "
-        "percentages (default: guessed from the scores)",
+        help="for a table: unit of all scores, percent (0 to 100) or fraction (0 to 1); "
+        "required if some scores look like percentages and some like fractions (default: "
+        "guessed from the scores)",
     )
 
 
@@ -334,71 +352,73 @@ def _add_selection_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--selection",
         choices=options.SELECTIONS,
-        help="rule that chooses the evaluation of each seed: best_validation (the highest "
-        "validation accuracy), last_n (the mean of the last evaluations, see --last), at_epoch "
-        "(the evaluation at --epoch), best_on (the highest accuracy on --best-on), worst_class "
-        "(the highest validation accuracy of the worst class, or of the worst group of class "
-        "and attribute), oracle (the best evaluation on each test set itself: an upper bound, "
-        "not a valid result) (default: best_validation)",
+        help="for runs: rule that chooses which evaluation of a seed counts: best_validation "
+        "(the highest validation accuracy), last_n (the mean of the last evaluations, see "
+        "--last), at_epoch (the evaluation at --epoch), best_on (the highest accuracy on "
+        "--best-on), worst_class (the highest validation accuracy of the worst class, or of "
+        "the worst group if the data set has an attribute), oracle (the best evaluation on "
+        "each test set itself: an upper bound, not a valid result) (default: best_validation)",
     )
     parser.add_argument(
         "--last",
         type=cli.at_least_1,
         metavar="N",
-        help="with --selection=last_n: number of last evaluations to average (default: 30 %% "
-        "of all evaluations)",
+        help="with --selection=last_n: number of last evaluations of each seed to average "
+        "(default: 30 %% of the evaluations, at least 1)",
     )
     parser.add_argument(
         "--epoch",
         type=cli.positive,
         metavar="E",
-        help="with --selection=at_epoch: the epoch (default: the last epoch at which all "
-        "seeds were evaluated)",
+        help="with --selection=at_epoch: epoch of the evaluation that counts (default: the "
+        "last epoch at which all seeds were evaluated)",
     )
     parser.add_argument(
         "--best-on",
         metavar="DATASET",
-        help="with --selection=best_on: data set whose accuracy selects the evaluation; it "
-        "is left out of the tests (default: none)",
+        help="with --selection=best_on, which needs it: data set whose accuracy selects the "
+        "evaluation; the tests leave out this data set",
     )
     cli.add_names(
         parser,
         "--datasets",
         (),
-        "data sets to report and test, in this order (default: all test sets)",
+        "data sets to report and test, in this order, separated by commas (default: all test "
+        "sets)",
     )
     cli.add_names(
         parser,
         "--algorithms",
         (),
-        "algorithms to report and test, in this order (default: all)",
+        "algorithms to report and test, in this order, separated by commas (default: all)",
     )
     parser.add_argument(
         "--drop",
         choices=options.DROPS,
-        help="if some scores are missing: leave out the data sets, algorithms or runs that "
-        "lack them (default: stop with an error)",
+        help="if some scores are missing: leave out all data sets, all algorithms or all runs "
+        "with a missing score (default: stop with an error)",
     )
     parser.add_argument(
         "--trained-on",
         metavar="CSV",
-        help="CSV file with the columns algorithm and dataset: one row per test set that an "
-        "algorithm was also trained on; adds to the entries that the runs record (default: "
-        "none)",
+        help="CSV file with the columns algorithm and dataset, one row for each pair of an "
+        "algorithm and a test set that this algorithm was trained on, in addition to the pairs "
+        "that the runs record (default: no file)",
     )
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="leave out the test sets that an algorithm was trained on, see --trained-on "
-        "(default: keep them)",
+        help="leave out the test sets that some but not all algorithms were trained on, see "
+        "--trained-on (default: keep them)",
     )
     parser.add_argument(
         "--metric",
         metavar="NAME",
-        help="metric of the runs to test: accuracy (default), another recorded metric, or, for "
-        "images whose cues conflict, shape_bias (share of shape among the decisions for shape "
-        "or texture), fraction_neither (share of decisions for neither cue), mrr_shape or "
-        "mrr_texture (mean of 1 / rank of the cue's class among all classes)",
+        help="for runs: recorded metric to test, such as accuracy; for cue conflicts (images "
+        "with the shape of one class and the texture of another) also shape_bias (decisions for "
+        "the shape, as a share of the decisions for shape or texture), fraction_neither (share "
+        "of decisions for neither), mrr_shape or mrr_texture (mean of 1 / rank of the class of "
+        "the shape or texture) (default: accuracy)",
     )
 
 
@@ -406,7 +426,8 @@ def _add_test_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the statistical tests to `parser`."""
     parser.add_argument(
         "--alpha",
-        help="significance level of the tests, between 0 and 1 (default: %(default)s)",
+        help="significance level of the tests, between 0 and 1, not in percent (default: "
+        "%(default)s)",
         metavar="P",
         **cli.ALPHA,
     )
@@ -414,34 +435,35 @@ def _add_test_flags(parser: argparse.ArgumentParser) -> None:
         "--blocks",
         type=cli.at_least_1,
         metavar="N",
-        help="group the data sets into N blocks of similar ones, and test also over the "
-        "blocks (default: data sets whose correlation r over the algorithms is at least 0.5 "
+        help="also test over N blocks of similar data sets, each block as one data set "
+        "(default: data sets whose scores correlate over the algorithms, r of at least 0.5, "
         "are in one block)",
     )
     parser.add_argument(
         "--points",
         type=cli.positive,
         metavar="D",
-        help="smallest difference that matters to you, in the unit of the scores. Tests of "
-        "equivalence and power use it (default: 1, or 0.01 if no score exceeds 1). The section "
-        "on few seeds uses it, too, but its default is ten times as large",
+        help="smallest difference between two algorithms that matters to you, in the unit of "
+        "the scores; used by the tests of equivalence, the power and the section on few seeds "
+        "(default: 1 for percentages, 0.01 for scores of at most 1; in the section on few "
+        "seeds 10 and 0.1)",
     )
     parser.add_argument(
         "--lower-is-better",
         dest="larger_is_better",
         action="store_false",
-        help="rank the smallest score first, e.g. for errors (default: the largest score "
-        "first)",
+        help="small scores are better, as for errors (default: large scores are better)",
     )
     parser.add_argument(
         "--paired-seeds",
         action="store_true",
-        help="with one or two data sets: compare runs of the same seed (or `run`) as pairs, "
-        "for designs in which equal seeds share a source of noise (default: unpaired)",
+        help="for one or two data sets: compare two algorithms seed by seed (in a table, by "
+        "the column `run`), if equal seeds share noise, such as the same split of the data "
+        "(default: compare them as independent samples)",
     )
     parser.add_argument(
         "--reference",
         metavar="ALGORITHM",
-        help="algorithm that all others are also compared with, by its name in the tables, "
-        "such as ERM (default: none)",
+        help="baseline: also compare all algorithms with this algorithm; its name as in the "
+        "tables, such as ERM (default: no baseline)",
     )

@@ -1,13 +1,14 @@
-r"""Rank correlations between measures of many models.
+r"""Compute rank correlations between measures of many models.
 
     jbias report correlate --table=examples/published/biases.csv --out=report \
         --x=shape,low_freq,high_freq --y=ID,Robustness,Concepts,Adversarial \
         --category=training --split=adversarial_training --size=epsilon
 
-The table has one line per model: its name in the first column, then one column per measure.
---given=imagenet adds partial rank correlations that control for that measure. Writes to
---out: index.html (one page, readable offline), tables/ (CSV, Parquet, LaTeX, Markdown),
-figures/ (SVG; --figures adds PDF and PNG), results.json.
+The table has one row per model: its name in the first column, then one column per measure.
+For example, --given=imagenet adds partial rank correlations that control for the column
+imagenet. Writes to --out: index.html (a page that can be read offline), tables/ (CSV,
+Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and PNG), results.json (all
+numbers).
 """
 
 import argparse
@@ -121,29 +122,29 @@ def _parser() -> argparse.ArgumentParser:
         "--table",
         required=True,
         metavar="CSV",
-        help="CSV file with a header and one line per model, whose first column is the "
-        "model's name",
+        help="CSV file with a header and one row per model, whose first column has the names "
+        "of the models",
     )
     add(
         "--x",
         required=True,
         type=cli.names,
         metavar="A,B",
-        help="columns of --table to correlate with --y, such as biases",
+        help="columns of --table to correlate with the columns of --y, such as biases",
     )
     add(
         "--y",
         required=True,
         type=cli.names,
         metavar="A,B",
-        help="columns to correlate with --x, such as mean accuracies",
+        help="columns of --table to correlate with the columns of --x, such as accuracies",
     )
     add(
         "--category",
         required=True,
         metavar="COL",
-        help="column with the category of each model: it sets the markers' colour, and "
-        "partial correlations control for it",
+        help="column with the category of each model, such as its training method; it sets the "
+        "colour of the markers, and partial correlations control for it",
     )
     add("--out", **cli.OUT, help="folder to write the report into")
     cli.add_figures(parser)
@@ -153,21 +154,22 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         type=cli.names,
         metavar="A,B",
-        help="columns to correlate among themselves; the flag may be repeated (default: none)",
+        help="columns to correlate with each other; repeat the flag for several groups of "
+        "columns (default: no group)",
     )
     add(
         "--given",
         default=(),
         type=cli.names,
         metavar="A,B",
-        help="also compute partial correlations that control for these columns, such as "
-        "accuracy (default: none)",
+        help="also compute partial correlations of --x and --y that control for these columns, "
+        "such as accuracy (default: no partial correlations)",
     )
     add(
         "--split",
         metavar="KIND",
-        help="also correlate within this category, and within all other models "
-        "(default: only all models)",
+        help="also correlate over the models of this category alone, and over all other models "
+        "alone (default: only over all models)",
     )
     add(
         "--size",

@@ -1,15 +1,15 @@
-r"""Effects of distorted images on networks, by training method.
+r"""Report how distorted images affect networks, by training method.
 
     jbias report distortion --measured='measured/*' --out=report
     jbias report distortion --measured='measured/*' --runs='runs/distortion/*' \
         --out=report
 
-Reads workdirs of `jbias evaluate --suite=configs/suites/distortion.py`, one per network;
-networks of one model, method and data set are its seeds. `jbias papers distortion` also
-shows the published numbers, and tests the orderings that the paper claims. Writes to
---out: index.html (one page, readable offline), tables/ (CSV,
-Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and PNG),
-results.json.
+Reads the folders that `jbias evaluate --suite=configs/suites/distortion.py` wrote, one per
+network. Networks with the same architecture, method and data set count as seeds of one model.
+`jbias papers distortion` also shows the published numbers, and tests the orderings that the
+paper claims. Writes to --out: index.html (a page that can be read offline), tables/ (CSV,
+Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF and PNG), results.json (all
+numbers).
 """
 
 import argparse
@@ -53,13 +53,14 @@ def parser(command: str = "report.distortion", doc: str = __doc__) -> cli.Parser
         "--measured",
         **cli.WORKDIRS,
         required=True,
-        help="workdirs of networks measured by `jbias evaluate`, or globs of workdirs",
+        help="folders of measured networks, which `jbias evaluate` wrote; the folder that "
+        "contains them; or globs",
     )
     arguments.add_argument(
         "--runs",
         **cli.WORKDIRS,
         default=[],
-        help="workdirs of the runs that trained these networks, or globs, for a table of the "
+        help="workdirs of the runs that trained these networks, or globs; adds a table of the "
         "cost of training (default: no table)",
     )
     arguments.add_argument("--out", **cli.OUT, help="folder to write the report into")

@@ -1,11 +1,11 @@
-r"""Tables and figures of measured networks.
+r"""Write a page with tables and figures of measured networks.
 
     jbias report measured --measured='measured/*' --out=report-measured
 
-Reads workdirs of `jbias evaluate --suite=...`, one per network. Up to eight networks share
-each figure; with more, the page has only tables. Writes to --out: index.html (one page,
-readable offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG; --figures adds PDF
-and PNG), results.json.
+Reads the folders that `jbias measure` or `jbias evaluate` wrote, one per network. Figures
+compare up to eight networks; with more, the page has only tables. Writes to --out: index.html
+(a page that can be read offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG;
+--figures adds PDF and PNG), results.json (all numbers).
 """
 
 import argparse
@@ -44,7 +44,8 @@ def _parser() -> argparse.ArgumentParser:
         "--measured",
         **cli.WORKDIRS,
         required=True,
-        help="workdirs of measured networks, the folder that contains them, or globs",
+        help="folders of measured networks, which `jbias measure` or `jbias evaluate` wrote; "
+        "the folder that contains them; or globs",
     )
     parser.add_argument("--out", **cli.OUT, help="folder to write the page into")
     cli.add_figures(parser)
@@ -52,9 +53,9 @@ def _parser() -> argparse.ArgumentParser:
         "--published",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="add a table with published shape biases of people and of other networks, with "
-        "source and licence, if networks were measured on Geirhos' cue conflicts (default: "
-        "add the table)",
+        help="add, or do not add, a table with published shape biases of people and of other "
+        "networks; only for networks that were measured on Geirhos' cue conflicts (default: "
+        "add it)",
     )
     return parser
 

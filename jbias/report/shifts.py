@@ -1,17 +1,18 @@
-r"""Drops of accuracy of networks trained under shifts, and remedies.
+r"""Report the drops in accuracy of networks that were trained under a distribution shift.
 
     jbias report shifts --runs='runs/shifts/*' --out=report-shifts
     jbias report shifts --runs='runs/study/*/*/*' --out=report-shifts --tau=10
 
-Reads the workdirs of runs trained under a shift: by `jbias study`, or by
+Reads the workdirs of runs that were trained under a shift: by `jbias study`, or by
 `jbias train --config=configs/erm.py:shift=C6,attribute=colour`. Ranks training recipes and
-attributes by the drop in accuracy under a shift, with intervals, tests and verdicts. Also shows
-how much of the drop of plain training other algorithms (remedies) close, drops by level, and
-the agreement of models' ranks in and out of distribution.
+attributes by the drop in accuracy under the shift, with intervals and tests, and says which
+attributes are 'bugs' (see --tau). Also shows how much smaller the drop is with other algorithms
+(remedies) than with plain training, the drop at each level of shift, and whether models rank
+alike in and out of distribution.
 
-Writes to --out: index.html (one page, readable offline), tables/ (CSV, Parquet, LaTeX,
-Markdown), figures/ (SVG; --figures adds PDF and PNG), results.json. For Tables 1 to 3 of Hu,
-Sang, Wang and Jiang 2021 use `jbias papers shifts`.
+Writes to --out: index.html (a page that can be read offline), tables/ (CSV, Parquet, LaTeX,
+Markdown), figures/ (SVG; --figures adds PDF and PNG), results.json (all numbers). For Tables 1
+to 3 of Hu, Sang, Wang and Jiang 2021 use `jbias papers shifts`.
 """
 
 import argparse
@@ -58,15 +59,13 @@ def parser(command: str = "report.shifts", doc: str = __doc__) -> cli.Parser:
     """
     arguments = cli.Parser(command, doc)
     add = arguments.add_argument
-    text = "workdirs of runs, or globs of workdirs; runs without a shift are left out"
+    text = "workdirs of runs, or globs of workdirs; runs without a shift are ignored"
     add("--runs", **cli.WORKDIRS, required=True, help=text)
     out = cli.OUT | {"required": False, "default": "report-shifts"}
     text = "folder to write the report into (default: %(default)s)"
     add("--out", **out, help=text)
     cli.add_figures(arguments)
-    text = (
-        "rule that selects the evaluation of each seed: best_validation (the highest "
-    )
+    text = "rule that chooses which evaluation of a seed counts: best_validation (the highest "
     text += "validation accuracy), last_n (the mean of the last evaluations) or oracle (the "
     text += (
         "best evaluation on each test set itself: an upper bound, not a valid result) "
@@ -74,24 +73,24 @@ def parser(command: str = "report.shifts", doc: str = __doc__) -> cli.Parser:
     text += "(default: %(default)s)"
     rules = ("best_validation", "last_n", "oracle")
     add("--selection", choices=rules, default=rules[0], help=text)
-    text = "with --selection=last_n: number of last evaluations to average (default: 30 %% "
-    text += "of all evaluations)"
-    add("--last", type=cli.at_least_1, metavar="N", help=text)
     text = (
-        "smallest drop that counts: an attribute is a 'bug' if its drop in accuracy is "
+        "with --selection=last_n: number of last evaluations of each seed to average "
     )
-    text += "significantly more than POINTS percentage points above the drop at the control "
-    text += "level (default: %(default)g)"
+    text += "(default: 30 %% of the evaluations, at least 1)"
+    add("--last", type=cli.at_least_1, metavar="N", help=text)
+    text = "smallest drop in accuracy that counts, in percentage points: an attribute is a "
+    text += "'bug' if its drop is significantly more than POINTS larger than the drop at the "
+    text += "control level, which has no shift (default: %(default)g)"
     add("--tau", type=cli.positive, default=5.0, metavar="POINTS", help=text)
     text = "significance level of the tests, between 0 and 1 (default: %(default)s)"
     add("--alpha", **cli.ALPHA, metavar="P", help=text)
-    text = "algorithm of plain training. All other algorithms are remedies, compared with it on "
-    text += "the same network, data, attribute and level. A variant follows in brackets, as in "
-    text += "--reference='NAME (VARIANT)' (default: %(default)s)"
+    text = "algorithm that counts as plain training. All other algorithms are remedies, and are "
+    text += "compared with it on the same network, data, attribute and level. To name a variant, "
+    text += "write --reference='NAME (VARIANT)' (default: %(default)s)"
     add("--reference", default="erm", metavar="ALGORITHM", help=text)
-    text = "number of random draws of seeds and images for the intervals, at least 100"
+    text = "number of bootstrap samples of seeds and images for intervals, at least 100"
     cli.add_count(arguments, "--draws", low=100, default=2_000, help=text)
-    text = "random seed of these draws"
+    text = "random seed of the bootstrap samples"
     cli.add_count(arguments, "--seed", low=0, default=0, help=text)
     return arguments
 

@@ -313,18 +313,21 @@ OUTPUT_LISTS = (
 OUTPUT_LISTS_HELP = (
     "imagenet (the 1,000 classes in the order of published networks), geirhos16 (Geirhos' "
     "16 classes in alphabetical order), {folders}a text file with one class name or WordNet "
-    "id per line, or a CSV file with one row per output: the column train_class names the "
-    "output, and test_class the class of the test sets that it stands for (empty: none)"
+    "id per line, or a CSV file with one row per output: column train_class has the output's "
+    "name, and test_class the class of the test sets that it counts as (empty: no class)"
 )
-FOLDERS_LIST = "folders (the class folders of --data in alphabetical order), "
-METHOD_HELP = "name of the training method, shown in records and reports, e.g. fmix (default: none)"
+FOLDERS_LIST = (
+    "folders (only for functions and modules: the class folders of --data in alphabetical "
+    "order), "
+)
+METHOD_HELP = "name of the training method, for records and reports only, e.g. fmix (default: no name)"
 TRAINED_HELP = (
-    "data set that the network was trained on, shown in records and reports, e.g. imagenet "
-    "(default: unknown)"
+    "name of the data set that the network was trained on (docs/data.md lists names), for "
+    "records and reports only, e.g. imagenet (default: unknown)"
 )
 STEP_HELP = (
-    "checkpoint of a run: best (the highest validation accuracy), latest, or the number of "
-    "a training step"
+    "for runs: checkpoint to use, which is best (the highest validation accuracy), latest, or "
+    "the number of a saved training step"
 )
 FILE_FLAGS = ("model", "classes", "mean", "std", "trained", "method", "zoo")
 
@@ -333,7 +336,8 @@ def add_network_flags(
     parser: Parser,
     subject: str = "for weights files",
     step_default: str = "best",
-    mean_default: str = "detected; a printed line about each file shows it",
+    mean_default: str = "that of --zoo or of the file, else the architecture's; a printed "
+    "line about each file shows the value",
 ) -> None:
     """Add the flags that select networks and describe their files.
 
@@ -348,23 +352,26 @@ def add_network_flags(
         default=[],
         metavar="PATH",
         help="networks to use: a weights file (.pth, .pt, .tar, .bin, .ckpt, .torch, "
-        ".safetensors, .npz), a run's workdir, a folder of these, a glob, or weights on the "
-        "Hugging Face Hub, hf:OWNER/NAME@COMMIT (needs the extra `hub`). The flag may be "
-        "repeated. --runs is another name for --checkpoint",
+        ".safetensors, .npz), the workdir of a run, a folder of weights files or workdirs, a "
+        "glob in quotes, or weights on the Hugging Face Hub, hf:OWNER/NAME@COMMIT (needs "
+        "pip install 'jbias[hub]'). The flag may be repeated. --runs is another name for "
+        "--checkpoint",
     )
     add_texts(
         parser,
         {
-            "--model=NAME": "for weights files: the architecture, such as resnet50. "
-            "docs/models.md lists the names. my.py:make names a function of yours, from the "
-            "number of classes to a flax module; its weights are .msgpack files. Files in "
-            "--zoo need no --model (default: recognised by names and shapes of the weights)",
-            "--zoo=FILE": "table that maps names of published weights files to architecture, "
-            "mean, standard deviation and category; --zoo= uses no table (default: "
-            "jbias:zoo, the table of the package)",
-            "--classes=FILE": f"{subject}: classes of the network's outputs, in their "
-            f"order: {OUTPUT_LISTS_HELP.format(folders='')} (default: the classes that the "
-            "file names, else imagenet)",
+            "--model=NAME": "for weights files: the architecture, such as resnet50 "
+            "(docs/models.md lists the names), or my.py:make, a function in your file my.py "
+            "that takes the number of classes and returns a flax module; its weights file "
+            "ends in .msgpack (default: the architecture in --zoo, else recognised by names "
+            "and shapes of the weights)",
+            "--zoo=FILE": "for weights files: a Python file like configs/zoo.py, which "
+            "lists published weights files by name, with architecture, mean, standard "
+            "deviation and category; --zoo= uses no list (default: jbias:zoo, the list of "
+            "the package)",
+            "--classes=FILE": f"{subject}: classes of the network's outputs, in the order of "
+            f"the outputs: {OUTPUT_LISTS_HELP.format(folders='')} (default: the class names "
+            "stored in the weights file, else imagenet)",
         },
     )
     add_constants(parser, subject, mean_default)
@@ -384,9 +391,10 @@ def add_constants(parser: Parser, subject: str, default: str) -> None:
     subject, default: for the help, such as "for weights files" and "detected".
     """
     descriptions = {
-        "mean": "mean of each colour channel, subtracted from images with values in [0, 1]",
-        "std": "standard deviation of each colour channel, by which images are divided "
-        "after the mean is subtracted",
+        "mean": "mean of the red, green and blue channel, subtracted from images with values "
+        "in [0, 1]",
+        "std": "standard deviation of the red, green and blue channel, by which images are "
+        "divided after --mean is subtracted",
     }
     for key, description in descriptions.items():
         parser.add_argument(
@@ -403,31 +411,31 @@ def add_suite_flags(parser: Parser, **texts: str) -> None:
 
     texts: `subject` and `mean_default` of `add_network_flags`.
     """
-    step_default = "run.step of the suite, which is best if the suite has none"
+    step_default = "run.step in the suite, else best"
     add_network_flags(parser, step_default=step_default, **texts)
     parser.add_argument(
         "--suite",
         metavar="FILE[:ARGS]",
-        help="suite, a file that names the measures to compute and their test sets: one of "
-        "the package, e.g. jbias:suites/biases:images=1000, or your own, e.g. "
-        "my/suite.py:images=1000. --suite=jbias: lists the suites of the package. The top of "
-        "a suite's file lists its ARGS. --suite.KEY=VALUE changes an entry and may be "
-        "repeated, e.g. --suite.measures.pgd.steps=10 or --suite.run.precision=float32",
+        help="suite: a Python file that lists measures and the test sets to compute them on. "
+        "Use a suite of the package, e.g. jbias:suites/biases:images=1000, or your own, e.g. "
+        "my/suite.py:images=1000. --suite=jbias: prints the suites of the package. The "
+        "docstring of a suite explains its ARGS. --suite.KEY=VALUE changes an entry and may "
+        "be repeated, e.g. --suite.measures.pgd.steps=10 or --suite.run.precision=float32",
     )
     add_names(
         parser,
         "--only",
         default=None,
-        help="names of the suite's measures to use; an unknown name prints all names "
-        "(default: all measures)",
+        help="names of the suite's measures to use, separated by commas; an unknown name is "
+        "refused with a list of all names (default: all measures)",
     )
     parser.add_argument(
         "--devices",
         type=int,
         default=0,
         metavar="N",
-        help="number of devices (GPUs, TPU chips or CPUs) of this machine to use; 0 uses "
-        "run.devices of the suite, which is all devices unless the suite changes it (default: "
+        help="number of GPUs, TPU chips or CPUs of this machine to use; 0 means run.devices "
+        "in the suite, which is all devices in the suites of the package (default: "
         "%(default)s)",
     )
 
@@ -524,8 +532,8 @@ def add_figures(parser: argparse.ArgumentParser) -> None:
         type=figure_formats,
         default=FIGURES[:1],
         metavar="FORMATS",
-        help="formats of the files in figures/, separated by commas. svg is always written; "
-        "add pdf for papers or png for slides, e.g. --figures=pdf,png (default: svg)",
+        help="formats of the files in figures/, separated by commas: svg (always written), "
+        "pdf (for papers) and png (for slides), e.g. --figures=pdf,png (default: svg)",
     )
 
 
@@ -535,14 +543,16 @@ def add_permutation_flags(parser: Parser) -> None:
         "--adjust",
         choices=("none", "holm", "bh"),
         default="holm",
-        help="correction of the p-values for multiple tests: none, holm (Holm) or bh "
-        "(Benjamini-Hochberg) (default: %(default)s)",
+        help="correction of the p-values for multiple tests: none, holm (Holm: controls the "
+        "chance of any false positive) or bh (Benjamini-Hochberg: controls the share of false "
+        "positives) (default: %(default)s)",
     )
     parser.add_argument(
         "--alpha",
         **ALPHA,
         metavar="P",
-        help="significance level of the tests, between 0 and 1 (default: %(default)s)",
+        help="significance level, between 0 and 1: p-values of at most P count as significant "
+        "(default: %(default)s)",
     )
     add_count(
         parser,
