@@ -140,6 +140,8 @@ def _train_all(
 ) -> int:
     """Train unfinished runs; return the number of runs that are done and have not diverged.
 
+    A run that raises ValueError is logged and skipped. After a stop signal
+    signals.Interrupted is raised, and the remaining runs are not started.
     stop_signal: records stop signals. log: receives log lines.
     """
     import jax

@@ -262,9 +262,10 @@ class _Network:
     def shapes(
         self, image: Any, sites: Sequence[str]
     ) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Return the shapes of the logits and of each site's features, in order.
+        """Return the shapes of the logits (b, k) and of each site's features, channels last.
 
-        image: normalised images, or their shape. ValueError for a site without features.
+        image: normalised square images (b, h, h, 3), or a jax.ShapeDtypeStruct of them. The
+        features are in the order of `sites`. ValueError for a site without features.
         """
         count, shapes = self._shapes(image.shape[1])
         for site in sites:

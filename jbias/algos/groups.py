@@ -73,9 +73,11 @@ def from_columns(where: str, columns: Columns, by: str) -> Groups:
 def select_columns(
     where: str, columns: Columns, by: str
 ) -> tuple[tuple[str, ...], list[Int[np.ndarray, "n"]]]:
-    """Return the names and values of the columns in `by`; arguments: see `from_columns`.
+    """Return the names and values of the columns in `by`, in its order.
 
-    ValueError for a column that is unknown or does not have whole numbers from 0 on.
+    In `by`, "class" is the column "label", and "group" alone means "class+attribute".
+    Arguments: see `from_columns`. ValueError for a column that is unknown or does not have
+    whole numbers from 0 on.
     """
     by = GROUP if by == "group" else by
     known = {

@@ -5,8 +5,9 @@ by_class, make_by_class, confusion, entropy: the accuracy of each class, and the
 by_group: groups are pairs of a class and a value of an attribute; worst and balanced means.
   Worst-group accuracy: Sagawa, Koh, Hashimoto and Liang, ICLR 2020,
   https://arxiv.org/abs/1911.08731. Deviation: groups without images are left out of all
-  numbers; the paper has none.
-stacked_halves: which of two stacked images a network follows, by the class of the other.
+  numbers; the paper has no empty groups.
+stacked_halves: for two images stacked into one, the shares of decisions for the class of each
+  half, also by the class of the other half.
 """
 
 import functools

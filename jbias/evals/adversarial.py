@@ -1,8 +1,8 @@
 """Adversarial accuracy: images are changed within a small ball to raise the loss.
 
-The published protocol of the 48 models: projected gradient ascent of the cross-entropy in
-the l-infinity ball of 0.5/255, 40 steps of 2/255, one random start, in evaluation mode;
-an image counts as robust if the decision about the last point is right.
+The protocol of Gavrikov and Keuper, who test 48 models: projected gradient ascent of the
+cross-entropy in the l-infinity ball of 0.5/255, 40 steps of 2/255, one random start, in
+evaluation mode. An image is robust if the decision after the last step is right.
 
 Source: Madry et al., ICLR 2018, https://arxiv.org/abs/1706.06083; Goodfellow, Shlens and
 Szegedy, ICLR 2015, https://arxiv.org/abs/1412.6572; Gavrikov and Keuper, CVPR 2024,

@@ -120,6 +120,7 @@ def best_place(
     """Return the smallest rank (1: largest score) among each row's member classes.
 
     is_member: whether each class of a row is a member. Ties are broken as in `label_ranks`.
+    Nothing is checked: a row without members gets k + 1, and a NaN score of a member rank 1.
     xp: the module of the arrays, numpy or jax.numpy.
     """
     classes = xp.arange(scores.shape[1])[None]

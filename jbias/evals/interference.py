@@ -215,8 +215,9 @@ def by_chance(clean: Runs, distorted: Runs, *, classes: int) -> float:
 def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
     """Return [wrong decisions on clean images, on distorted images], by run and class.
 
-    classes: the number of classes. ValueError unless both are of the same runs, images and
-    labels.
+    classes: the number of classes. ValueError unless both have as many runs, as many images and
+    the same labels, and for a decision outside of 0 ... classes - 1. That the runs are in the
+    same order is not checked.
     """
     runs = (*clean, *distorted)
     sizes = {len(run.prediction) for run in runs}

@@ -427,7 +427,7 @@ def _is_to_rgb(step: Any) -> bool:
 
 
 def _sides(value: Any) -> dict[str, Any] | None:
-    """Return the sides in a size, as in transformers, by names such as "shortest_edge".
+    """Return the side lengths in the `size` of a Hugging Face image processor, by name.
 
     value: a dictionary, or an object with attributes of these names; None for other objects.
     """

@@ -69,7 +69,7 @@ class Measure(NamedTuple):
 
     @property
     def takes_others(self) -> bool:
-        """Return whether the probe puts images of another set into its own.
+        """Return True if the probe combines the images that it shows with partner images.
 
         True if the config names that set, or if the probe has a required argument `others`.
         """

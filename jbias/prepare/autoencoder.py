@@ -251,7 +251,8 @@ def train_on_source(
     """Return the trained weights and the root mean square error of the reconstruction.
 
     The error is for values in [0, 1], on up to 256 of the training images. ValueError if it is
-    not below the error of a single colour per image, or if an option is below 1.
+    not below the error of a single colour per image, if steps, batch, images or enlarge is
+    below 1, or if the size of the images does not fit the network.
 
     source: the training images. sizes: sizes of the network, such as {"scale": 2}.
     images: largest number of training images; of more, a random sample is used.

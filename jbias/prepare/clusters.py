@@ -468,8 +468,8 @@ def _cluster_classes(
 ) -> list[Clusters]:
     """Return the clusters of each class's images, the largest cluster of a class first.
 
-    classes: names. members: indices of each class's images. blocks: the result of
-    `read_features`. rule: the result of `_rule`. ValueError if a cluster has fewer than
+    classes: names. members: ascending indices of each class's images; the rows of a class's
+    Clusters are in this order. blocks: the result of `read_features`. rule: the result of `_rule`. ValueError if a cluster has fewer than
     rule["least"] images.
     """
     all_clusters, items = [], [*enumerate(zip(classes, members, strict=True))]

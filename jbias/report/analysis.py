@@ -1021,6 +1021,7 @@ def best_cells(
 
 _SEED_COLUMNS = ["label", "workdir", "seed"]
 _EVALUATION_COLUMNS = ["stage", "step", "dataset", "condition", "metric"]
+_SAME_SCORES = "have the same accuracies and losses in every evaluation"
 
 
 def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
@@ -1029,7 +1030,11 @@ def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     Results are the same if accuracies and losses are equal in all evaluations, and stored
     decisions are equal, too. Two algorithms must agree in every seed that both have.
 
-    frame: records of evaluations with a column `label`, the name of the algorithm.
+    first, second: the names of two algorithms, ERM first, or "ERM seed 0" and "seed 1".
+    reason: what they have in common, as the rest of a sentence, such as "have the same
+    accuracies and losses in every evaluation".
+    frame: records of evaluations with a column `label`, the name of the algorithm; stored
+    decisions are read from the folders in its column `workdir`.
     """
     frame = frame[[*_SEED_COLUMNS, *_EVALUATION_COLUMNS, "value"]]
     is_missing = frame["value"].isna()
@@ -1052,7 +1057,7 @@ def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     seed_names = frame[_SEED_COLUMNS].take(results.first_rows(frame, _SEED_COLUMNS))
     sums.index = pd.MultiIndex.from_frame(seed_names)
     is_doubled = (sums["accuracy"] != 0) & sums.duplicated("accuracy", keep=False)
-    counts = collections.Counter()
+    reasons_by_names = collections.defaultdict(list)
     for _, group in sums[is_doubled].groupby("accuracy", sort=False):
         for first, second in itertools.combinations(group["loss"].items(), 2):
             (first_key, first_loss), (second_key, second_loss) = first, second
@@ -1060,12 +1065,12 @@ def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
             if names and first_loss == second_loss:
                 reason = _reason_of_twins(first_key, second_key)
                 if reason:
-                    counts[(*names, reason)] += 1
+                    reasons_by_names[tuple(names)].append(reason)
     seeds = sums.reset_index().groupby("label", observed=True)["seed"].agg(set)
-    for twins, count in counts.items():
-        first, second, _ = twins
-        if first not in seeds or count == len(seeds[first] & seeds[second]):
-            yield twins
+    for (first, second), reasons in reasons_by_names.items():
+        if first not in seeds or len(reasons) == len(seeds[first] & seeds[second]):
+            # Seeds without stored decisions show less.
+            yield first, second, _SAME_SCORES if _SAME_SCORES in reasons else reasons[0]
 
 
 def _digests(frame: pd.DataFrame) -> np.ndarray:
@@ -1100,7 +1105,7 @@ def _reason_of_twins(first: tuple, second: tuple) -> str:
     second_digests = _decision_digests(second_workdir).get(second_seed, {})
     shared = first_digests.keys() & second_digests.keys()
     if not shared:
-        return "have the same accuracies and losses in every evaluation"
+        return _SAME_SCORES
     if any(first_digests[name] != second_digests[name] for name in shared):
         return ""
     return "made the same decisions on every image of every data set"

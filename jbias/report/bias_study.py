@@ -561,7 +561,10 @@ def accuracy_table(models: ModelTable) -> tables.Table:
 
 
 def average_table(models: ModelTable) -> tables.Table:
-    """Return the table of mean averages in %, one row per category."""
+    """Return a table of average accuracies in %, one row per category of training.
+
+    Each is the mean over the models of the category, whose number is the column "models".
+    """
     groups = models.frame.groupby("training", sort=False)
     names = [*models.members]
     rows = groups[names].mean().assign(models=groups.size()).reset_index()

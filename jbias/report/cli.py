@@ -70,7 +70,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """End the process with one line on stderr if two flags contradict each other."""
+    """End the process, with one line on stderr, if flags do not fit together.
+
+    That is, if two contradict each other, or one lacks the flag that it needs. args: flags of a
+    command without --status.
+    """
     if args.watch is not None or args.json:
         parser.error("--watch and --json need --status; add it")
     if (args.selection == "best_on") != bool(args.best_on):

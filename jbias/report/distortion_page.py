@@ -449,10 +449,12 @@ def flips(basic_lead: Values, lead: Values) -> str:
 
 
 def digit_shares(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
-    """Return the shares in % of decisions for digit and for photograph, by text of the digit.
+    """Return the shares in % of decisions for digit and for photograph, for each digit.
 
-    Arrays (r, 2) have one row per seed and the columns digit, photograph. For stacked images with
-    conflicting halves, and seeds with stored decisions.
+    Keys are such as "3 (cat)", the number and the name of the digit's class, or "3" without
+    class names. Arrays (r, 2) have the columns digit, photograph, and a row for each seed that
+    has stored decisions on stacked images of the digit with conflicting halves; {} if no seed
+    has. ValueError as `find_measurement`.
     """
     measurement = study_lib.find_measurement(group, "plain", dataset="stacked_cifar")
     shares_by_digit: dict[str, list[list[float]]] = {}

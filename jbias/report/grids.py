@@ -1,4 +1,4 @@
-"""Methods over a grid of values of one setting, such as the learning rate, and their order."""
+"""Tables of scores over a grid of values of one setting, such as the learning rate."""
 
 import itertools
 import math

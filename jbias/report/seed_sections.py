@@ -575,6 +575,7 @@ def figure(analysis: Analysis) -> document.Figure:
     """Return the figure of the difference of every tested pair with its interval.
 
     Of more than 40 pairs, the first 40 by data set and p are drawn.
+    analysis: with tests over seeds (`by_seeds`).
     """
     result = analysis.by_seeds
     has_several_sets = len(result.datasets) > 1

@@ -222,8 +222,8 @@ def _contradiction(path: epath.Path, step: int) -> str:
 def validation_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
     """Return the validation accuracies of a step, fractions by "<stage>/<member>".
 
-    A member is a seed of a branch, named as by `run_spec.member_name`. None if the step is
-    not evaluated.
+    A member is a seed of a branch, named as by `run_spec.member_name`; seeds that diverged are
+    left out. None unless every branch has records of the step.
     """
     if not is_evaluated(workdir, step):
         return None

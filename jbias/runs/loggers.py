@@ -69,8 +69,10 @@ def configured(run: Mapping[str, Any]) -> list[str]:
 
 
 def check(run: Mapping[str, Any], *, packages: bool = True) -> None:
-    """Raise ValueError for unknown loggers and modes, and packages that are not installed.
+    """Raise ValueError for invalid loggers in config.run.
 
+    These are: a logger in `write` that is unknown, named twice or whose package is not
+    installed, and an unknown key or mode in `wandb`.
     run: config.run. packages: False: do not check that packages are installed.
     """
     where, names = "config.run.write", configured(run)

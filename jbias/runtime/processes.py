@@ -529,7 +529,8 @@ def join(
     A single process yields ALONE and starts nothing.
 
     settings: returns the settings that must be equal in all processes.
-    report: called with a line and an exit code before another process's end ends this one.
+    report: called with a message and an exit code before this process exits because another
+      one has ended.
     describe_differences: returns the differences of two processes' settings.
     wait: seconds until all processes must have joined; otherwise this process reports a
     line and exits with code 2. ValueError if the settings differ.

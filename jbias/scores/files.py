@@ -230,7 +230,7 @@ def _is_markdown(text: str) -> bool:
 def _markdown(text: str, path: str) -> list[list[Row]]:
     """Return the tables of a Markdown text, each as a list of rows with the header first.
 
-    path: name of the file in the places of rows.
+    path: file name, which begins the location of each row in messages.
     """
     tables: list[list[Row]] = []
     rows: list[Row] = []
@@ -462,7 +462,10 @@ def _are_runs(sheets: dict[str, pd.DataFrame]) -> bool:
 
 
 def _join_runs(sheets: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return one sheet with the rows of all sheets, and a last column "run" of their names."""
+    """Return the sheets joined into one, with a last column "run" of their names.
+
+    Row 0 of each sheet is its header; that of the first sheet is kept.
+    """
     frames = []
     for number, (name, frame) in enumerate(sheets.items()):
         frame_of_run = frame.assign(run=name)

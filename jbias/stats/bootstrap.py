@@ -257,7 +257,7 @@ def mean_differences(
     probability that the row wins with other seeds on other data sets like these, and
     percentiles are widened according to Student's t (`resampling.widening`): without widening,
     nominal 95 % intervals covered the difference in 85 to 94 % of cases with 5 to 20 data sets.
-    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
+    confidence: of the intervals, a fraction. draws: number of bootstrap draws, at least 100.
     Raise ValueError for single runs and missing cells.
     """
     table = score_table.read(scores)

@@ -35,11 +35,11 @@ def leave_out(
     """Return the rows without margins, and descriptions of the margins that were left out.
 
     choices.margins: "keep" leaves nothing out. "ignore" leaves out the algorithm and the data set
-    that `_find_margin` returns. "" leaves them out only if both are certainly margins
-    (`_is_of_both`), and otherwise raises UnclearError, with the possible choices, for an algorithm
-    whose scores are near the mean of the others or whose name is like that of the data set
-    (`_are_alike`), and for a data set whose scores are near the mean, but not equal
-    (`jbias.report` notes exact means itself).
+    that `_find_margin` returns. "" leaves them out if both are certainly margins
+    (`_is_of_both`). Otherwise UnclearError, which lists the choices, is raised in two cases: the
+    algorithm's scores are near the mean of the others or its name is like the data set's
+    (`_are_alike`), or the data set's scores are near the mean, but not equal. A data set that
+    equals the mean stays; `jbias.report` adds a note.
     source: path of the table, "" for data in memory.
     """
     if choices.margins == "keep":

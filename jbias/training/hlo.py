@@ -142,7 +142,8 @@ def operations(
       second branch runs, unless the scope's name gives the probability (algos/padain.py).
       Branches of a conditional with more than two are equally likely. None: each branch
       counts as one run.
-    seeds: number of seeds that share the program, and its gates, by jax.vmap.
+    seeds: number of seeds that jax.vmap runs in one program. A conditional of two branches
+      then runs the second if its condition is True for any seed.
     """
     computation, entry = None, None
     # (computation, operation, bytes written, bytes read per operand) of each instruction.
@@ -356,9 +357,11 @@ def _num_runs(
 def part(scope: str) -> str:
     """Return the part of the training step that a scope belongs to, one of PARTS.
 
-    scope: JAX's op_name, such as "jit(step)/net/conv1". A word "data", "inputs", "guard" or
-    "optimiser" decides, in this order; then the operation (convolutions), then names of taps
-    and layers. Other scopes belong to "algorithm". Never "collectives".
+    scope: JAX's op_name, such as "jit(step)/net/conv1". The first of these
+    rules that applies: it has the word "data", "inputs", "guard" or "optimiser", in this order;
+    its operation is a convolution or a matrix product ("convolutions"); it has the word "tap", a
+    change of features by an algorithm ("algorithm"); it has the name of a layer ("normalisation"
+    or "activations"); other scopes belong to "algorithm". "collectives" is never returned.
     """
     words = re.split(r"[/()]", scope)
     for name in ("data", "inputs", "guard", "optimiser"):

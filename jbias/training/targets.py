@@ -91,7 +91,7 @@ class Target(NamedTuple):
 def parse(text: str, where: str = "--on") -> Target:
     """Return the Target with a name; ValueError for an unknown name.
 
-    text: such as v5e:4x4, v5e-16, v4-32 (32 cores: the number in clouds' names), h100x8,
+    text: such as v5e:4x4, v5e-16, v4-32 (16 chips: the names of clouds count two cores a chip), h100x8,
     h200 or cpu. where: name of the flag, for messages.
     """
     pattern = r"([a-z]+\d*[a-z]*?)(?::(?P<topology>[\dx]+)|[x-](?P<count>\d+))?"

@@ -97,7 +97,8 @@ def read_wordnet(
     """Return the source of a split of ImageNet classes, in the order of WordNet ids.
 
     subset, classes, ignore: see `read`. ValueError for a class that is none of the 1000, and
-    for missing classes unless `subset`.
+    for missing classes unless `subset` is True and classes have names, not numbers. With
+    `subset`, labels number the classes that occur. base.Missing without the split.
     """
     where, images = request.where, folder.find_split(request, ignore)
     wordnet_ids, are_numbers = _wordnet_indices(where, images, classes)
