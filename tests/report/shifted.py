@@ -1,4 +1,4 @@
-"""Runs under shifts that were never trained, whose accuracies are given."""
+"""Fake runs under shifts with known accuracies."""
 
 import json
 
@@ -31,10 +31,10 @@ def write(
     likelihood=None,
     **config,
 ):
-    """A workdir as training leaves it.
+    """Write a workdir like those of training.
 
-    accuracies: by test set, one for all seeds, one a seed, or by step one of these; counts
-    are rounded. groups: metrics by (set, metric). likelihood: by set, one an image.
+    accuracies: by test set, one for all seeds, one per seed, or either of these by step;
+    counts are rounded. groups: metrics by (set, metric). likelihood: by set, one per image.
     """
     shift = dict(level=level, attribute=attribute, images=images, seed=shift_seed)
     settings = {
@@ -52,7 +52,7 @@ def write(
         "run": {"decisions": likelihood is not None},
         **config,
     }
-    base = dict(
+    fields = dict(
         run=f"run-{folder.name}-{abs(hash(str(folder))) % 10**8}",
         algorithm=algorithm,
         variant=variant,
@@ -65,16 +65,16 @@ def write(
     for step in steps:
         records = []
         for i, seed in enumerate(seeds):
-            where = base | dict(seed=seed, step=step, epoch=step / 100)
+            step_fields = fields | dict(seed=seed, step=step, epoch=step / 100)
             for name, value in accuracies.items():
                 value = value[step] if isinstance(value, dict) else value
                 value = value[i] if np.ndim(value) else value
                 count = round(value * n)
                 cell = dict(dataset=name, metric="accuracy", count=count, n=n)
-                records.append(results.Record(**where, **cell, value=count / n))
+                records.append(results.Record(**step_fields, **cell, value=count / n))
             for (name, metric), value in dict(groups).items():
                 cell = dict(dataset=name, metric=metric, value=value, n=n)
-                records.append(results.Record(**where, **cell))
+                records.append(results.Record(**step_fields, **cell))
         results.write(folder / "evals" / f"{step}.jsonl", records)
     (folder / "config.json").write_text(json.dumps(settings))
     (folder / "provenance.json").write_text(json.dumps(_provenance(attribute, trained)))
@@ -95,24 +95,24 @@ def write(
 
 def _provenance(attribute, trained):
     half = trained // 8
-    counted = {"attribute": [[half, half, 0, 0], [half, half, 0, 0]]}
-    told = {"n": trained, "names": ["low", "high"], "tables": counted}
-    told["values"] = {"attribute": list(COLOURS), attribute: list(COLOURS)}
+    tables = {"attribute": [[half, half, 0, 0], [half, half, 0, 0]]}
+    data = {"n": trained, "names": ["low", "high"], "tables": tables}
+    data["values"] = {"attribute": list(COLOURS), attribute: list(COLOURS)}
     return {
-        "data": {"train/0": {**told, "fingerprint": f"{attribute}{trained}"}},
+        "data": {"train/0": {**data, "fingerprint": f"{attribute}{trained}"}},
         "device": {"kind": "cpu", "count": 1},
         "code": {"commit": "0123abc"},
     }
 
 
 def spread(mean, seeds, std=0.004):
-    """Accuracies of seeds around a mean, which is theirs to rounding."""
+    """Return accuracies of seeds with this mean, up to rounding."""
     z = np.linspace(-1, 1, len(seeds)) if len(seeds) > 1 else np.zeros(1)
     return [float(np.clip(mean + std * x, 0, 1)) for x in z]
 
 
 def write_study(folder, *, seeds=(0, 1, 2)):
-    """A study of everything: models, attributes, kinds, remedies, values, clusters, sizes."""
+    """Write a study with models, attributes, kinds, remedies, values, clusters and sizes."""
     models = {
         "resnet18": 0.0,
         "squeezenet1_0": 0.04,
@@ -157,7 +157,7 @@ def write_study(folder, *, seeds=(0, 1, 2)):
         )
     for value in COLOURS:
         for images in (1_000, 0):
-            others = {
+            other_values = {
                 f"ood-{x}": spread(0.4 + 0.3 * (not images), seeds)
                 for x in COLOURS
                 if x != value
@@ -165,19 +165,19 @@ def write_study(folder, *, seeds=(0, 1, 2)):
             write(
                 folder / f"only-{value}-{images}",
                 f"only-{value}",
-                {"id": spread(0.99, seeds), **others},
+                {"id": spread(0.99, seeds), **other_values},
                 seeds=seeds,
                 images=images,
                 trained=images or 12_000,
             )
     for i in range(1, 9):
-        others = {
+        other_clusters = {
             f"ood-D{x}": spread(0.9 - 0.05 * i, seeds) for x in range(1, 9) if x != i
         }
         write(
             folder / f"only-D{i}",
             f"only-D{i}",
-            {"id": spread(0.95, seeds), **others},
+            {"id": spread(0.95, seeds), **other_clusters},
             seeds=seeds,
             attribute="cluster",
             data="celeba",

@@ -1,4 +1,4 @@
-"""What figures of shifts are drawn of: lines, spots and panels."""
+"""Data of the figures of shifts: lines, points and panels."""
 
 import json
 
@@ -13,24 +13,26 @@ DRAWS = shift_drops.Draws(200, 0)
 
 
 @pytest.fixture
-def seen(monkeypatch):
-    """What each kind of figure was asked to draw, by its name."""
-    found = {}
-    for room, name in (
+def figure_calls(monkeypatch):
+    """Replace functions that draw; return their arguments by the name of the function."""
+    calls_by_figure = {}
+    for module, name in (
         *((shift_page, x) for x in ("curves", "against", "probabilities")),
         (shift_page, "learning"),
     ):
-        calls = found.setdefault(f"{room.__name__.rpartition('.')[2]}.{name}", [])
+        calls = calls_by_figure.setdefault(
+            f"{module.__name__.rpartition('.')[2]}.{name}", []
+        )
 
-        def keep(frame, *_, calls=calls, **named):
+        def record(frame, *_, calls=calls, **named):
             calls.append((frame, named))
 
-        monkeypatch.setattr(room, name, keep)
-    return found
+        monkeypatch.setattr(module, name, record)
+    return calls_by_figure
 
 
-def drawn(folder):
-    """Captions by figure."""
+def draw_captions(folder):
+    """Return the captions of a study's figures by name."""
     study = shift_runs.read([f"{folder}/*"])
     _, kinds = shift_drops.verdicts(study.cells, DRAWS)
     figures = shift_page.figures(study, kinds, DRAWS)
@@ -38,17 +40,19 @@ def drawn(folder):
 
 
 def lines(frame, column):
-    """Numbers by panel and line."""
-    by = frame.groupby(["panel", "line"], sort=False)[column]
-    return {key: rows.tolist() for key, rows in by}
+    """Return the values of a column by (panel, line)."""
+    groups = frame.groupby(["panel", "line"], sort=False)[column]
+    return {key: rows.tolist() for key, rows in groups}
 
 
-def test_levels_are_lines_of_drops(tmp_path, seen):
+def test_each_kind_of_shift_is_a_line_of_drops_by_level(tmp_path, figure_calls):
     for level, outside in (("C0", 0.9), ("C3", 0.7), ("C6", 0.1)):
         shifted.write(tmp_path / level, level, {"id": 0.9, "ood": outside})
     shifted.write(tmp_path / "alone", "M4", {"id": 0.9, "ood": 0.5})
-    assert set(drawn(tmp_path)) == {"levels_conditional"}  # One point is no curve.
-    ((frame, named),) = seen["shift_page.curves"]
+    assert set(draw_captions(tmp_path)) == {
+        "levels_conditional"
+    }  # One point is no curve.
+    ((frame, named),) = figure_calls["shift_page.curves"]
     line = "colour", "resnet18"
     assert lines(frame, "x") == {line: [0.5, 0.8, 1.0]}
     assert lines(frame, "value")[line] == pytest.approx([0, 20, 80])
@@ -57,31 +61,31 @@ def test_levels_are_lines_of_drops(tmp_path, seen):
     assert named["ticks"][0.8] == "C3"
 
 
-def test_models_are_spots_of_seeds_by_kind(tmp_path, seen):
+def test_each_seed_of_a_model_is_a_point_by_kind(tmp_path, figure_calls):
     for model, outside in (("resnet18", [0.1, 0.2]), ("cnn", [0.3, 0.5])):
-        where = tmp_path / model
+        workdir = tmp_path / model
         shifted.write(
-            where, "C6", {"id": 0.9, "ood": outside}, model=model, seeds=(0, 1)
+            workdir, "C6", {"id": 0.9, "ood": outside}, model=model, seeds=(0, 1)
         )
         shifted.write(
             tmp_path / f"{model}-0", "C0", {"id": 0.9, "ood": 0.9}, model=model
         )
-    assert "in_against_out" in drawn(tmp_path)
-    ((frame, _),) = seen["shift_page.against"]
-    spots = lines(frame, "outside")
-    assert set(spots) == {("conditional", "cnn"), ("conditional", "resnet18")}
-    assert spots["conditional", "cnn"] == pytest.approx([30, 50])
+    assert "in_against_out" in draw_captions(tmp_path)
+    ((frame, _),) = figure_calls["shift_page.against"]
+    points = lines(frame, "outside")
+    assert set(points) == {("conditional", "cnn"), ("conditional", "resnet18")}
+    assert points["conditional", "cnn"] == pytest.approx([30, 50])
     assert lines(frame, "inside")["conditional", "cnn"] == pytest.approx([90, 90])
 
 
-def test_learning_curves_are_of_the_first_iterations(tmp_path, seen):
+def test_learning_curves_show_the_first_iterations(tmp_path, figure_calls):
     steps = (100, 300, 500, 700, 1_000, 2_000)
     outside = {s: [s / 4_000, s / 4_000 + 0.1] for s in steps}
-    fine = {"id": 0.9, "ood": outside}
-    shifted.write(tmp_path / "a", "C6", fine, steps=steps, seeds=(0, 1))
+    accuracies = {"id": 0.9, "ood": outside}
+    shifted.write(tmp_path / "a", "C6", accuracies, steps=steps, seeds=(0, 1))
     shifted.write(tmp_path / "b", "M4", {"id": 0.9, "ood": 0.5})
-    assert "1,000 iterations" in drawn(tmp_path)["learning_curves"]
-    ((table, _),) = seen["shift_page.learning"]
+    assert "1,000 iterations" in draw_captions(tmp_path)["learning_curves"]
+    ((table, _),) = figure_calls["shift_page.learning"]
     assert set(table["panel"]) == {"resnet18, colour C6"}
     table = table[table["line"] == "out of distribution"].sort_values("x")
     assert table["x"].tolist() == list(steps[:-1])
@@ -89,28 +93,35 @@ def test_learning_curves_are_of_the_first_iterations(tmp_path, seen):
     assert table["std"].iloc[-1] == pytest.approx(np.std([0, 10], ddof=1))
 
 
-def test_probabilities_need_both_sets(tmp_path, seen):
-    for name, kept in (("a", {"id": [0.9], "ood": [0.1]}), ("b", {"id": [0.9]})):
+def test_probabilities_need_both_sets(tmp_path, figure_calls):
+    for name, likelihood in (("a", {"id": [0.9], "ood": [0.1]}), ("b", {"id": [0.9]})):
         level = {"a": "C6", "b": "M4"}[name]
-        fine = {"id": 0.9, "ood": 0.5}
-        shifted.write(tmp_path / name, level, fine, likelihood=kept, seeds=(0,))
-    drawn(tmp_path)
-    ((frame, _),) = seen["shift_page.probabilities"]
-    found, title = lines(frame, "value"), "resnet18, colour C6"
-    assert set(found) == {(title, name) for name in shift_page.SETS.values()}
-    assert found[title, "in distribution"] == pytest.approx([0.9])
-    assert found[title, "out of distribution"] == pytest.approx([0.1])
+        accuracies = {"id": 0.9, "ood": 0.5}
+        shifted.write(
+            tmp_path / name, level, accuracies, likelihood=likelihood, seeds=(0,)
+        )
+    draw_captions(tmp_path)
+    ((frame, _),) = figure_calls["shift_page.probabilities"]
+    values, title = lines(frame, "value"), "resnet18, colour C6"
+    assert set(values) == {(title, name) for name in shift_page.SETS.values()}
+    assert values[title, "in distribution"] == pytest.approx([0.9])
+    assert values[title, "out of distribution"] == pytest.approx([0.1])
 
 
-def test_sizes_differ_in_nothing_else(tmp_path, seen):
+def test_points_that_differ_in_other_settings_are_noted(tmp_path, figure_calls):
     def write(images, epochs):
-        how = dict(images=images, trained=images, epochs=epochs)
-        accuracies = {"id": 0.9, "ood": images / 10_000}
-        shifted.write(tmp_path / f"{images}-{epochs}", "C6", accuracies, **how)
-        return drawn(tmp_path).get("sizes")
+        shifted.write(
+            tmp_path / f"{images}-{epochs}",
+            "C6",
+            {"id": 0.9, "ood": images / 10_000},
+            images=images,
+            trained=images,
+            epochs=epochs,
+        )
+        return draw_captions(tmp_path).get("sizes")
 
     def sizes():
-        frame, named = seen["shift_page.curves"].pop()
+        frame, named = figure_calls["shift_page.curves"].pop()
         assert named["labels"][0] == "training images" and "ticks" not in named
         return [x for (_, line), x in lines(frame, "x").items() if "out" in line]
 
@@ -119,29 +130,29 @@ def test_sizes_differ_in_nothing_else(tmp_path, seen):
     assert sizes() == [[1_000, 4_000]]
     assert "Points differ in epochs in resnet18" in write(9_000, 9)
     assert sizes() == [[1_000, 4_000, 9_000]]
-    assert "Epochs" not in write(4_000, 9)  # Now 4,000 images have two.
+    assert "Epochs" not in write(4_000, 9)  # Both numbers of epochs have 4,000 images.
     assert sizes() == [[1_000, 4_000], [4_000, 9_000]]
 
 
-def test_widths_of_one_model(tmp_path, seen):
+def test_widths_of_a_model_have_a_figure(tmp_path, figure_calls):
     for width in (16, 64):
         shifted.write(tmp_path / str(width), "C6", {"id": 0.9, "ood": width / 100})
         path = tmp_path / f"{width}/config.json"
         config = json.loads(path.read_text())
         config["model"]["width"] = width
         path.write_text(json.dumps(config))
-    assert "width of the network" in drawn(tmp_path)["widths"]
-    ((frame, named),) = seen["shift_page.curves"]
+    assert "width of the network" in draw_captions(tmp_path)["widths"]
+    ((frame, named),) = figure_calls["shift_page.curves"]
     (line,) = (key for key in lines(frame, "x") if "out" in key[1])
     assert lines(frame, "x")[line] == [16, 64]
     assert lines(frame, "value")[line] == pytest.approx([16, 64])
     assert named["labels"][0] == "width of the network"
 
 
-def test_what_does_not_fit_is_told():
+def test_omitted_panels_and_recipes_are_noted():
     frame = pd.DataFrame({"panel": [i % 12 for i in range(20)], "line": range(20)})
-    told = "The figure has only the first 9 of 12 panels"
-    assert shift_page.omissions(frame) == f"{told}."  # Spots are all drawn.
-    told += " and 12 of 20 recipes."
-    assert shift_page.omissions(frame.assign(x=0)) == told
+    note = "The figure has only the first 9 of 12 panels"
+    assert shift_page.omissions(frame) == f"{note}."  # All points are drawn.
+    note += " and 12 of 20 recipes."
+    assert shift_page.omissions(frame.assign(x=0)) == note
     assert shift_page.omissions(frame[:1]) == ""
