@@ -1,4 +1,4 @@
-"""`jbias report correlate`: numbers, files, figures, refusals."""
+"""`jbias report correlate`: numbers, files, figures and errors."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ from tests.report import test_figures
 
 TABLE = pathlib.Path(__file__).parents[2] / "examples" / "published" / "biases.csv"
 X, Y = ("shape", "cb_bw"), ("ID", "Adversarial")
-ASKED = (
+FLAGS = (
     "--x=shape,cb_bw",
     "--y=ID,Adversarial",
     "--category=training",
@@ -24,7 +24,7 @@ ASKED = (
 
 
 def run(out, *options, table=TABLE):
-    return correlate.main([f"--table={table}", f"--out={out}", *ASKED, *options])
+    return correlate.main([f"--table={table}", f"--out={out}", *FLAGS, *options])
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,10 @@ def study():
     return relations.analyse(frame, options, source="biases.csv")
 
 
-def test_numbers_are_those_of_the_tests(study):
+def test_numbers_match_the_statistics(study):
     assert [family.n for family in study.families.values()] == [48, 15, 33]
-    part = study.frame[study.frame["training"] != "adversarial_training"]
-    expected = correlation.pairwise_matrix(part, X, Y, permutations=199)
+    frame = study.frame[study.frame["training"] != "adversarial_training"]
+    expected = correlation.pairwise_matrix(frame, X, Y, permutations=199)
     rows = study.pairs[study.pairs["models"] == "not adversarial_training"]
     for row in rows.itertuples():
         for name in ("statistic", "pvalue", "holm", "bh"):
@@ -59,16 +59,16 @@ def test_numbers_are_those_of_the_tests(study):
 
 @pytest.mark.slow
 def test_writes_a_page_tables_figures_and_numbers(tmp_path, capsys):
-    asked = "--among=imagenet,pgd", "--size=epsilon", "--figures=pdf"
-    assert run(tmp_path, *asked) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[-1] == f"written: {tmp_path / 'index.html'}"
-    found = json.loads((tmp_path / "results.json").read_text())
-    assert found["headline"] == told[0]
+    args = "--among=imagenet,pgd", "--size=epsilon", "--figures=pdf"
+    assert run(tmp_path, *args) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"written: {tmp_path / 'index.html'}"
+    report = json.loads((tmp_path / "results.json").read_text())
+    assert report["headline"] == lines[0]
     with open(tmp_path / "tables" / "correlations.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [float(r["statistic"]) for r in rows] == pytest.approx(
-        [r["statistic"] for r in found["correlations"]]
+        [r["statistic"] for r in report["correlations"]]
     )
     page = (tmp_path / "index.html").read_text()
     assert page.count("<svg") == 3
@@ -80,15 +80,15 @@ def test_writes_a_page_tables_figures_and_numbers(tmp_path, capsys):
         assert {f"tables/{name}.csv", f"tables/{name}.tex"} <= names
 
 
-def test_kendall_unadjusted(tmp_path):
+def test_reports_kendall_without_adjustment(tmp_path):
     assert run(tmp_path, "--method=kendall", "--adjust=none") == 0
-    found = json.loads((tmp_path / "results.json").read_text())
-    assert "unadjusted" in found["headline"]
-    assert "Kendall" in found["basis"]
+    report = json.loads((tmp_path / "results.json").read_text())
+    assert "unadjusted" in report["headline"]
+    assert "Kendall" in report["basis"]
 
 
 @pytest.fixture(scope="module")
-def given():
+def controlled_study():
     options = relations.CorrelationOptions(
         x=("shape",),
         y=("Concepts", "ID"),
@@ -101,43 +101,48 @@ def given():
     return relations.analyse(frame, options, source="biases.csv")
 
 
-def test_given_a_measure_pairs_are_partial_correlations(given):
-    """As the statistics have them; where next to nothing is left there is no interval."""
-    rows = given.given.pairs.set_index(["models", "x", "y"])
-    row, frame = rows.loc[("all", "shape", "Concepts")], given.frame
-    one = dict(covariates=[frame["imagenet"]])
+def test_controlling_for_a_measure_gives_partial_correlations(controlled_study):
+    """Numbers match the statistics; a measure with almost no variance left has no interval."""
+    rows = controlled_study.given.pairs.set_index(["models", "x", "y"])
+    row, frame = rows.loc[("all", "shape", "Concepts")], controlled_study.frame
+    covariates = [frame["imagenet"]]
     x, y = frame["shape"], frame["Concepts"]
-    ends = correlation.bootstrap_interval(x, y, resamples=1_999, **one)
+    ends = correlation.bootstrap_interval(x, y, resamples=1_999, covariates=covariates)
     assert (row["statistic"], row["low"], row["high"]) == pytest.approx(
         (ends.statistic, ends.low, ends.high)
     )
-    expected = correlation.partial(x, y, permutations=199, **one)
+    expected = correlation.partial(x, y, permutations=199, covariates=covariates)
     assert row["pvalue"] == expected.pvalue
-    kinds = dict(groups=frame["training"], permutations=9)
-    within = correlation.partial(x, y, **kinds, **one)
+    within = correlation.partial(
+        x, y, groups=frame["training"], permutations=9, covariates=covariates
+    )
     assert row["partial"] == pytest.approx(within.statistic)
-    assert row["x_left"] == pytest.approx(correlation.unexplained(x, **one))
+    assert row["x_left"] == pytest.approx(
+        correlation.unexplained(x, covariates=covariates)
+    )
     assert 0.1 < row["x_left"] < 0.5
     assert rows.loc["adversarial_training"]["low"].isna().all()
     assert np.isnan(rows.loc[("all", "shape", "ID"), "low"])
-    told = " ".join(relations.caveats(given))
-    assert "shape in adversarial_training (2.1%), ID in all (3.2%)" in told
-    assert "Controlling for imagenet is not an experiment" in told
+    caveats = " ".join(relations.caveats(controlled_study))
+    assert "shape in adversarial_training (2.1%), ID in all (3.2%)" in caveats
+    assert "Controlling for imagenet is not an experiment" in caveats
 
 
-def test_given_what_is_the_same_for_all_nothing_is_taken(given):
+def test_controlling_for_a_constant_changes_nothing(controlled_study):
     study = relations.analyse(
-        given.frame.assign(imagenet=70.0), given.options, source="biases.csv"
+        controlled_study.frame.assign(imagenet=70.0),
+        controlled_study.options,
+        source="biases.csv",
     )
     for plain, partial in zip(study.pairs["statistic"], study.given.pairs["statistic"]):
         assert partial == pytest.approx(plain)
-    told = " ".join(relations.caveats(study))
-    assert "imagenet explains nothing of any measure" in told
-    assert "explains nothing" not in " ".join(relations.caveats(given))
+    caveats = " ".join(relations.caveats(study))
+    assert "imagenet explains nothing of any measure" in caveats
+    assert "explains nothing" not in " ".join(relations.caveats(controlled_study))
 
 
-def test_what_turns_given_a_measure_is_counted(given):
-    """Two that go apart over all models, and together among those of one accuracy."""
+def test_reversed_partial_correlations_are_counted():
+    """x and y correlate negatively over all models, positively at equal accuracy."""
     accuracy = np.repeat(np.arange(10.0), 10)
     within = np.tile(np.arange(10.0), 10)
     frame = pd.DataFrame({"x": within - 2 * accuracy, "y": within + 2 * accuracy})
@@ -153,45 +158,51 @@ def test_what_turns_given_a_measure_is_counted(given):
     study = relations.analyse(few, options, source="s")
     basis = relations.headline(study)[1]
     assert basis.endswith("Given accuracy, no correlation can be tested.")
-    told = relations.caveats(study)
-    assert any("x in all given accuracy" in one for one in told)
+    caveats = relations.caveats(study)
+    assert any("x in all given accuracy" in line for line in caveats)
 
 
 @pytest.mark.slow
-def test_given_has_tables_and_figures_of_its_own(given, tmp_path):
-    document.write(relations.report(given), tmp_path)
-    found = json.loads((tmp_path / "results.json").read_text())
+def test_partial_correlations_have_tables_and_figures(controlled_study, tmp_path):
+    document.write(relations.report(controlled_study), tmp_path)
+    report = json.loads((tmp_path / "results.json").read_text())
     with open(tmp_path / "tables" / "given.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [float(r["statistic"]) for r in rows] == pytest.approx(
-        [r["statistic"] for r in found["given"]]
+        [r["statistic"] for r in report["given"]]
     )
     assert (tmp_path / "figures" / "correlations_given.svg").exists()
-    drawn = {figure.name: figure.drawn for _, figure in relations.figures(given)}
+    drawn = {
+        figure.name: figure.drawn for _, figure in relations.figures(controlled_study)
+    }
     assert list(test_figures.overlapping(test_figures.boxes(drawn["given"]))) == []
     # The marker of each plain and each partial correlation, and the line at 0.
-    for axes, choice in zip(drawn["given"].axes, given.families, strict=True):
+    for axes, choice in zip(
+        drawn["given"].axes, controlled_study.families, strict=True
+    ):
         shown = sorted(
             float(x)
             for line in axes.lines
             if line.get_marker() != "None"
             for x in line.get_xdata()
         )
-        pairs = pd.concat([given.pairs, given.given.pairs])
+        pairs = pd.concat([controlled_study.pairs, controlled_study.given.pairs])
         expected = sorted(pairs[pairs["models"] == choice]["statistic"])
         assert shown == pytest.approx(expected)
 
 
 @pytest.mark.slow
 def test_figures_are_legible(study):
-    """No text over another, none cut, in every figure; cells that do not pass are hatched."""
+    """No text overlaps another or is cut off; cells that are not significant are hatched."""
     figures = [figure for _, figure in relations.figures(study)]
     for figure in figures:
         name, fig = figure.name, figure.drawn
-        found = test_figures.boxes(fig)
+        boxes = test_figures.boxes(fig)
         if name != "models":  # Boxes of slanted names overlap where the names do not.
-            found = [f for f in found if f[0] not in (*X, *Y, *study.options.among[0])]
-        assert list(test_figures.overlapping(found)) == [], name
+            boxes = [
+                box for box in boxes if box[0] not in (*X, *Y, *study.options.among[0])
+            ]
+        assert list(test_figures.overlapping(boxes)) == [], name
         drawn, (width, height) = fig.get_tightbbox(), fig.get_size_inches()
         assert drawn.x0 >= -0.02
         assert drawn.y0 >= -0.02
@@ -206,30 +217,32 @@ def test_figures_are_legible(study):
     assert 0 < sum(hatched) < 12
 
 
-def test_markers_grow_as_published():
-    """(epsilon + 1) / 5 of the unit where the strongest attack is 8."""
+def test_marker_areas_match_the_publication():
+    """The area is (epsilon + 1) / 5 of the unit if the strongest attack is 8."""
     areas = relations.areas_of(pd.Series([0, 1, 8, np.nan])) / 26
     assert areas == pytest.approx([0.2, 0.4, 1.8, 1])
 
 
-def test_constant_measures_are_told(tmp_path):
+def test_constant_measures_have_a_caveat(tmp_path):
     table = tmp_path / "t.csv"
     lines = [f"m{i},{'ab'[i % 2]},1,{i},{i * i % 7}" for i in range(8)]
     table.write_text("\n".join(["name,training,shape,ID,Adversarial", *lines]))
     out = tmp_path / "out"
-    told = [f"--table={table}", f"--out={out}", "--x=shape", "--y=ID,Adversarial"]
-    assert correlate.main([*told, "--category=training", "--permutations=99"]) == 0
-    found = json.loads((out / "results.json").read_text())
-    assert {row["statistic"] for row in found["correlations"]} == {None}
-    told = [line for line in found["caveats"] if line.startswith("Undefined because ")]
-    assert len(told) == 1 and told[0].endswith("have both: shape in all.")
-    assert found["headline"] == (
+    args = [f"--table={table}", f"--out={out}", "--x=shape", "--y=ID,Adversarial"]
+    assert correlate.main([*args, "--category=training", "--permutations=99"]) == 0
+    report = json.loads((out / "results.json").read_text())
+    assert {row["statistic"] for row in report["correlations"]} == {None}
+    undefined = [
+        line for line in report["caveats"] if line.startswith("Undefined because ")
+    ]
+    assert len(undefined) == 1 and undefined[0].endswith("have both: shape in all.")
+    assert report["headline"] == (
         "No correlation can be tested: shape is constant over all models."
     )
 
 
-def test_correlations_that_do_not_exist_are_told_in_one_line():
-    """Of a bias that three models have, a constant average, and one pair too few."""
+def test_undefined_correlations_share_one_caveat():
+    """A bias of three models, a constant average, and a pair with too few models."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.random((8, 4)), columns=["a", "b", "Y", "Z"])
     frame = frame.assign(c=frame["a"], X=1.0, training=list("uuuuvvvv"))
@@ -239,17 +252,17 @@ def test_correlations_that_do_not_exist_are_told_in_one_line():
     )
     study = relations.analyse(frame, options, source="s")
     assert "over 4 to 8 models" in relations.headline(study)[1]
-    told = relations.caveats(study)
-    (line,) = [one for one in told if one.startswith("Undefined because ")]
+    caveats = relations.caveats(study)
+    (line,) = [line for line in caveats if line.startswith("Undefined because ")]
     assert line.endswith("fewer than 4 models have both: c, X in all.")
-    assert any("not independent: the partial" in one for one in told)
-    alone = relations.analyse(
+    assert any("not independent: the partial" in line for line in caveats)
+    single_categories = relations.analyse(
         frame.assign(training=list("stuvwxyz")), options, source="s"
     )
-    assert not any("partial" in one for one in relations.caveats(alone))
+    assert not any("partial" in line for line in relations.caveats(single_categories))
     frame.loc[4:, "b"] = np.nan
-    told = relations.caveats(relations.analyse(frame, options, source="s"))
-    (line,) = [one for one in told if one.startswith("Undefined because ")]
+    caveats = relations.caveats(relations.analyse(frame, options, source="s"))
+    (line,) = [line for line in caveats if line.startswith("Undefined because ")]
     assert line.endswith("have both: c, X, b with Z in all.")
     frame = frame[["X", "training"]].assign(a=[1.0, 2, 3, *[np.nan] * 5], X=range(8))
     options = relations.CorrelationOptions(x=("a",), y=("X",), category="training")
@@ -260,7 +273,7 @@ def test_correlations_that_do_not_exist_are_told_in_one_line():
 
 
 def test_columns_may_have_any_name(tmp_path):
-    """Such as those of the tables that the report writes."""
+    """Names of columns in the report's own tables are allowed."""
     table, out = tmp_path / "t.csv", tmp_path / "out"
     head = "name,statistic,n,pvalue,measure,model,without"
     lines = [
@@ -268,16 +281,16 @@ def test_columns_may_have_any_name(tmp_path):
         for i in range(12)
     ]
     table.write_text("\n".join([head, *lines]))
-    told = [f"--table={table}", f"--out={out}", "--x=n,model", "--y=pvalue,without"]
-    told += ["--among=n,measure,pvalue", "--category=statistic", "--permutations=99"]
-    assert correlate.main(told) == 0
-    found = json.loads((out / "results.json").read_text())
-    assert {"model": "m0", "category": "a"}.items() <= found["influential"][0].items()
+    args = [f"--table={table}", f"--out={out}", "--x=n,model", "--y=pvalue,without"]
+    args += ["--among=n,measure,pvalue", "--category=statistic", "--permutations=99"]
+    assert correlate.main(args) == 0
+    report = json.loads((out / "results.json").read_text())
+    assert {"model": "m0", "category": "a"}.items() <= report["influential"][0].items()
     with open(out / "tables" / "among_1.csv") as file:
         assert file.readline() == "measure,n,measure (name),pvalue\n"
 
 
-REFUSED = {
+BAD_TABLES = {
     "column": ("name,training,shape\na,b,1", "must name the column 'cb_bw'"),
     "number": ("n,training,shape,cb_bw,ID,Adversarial\na,b,1,2,x,3", ":2: ID must be"),
     "fields": ("n,training,shape,cb_bw,ID,Adversarial\na,b,1,2", "have 6 fields"),
@@ -290,21 +303,21 @@ REFUSED = {
 }
 
 
-@cases.each("name", REFUSED)
-def test_refuses_in_one_line(name, tmp_path, capsys):
-    text, told = REFUSED[name]
+@cases.each("name", BAD_TABLES)
+def test_bad_tables_are_refused_in_one_line(name, tmp_path, capsys):
+    text, message = BAD_TABLES[name]
     table = tmp_path / "t.csv"
     table.write_text(text)
     assert run(tmp_path / "out", table=table) == 2
     error = capsys.readouterr().err
     assert error.startswith("correlate: ")
     assert error.count("\n") == 1
-    assert told in error
+    assert message in error
     assert not (tmp_path / "out").exists()
 
 
-def test_refuses_options_that_do_not_fit(tmp_path, capsys):
-    for option, told in [
+def test_options_that_do_not_fit_are_refused(tmp_path, capsys):
+    for option, message in [
         (
             "--split=none",
             "--split: must be a value of the column training, got 'none'; choose ",
@@ -322,26 +335,26 @@ def test_refuses_options_that_do_not_fit(tmp_path, capsys):
         ("--size=training", "--size: must be a column of numbers, got 'training'"),
     ]:
         assert run(tmp_path / "out", option) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert run(tmp_path / "out", "--given=pgd", "--method=kendall") == 2
     assert "--given: needs --method=spearman, got kendall" in capsys.readouterr().err
-    assert correlate.main([f"--table={tmp_path / 'no.csv'}", "--out=o", *ASKED]) == 2
+    assert correlate.main([f"--table={tmp_path / 'no.csv'}", "--out=o", *FLAGS]) == 2
     assert "no.csv" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         run(tmp_path / "out", "--permutations=0")
-    told = "--permutations: must be a whole number of at least 1, got '0'"
-    assert told in capsys.readouterr().err
+    message = "--permutations: must be a whole number of at least 1, got '0'"
+    assert message in capsys.readouterr().err
 
 
-def strongest(n, tests):
-    """Measures of n models that all go together as well as any can."""
+def perfect_correlations(n, tests):
+    """Return measures of n models that all correlate perfectly."""
     frame = pd.DataFrame({f"y{i}": np.arange(n) ** (i + 1.0) for i in range(tests)})
     return frame.assign(x=range(n), training=list("ab" * n)[:n])
 
 
 @pytest.mark.slow
 @cases.each(
-    ("n", "tests", "permutations", "adjust", "least", "told"),
+    ("n", "tests", "permutations", "adjust", "smallest", "advice"),
     [
         (12, 24, 99, "holm", 0.24, "with so few orders; set --permutations=479 or"),
         (12, 24, 479, "holm", 0.05, None),
@@ -353,33 +366,36 @@ def strongest(n, tests):
         (7, 24, 9_999, "holm", 48 / 5040, None),
     ],
 )
-def test_it_is_said_where_nothing_could_be_significant(
-    n, tests, permutations, adjust, least, told
+def test_unattainable_significance_has_a_caveat(
+    n, tests, permutations, adjust, smallest, advice
 ):
-    """The least p is that of measures which all go together, and they have it."""
+    """The smallest attainable p is that of measures which all correlate perfectly."""
     y = tuple(f"y{i}" for i in range(tests))
-    asked = dict(category="training", permutations=permutations, adjust=adjust)
-    options = relations.CorrelationOptions(x=("x",), y=y, **asked)
-    study = relations.analyse(strongest(n, tests), options, source="s")
-    assert study.attainable["all"] == pytest.approx(least)
-    found = getattr(study.families["all"], relations.TESTED[adjust]).to_numpy()
-    # Of so few random orders of 5 models some may be the best again.
-    assert found.min() >= least * (1 - 1e-12)
+    options = relations.CorrelationOptions(
+        x=("x",), y=y, category="training", permutations=permutations, adjust=adjust
+    )
+    study = relations.analyse(perfect_correlations(n, tests), options, source="s")
+    assert study.attainable["all"] == pytest.approx(smallest)
+    pvalues = getattr(study.families["all"], relations.TESTED[adjust]).to_numpy()
+    # With 5 models, some random orders may equal the best order.
+    assert pvalues.min() >= smallest * (1 - 1e-12)
     if n != 5 or permutations > 120:
-        assert found.min() == pytest.approx(least)
+        assert pvalues.min() == pytest.approx(smallest)
     answer, caveats = (
         relations.headline(study)[0],
         " ".join(relations.caveats(study)),
     )
-    assert (f"p {relations.WORDS[adjust]} is at least" in answer) == (told is not None)
-    assert (told or "") in answer
-    assert ("no p could be as small as 0.05" in caveats) == (told is not None)
+    assert (f"p {relations.WORDS[adjust]} is at least" in answer) == (
+        advice is not None
+    )
+    assert (advice or "") in answer
+    assert ("no p could be as small as 0.05" in caveats) == (advice is not None)
     tree = json.loads(document.to_json(relations.results(study)))
     assert tree["attainable"] == {"all": study.attainable["all"]}
 
 
-def test_partial_correlations_are_counted_where_there_are_some():
-    """Of two pairs one is of too few models for a correlation within categories."""
+def test_only_defined_partial_correlations_are_counted():
+    """One of two pairs has too few models for a correlation within categories."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.normal(size=9), "y": rng.normal(size=9)})
     frame = frame.assign(z=[1.0, 3.0, 2.0, *[np.nan] * 6], kind=[*"aaabbbccc"])

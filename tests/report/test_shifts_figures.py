@@ -49,9 +49,8 @@ def test_each_kind_of_shift_is_a_line_of_drops_by_level(tmp_path, figure_calls):
     for level, outside in (("C0", 0.9), ("C3", 0.7), ("C6", 0.1)):
         shifted.write(tmp_path / level, level, {"id": 0.9, "ood": outside})
     shifted.write(tmp_path / "alone", "M4", {"id": 0.9, "ood": 0.5})
-    assert set(draw_captions(tmp_path)) == {
-        "levels_conditional"
-    }  # One point is no curve.
+    # A single level, as of M, is no curve.
+    assert set(draw_captions(tmp_path)) == {"levels_conditional"}
     ((frame, named),) = figure_calls["shift_page.curves"]
     line = "colour", "resnet18"
     assert lines(frame, "x") == {line: [0.5, 0.8, 1.0]}

@@ -31,8 +31,8 @@ LOST = RECORD._replace(seed=1, value=None, count=None, status="diverged")
 CONFIG = {"seeds": [0, 1], "valid": {"data": "shapes", "split": "valid"}}
 
 
-def made(workdir, *lines, old=0.0, **heartbeat):
-    """Make the folder of a run with log, config and heartbeat, `old` seconds ago."""
+def make_run(workdir, *lines, age_seconds=0.0, **heartbeat):
+    """Make the folder of a run with log, config and heartbeat, `age_seconds` ago."""
     workdir.mkdir(parents=True)
     (workdir / "lock").touch()
     (workdir / "config.json").write_text(json.dumps(CONFIG))
@@ -40,19 +40,19 @@ def made(workdir, *lines, old=0.0, **heartbeat):
     if heartbeat:
         sign = status.Heartbeat(workdir, pytest.fail)
         sign.update(**{"step": 42, "total": 100, "log_seconds": 10.0, **heartbeat})
-    when = time.time() - old
+    timestamp = time.time() - age_seconds
     for path in workdir.iterdir():
-        os.utime(path, (when, when))
+        os.utime(path, (timestamp, timestamp))
     return workdir
 
 
-def evaluated(workdir, *records):
+def write_records(workdir, *records):
     results.write(workdir / "evals" / "40.jsonl", records)
 
 
 @pytest.fixture
-def held():
-    """Return a function that holds the lock of a run as the process of a run does."""
+def hold_lock():
+    """Return a function that locks the folder of a run like the process of the run."""
     files = []
 
     def hold(workdir):
@@ -65,25 +65,25 @@ def held():
 
 
 STEPPING = dict(doing="stepping", rate=2.0, images=256.0, eta_seconds=29.0)
-LINES = ("2026-01-01 00:00:00 step 40/100: valid 50.0",)
+LINE = "2026-01-01 00:00:00 step 40/100: valid 50.0"
 
 
 @pytest.fixture
-def folder(tmp_path, held):
-    """A study with runs in all states."""
-    run = made(tmp_path / "a" / "one", *LINES, devices="4 x H200", **STEPPING)
-    evaluated(run, RECORD, LOST)
-    held(run)
-    held(made(tmp_path / "a" / "two", *LINES, doing="compiling"))
-    held(made(tmp_path / "b" / "hung", *LINES, old=3000, **STEPPING))
-    done = made(tmp_path / "b" / "deep" / "est" / "done", *LINES, **STEPPING)
+def folder(tmp_path, hold_lock):
+    """Return a study with runs in all states."""
+    run = make_run(tmp_path / "a" / "one", LINE, devices="4 x H200", **STEPPING)
+    write_records(run, RECORD, LOST)
+    hold_lock(run)
+    hold_lock(make_run(tmp_path / "a" / "two", LINE, doing="compiling"))
+    hold_lock(make_run(tmp_path / "b" / "hung", LINE, age_seconds=3000, **STEPPING))
+    done = make_run(tmp_path / "b" / "deep" / "est" / "done", LINE, **STEPPING)
     (done / "done").write_text("finished\n")
-    evaluated(done, RECORD, RECORD._replace(seed=1, value=1.0, count=4))
-    lost = made(tmp_path / "lost", *LINES)
+    write_records(done, RECORD, RECORD._replace(seed=1, value=1.0, count=4))
+    lost = make_run(tmp_path / "lost", LINE)
     (lost / "done").write_text("diverged\n")
-    made(tmp_path / "failed", *LINES, "jbias: out of disk; make room", **STEPPING)
-    made(tmp_path / "killed", *LINES, **STEPPING)
-    broken = made(tmp_path / "broken", *LINES)
+    make_run(tmp_path / "failed", LINE, "jbias: out of disk; make room", **STEPPING)
+    make_run(tmp_path / "killed", LINE, **STEPPING)
+    broken = make_run(tmp_path / "broken", LINE)
     (broken / "evals").mkdir()
     (broken / "evals" / "40.jsonl").write_text('{"run": "erm-sh')
     (tmp_path / "no run").mkdir()
@@ -113,7 +113,7 @@ def test_every_run_has_its_state(folder):
     assert "has written nothing for 50 minutes" in rows["b/hung"].reason
 
 
-def test_a_running_one_says_how_far_and_how_fast(folder):
+def test_a_running_row_has_progress_and_rates(folder):
     row = by_name(folder)["a/one"]
     assert (row.step, row.total, row.rate, row.images_rate) == (42, 100, 2.0, 256.0)
     assert 20 < row.eta_seconds <= 29 and row.age_seconds < 9
@@ -126,13 +126,13 @@ def test_a_running_one_says_how_far_and_how_fast(folder):
 @pytest.mark.parametrize(
     "content", ["", "[1]", '{"step": 1', "\x00\xff", '{"step": "far", "total": null}']
 )
-def test_a_damaged_sign_of_life_hides_nothing_else(tmp_path, held, content):
-    run = made(tmp_path / "run", *LINES)
+def test_a_damaged_heartbeat_leaves_the_row_of_the_run(tmp_path, hold_lock, content):
+    run = make_run(tmp_path / "run", LINE)
     (run / status.HEARTBEAT_FILE).write_text(content)
     (run / "config.json").write_text('{"seeds": 3, "valid": []}')
-    held(run)
-    state = report_status.row(run)
-    assert (state.state, state.doing, state.step, state.total) == (
+    hold_lock(run)
+    row = report_status.row(run)
+    assert (row.state, row.doing, row.step, row.total) == (
         "running",
         "",
         40,
@@ -148,7 +148,7 @@ def test_the_table_fits_the_terminal(folder, width):
     assert ("4 x H200" in text) == (width > 100)
 
 
-def test_the_table_says_what_a_person_looks_for(folder):
+def test_the_table_has_counts_columns_and_rows(folder):
     text = report_status.as_text(report_status.rows([str(folder / "a")]), 80)
     *head, _, names, first, second = text.splitlines()
     assert " ".join(head).replace(" ", "").endswith("2running")
@@ -160,7 +160,7 @@ def test_the_table_says_what_a_person_looks_for(folder):
     assert second.split()[:2] == ["two", "compiling"]
 
 
-def test_json_has_the_same_for_scripts(folder, capsys):
+def test_json_output_matches_the_rows(folder, capsys):
     assert cli.main(["--status", "--json", f"--runs={folder}"]) == 0
     tree = json.loads(capsys.readouterr().out)
     assert tree["counts"]["running"] == 2 and len(tree["runs"]) == 8
@@ -171,7 +171,7 @@ def test_json_has_the_same_for_scripts(folder, capsys):
     ]
 
 
-def test_what_holds_no_runs_is_refused(tmp_path, capsys):
+def test_a_folder_without_runs_is_refused(tmp_path, capsys):
     for flag in (f"--runs={tmp_path}", f"--runs={tmp_path}/x*"):
         assert cli.main(["--status", flag]) == 2
         assert "--runs: no workdir of a run in " in capsys.readouterr().err
@@ -184,9 +184,9 @@ def test_arguments_that_do_not_go_together_are_refused(arguments, capsys):
     assert "error: " in capsys.readouterr().err
 
 
-def test_watching_tells_again_without_jax(folder):
+def test_watching_repeats_the_table_without_jax(folder):
     code = (
-        # What runs tests in the background may have told them to ignore it.
+        # A shell that runs tests in the background may ignore SIGINT.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "import sys; from jbias.report import cli; code = cli.main(sys.argv[1:]); "
         "sys.exit(code or 'jax' in sys.modules)"
@@ -205,27 +205,27 @@ def test_watching_tells_again_without_jax(folder):
     assert heads == 2 and process.returncode == 0
 
 
-def test_signs_that_cannot_be_written_are_told_once(tmp_path):
-    said = []
-    sign = status.Heartbeat(tmp_path / "gone", said.append)
-    sign.update("stepping", step=1)
-    sign.update("stepping", step=2)
-    assert len(said) == 1 and "progress.json cannot be written" in said[0]
+def test_unwritable_heartbeats_are_reported_once(tmp_path):
+    messages = []
+    heartbeat = status.Heartbeat(tmp_path / "gone", messages.append)
+    heartbeat.update("stepping", step=1)
+    heartbeat.update("stepping", step=2)
+    assert len(messages) == 1 and "progress.json cannot be written" in messages[0]
     assert status.read_heartbeat(tmp_path / "gone") == {}
 
 
-def test_names_that_are_cut_still_differ():
+def test_shortened_names_stay_distinct():
     names = [f"/runs/{study}/erm-shapes-0123456789abcdef" for study in ("a", "b")]
     rows = [report_status.RunProgress(name, "done", step=1, total=1) for name in names]
-    shown = [
+    labels = [
         line.split()[0] for line in report_status.as_text(rows, 20).split("\n")[-2:]
     ]
-    assert shown == ["a/" + names[0][8:], "b/" + names[1][8:]]
+    assert labels == ["a/" + names[0][8:], "b/" + names[1][8:]]
     alone = report_status.as_text([*rows[:1], rows[0]._replace(workdir="/runs/x")], 20)
-    assert "…" in alone  # What differs anyhow is cut.
+    assert "…" in alone  # Names that differ without the folder are shortened.
 
 
-def test_the_cores_of_a_cpu_are_called_so():
+def test_cpu_devices_are_shown_as_cores():
     rows = [
         report_status.RunProgress("/runs/a", "done", devices=devices_text)
         for devices_text in ("16 x cpu", "2 x H200")
