@@ -55,7 +55,7 @@ def test_the_published_scores_have_their_blocks(tmp_path):
         assert (tmp_path / f"out/figures/alike_by_{by}.svg").exists()
 
 
-def test_a_conclusion_that_hangs_on_repeats_is_told(tmp_path):
+def test_a_conclusion_that_depends_on_repeated_sets_has_a_warning(tmp_path):
     tree = test_scores.run(write(tmp_path / "a.csv", repeated()), tmp_path / "out")
     rows = {row["by"]: row for row in tree["blocked"]}
     assert tree["permutation"]["p"] < 0.05 < rows["deviations"]["whole"]
@@ -66,7 +66,7 @@ def test_a_conclusion_that_hangs_on_repeats_is_told(tmp_path):
     assert "blocks by scores" not in warnings
 
 
-def changed(p, *, least=0.001, rejects=True):
+def changed_conclusions(p, *, least=0.001, rejects=True):
     """Return the sentences on a changed conclusion for a p over three blocks."""
     blocks = types.SimpleNamespace(count=3)
     test = types.SimpleNamespace(pvalue=p, least=least)
@@ -76,12 +76,13 @@ def changed(p, *, least=0.001, rejects=True):
     return [*prose._changed_conclusions(analysed, ["scores"])]
 
 
-def test_only_a_changed_conclusion_is_told():
-    assert changed(0.06) and changed(0.04, rejects=False)
-    assert not changed(0.05) and not changed(0.06, rejects=False)
-    assert not changed(
-        0.06, least=0.051
-    )  # So few blocks could not have said otherwise.
+def test_only_a_changed_conclusion_is_reported():
+    assert changed_conclusions(0.06) and changed_conclusions(0.04, rejects=False)
+    assert not changed_conclusions(0.05) and not changed_conclusions(
+        0.06, rejects=False
+    )
+    # With an attainable p of 0.051, these blocks could not have rejected.
+    assert not changed_conclusions(0.06, least=0.051)
 
 
 @pytest.mark.slow
@@ -108,14 +109,14 @@ def test_correlations_are_legible_and_their_blocks_framed(n):
     values = -np.ones((n, n)) + 2 * np.eye(n)
     labels = np.minimum(np.arange(n), 3)
     fig = plots.blocks(pd.DataFrame(values, names, names), labels)
-    found = test_figures.boxes(fig)
-    assert [*test_figures.overlapping(found)] == []
+    boxes = test_figures.boxes(fig)
+    assert [*test_figures.overlapping(boxes)] == []
     test_figures.assert_whole(fig)
-    sizes = [one.get_fontsize() for one in fig.findobj(text.Text) if one.get_text()]
+    sizes = [x.get_fontsize() for x in fig.findobj(text.Text) if x.get_text()]
     assert min(sizes) >= plots.SMALL
-    frames = [(one.get_x() + 0.5, one.get_width()) for one in fig.axes[0].patches]
+    frames = [(box.get_x() + 0.5, box.get_width()) for box in fig.axes[0].patches]
     assert frames == [(0, 1), (1, 1), (2, 1), (3, n - 3)][: len(set(labels))]
-    assert {"1.00", "−1.00"} <= {word for word, _ in found}
+    assert {"1.00", "−1.00"} <= {word for word, _ in boxes}
 
 
 def test_hundreds_of_data_sets_fit_a_screen():
@@ -125,13 +126,13 @@ def test_hundreds_of_data_sets_fit_a_screen():
     assert len(fig.axes[0].patches) == 4
 
 
-def test_cells_have_a_minus_before_what_is_below_zero_alone():
+def test_only_cells_below_zero_have_a_minus():
     _, cells = plots.grid(1)
     plots.matrix(cells[0, 0], pd.DataFrame([[-0.001, -0.5, 0.0]]), form="{:.2f}")
     assert [text.get_text() for text in cells[0, 0].texts] == ["0.00", "−0.50", "0.00"]
 
 
-def test_of_three_algorithms_no_correlation_is_told(tmp_path):
+def test_three_algorithms_have_no_correlation_of_sets(tmp_path):
     path = write(tmp_path / "a.csv", repeated()[:, :3])
     tree = test_scores.run(path, tmp_path / "out")
     assert "Similar test sets" not in (tmp_path / "out/index.html").read_text()

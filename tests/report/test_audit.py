@@ -22,8 +22,13 @@ VALUES = {
 }
 
 
-def made(
-    planted=True, networks=1, dead=0, model="net", kinds=shifts.KINDS, beside=False
+def make_audit(
+    planted=True,
+    networks=1,
+    dead=0,
+    model="net",
+    kinds=shifts.KINDS,
+    has_reference=False,
 ):
     """Return the audit of a model that uses black and blond as cues to cat and dog."""
     rng = np.random.default_rng(0)
@@ -52,11 +57,11 @@ def made(
     pairs = attribute_audit.flipping_pairs(
         correct[0], likelihood[0], side, label, np.array([hat, sky]), 4
     )
-    pictures = rng.integers(0, 256, (2, len(pairs), 8, 8, 3)).astype(np.uint8)
+    images = rng.integers(0, 256, (2, len(pairs), 8, 8, 3)).astype(np.uint8)
     return audit.Audited(
         model=model,
         networks=tuple(f"{model}-seed{i}" for i in range(networks)),
-        reference=("clean",) if beside else (),
+        reference=("clean",) if has_reference else (),
         dataset="pets/test",
         classes=CLASSES,
         answers=CLASSES,
@@ -69,7 +74,9 @@ def made(
         likelihood=likelihood,
         confidence=np.maximum(likelihood, 0.5),
         candidates=ranked,
-        examples={first.name: audit.Examples(pairs, *pictures)} if pairs else {},
+        examples={first.name: audit.Examples(pairs, images[0], images[1])}
+        if pairs
+        else {},
         notes=("a note",),
         tau=0.05,
         alpha=0.05,
@@ -80,7 +87,7 @@ def made(
 
 @pytest.fixture(scope="module")
 def planted():
-    return made()
+    return make_audit()
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +144,7 @@ def test_answers_in_one_sentence(planted):
     assert basis.startswith(
         "1 network, 1,600 images of pets/test, 4 attributes (3 tested), accuracy "
     )
-    answer, _ = audit.answer(made(planted=False))
+    answer, _ = audit.answer(make_audit(planted=False))
     assert (
         "no attribute lowers accuracy by more than 5.0 points with confidence" in answer
     )
@@ -145,7 +152,7 @@ def test_answers_in_one_sentence(planted):
 
 def test_networks_that_differ_are_told_apart():
     """Two of three networks guess, so the results vary between networks."""
-    audited = made(networks=3, dead=2)
+    audited = make_audit(networks=3, dead=2)
     first = audited.candidates[0]
     assert (first.name, first.verdict) == ("hair", "some")
     drops = first.result.kinds[first.kind].by_network
@@ -213,7 +220,7 @@ def test_probabilities_are_those_of_the_extreme_sets(planted):
 @pytest.mark.slow
 def test_kinds_can_be_chosen(tmp_path):
     """With one kind, Holm counts as many tests as testable attributes."""
-    audited = made(kinds=("conditional",))
+    audited = make_audit(kinds=("conditional",))
     list(audit.write([audited], tmp_path))
     ranked = pd.read_csv(tmp_path / "tables/ranked.csv")
     assert [*ranked["kind"].dropna()] == ["conditional"] * 3
@@ -224,7 +231,7 @@ def test_kinds_can_be_chosen(tmp_path):
 
 @pytest.mark.slow
 def test_a_reference_is_told(tmp_path):
-    list(audit.write([made(beside=True)], tmp_path))
+    list(audit.write([make_audit(has_reference=True)], tmp_path))
     tree = json.loads((tmp_path / "results.json").read_text())
     assert tree["reference"] == ["clean"]
     assert "beyond those of 1 network of reference" in tree["basis"]
@@ -234,7 +241,7 @@ def test_a_reference_is_told(tmp_path):
 
 @pytest.mark.slow
 def test_several_models_have_a_page_each_and_one_over_all(tmp_path):
-    every = [made(model="a/b"), made(planted=False, model="a b")]
+    every = [make_audit(model="a/b"), make_audit(planted=False, model="a b")]
     lines = list(audit.write(every, tmp_path))
     assert len(lines) == 3
     tree = json.loads((tmp_path / "results.json").read_text())
@@ -250,7 +257,7 @@ def test_several_models_have_a_page_each_and_one_over_all(tmp_path):
 
 def guessing(networks=1, share=0.25):
     """Return the audit of a model that is right on a random share of images."""
-    audited = made(planted=False, networks=networks)
+    audited = make_audit(planted=False, networks=networks)
     correct = np.random.default_rng(1).random((networks, N)) < share
     return dataclasses.replace(audited, correct=correct)
 
@@ -295,7 +302,7 @@ def test_a_network_that_follows_an_attribute_does_not_guess(planted):
 
 
 def test_networks_that_guess_beside_others_are_named():
-    audited = made(networks=3, dead=2)
+    audited = make_audit(networks=3, dead=2)
     assert audited.guessing == ["net-seed1", "net-seed2"]
     sentence = audit.chance_sentence(audited)
     assert sentence.startswith("2 of 3 networks guess (net-seed1, net-seed2)")

@@ -15,8 +15,9 @@ from tests.report import conftest, test_runs
 SETS = ("edge", "sketch")
 
 
-def made(folder, *flags):
-    return test_runs.run(folder / "runs", folder / "out", *flags)
+def make_report(folder, *args):
+    """Run the report on the runs in a folder and return its results."""
+    return test_runs.run(folder / "runs", folder / "out", *args)
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def lose(runs):
 def test_runs_that_did_the_same_are_named_on_top(runs, tmp_path, stored):
     if stored:
         decide(runs, other=0)
-    tree = made(tmp_path)
+    tree = make_report(tmp_path)
     equal_results = "have the same accuracies and losses in every evaluation"
     reason = (
         "made the same decisions on every image of every data set"
@@ -172,7 +173,7 @@ def test_a_line_says_how_many_accuracies_are_at_chance_and_what_to_do(runs):
 @pytest.mark.slow
 def test_of_what_is_at_chance_no_claim_follows(runs, tmp_path):
     write_rule(runs, "argmax over the network's 4 classes")
-    tree = made(tmp_path)
+    tree = make_report(tmp_path)
     (cell,) = tree["at_chance"]
     assert (cell["algorithm"], cell["dataset"], cell["classes"]) == (
         "SagNet",
@@ -198,7 +199,7 @@ def test_two_seeds_give_no_interval(tmp_path):
         sets=(*SETS, "recoloured"),
         names=("erm", "sagnet", "padain"),
     )
-    tree = made(tmp_path)
+    tree = make_report(tmp_path)
     page = (tmp_path / "out" / "index.html").read_text()
     assert any(line.startswith("Two runs give no interval") for line in tree["caveats"])
     bare = [r[f"{name}_low"] for r in tree["stability"] for name in ("mean", "iqm")]

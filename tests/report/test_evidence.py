@@ -89,10 +89,10 @@ def test_the_strict_setting_is_beside_all_and_can_be_asked_for(tree, tmp_path):
 
 
 def test_who_trained_on_what_may_name_more_than_is_asked_for(tmp_path):
-    flags = [f"--trained-on={EXAMPLES / 'published' / 'trained_on.csv'}"]
-    flags += ["--datasets=Edge,Sketch,StylizedImageNet", "--algorithms=ERM,StylizedERM"]
+    args = [f"--trained-on={EXAMPLES / 'published' / 'trained_on.csv'}"]
+    args += ["--datasets=Edge,Sketch,StylizedImageNet", "--algorithms=ERM,StylizedERM"]
     scores = EXAMPLES / "biasbed_runs.csv"
-    tree = test_scores.run(scores, tmp_path / "out", *flags)
+    tree = test_scores.run(scores, tmp_path / "out", *args)
     assert tree["trained_on"] == [["StylizedERM", "StylizedImageNet"]]
 
 

@@ -127,12 +127,13 @@ def test_two_humps_are_shown_by_median_and_range(study):
     names = [head.partition(" (")[0] for head in table.head]
     cells = dict(zip(names, table.rows[0], strict=True))
     silhouette = scores(study, "silhouette")[table.rows[0][0]]
-    ends = np.median(silhouette), silhouette.min(), silhouette.max()
-    assert cells["silhouette"] == "{:.1f} [{:.1f}, {:.1f}]".format(*ends)
+    median = np.median(silhouette)
+    interval = f"[{silhouette.min():.1f}, {silhouette.max():.1f}]"
+    assert cells["silhouette"] == f"{median:.1f} {interval}"
     assert " ± " in cells["edge"] and "[" not in cells["edge"]
     assert analysis.RANGED in table.caption
     cell = done.cells[(done.cells["dataset"] == "silhouette")].iloc[0]
-    assert 100 * cell["median"] == pytest.approx(ends[0])
+    assert 100 * cell["median"] == pytest.approx(median)
     assert cell["mean"] < cell["std"]
 
 

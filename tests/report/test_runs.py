@@ -560,8 +560,8 @@ def test_refuses_a_folder_that_cannot_be_made(runs, tmp_path, capsys):
 
 
 def test_refuses_more_epochs_than_there_are(runs, tmp_path, capsys):
-    more = ["--selection=last_n", "--last=30"]
-    line = refused(capsys, runs, tmp_path / "out", *more)
+    args = ["--selection=last_n", "--last=30"]
+    line = refused(capsys, runs, tmp_path / "out", *args)
     assert "needs 30 evaluations, got 3" in line
 
 
@@ -711,8 +711,8 @@ def test_a_data_set_of_records_that_is_the_mean_of_others_is_named(runs):
 
 
 def test_what_selects_is_no_test_set(runs, tmp_path, capsys):
-    more = ["--selection=best_on", "--best-on=edge", "--datasets=edge,sketch"]
-    line = refused(capsys, runs, tmp_path / "out", *more)
+    args = ["--selection=best_on", "--best-on=edge", "--datasets=edge,sketch"]
+    line = refused(capsys, runs, tmp_path / "out", *args)
     assert "--datasets: edge is the data set of --best-on and so no test set" in line
 
 

@@ -51,8 +51,8 @@ def refused(capsys, path, out, *more):
     ],
 )
 def test_the_published_study(tmp_path, file, name, f, uncorrected):
-    strict = [f"--datasets={STRICT}"] if name.endswith("strict") else []
-    tree = run(EXAMPLES / f"{file}.csv", tmp_path / "out", *strict)
+    args = [f"--datasets={STRICT}"] if name.endswith("strict") else []
+    tree = run(EXAMPLES / f"{file}.csv", tmp_path / "out", *args)
     expected = REFERENCE["inputs"][name]
     assert tree["friedman"]["F"] == pytest.approx(f, abs=5e-4)
     assert tree["friedman_uncorrected"]["F"] == pytest.approx(uncorrected, abs=5e-4)

@@ -142,10 +142,14 @@ def test_what_so_few_runs_cannot_show_is_said(tmp_path, runs, sentence):
 def test_pairs_of_seeds_only_if_asked_for(tmp_path):
     """The p-values are those of scipy: paired with the flag, else of Welch's test."""
     tables = {"sketch": some(SKETCH, algorithms=2)}
-    scores = SKETCH["SagNet"], SKETCH["ERM"]
+    sagnet, erm = SKETCH["SagNet"], SKETCH["ERM"]
     for is_paired, theirs, words in [
-        (True, scipy.stats.ttest_rel(*scores), "equal runs (--paired-seeds) decides"),
-        (False, scipy.stats.ttest_ind(*scores, equal_var=False), "unpaired"),
+        (
+            True,
+            scipy.stats.ttest_rel(sagnet, erm),
+            "equal runs (--paired-seeds) decides",
+        ),
+        (False, scipy.stats.ttest_ind(sagnet, erm, equal_var=False), "unpaired"),
     ]:
         report = made(tmp_path, tables, paired_seeds=is_paired)
         assert report.results["seed_tests"]["paired"] is is_paired
