@@ -33,9 +33,10 @@ make_shift = shifts.make_shift  # For a user's own arrays.
 def load(name: str, split: str, **options: Any) -> base.Source:
     """Return the source of one split, such as load("pacs", "photo[:90%]", root=...).
 
-    ValueError, with the nearest known name, for an unknown data set, split or option.
-    base.Missing, a ValueError, for a required option that is absent, and, with the expected
-    files, their size and their address, for a data set that is not on disk.
+    ValueError, with the nearest known name, for an unknown data set, split or option, and for
+    an option's value that does not fit. base.Missing, a ValueError, for a required option that
+    is absent, and, with the expected files, their size and their address, for a data set that
+    is not on disk.
 
     name: a key of DATASETS, or a user's own function make(split, *, size, ...) -> base.Source,
     given as `path/to/file.py:function` or as an entry point of the group jbias.data. The
@@ -95,7 +96,9 @@ REGISTRY = extensions.Registry(
 def find(name: str) -> base.Spec:
     """Return the Spec of a data set; ValueError if the name is unknown.
 
-    name: a key of DATASETS, or the name of a user's own data set, see `load`.
+    name: a key of DATASETS, or the name of a user's own data set, see `load`. A user's Spec has
+    no known splits, and its `make` selects a part such as "[:90%]" itself.
+    messages.UserCodeError, a ValueError, if the user's file or function fails.
     """
     error_prefix = "data.load: the data set must be a known one"
     if name in DATASETS:

@@ -248,11 +248,11 @@ def check_int(option: str, got: Any, low: int, high: int | None = None) -> None:
 
 
 def match_spelling(names: Names, known: Names) -> list[str]:
-    """Return each of `names` in the spelling of `known`, if they differ only in accents.
+    """Return `names`, each in the spelling of `known` if only the form of its accents differs.
 
-    Some file systems decompose accents. A name is unchanged if `known` has exactly that
-    name, if it has no spelling in `known`, or if `names` or `known` have two spellings of
-    the same name.
+    Some file systems store "é" as "e" and an accent. A name is unchanged if `known` has
+    exactly that name, if it has no spelling in `known`, or if `names` or `known` have two
+    spellings of the same name.
     """
     spellings: dict[str, str] = {}
     ambiguous: set[str] = set()

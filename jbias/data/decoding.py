@@ -184,8 +184,8 @@ def preprocess(
       or if `size` is below 128; else round(size * 256 / 224), as is usual for ImageNet, with
       images of exactly size x size unchanged. With fit="squeeze" or "border", the side
       before the crop (default: `size`).
-    crop: False squeezes to size x size, as fit="squeeze" does; `resize` and another `fit` are
-      then refused.
+    crop: False squeezes to size x size, as fit="squeeze" does; `resize` and `fit` must then
+      keep their defaults.
     native: True for a data set that is published at one size.
     fit, interpolation, fill: see Preprocess.
     """

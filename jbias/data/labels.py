@@ -1,9 +1,9 @@
 """Maps from the classes of a trained network to the classes of a test set.
 
-By names inside one label space, from WordNet ids to Geirhos' 16 classes, or by a user's own
-CSV file with the columns `train_class` and `test_class`: a line for each class of the network
-that is used. Several classes of the network may answer for one class of the test, but none for
-two. Other columns are ignored.
+Classes are matched by their names inside one label space, from WordNet ids to Geirhos' 16
+classes, or by a user's own CSV file with the columns `train_class` and `test_class`: a line for
+each class of the network that is used. Several classes of the network may answer for one class
+of the test, but no class of the network for two. Other columns are ignored.
 """
 
 import collections
@@ -201,7 +201,7 @@ def _words() -> list[str]:
 
 
 def _word(name: str) -> str:
-    """Return the first word of a name, in lower case and with spaces."""
+    """Return a name up to its first comma, in lower case, with spaces for underscores."""
     return name.partition(",")[0].strip().lower().replace("_", " ")
 
 
@@ -211,8 +211,8 @@ def resolve_outputs(
     """Return the names of a network's outputs in order, or {name: class} of a CSV file.
 
     outputs: "imagenet", "geirhos16" or the path of a file; anything but a string is returned
-    unchanged. See `of_outputs`. where: start of error messages. ValueError if the file cannot
-    be read.
+    unchanged. See `of_outputs`. Lines of a text file are trimmed, and empty lines left out.
+    where: start of error messages. ValueError if the file cannot be read.
     """
     if not isinstance(outputs, str):
         return outputs
@@ -453,9 +453,10 @@ def _grouped(
 ) -> ClassMap:
     """Return the map in which training classes are members of decision classes.
 
-    pairs: {training class: decision class}. train, decisions, test: names of classes; each of
-    `test` is one of `decisions`, and gets relabel -1 if that decision has no member.
-    aggregate: one of AGGREGATES.
+    pairs: {training class: decision class}; training classes that are not in it are not used.
+    train, decisions, test: names of classes; each of `test` is one of `decisions`, and gets
+    relabel -1 if that decision has no member. aggregate: one of AGGREGATES; for the means, a
+    matrix entry is 1 / (number of members of the decision), else 1.
     """
     ids = {name: i for i, name in enumerate(decisions)}
     matrix = np.zeros((len(train), len(decisions)), np.float32)
@@ -513,8 +514,9 @@ def _read_mapping(
 def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
     """Return {training class: test class} of the CSV file `path`.
 
-    train, test: the known classes. ValueError for a line with an unknown class, a training
-    class with two lines, and a file without lines; base.Mismatch if no training class of the
+    train, test: the known classes. ValueError for a file that cannot be read or lacks a column,
+    a line with an unknown class, a training class with two lines, and a file without lines;
+    base.Mismatch if no training class of the
     file is known, since the file is then for another network.
     """
     pairs, lines = {}, _mapping_lines(path)
@@ -545,7 +547,8 @@ def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
 def _mapping_lines(path: str) -> list[tuple[str, str, str]]:
     """Return (place, train_class, test_class) of each line of a CSV file, trimmed.
 
-    place: "<path>:<line number>". ValueError if the file cannot be read or lacks a column.
+    place: "<path>:<line number>". ValueError if the file cannot be read, or if a column is
+    missing or occurs twice.
     """
     must = f"{path}: a mapping must be a CSV file in UTF-8, got "
     remedy = f"; write one with the columns {','.join(MAPPING_COLUMNS)}"

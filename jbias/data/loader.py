@@ -194,7 +194,8 @@ def load_into_memory(
     those already in memory are always returned, the remaining ones will be read again at
     each evaluation. A progress bar is shown while images are decoded.
 
-    resident: training sets by name. tested: test sets by name. say(line): prints a line.
+    resident: training sets by name. tested: test sets by name. say(line): prints a line; it is
+    called for each data set and, if some test sets are encoded, for how many of them fit.
     threads: number of threads that decode.
     sharing: the largest number of processes on a machine; each may use gib / sharing GiB, so
       that all processes of a run decode the same test sets.

@@ -42,8 +42,8 @@ def write_columns(
     """Write a CSV file for the option `columns`, and its sidecar <path>.json.
 
     whole: the source of a whole split. columns: {column: the name of its value for each
-    image, "" for none}; the images' numbers, classes and file names are added. notes: further
-    entries of the sidecar.
+    image, "" for none}; the images' numbers, classes and, for encoded images, file names are
+    added. notes: further entries of the sidecar.
     """
     classes = [whole.classes[k] for k in whole.columns["label"]]
     table = {IMAGE_COLUMN: range(len(whole)), "class": classes}
@@ -70,7 +70,7 @@ def add_columns(source: Source, split: str, path: str, whole: Source) -> Source:
     source: the split or a part of it. whole: the whole split. Values have the same numbers
     in every part; the value of an empty cell is "(none)". Columns that `why_unfit` refuses are
     left out, with a note. ValueError for a file of other images, in another form, or with the
-    name of a column that the source has.
+    name of a column that the source has or of an entry of batches (`is_reserved`).
     """
     where, path = f"data.{source.name}", os.path.expanduser(path)
     table, unfit = _table(where, path, whole)
@@ -98,7 +98,8 @@ def _table(
     """Return {column: a cell for each image}, and "<column> (<reason>)" of unfit columns.
 
     The columns "image", "class" and "file" are left out. whole: the whole split. ValueError
-    for a file of other images or in another form. where: start of error messages.
+    for a file of other images, in another form or without a fit column. where: start of error
+    messages.
     """
     header, lines = read_csv(path)
     fingerprint, n = str(_sidecar(where, path)["fingerprint"]), len(whole)
@@ -283,9 +284,9 @@ _BOOLEANS = {"False": 0, "True": 1, "false": 0, "true": 1}
 def keep(source: Source, split: str, path: str, whole: Source) -> Source:
     """Return a source of the images that a file selects, the option `keep`.
 
-    source: the split or a part of it. whole: the whole split. path: an .npy file, or text
-    with a number a line: a mask, one 0 or 1 (or False or True) for each image of the whole
-    split, or the numbers from 0 of the images to keep. Order and classes do not change.
+    source: the split or a part of it. whole: the whole split. path: an .npy file, or text with
+    a number per line. The file has a mask, one 0 or 1 (or False or True) for each image of the
+    whole split, or the numbers, from 0, of the images to keep. Order and classes do not change.
 
     Raises ValueError where the file does not fit, or no image would be left.
     """
@@ -334,12 +335,12 @@ def drop(source: Source, names: Names) -> Source:
 
 
 def portion(source: Source, text: str) -> Source:
-    """Return a source with a random part of the images of every class and attribute.
+    """Return a source with a random part of the images of every pair of class and attribute.
 
-    text: the part, such as "[:80%]". The same text always selects the same images; "[:80%]"
-    and "[80%:]" are disjoint and together the whole source. Where a class and attribute has
-    two images or more, both sides of a cut have at least one. ValueError for another form, or
-    if no image is left.
+    Without a column "attribute", it is a part of every class. text: the part, such as
+    "[:80%]". The same text always selects the same images; "[:80%]" and "[80%:]" are disjoint
+    and together the whole source. Where a pair has two images or more, both sides of a cut
+    have at least one. ValueError for another form, or if no image is left.
     """
     where = f"data.{source.name}: portion"
     if not text.startswith("["):

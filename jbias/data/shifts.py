@@ -54,7 +54,7 @@ _WINDOW_SHIFTS: Mapping[str, float] = {
     "conditional": 1 / 2,
     "joint": 1 / 4,
 }
-# Part -> the table that it follows, in the order in which images are dealt.
+# Part -> the table that it follows, in the order in which images are assigned.
 PARTS = {"train": "train", "valid": "train", "id_test": "train", "ood_test": "test"}
 
 
@@ -118,7 +118,7 @@ def tables(kind: str, share: float, groups: Groups, values: int) -> tuple[Table,
     often, except in a marginal shift. A share of 1/2 is no shift.
 
     groups: the group of each class, 0, 1 or -1. values: number of values. ValueError for
-    arguments outside their range.
+    arguments outside their range, and unless both groups have equally many classes.
     """
     groups = np.asarray(groups)
     sizes = [int((groups == group).sum()) for group in (0, 1)]

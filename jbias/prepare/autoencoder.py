@@ -122,6 +122,7 @@ def _edsr(
     true_skips: bool = False,
 ) -> Float[Array, "b scale*h scale*w 3"]:
     """Return the output of edsr; used as Net.apply, see `Net` for the other arguments.
+
     true_swaps, true_skips: see deepaugment_edsr.before and deepaugment_edsr.body; no effect
     unless `damaged`.
     """
@@ -305,7 +306,7 @@ def train(
     sizes: sizes of the network, such as {"scale": 2}. steps: number of training steps.
     batch: images per step. rate: peak learning rate, after a warm-up and before a cosine
     decay. enlarge: factor by which images are enlarged; training uses random windows of the
-    enlarged images, of the original size.
+    enlarged images, of the original size. Weights that net.trained excludes do not change.
     """
     init_key, order_key, step_key = (
         prng.stream(key, name) for name in ("init", "order", "steps")

@@ -68,11 +68,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> list[str]:
-    """Decode all images of all splits; return the lines of a table, a line per split.
+    """Decode all images of all splits; return a table: a header and a line per split.
 
-    Also write the figure --sheet and the list --list, if given. args: the flags of `add`.
-    ValueError if there is no data set. prepare.DamagedImages, with the table and the damaged
-    images, if an image does not decode.
+    Also write the figure --sheet, named in a further line, and the list --list, if given.
+    args: the flags of `add`. ValueError if there is no data set. prepare.DamagedImages, with
+    the table and the damaged images, if an image does not decode.
     """
     console.silence_warnings()
     options = dataset.select(args, "size", "space", "classes")

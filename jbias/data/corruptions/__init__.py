@@ -128,8 +128,8 @@ def corrupt(
     table: side for which the settings of CORRUPTIONS were made: 32, 64 or 224. Default: the
       image's side; images of other sides need `table`. Lengths in pixels do not grow with
       the image. Settings of BAR fit all sides.
-    frost: the folder of photographs for the corruption "frost".
-    ValueError for other arguments.
+    frost: the folder of photographs, required for the corruption "frost".
+    ValueError for other arguments, and for missing or too small photographs.
     """
     entry = _entry(name)
     row = severity_settings(name, _side(image), table)[severity_index(severity)]
@@ -140,7 +140,8 @@ def corrupt(
 def severity_settings(name: str, side: int, table: int | None = None) -> Rows:
     """Return a corruption's settings for images of `side` pixels, a row for each severity.
 
-    name, table: see `corrupt`. ValueError for an unknown name and a side without settings.
+    name, table: see `corrupt`. `table` replaces `side`; neither is used for BAR. ValueError for
+    an unknown name and a side or a table without settings.
     """
     sides = _entry(name).settings
     if name in BAR:
@@ -193,9 +194,10 @@ def settings(
 ) -> Arrays:
     """Return {name: array}, the settings of a corruption for images of `side` pixels.
 
-    The names are those of the corruption's parameters, of filters made from them and, for
-    "frost", of the photographs. augment.corrupt uses these arrays. Other arguments and errors:
-    see `corrupt`.
+    Each parameter of the corruption's function is a float32 number under its own name. Filters
+    made from the parameters are added, as by `_motion` or `_spatter`, and for "frost" the
+    photographs of `_ice`. augment.corrupt uses these arrays. Other arguments and errors: see
+    `corrupt`.
     """
     rows = severity_settings(name, side, table)
     row = rows[severity_index(severity)]
@@ -250,6 +252,7 @@ def _defocus(side: int, radius: float, alias: float) -> Arrays:
 
 def _motion(radius: int, sigma: float) -> Arrays:
     """Return "kernel" (_KERNEL) of a motion blur, and "taps", its length before zero-padding.
+
     radius, sigma: see kernels.motion_kernel.
     """
     kernel = kernels.motion_kernel(radius, sigma).astype(np.float32)
@@ -282,8 +285,8 @@ def _snow(side: int, *row: float) -> Arrays:
 def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
     """Return "ice" (n h w 3), photographs padded to one size, and "sizes" (n 2).
 
-    "sizes" are the heights and widths before padding. scale: scale of the photographs. side: of
-    the images in pixels. ValueError: see kernels.ice.
+    "sizes" are the heights and widths before padding. scale: scale of the photographs. side:
+    side of the images in pixels. ValueError: see kernels.ice.
     """
     photographs = [kernels.ice(path, scale, side) for path in paths]
     sizes = np.int32([photograph.shape[:2] for photograph in photographs])

@@ -1,14 +1,15 @@
-"""Corruptions of ImageNet-C-bar: random fields, and shapes that cover or bend.
+"""The ten corruptions of ImageNet-C-bar: random fields, and shapes that cover or distort.
 
 A corruption is a function of an image (h, w, 3) of bytes, a random generator and a level, the
 published strength. It returns values on the scale of bytes that may lie outside [0, 255].
-Arrays are NumPy's or JAX's, as the image is. On a device the generator replays earlier draws
-(augment.imagenet_c_bar), and `run`, by default a plain call, calls functions so that
-intermediate arrays stay small. Lengths scale with the side of the image.
+Arrays are NumPy's or JAX's, as the image is. On a device the generator returns draws that were
+made before (augment.imagenet_c_bar). run(function, *args) calls a function; the default is a
+plain call, and on a device it keeps intermediate arrays small. Lengths scale with the side of
+the image.
 
 Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273. Reference
 code: https://github.com/facebookresearch/augmentation-corruption at ba4d5a5. Deviation of
-all: another generator; with the same draws the images are the same.
+all ten: another generator; with the same draws the images are the same.
 """
 
 import functools
@@ -151,7 +152,7 @@ def lattice_noise(
     smooth = near**2 * (3 - 2 * near)
     ends = np.arange(cell[-1] + 2)
     table = gradients[order[(order[ends % 256][:, None] + ends[None, :]) % 256]]
-    # Those of a cell's four corners side by side are fetched at once.
+    # The gradients of a cell's four corners are joined, so that one lookup reads all four.
     corners = [table[:-1, :-1], table[:-1, 1:], table[1:, :-1], table[1:, 1:]]
     fetched = xp.concatenate(corners, -1)[cell][:, cell]
 
@@ -186,7 +187,7 @@ def perlin_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Val
 def spectral_noise(xp: ModuleType, rng: Rng, amplitude: Plane) -> Plane:
     """Return a random field of unit standard deviation with the given Fourier amplitudes.
 
-    xp: array namespace. amplitude: the constant term is in the middle.
+    xp: array namespace. amplitude: Fourier amplitudes, with the constant term in the middle.
 
     As in the reference, phases are U(0, 2 pi) in the left half, the right half is the left
     half rotated by 180 degrees about the middle of the array, and the imaginary part of the
@@ -233,7 +234,7 @@ def brownish_noise(image: Values, rng: Rng, level: float) -> Values:
     return image + 6.4 * level * xp.stack(fields, -1)
 
 
-INDEX = 4.0  # Of refraction.
+INDEX = 4.0  # Refractive index of the water.
 
 
 def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:

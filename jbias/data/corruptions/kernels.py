@@ -1,4 +1,4 @@
-"""Corruptions of ImageNet-C in NumPy: noise, blur, weather and digital.
+"""The corruptions of ImageNet-C in NumPy: noise, blur, weather and digital.
 
 A corruption is a function of an image (h, w, 3) of bytes, a random generator and settings. It
 returns an image of bytes; functions of images in [0, 1] are converted by `on_unit_scale`.
@@ -190,8 +190,8 @@ def glass_origins(
 ) -> Int[np.ndarray, "side*side"]:
     """Return for each pixel the index of the pixel whose value it has after one sweep.
 
-    rows, columns: offsets in pixels of each swept pixel. reach: largest offset. side: side of
-    the image in pixels. Pixels are numbered row by row.
+    rows, columns: offsets in pixels of each swept pixel, in the order of the sweep. reach:
+    largest offset. side: side of the image in pixels. Pixels are numbered row by row.
 
     The sweep goes over y and x from side - reach down to reach + 1. It copies to each pixel
     the value of the pixel `rows` below and `columns` to the right, which may already be a
@@ -285,7 +285,10 @@ def saturate(x: Unit, rng: Rng, times: float, plus: float) -> Unit:
     """
     xp = x.__array_namespace__()
     value, least = x.max(-1, keepdims=True), x.min(-1, keepdims=True)
-    grey, red = value == least, np.float32([[[0, 1, 1]]])  # 1: the least one.
+    grey, red = (
+        value == least,
+        np.float32([[[0, 1, 1]]]),
+    )  # 1 marks the smallest channels.
     share = xp.where(grey, red, (value - x) / xp.where(grey, 1, value - least))
     old = (value - least) / xp.where(value == 0, 1, value)
     return value - value * xp.clip(old * times + plus, 0, 1) * share
@@ -322,7 +325,7 @@ def smoother(side: int, sigma: float) -> Float[np.ndarray, "side side"]:
     """Return the read-only matrix of a Gaussian filter, mirrored at edges, truncated at 3 sigma.
 
     sigma: in pixels. A matrix is used because at the largest sigma (171 pixels of 224) the
-    filter has 1025 taps.
+    filter has 1025 weights.
     """
     matrix = ndimage.gaussian_filter(
         np.eye(side), (sigma, 0), mode="reflect", truncate=3.0
@@ -429,7 +432,7 @@ def _frost(path: pathlib.Path, scale: float) -> Image:
 
 
 def photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
-    """Return the paths of the five photographs of frost in `folder`.
+    """Return the absolute paths of the five photographs of frost in `folder`.
 
     ValueError if `folder` is None or lacks a photograph.
     """
@@ -471,8 +474,8 @@ def frost(
 ) -> Image:
     """Return keep * image + add * ice, with a random crop of one of five photographs as ice.
 
-    scale: factor by which photographs are scaled. folder: folder of the photographs, see
-    `photographs`. ValueError without them.
+    scale: factor by which photographs are scaled. folder: folder of the photographs.
+    ValueError as `photographs` and `ice` do.
     """
     paths = photographs(folder)
     side = len(image)

@@ -118,8 +118,8 @@ def _busy(count: Float[np.ndarray, "n"], steps: int) -> float:
 def _painted(rng: Rng, draw: Draw, size: int, steps: int) -> Image:
     """Return a picture coloured by the count, or by the trap where points never escape.
 
-    draw: (size, steps) -> count and trap of each pixel, see `_escape`. size: side of the
-    picture in pixels.
+    `_escape` defines count and trap. draw: (size, steps) -> count and trap of each pixel.
+    size: side of the picture in pixels.
     """
     outside, inside = random_palette(rng), random_palette(rng)
     waves, offset = rng.uniform(0.5, 2.5), rng.random()
@@ -295,8 +295,8 @@ def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
 def flame(rng: Rng, size: int) -> Image:
     """Return a picture of a fractal flame, coloured by the functions last applied.
 
-    The flame is the attractor of two to four random contractions, three in four times bent by
-    one of _VARIATIONS.
+    The flame is the attractor of two to four random contractions. With probability 3/4 they are
+    blended with a random function of _VARIATIONS.
     """
     finer, best, best_view = supersampling(size), -1.0, None
     for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""Scenes of the embedded data set: sixteen shapes with random pose, colours and texture.
+"""Drawing of the data set "shapes": sixteen shapes with random pose, colours and texture.
 
 Textures are two-tone patterns, sixteen for the classes and eight held out. A pattern is a
 function of points in units of its period (x to the right, y up) and of a table of random
@@ -287,7 +287,7 @@ Image = Float[np.ndarray, "n h w 3"]
 Plane = Float[np.ndarray, "n h w"]
 Row = Float[np.ndarray, "n"]
 Pair = Float[np.ndarray, "n 2"]
-Ids = Int[np.ndarray, "n"]  # Of each image, that of its shape or texture.
+Ids = Int[np.ndarray, "n"]  # Index of each image's shape or texture.
 
 
 def signed_distance(
@@ -381,8 +381,8 @@ def draw(rng: Rng, n: int, *, hues: Hues = KNOWN_HUES, least: float = -1.0) -> S
 
     Seven in ten backgrounds repeat the texture in other tones (`echo`), as in stylised
     photographs, which makes texture by far the easier cue. On an earlier drawing (plain
-    backgrounds, turns of 15 degrees at most, shapes a little larger) the same network
-    learned shape instead, with a shape bias of 0.91.
+    backgrounds, turns of 15 degrees at most, shapes a little larger) a network learned
+    shape instead, with a shape bias of 0.91.
     """
     scale = rng.uniform(0.6, 0.9, n)
     contrast = rng.uniform(0.2, 0.6, n)
@@ -561,8 +561,8 @@ def corrupt(image: Image, kind: Ids, rngs: Sequence[Rng]) -> Image:
     """Return images, each with the corruption CORRUPTIONS[kind].
 
     Images are clipped to [0, 1] before the corruption, not after it. kind: kind of each image.
-    rngs: a generator for each corruption, so that images do not depend on corruptions that
-    are added later.
+    rngs: a generator for each of CORRUPTIONS, in their order, so that images do not depend
+    on corruptions that are added later.
     """
     out = np.empty_like(image)
     for k, name in enumerate(CORRUPTIONS):

@@ -44,14 +44,14 @@ of each factor has at least three in ten images; "recoloured" has no grey.
     paper       grey, coloured      tint of the background
     warmth      warm, cool          both tints together are more red than blue, or less
     background  dark, light         against both tones of the shape
-    margin      faint, strong       the background's distance to the nearer tone, 0.2
-    contrast    low, high           between both tones of the shape, 0.4
+    margin      faint, strong       the background's distance to the nearer tone: below 0.2 or not
+    contrast    low, high           between both tones of the shape: below 0.4 or not
     ink         dark, light         the second tone against the first
     echo        plain, patterned    the texture's copy in the background
     grain       fine, coarse        period of the texture below PERIOD or not
     turn        right, left         the texture is turned clockwise or the other way
     shade       left, right         the lighter side of the background, hardly seen
-    noise       low, high           deviation of the sensor's noise, 0.015
+    noise       low, high           standard deviation of the noise: below 0.015 or not
     pattern     straight, curved    kind of texture, correlated with the class as texture is
 """
 
@@ -347,6 +347,9 @@ def make(
     factors: bool = False,
 ) -> sources.ArraySource:
     """Return the source of the first n images of a split, drawn or from the cache.
+
+    Columns in addition to "label": "attribute", the texture, except in silhouette, edge and
+    sketch; "texture", the same, in cue_conflict; "corruption" in corrupted.
 
     split: one of SPLITS; the module's docstring describes them.
     size: side in pixels, 32 to 224. n: a multiple of 16, or of 240 for cue_conflict. Default:

@@ -17,7 +17,12 @@ from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import stores
 from jbias.untrusted import opening
 
-JUNK = ("thumbs.db", "desktop.ini", "__macosx", "@eadir")  # Beside hidden files.
+JUNK = (
+    "thumbs.db",
+    "desktop.ini",
+    "__macosx",
+    "@eadir",
+)  # System files, ignored like hidden files.
 
 _MAX_LETTERS = 4096  # Of a name; file systems allow no longer path.
 _SURROGATE = re.compile(
@@ -150,8 +155,9 @@ def scan(
     split. below: path of a class's folder in `folder`, with "{}" for the class name. ignore:
     patterns of files to skip; an image is skipped only by a pattern with the ending of an image
     ("*.gif"). Hidden and system files (Thumbs.db, __MACOSX) are always skipped. ValueError for
-    other files that are no images, for a class without images, and for a file linked into two
-    classes. where: start of error messages.
+    other files that are no images, for a class without images, for a name that `check_names`
+    refuses, and for a file linked under one name into two classes. where: start of error
+    messages.
     """
     files, other_files = [], []
     image_patterns = [pattern for pattern in ignore if is_image(pattern)]

@@ -1,11 +1,11 @@
 """Images in shards: ArrayRecord, Parquet and tar, listed without decoding an image.
 
-ArrayRecord shards hold tf.train.Example, ours and those that TFDS writes (TFDS's protocol
-buffers read them, without TensorFlow). <split>-index.npz, which `prepare records` writes
-beside its shards, has the label of each record; without this file all records are read once,
-and the result is cached. Parquet is that of Hugging Face (a struct of bytes and path, and a
-label) or of TFDS (one column of tf.train.Example). Tar shards hold WebDataset's samples
-(<key>.jpg beside <key>.cls), or class folders.
+ArrayRecord shards hold tf.train.Example records, written by `prepare records` or by TFDS
+(TFDS's protocol buffers read them, without TensorFlow). <split>-index.npz, which `prepare
+records` writes beside its shards, has the label of each record; without this file all records
+are read once, and the result is cached. Parquet is that of Hugging Face (a struct of bytes and
+path, and a label) or of TFDS (one column of tf.train.Example). Tar shards hold WebDataset's
+samples (<key>.jpg beside <key>.cls), or class folders.
 """
 
 import dataclasses
@@ -197,9 +197,9 @@ class _Record(NamedTuple):
 def _describe_examples(where: str, records: Iterable[_Record]) -> ListingArrays:
     """Return arrays "names", "labels", "length" of examples, and "image", the images' key.
 
-    Examples without a name are named by their number. ValueError for an example without an
-    image or a label, or whose image has another key than that of the first. where: start of
-    error messages.
+    An example without a name is named by its number, "00000042". ValueError for an example
+    without an image, without a label or with a label out of range, or whose image has another
+    key than that of the first. where: start of error messages.
     """
     names, labels, lengths, key = [], [], [], None
     for i, (path, number, record) in enumerate(records):
@@ -362,8 +362,9 @@ class _Columns(NamedTuple):
 def _parquet_columns(where: str, path: str) -> _Columns:
     """Return the column names of the Parquet file `path`; ValueError if missing or ambiguous.
 
-    If "image" holds bytes, other image columns are ignored; if "label" holds numbers,
-    "class" is ignored. where: start of error messages.
+    If "image" holds bytes, other image columns are ignored. Label columns without numbers are
+    ignored, unless all are, in which case the first is used. If "label" holds numbers, "class"
+    is ignored. where: start of error messages.
     """
     schema = _open_parquet(where, path).schema_arrow
     for name in {*_PARQUET_IMAGES, *_PARQUET_LABELS}:
@@ -495,8 +496,9 @@ def _list_parquet(where: str, shards: Names) -> ListingArrays:
     """Return the listing's arrays of Hugging Face's Parquet shards.
 
     They are "names", "labels", "length" (each image has its shard's size in bytes, since the
-    images are not read) and those of `_positions`. ValueError if the shards differ in form or
-    have no rows. shards: paths. where: start of error messages.
+    images are not read) and those of `_positions`. A row without a path is named "train-0/12",
+    by the shard's name up to its first dot and the row's number. ValueError if the shards
+    differ in form or have no rows. shards: paths. where: start of error messages.
     """
     names, labels, groups = [], [], []
     columns = _shared_columns(where, shards)
@@ -743,7 +745,7 @@ def _members(where: str, shard: int, path: str) -> Iterator[tar_samples.Member]:
 
     A link has the bytes of its target, as in the unpacked archive. shard, path: index and
     path of the archive. ValueError for an archive that is cut off, compressed or nested, or
-    that has unsafe paths. where: start of error messages.
+    has paths with "..". where: start of error messages.
     """
     must = f"{where}: {path!r} must be a whole, uncompressed tar archive, got "
     files: dict[str, tar_samples.Member] = {}

@@ -38,7 +38,8 @@ def build(
     images: grey images (n h w) are repeated in three channels. labels: indices into `classes`.
     columns: further columns of all images. steps_before: earlier preprocessing, in words
     that end in "; ". fields: further fields of the source, see folder.Request.source_fields.
-    ValueError for images of another shape or type and for labels beyond the classes.
+    ValueError for images of another shape or type, for labels beyond the classes, and if a
+    class has no image in the part.
     """
     where, transform, n = request.where, request.transform, len(images)
     if images.dtype != np.uint8 or images.ndim != 3 and images.shape[3:] != (3,):
@@ -94,7 +95,8 @@ def _check_labels(where: str, labels: np.ndarray, *, n: int, k: int) -> Column:
 def load_pickle(path: str) -> dict[bytes, Any]:
     """Return the dict in a pickle file, with arrays of bytes as uint8 NumPy arrays.
 
-    Other values are text, bytes, integers, None, and lists of these. ValueError for any other
+    Keys and values that Python 2 wrote as strings are bytes. Other values are text, bytes,
+    integers, None, and lists of these. ValueError for any other
     content, OSError if the file cannot be read.
     """
     with (

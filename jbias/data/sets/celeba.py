@@ -40,7 +40,8 @@ def read(
       them are left out.
     flags: further attributes as columns, "Male+Smiling", or "all"; `attribute` then also becomes
       a column of its own name.
-    ValueError for unknown flags and damaged files, base.Missing for missing ones.
+    ValueError for unknown flags, for a flag twice in `label` and `attribute`, and for damaged
+    files; base.Missing for missing files.
     """
     where = request.where
     attribute = attribute or ("Blond_Hair" if label == "Male" else "Male")

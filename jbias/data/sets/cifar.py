@@ -4,7 +4,7 @@ CIFAR is read from its published archives or as folders and shards. Both the "py
 "binary" archive are read, unpacked: <root>/cifar-10-batches-py, <root>/cifar-10-batches-bin,
 <root>/cifar-100-python, <root>/cifar-100-binary, or these folders themselves as root.
 
-The others are read from the arrays that their authors publish:
+CIFAR-10-C, CIFAR-100-C and CIFAR-10.1 are read from the arrays that their authors publish:
 <root>/[CIFAR-10-C/]{<corruption>,labels}.npy: 50,000 images for each corruption, of which
 severity s has rows 10,000 (s - 1) to 10,000 s; a split is "fog/3".
 <root>/[datasets/]cifar10.1_{v4,v6}_{data,labels}.npy; a split is "v4" or "v6".
@@ -29,7 +29,8 @@ from jbias.untrusted import opening
 def read(request: folder.Request) -> base.Source:
     """Return the source of "train", "test" or a part such as "train[:90%]".
 
-    base.Missing, a ValueError, if there is neither an archive nor folders or shards.
+    base.Missing, a ValueError, if an archive is incomplete, or if there is neither an archive
+    nor folders or shards. ValueError for other contents.
     """
     where, root = request.where, request.root
     archive = tables.read("cifar")[request.name]

@@ -26,9 +26,9 @@ Sources: irm, Arjovsky, Bottou, Gulrajani and Lopez-Paz 2019, with the authors' 
 https://github.com/facebookresearch/InvariantRiskMinimization at fc185d0,
 code/colored_mnist/main.py. domainbed, https://github.com/facebookresearch/DomainBed at
 b93c22a, domainbed/datasets.py. Ten classes: Hu, Sang, Wang and Jiang 2021, who give the
-colours and the kinds of shift, but no shares in numbers. The two channels of the first
-two are red and green here, blue is 0; as in the code, and unlike irm's text, red goes with
-label 0. Deviation: the draws are NumPy's.
+colours and the kinds of shift, but no shares in numbers. The two channels of irm
+and domainbed are red and green here, blue is 0; as in the code, and unlike irm's text, red
+goes with label 0. Deviation: the draws are NumPy's.
 """
 
 import numbers
@@ -88,7 +88,7 @@ def make(
     split: "train" or "test"; for two classes also "train_0" or "train_1", a single training
       environment; "train" alternates between both.
     root: the folder of MNIST's files.
-    form: one of FORMS, see above.
+    form: one of FORMS, see the module's docstring.
     correlation: rate at which colour and label agree, in all environments of the split:
       1 - e, or the share c. Default: the form's own.
     label_noise: rate at which labels of two classes are flipped. Default: 0.25.
@@ -96,7 +96,8 @@ def make(
     n: use the first n images of the split, which do not depend on n. Default: all.
     seed: of environments, labels and colours.
     size, resize: see decoding.preprocess. Default size: 14 (irm), 28 (domainbed) or 32.
-    ValueError for arguments outside their range or that the form does not have.
+    ValueError for arguments outside their range or that the form does not have, base.Missing
+    without MNIST's files.
     """
     where = f"data.colored_mnist {split}"
     parsed_split = listing.parse_split(where, split)
@@ -195,7 +196,7 @@ class _Drawn(NamedTuple):
 
     pixels: UInt8[np.ndarray, "n h w"]
     columns: dict[str, np.ndarray]  # "label", "attribute", "digit" and maybe "domain".
-    note: str  # Of MNIST's sources.
+    note: str  # The notes of MNIST's sources.
 
 
 def _read(

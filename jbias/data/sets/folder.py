@@ -122,7 +122,8 @@ def find_split(request: Request, ignore: Names = ()) -> listing.Listing:
 
     The split is located by its name or by request.spellings; folders have precedence. Images
     are sorted by class, then by name. ignore: patterns of other files to skip, for folders.
-    ValueError, with the nearest folder, if there are neither folders nor shards of the split.
+    base.Missing, with the nearest folder, if there are neither folders nor shards of the split;
+    ValueError also for incomplete shards and for shards of several series.
     """
     where, root = request.where, request.root
     for name, path in request.folders.items():
@@ -296,7 +297,7 @@ def provenance(path: str) -> dict[str, str]:
     """Return {"note", "cite": text} of images that a `jbias prepare` command made.
 
     path: the JSON file that the command writes next to the images. {} if there is no such
-    file or it is a file of the user's own.
+    file, or if the file lacks entries that a command writes.
     """
     entry = None
     if os.path.isfile(path):
@@ -322,8 +323,9 @@ def build(
 ) -> base.Source:
     """Return the source of a request, from the listing of the whole split.
 
-    extra: further columns of all images. values: {column: names of its values}. fields:
-    further fields of the source, such as measures; see `Request.source_fields`.
+    images: must have class names. extra: further columns of all images. values: {column: names
+    of its values}. fields: further fields of the source, such as measures; see
+    `Request.source_fields`. ValueError if a class has no image in the requested part.
     """
     fields = request.source_fields(len(images.names), **fields)
     index = listing.split_indices(

@@ -76,8 +76,9 @@ def read(
 
     subset: True allows that some of the 1000 classes are missing on disk.
     classes: a file with a WordNet id per line, for shards that number their own classes.
-    labels: a file of labels for validation images in one folder, see above.
+    labels: a file of labels for validation images in one folder, see the module's docstring.
     ignore: patterns of other files, which are skipped.
+    ValueError for `labels` together with `classes`, and as `read_wordnet` does.
     """
     if labels and classes:
         must = f"{request.where}: labels must come without classes"
@@ -154,7 +155,8 @@ def _stems(names: Names) -> list[str]:
 def read_labels(path: str) -> dict[str, str]:
     """Return {name of a validation image without ending: WordNet id} from a text file.
 
-    Its forms: see the module's docstring. ValueError for another form.
+    Its forms: see the module's docstring; a header "ImageId,..." is skipped. ValueError for
+    another form, two different labels of an image, and a wrong number of lines without names.
     """
     lines = listing.text_lines(path, f"{path}: labels must be a text file: ")
     if lines and lines[0].startswith("ImageId,"):  # Header of LOC_val_solution.csv.
@@ -214,10 +216,10 @@ def order_by_wordnet(
 def _wordnet_indices(
     where: str, images: listing.Listing, path: str
 ) -> tuple[Int[np.ndarray, "k"], bool]:
-    """Return the index of each label among the 1000 classes, and True for classes without names.
+    """Return the index of each label's class among the 1000, and True if classes have no names.
 
-    These are labels or folders that are only numbers. path: the option `classes`, a file; ""
-    for none. ValueError for classes that are not among the 1000.
+    Classes have no names if labels or folders are only numbers. path: the option `classes`, a
+    file; "" for none. ValueError for classes that are not among the 1000.
     where: start of error messages.
     """
     known = tables.wnids()

@@ -109,7 +109,7 @@ def stacked(
 
     root: the folder of CIFAR-10. digits: the folder of MNIST. size: side of either half in
     pixels. answer: "cifar10" or "mnist", the half whose class is the label; the class of the
-    other half is the column "texture".
+    other half is the column "texture". ValueError for another `answer` and a negative seed.
     """
     where = f"data.stacked {split}"
     base.check_choice(f"{where}: answer", answer, HALVES)
