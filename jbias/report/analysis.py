@@ -1178,7 +1178,7 @@ def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
         if len(images) != 1 or pd.isna([mean, *images]).any():
             continue
         chance = 1 / classes[dataset]
-        n = int(part["n"].iloc[0])
+        n = int(rows["n"].iloc[0])
         low, high = decisions.wilson_interval(round(mean * n), n)
         if low <= chance <= high:
             yield {
