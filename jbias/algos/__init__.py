@@ -1,4 +1,4 @@
-"""Debiasing algorithms. ALGOS lists them: name -> make(net, **options)."""
+"""Debiasing algorithms: ALGOS maps a name to make(net, **options) -> base.Algo."""
 
 import types
 from collections.abc import Callable, Mapping

@@ -2,7 +2,8 @@
 
 An algorithm does not depend on the seed axis, the optimiser or the config. Its `losses` get
 the train state's two trees, `params` and `stats`, both with an entry for the net and one
-for every part: {"net": ..., "style": ...}.
+for every part: {"net": ..., "style": ...}. A net may have a tap, a function of an algorithm
+that changes feature maps inside the net during training (models/taps.py).
 
 A batch is a dict. It always has "image" in [0, 1] (b h w c) and "target" (b k), soft
 labels. Optional entries:
@@ -121,10 +122,10 @@ def forward(
 
     params, stats: variables of the net. image: images, or a feature map for methods that
       take one.
-    key: random key of taps and dropout; None in evaluation.
+    key: random key of the tap and dropout; None in evaluation.
     method: name of a method, such as "features"; None: the whole net, which returns logits.
-    train: whether taps, dropout and batch statistics are active. If not, the statistics are
-      returned unchanged.
+    train: whether the tap, dropout and batch statistics are active. If not, the statistics
+      are returned unchanged.
     kw: further arguments of the method.
 
     Statistics of layers that the method does not use are unchanged.

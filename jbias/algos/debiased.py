@@ -73,7 +73,8 @@ def make(
       by the net's mean and std, and the net does not normalise the transfer's output.
     mix_group: number of neighbouring images among which styles are exchanged.
 
-    ValueError for an option out of range and for options that exclude each other.
+    ValueError for an option out of range, for stylised images without a transfer, for aux_bn
+    with a net without batch norm, and for a mix that the other options exclude.
     """
     options.check_range("debiased", 0, 1, gamma=gamma, alpha=alpha)
     options.check_choice("debiased", "variant", variant, VARIANTS)

@@ -24,8 +24,8 @@ from jbias.algos import base
 def make(net: nn.Module) -> base.Algo:
     """Return DFR, which replaces the linear layer by z = W (h - m) / s + b.
 
-    W is trained from 0. h is the input of the linear layer in evaluation mode; the rest of
-    the net is frozen. m and s are the mean and standard deviation of h over all examples so
+    W and b are trained from 0. h is the input of the linear layer in evaluation mode; the rest
+    of the net is frozen. m and s are the mean and standard deviation of h over all examples so
     far (s = 1 for constant features). Use DFR as a second stage, on separate images, with
     balance="group" and without augmentation, as in configs/dfr.py. The L1 penalty,
     config.optim.l1 of the optimiser, acts on W; zeros of W are zeros of the net's layer.

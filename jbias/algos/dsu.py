@@ -45,7 +45,8 @@ def make(
     mix_group: number of neighbouring images whose statistics define the spread, at least 2.
 
     p and factor may be traced. With p = 0 this equals ERM: bit for bit if p is a number, up
-    to rounding if p is traced (another program averages stage 4).
+    to rounding if p is traced (another program averages stage 4). ValueError for a value out
+    of range and for sites that the net lacks.
     """
     options.check_plain("dsu", "in [0, 1]", p=p)
     options.check_plain("dsu", "at least 0", factor=factor)
@@ -72,7 +73,9 @@ def rescaling_tap(
 ) -> taps.Tap:
     """Return a tap that replaces a map x by a x + b, with probability p for the whole batch.
 
-    The tap returns a `taps.Rescaled` map; x itself where `is_active_at` is False.
+    A tap is a function (x, site, key) that a net applies to its feature maps in training
+    (models/taps.py). This tap returns a `taps.Rescaled` map; x itself where `is_active_at`
+    is False.
 
     is_active_at: (x, site) -> whether the tap may change x there.
     change: (mean, var, key) -> (a, b), arrays (b c) like mean and var, the mean and variance

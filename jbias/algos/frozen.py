@@ -24,7 +24,7 @@ def make(net: nn.Module, *, area: int = 1) -> base.Algo:
 
     Weight decay does not apply to frozen kernels. In a second stage, or with `config.init`,
     they keep the weights that they start with. For a net without such convolutions this
-    equals ERM bit for bit.
+    equals ERM bit for bit. ValueError for an area below 1.
     """
     options.check_plain("frozen_filters", "at least 1", area=area)
     spatial = functools.cache(lambda: spatial_kernels(net, area))

@@ -99,7 +99,8 @@ def environments(where: str, columns: Columns, by: str) -> Groups:
     """Return the environments of the training examples, by the columns that `by` names.
 
     If `by` is "", the column is "domain" (the number of the source, or a column of the data
-    set) or, without such a column, "attribute". where, columns: see `from_columns`.
+    set) or, without such a column, "attribute". where, columns: see `from_columns`, which
+    also lists the errors.
     """
     default = "domain" if "domain" in columns else "attribute"
     return from_columns(f"{where}: by", columns, by or default)

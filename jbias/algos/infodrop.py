@@ -57,7 +57,8 @@ def make(
 
     For each image and channel, `rate` times the number of positions are drawn with
     replacement, with the probabilities of `drop_shares`, and set to zero; other positions
-    are not rescaled. The draws have no gradient. ValueError unless the net is a ResNet.
+    are not rescaled. The draws have no gradient. ValueError unless the net is a ResNet, and
+    for options out of range.
 
     temperature, radius, bandwidth: see `drop_shares`. offsets: `count` of `drop_shares`.
     sampling: "exact", or "fast": each position independently, with the same probability.
@@ -121,8 +122,8 @@ def _make_drop(
     """Return a function drop(stem, image, key, ids=None) that sets some features to zero.
 
     stem: the stem's features (b h w c) of the images in [0, 1]. ids: (b), numbers that select
-    each image's random draws, and D of `drop_shares` is computed per image; None: the image's
-    place in the batch selects them, and D is computed over the batch.
+    each image's random draws; D of `drop_shares` is then computed per image. None: the
+    image's index in the batch selects the draws, and D is computed over the batch.
 
     sample: a value of `SAMPLERS`. rate: draws per position. options: options of
     `drop_shares`.

@@ -17,7 +17,7 @@ def make(net: nn.Module) -> base.Algo:
     """Return an algorithm that trains only the linear layer, on the class loss.
 
     The net runs in evaluation mode: batch norms use their running statistics without
-    updating them, and there is neither dropout nor a tap.
+    updating them, and there is neither dropout nor a tap (see base.py).
     """
 
     def losses(params, stats, batch, key, static=None):

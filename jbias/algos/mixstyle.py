@@ -61,6 +61,8 @@ def make(
     partners: "random", any image of the group, or "cross_domain", an image of another
       domain by batch["domain"], for batches of several sources.
     mix_group: number of neighbouring images that form a group.
+
+    ValueError for a value out of range and for stages that the net lacks.
     """
     return _between_stages(
         "mixstyle",

@@ -5,7 +5,9 @@ Reference code: https://github.com/onuriel/PermutedAdaIN at 819cdb9.
 Deviation: partners are drawn inside groups of `mix_group` images, so that results do not
 depend on the number of devices; the reference draws them inside one GPU's batch.
 
-In most steps no site swaps statistics; `skip_when_shut` then runs ERM's program.
+A site is a named place in the net (models/taps.py). Its gate is the random decision to swap
+statistics there in a step, and is open if they are swapped. In most steps no gate is open;
+`skip_when_shut` then runs ERM's program.
 """
 
 import functools
@@ -31,7 +33,8 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
     mix_group: number of neighbouring images among which statistics are swapped.
 
     Swaps and partners are independent between sites and steps. Convolutions of shortcuts
-    are left out; a transformer has one convolution, which embeds the patches.
+    are left out; a transformer has one convolution, which embeds the patches. ValueError for
+    p outside [0, 1].
     """
     options.check_plain("padain", "in [0, 1]", p=p)
     swap = functools.partial(feature_stats.permuted_adain, group=mix_group)
@@ -68,9 +71,8 @@ def skip_when_shut(
 ) -> base.Algo:
     """Return `algo`, computed as `plain` in steps in which none of its gates is open.
 
-    A gate is a random decision of one step to change the features at one site. If no gate is
-    open, both algorithms must give the same loss, up to rounding; both must have exactly one
-    loss.
+    If no gate is open, both algorithms must give the same loss, up to rounding; both must
+    have exactly one loss.
 
     gates: (params, stats, batch, key) -> an array of booleans, True for each open gate.
     p: probability that a gate is open.

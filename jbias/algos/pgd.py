@@ -36,6 +36,8 @@ def make(
     steps: number of gradient steps.
     step_size: length of each step; None: 2/3 eps.
     random_start, keep_best: see adversarial.pgd; `keep_best` costs a forward pass.
+
+    ValueError for an unknown norm and for a number out of range.
     """
     options.check_choice("pgd", "norm", norm, adversarial.BALLS)
     options.check_plain("pgd", "at least 0", eps=eps)

@@ -1,1 +1,1 @@
-"""The parts of a training run, put together from its config."""
+"""Modules that build a training run from its config, train, evaluate, save and resume it."""

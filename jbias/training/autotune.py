@@ -1,4 +1,4 @@
-"""Choice of the strategy of a run under "auto": by estimated cycles or timed first steps."""
+"""Choose a run's strategy for config.run.strategy="auto": compare cycles or timed steps."""
 
 import contextlib
 import hashlib
@@ -28,11 +28,12 @@ _TIMED = 3  # The largest number of timed dispatches.
 def candidates(
     strategy: str, devices: jax.sharding.Mesh, count: int, steps: int
 ) -> tuple[str, ...]:
-    """Return the strategies that may compute `count` seeds, the default first.
+    """Return the names of the strategies to compare for `count` seeds, the default first.
 
-    strategy: config.run.strategy. steps: length of the run. Without "auto", in a run of
-    several processes, and in a short run, a single strategy is returned: all processes must
-    choose the same.
+    strategy: config.run.strategy; unless "auto", only this name is returned. steps: length
+    of the run. The default alone is returned if the run has less than `_MIN_STEPS` steps,
+    several processes (all must choose the same), several CPU devices, or one seed per
+    device.
     """
     if strategy != "auto":
         return (strategy,)
@@ -50,7 +51,10 @@ def candidates(
 
 
 def gate_probability(stage_config: Mapping[str, Any]) -> float:
-    """Return the probability that a gate of a stage's algorithm is open: `algo.p`, else 0.5."""
+    """Return the probability that a random conditional of a stage's algorithm is True.
+
+    This is the option `p` of config.algo if it is a number, else 0.5.
+    """
     p = stage_config["algo"].get("p")
     return float(p) if isinstance(p, int | float) else 0.5
 
@@ -61,16 +65,19 @@ def choose_strategy(
     """Return {"strategy": name}, and the cost of each candidate if several were compared.
 
     The costs are {"cycles": {name: cost}} on TPUs, whose compiler estimates cycles, else
-    {"seconds": {name: cost}}: of a step of one seed in the first stage. The states of timed
-    steps are dropped.
+    {"seconds": {name: cost}}: of a step of one seed in the first stage. Strategies that
+    failed, need too much memory or were left out (see `_compare`) are missing. The entry is
+    missing if the default was too slow to compare. The states of timed steps are dropped.
 
     placed: the stages and the memory that they need. earlier: what this function returned when
-    the run was first started, or None; its strategy is kept. say: prints a line.
+    the run was first started, or None; its strategy is kept if it is still a candidate. say:
+    prints a line.
 
-    Nothing is compared if not all seeds fit into memory at once. The default strategy is looked
-    at first; others only while their time probably stays below `_MAX_SECONDS` in all and below
-    the time that they can save. Results are cached by program, and reused if all stages
-    still fit.
+    Nothing is compared if there is one candidate, or if not all seeds fit into memory at
+    once; then config.run.strategy is returned, "auto" included. The default strategy is
+    compared first. Others follow only while their time probably stays below `_MAX_SECONDS`
+    in all and below the time that they can save. Results are cached by program, device and
+    options, and reused if all stages still fit into memory.
     """
     run, devices, stage = placed.run, placed.devices, placed.stages[0]
     count, steps = len(stage.members), placed.stages[-1].last
@@ -115,7 +122,11 @@ def choose_strategy(
 
 
 def _cache_path(placed: memory.Placement, names: tuple[str, ...]) -> pathlib.Path:
-    """Return the file of a comparison: by program, device, versions and options."""
+    """Return the cache file of a comparison, named by a hash of all that the result depends on.
+
+    The hash is of one seed's program in the first stage, the devices, the versions of JAX
+    and the driver, the candidates, the number of seeds, and the options of the run.
+    """
     run, devices, stage = placed.run, placed.devices, placed.stages[0]
     program = memory.lower_step(
         stage.program.step,
@@ -154,8 +165,8 @@ def _compare(
     """Return the cost of a seed's step by strategy; infinite if it does not fit or fails.
 
     names: the default first. unit: "cycles" or "seconds". Strategies that would take too long
-    to compare are left out, and `say` prints a line about each; if the default is left out,
-    the result is empty.
+    to compare are left out, and `say` prints a line about each. The result is empty if the
+    first steps of the default take more than `_MAX_SECONDS`.
     """
     count, steps = len(placed.stages[0].members), placed.stages[-1].last
     costs: dict[str, float] = {}
@@ -202,7 +213,7 @@ def _cost(
     """Return the cost of one seed's step in the first stage; infinite if a stage does not fit.
 
     name: the strategy. unit: "cycles" or "seconds". is_first: the strategy is the default; the
-    result is None if its compilation takes more than `_MAX_SECONDS`.
+    result is None if its first timed steps, with compilation, take more than `_MAX_SECONDS`.
     """
     compiled_programs: dict[int, jax.stages.Compiled] = {}
     run = {**placed.run, "strategy": name}
@@ -274,9 +285,9 @@ def measured_seconds(
 ) -> float | None:
     """Return the seconds of one seed's step: the fastest of at most `_TIMED` dispatches.
 
-    name: the strategy. count: seeds at once. scanned: the steps in one compiled loop; 0: no
-    loop. may_stop: return None after a first dispatch, compilation included, of more than
-    `_MAX_SECONDS`.
+    One or two dispatches before them are not counted. name: the strategy. count: seeds at
+    once. scanned: the steps in one compiled loop; 0: no loop. may_stop: return None after a
+    first dispatch, compilation included, of more than `_MAX_SECONDS`.
     """
     laid = stages.fit_to_devices(
         stage, devices, strategy=name, together=count, scanned=scanned
@@ -295,7 +306,11 @@ def measured_seconds(
 
 
 def _dispatch_first_steps(stage: stages.Stage, scanned: int) -> Iterator[float]:
-    """Dispatch a stage's first steps from fresh states; yield the seconds of each dispatch."""
+    """Dispatch a stage's first steps from fresh states; yield the seconds of each dispatch.
+
+    A dispatch has `scanned` steps, but at least `_STEPS`, all on the stage's first batch. The
+    iterator has no end.
+    """
     num_steps, step = max(_STEPS, scanned), stage.first
     states = stage.start()
     stage.wait(step, lambda: False)

@@ -81,10 +81,11 @@ def save(
 def save_before_data_error(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> Iterator[None]:
-    """Save the states if the context ends with a ValueError: an image cannot be decoded.
+    """Save the states if the context ends with a ValueError, as for an undecodable image.
 
-    The error is raised again as a ValueError with instructions for the user. An error of
-    the user's own code is raised unchanged, and nothing is saved.
+    The error is raised again as a ValueError with instructions for the user. Nothing is saved
+    if `step` is saved already or the stage has taken no step. A `UserCodeError` is raised
+    unchanged, and nothing is saved.
 
     states: the states of all members after `step`.
     """
@@ -122,7 +123,8 @@ def saving_on_crash(
 
     Yields a `LastGood`, in which the training loop stores its latest states and step. The
     error is raised again, with a note that says whether the states were saved. With several
-    processes nothing is saved and there is no note. Earlier checkpoints stay.
+    processes, and after a ValueError whose step is saved already, nothing is saved and there
+    is no note. Earlier checkpoints stay.
     """
     latest = LastGood(states, step)
     try:
@@ -174,9 +176,9 @@ def _save_latest(job: RunContext, stage: Stage, latest: LastGood) -> str:
 def resume(job: RunContext, info: dict[str, Any]) -> None:
     """Restore the monitor, best accuracies and record files of `job` from a checkpoint.
 
-    info: the checkpoint's `info`, as `save` stores it. Records of its evaluation that were
-    not written before the run was killed are written now. `job.pending` is set if another
-    process evaluates the step.
+    info: the checkpoint's `info`, as `save` stores it. Records of the step's evaluation that
+    were not written before the run was killed are written now. If another process evaluates
+    the step or has evaluated it, `job.pending` is set and the monitor is reset.
     """
     step, total, is_main = info["step"], job.stages[-1].last, job.team.is_main
     job.monitor.load(info["watch"])
@@ -233,7 +235,8 @@ def load_initial_nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net
 
     workdir: the workdir of the run; for a run with config.vary, the folder of one branch,
     such as runs/x/vary/optim.rate=0.1. If the run has one seed, its network is returned for
-    every seed. ValueError if the workdir has no checkpoint or not all of the seeds.
+    every seed. ValueError if the folder is no run or no single branch, if it has no
+    checkpoint yet, or if it lacks one of the seeds.
     """
     where = "config.init"
     workdir = epath.Path(files.local_copy(workdir, where, checkpoints=True))
@@ -276,11 +279,11 @@ def load_initial_nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net
 
 
 def graft_head(drawn: Net, loaded: Net, say: messages.Say) -> Net:
-    """Return `loaded`, with the linear layer of `drawn` if the numbers of classes differ.
+    """Return `loaded`, with the last linear layer of `drawn` if the numbers of classes differ.
 
     drawn: a network with random initial weights of the model to train. loaded: the network
-    to start from. say: receives a log line if the layer is replaced. ValueError if `loaded`
-    is another model.
+    to start from. say: receives a log line if the layer is replaced. ValueError if any other
+    shapes differ.
     """
     shapes, drawn_shapes = (jax.tree.map(np.shape, net) for net in (loaded, drawn))
     if shapes == drawn_shapes:

@@ -1,4 +1,4 @@
-"""The context of a run: its fixed parts, and the few values that training changes."""
+"""`RunContext`: the objects that training, evaluation and saving of one run share."""
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -118,8 +118,9 @@ class RunContext:
     def rollback(self, seed: Hashable, step: int) -> tuple[int, float]:
         """Return the step that a seed returned to after a failed step, and its rate factor.
 
-        seed: name of the member. step: the failed step. The factor multiplies the learning
-        rate of all later steps.
+        seed: name of a member that was rolled back. step: the failed step. The factor
+        multiplies the learning rate of all later steps: config.rollback.factor to the power
+        of the seed's number of rollbacks in the stage until `step`.
         """
         stage = next(s for s in self.stages if s.first < step <= s.last)
         steps = self.monitor.rolled_back[seed]

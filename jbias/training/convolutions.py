@@ -158,9 +158,10 @@ def chunk_kernel_gradients(function: Callable) -> Callable:
 def _in_chunks(eqn: core.JaxprEqn) -> Callable | None:
     """Return a function (images, gradients) -> gradient of a kernel, computed in chunks.
 
-    The function sums the convolution of the equation over chunks of the batch. Return None
-    if the equation is not the gradient of a kernel, or if it has groups, or if the batch
-    cannot be divided into chunks that are large enough.
+    The function sums the convolution of the equation over equal chunks of the batch: as many
+    as possible, at most `MAX_CHUNKS`. Return None if the equation is not the gradient of a
+    kernel, if it has groups, or if the batch cannot be divided into two or more chunks with
+    `MIN_PRODUCTS` products per element.
     """
     lhs, rhs, out = eqn.params["dimension_numbers"]
     lhs_shape, rhs_shape, out_shape = (

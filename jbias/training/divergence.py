@@ -195,8 +195,9 @@ def _is_fine(
 ) -> Bool[Array, ""]:
     """Return True if `state` is not frozen and the step to `new_state` gave finite numbers.
 
-    metrics: metrics of the step. Losses, norms of gradients and the new statistics, except
-    averaged weights, are checked. check_weights: whether the new weights are checked, too.
+    metrics: metrics of the step. Losses, norms of gradients and the new statistics are
+    checked, except averaged weights and statistics that the step did not compute.
+    check_weights: whether the new weights are checked, too.
     """
     unchanged = {id(leaf) for leaf in jax.tree.leaves(state)}
     stats = {k: v for k, v in new_state.stats.items() if k != "average"}
@@ -338,7 +339,11 @@ class Monitor:
         self.resets += 1
 
     def state(self) -> dict[str, Any]:
-        """Return all fields that a resumed run needs as a JSON object, for `load`."""
+        """Return all fields that a resumed run needs as a JSON object, for `load`.
+
+        The object maps a field to its values by seed, with the seed as text. The key of
+        `maxima` is "most".
+        """
         fields = {
             "diverged": self.diverged,
             "rolled_back": self.rolled_back,
@@ -354,7 +359,7 @@ class Monitor:
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore the fields; state: the return value of the method `state`.
 
-        Fields that `state` lacks become empty.
+        Fields that `state` lacks become empty. KeyError for seeds that the monitor lacks.
         """
         seeds = {str(seed): seed for seed in self.seeds}
 
@@ -375,7 +380,8 @@ def _pop_failure(
 ) -> Divergence | None:
     """Return the failure of a seed's step, or None if the step did not fail.
 
-    values: the step's metrics; FROZEN and ROLLED_BACK are removed from this dict.
+    A step failed if FROZEN or ROLLED_BACK is not 0 or a loss is not finite. values: the
+    step's metrics; FROZEN and ROLLED_BACK are removed from this dict.
     """
     rolled_back = values.pop(ROLLED_BACK, 0.0)
     frozen = values.pop(FROZEN, 0.0)

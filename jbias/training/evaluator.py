@@ -142,7 +142,8 @@ def rebuild_decisions(
 ) -> None:
     """Write the damaged or lost files of a step's decisions again, from the step's states.
 
-    Does nothing if a stop is requested. The log says if the new files differ from the lost.
+    Does nothing if a stop is requested. Logs a line, which says if a new file's checksum
+    differs from the recorded one.
     """
     predictions = _predict(job, stage, states)
     if predictions:
@@ -379,7 +380,8 @@ def _values_by_metric(
 ) -> dict[tuple[str, str], list[float]]:
     """Return the values of each metric in the log's line, by (data set, metric).
 
-    Seeds whose value is not finite are left out, and so are metrics of training.
+    Records without a value (diverged seeds, logits that are not finite) are left out. So are
+    metrics of training and `_UNLOGGED_METRICS`.
     """
     values = {}
     for record in records:
@@ -407,11 +409,12 @@ def _records(
 ) -> Iterator[results.Record]:
     """Yield the records of one seed's evaluation at a step.
 
-    Records of the data set "train": means of metrics since the previous evaluation and
-    `difference`, or, if the seed diverged, the step at which it diverged; and each rollback
-    in this stage so far, with the factor on the learning rate. Records of other data sets:
-    their measures, with the value None and status "diverged" if the seed diverged or the
-    logits of any image are not finite.
+    Records of the data set "train": the mean of each metric since the previous evaluation,
+    and `difference` if it is finite. A diverged seed has instead the step at which it
+    diverged, as the metric "diverged". Each rollback in this stage so far has a record
+    "rolled_back", whose value is the factor on the learning rate. Records of other data
+    sets: their measures, with the value None and status "diverged" if the seed diverged or
+    the logits of any image are not finite.
 
     decisions_by_set: one entry per set of `job.tests`. difference: the member's entry of
       `_fold_differences`; None: batch norms are not folded, or the difference is unknown.
@@ -508,8 +511,9 @@ def follow(
 def _await_config(workdir: epath.Path, interval: float, once: bool) -> dict[str, Any]:
     """Wait until the workdir has a run's config, and return the config.
 
-    interval: seconds between two checks. once: do not wait. ValueError if there is no config
-    and no process is starting a run there, or with `once`.
+    interval: seconds between two checks. once: do not wait. ValueError if there is no config,
+    and either `once` is True or no process is starting a run there. ValueError also if the
+    config lacks an entry or names code that is not trusted (`run_spec.check_trusted`).
     """
     has_logged = False
     while not (workdir / "provenance.json").exists():
@@ -537,8 +541,9 @@ def _open_followed(
 ) -> RunContext:
     """Return the context of a run that another process trains, for evaluation here.
 
-    config: config of the run. log: receives log lines. devices: number of devices to use;
-    0: all. claim: the lock for evaluation, checked before each write.
+    config: config of the run; its strategy and its options of devices and memory are not
+    used. log: receives log lines. devices: number of devices to use; 0: all. claim: the lock
+    for evaluation, checked before each write.
     """
     log(f"following {workdir}")
     run_options = {
@@ -568,7 +573,8 @@ def _open_followed(
 def _evaluate_step(job: RunContext, step: int) -> None:
     """Evaluate the checkpoint of a step exactly as the run itself would.
 
-    Does nothing if the checkpoint was deleted meanwhile. ValueError if it cannot be read.
+    Does nothing if the checkpoint was deleted meanwhile. ValueError if it cannot be read;
+    errors of the machine, such as OSError, and `seals.ForeignError` are raised unchanged.
     """
     folder = job.workdir / "checkpoints"
     try:

@@ -137,6 +137,9 @@ def operations(
 ) -> list[Operation]:
     """Return the operations that a program runs, in the order of its HLO text.
 
+    A fusion is one operation; the instructions in it are left out. Instructions that touch
+    no memory, such as parameters, are included with 0 bytes.
+
     text: HLO text of a compiled program.
     branch_probability: probability that the condition of a conditional is True, so that the
       second branch runs, unless the scope's name gives the probability (algos/padain.py).
@@ -302,9 +305,11 @@ def _called(
 ) -> Iterator[tuple[str, float | None]]:
     """Yield (name of a computation, its runs) for each computation that a line calls.
 
-    line: an instruction in HLO text. code: its opcode, such as "while". branch_probability:
-    see `operations`. gate_probabilities: probability of a gate by the computation of its
-    branch. Runs are per run of the line; None if the line has no number of iterations.
+    line: an instruction in HLO text. code: its opcode, such as "while"; opcodes other than
+    conditional, while, call and async-start yield nothing. branch_probability: see
+    `operations`. gate_probabilities: probability of a branch by the name of its computation,
+    for conditionals whose scope gives the probability. Runs are per run of the line; None if
+    the line is a loop without a number of iterations.
     """
     called = dict(_CALLED.findall(line))
     if code == "conditional":

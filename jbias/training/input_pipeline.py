@@ -1,4 +1,4 @@
-"""Input pipelines: supply the batches for the steps of a stage.
+"""Input pipelines, which supply the batches for the steps of a stage.
 
 A resident set is on the device completely. A streamed set is read from its files in each
 seed's own order. A windowed set has one part, a window, on the device, shared by all seeds,
@@ -392,7 +392,7 @@ class WindowedInput(InputPipeline):
     def shared(self, step: int) -> Rows:
         """Return the rows of the windows of a step, on the devices, set after set.
 
-        Waits until they are read. Rows of earlier windows must not be used any more.
+        Waits until the windows are read. Rows of earlier windows must not be used any more.
         """
         numbers = self.order.windows(step)
         if numbers != self._numbers:

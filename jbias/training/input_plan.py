@@ -1,4 +1,4 @@
-"""Plans of a stage's training input: from memory, streamed batches, or streamed windows."""
+"""Plan a stage's training inputs from config.train: data sets, order, memory or streaming."""
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
@@ -141,7 +141,8 @@ def _with_partners(
 
     where: name of the second set's options, such as "config.train.other", for messages.
     pair: the option `pair`; only "class" is valid. train, other: plans of the first and the
-    second set. ValueError unless both sets are in memory, without shares or balance.
+    second set. ValueError unless both sets are in memory, without shares or balance, and the
+    second set has examples of every class of the first.
     """
     if pair != "class":
         raise ValueError(f"{where}.pair: must be 'class', got {pair!r}; or remove it")
@@ -176,7 +177,8 @@ def _plan(
 
     places: names of the options in the config, for messages. options: config.train or
     config.train.other, with the batch. inputs: options of the batch transforms. sources,
-    columns, name: fields of `InputPlan`. ValueError for wrong options.
+    columns, name: fields of `InputPlan`. ValueError for wrong options, for sources with
+    images of different sizes, and for streaming of a source without files.
     """
     where = places.options
     shapes = {source.shape for source in sources.values()}
@@ -262,7 +264,8 @@ def _balanced_order(
     where: name of the options, such as "config.train", for messages. options: with `balance`
     and `batch`. stream: None if the examples are in memory. columns: columns of the examples;
     `balance` names some of them, see `groups.select_columns`. name: name of the random
-    stream. ValueError for sets in windows or with shares, and for unknown columns.
+    stream. ValueError for sets in windows or with shares, for unknown columns, and for a
+    batch of more than all examples.
     """
     balance = f"{where}.balance"
     if options.get("shares") or (stream and stream.steps is not None):
@@ -289,8 +292,9 @@ def _read_stream(
 ) -> tuple[StreamOptions | None, list[Mapping[str, Any]]]:
     """Return the options of streaming, and the options of the transforms on the device.
 
-    The options of streaming are None if the whole set is in the device's memory. A random
-    crop on the host is not among the transforms.
+    The options of streaming are None, for a set in the device's memory, unless the option
+    `crop` is "host" or "device". With "host", a random crop must be the first transform and
+    is left out of the returned transforms.
 
     places: names of the options in the config, for messages. options: config.train or
     config.train.other. inputs: options of the batch transforms. size: side of the images in

@@ -165,9 +165,10 @@ def candidate_stages(
     """Yield (mesh, stages) for each mesh on which the seeds may be tried.
 
     The devices of a mesh form shares, each with seeds of its own; the number of shares is
-    the length of the mesh axis "seed". The first mesh has as many shares as possible. Later
-    meshes are left out if the batch cannot be divided among their devices; ValueError if
-    this holds for the first.
+    the length of the mesh axis "seed". The first mesh has as many shares as possible, later
+    meshes have divisors of this number, in descending order. Later meshes are left out if
+    `build` raises ValueError, as for a batch that cannot be divided among the devices; for
+    the first mesh this error is raised.
 
     build: builds the stages of `count` seeds for a mesh. run: config.run. devices: the
       devices to use; default: all. fewer: also yield meshes with fewer shares, unless
@@ -206,9 +207,9 @@ def fit_stages(
       lines. all_min: maps the free bytes of this process to the minimum over processes.
 
     If not one seed fits on each device of the mesh axis "seed", fewer shares of the devices
-    are tried, unless run["spread"] is set. ValueError if none fits. On CPU the free memory
-    is only an estimate: if it seems too small, that is logged and one seed at a time is
-    trained.
+    are tried, unless run["spread"] is set. ValueError if no number of shares fits. A single
+    seed is not checked, unless run["memory"] is set. On CPU the free memory is only an
+    estimate: if it seems too small, that is logged and one seed at a time is trained.
     """
     widest_mesh = mesh.make(run["devices"], count, run["spread"], run["together"])
     most_shares, problem = widest_mesh.shape["seed"], ""

@@ -1,4 +1,4 @@
-"""Profiles of a training step: a page that summarises a trace by operation."""
+"""Summarise a profile of training steps as a Markdown page of times by operation."""
 
 import collections
 import os

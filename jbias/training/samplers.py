@@ -59,7 +59,8 @@ class EpochSampler(Sampler):
     """An order over all examples, which are in memory; each seed has its own order.
 
     Each epoch is one permutation; the examples beyond a whole number of batches are
-    left out of that epoch. stream: name of the random stream.
+    left out of that epoch. stream: name of the random stream. ValueError unless `batch` is
+    between 1 and `examples`.
     """
 
     examples: int
@@ -173,8 +174,8 @@ class MixtureSampler(Sampler):
 
         counts: number of examples per set. shares: fraction of a batch per set. batch: number
         of examples per batch. stream: name of the random stream. steps: batches per window;
-        None: no windows. ValueError if the shares do not give each set a whole number of
-        examples per batch.
+        None: no windows. ValueError unless there is one positive share per set, the shares
+        sum to 1, each gives a whole number of examples per batch, and each set has as many.
         """
         set_batches = [batch * share for share in shares]
         are_shares = (
@@ -298,7 +299,8 @@ class BalancedSampler(Sampler):
     groups does not divide the batch, groups get the extra examples in turn, in random order,
     so that all have had equally many after some batches. Each seed draws the examples of a
     group in its own random order; an example repeats only after all others of its group. An
-    epoch has as many batches as without groups.
+    epoch has as many batches as without groups. ValueError unless `batch` is between 1 and
+    the number of examples.
     """
 
     groups: Int[np.ndarray, "n"]
@@ -407,7 +409,8 @@ class PairedSampler(Sampler):
     Row i of a batch is paired with row i of the first set's batch. In each epoch the second
     set's examples of a class are put into a random order and assigned to the first set's
     examples of that class. An example of the second set repeats in an epoch only if the
-    second set has fewer examples of the class.
+    second set has fewer examples of the class. ValueError if the second set has no example
+    of a class of the first.
     """
 
     first: EpochSampler  # The order of the first set.

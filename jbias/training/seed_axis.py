@@ -169,8 +169,9 @@ def choose_layout(
     """Return a layout of `count` seeds with at most `together` on the devices at a time.
 
     count: a multiple of the length of the mesh axis "seed". stacked: whether the seeds of a
-    wave form one tree. The size of a wave is a multiple of the axis, at least once the axis,
-    even if `together` is less; apart from that, waves are as even as possible.
+    wave form one tree. The size of a wave is a multiple of the axis's length, and at least
+    this length, even if `together` is less. Within these limits waves are as even as
+    possible.
     """
     spread = devices.shape["seed"]
     rows = count // spread  # A row has one seed per device of the axis.
@@ -294,7 +295,7 @@ def check_strategy(name: str) -> None:
 def resolve_strategy(name: str, devices: jax.sharding.Mesh) -> Strategy:
     """Return the strategy with a name, or the default one for "auto".
 
-    ValueError if the name is unknown or the strategy is impossible on the devices.
+    ValueError if the name is unknown, or for "threaded" on several devices.
     """
     check_strategy(name)
     if name == "auto":

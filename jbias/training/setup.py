@@ -353,7 +353,8 @@ def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
     """Raise ValueError if a finished run was trained on other data than the config's.
 
     The default workdir is named by the run's identity, which leaves out the paths of data,
-    so two configs with different data may have the same workdir.
+    so two configs with different data may have the same workdir. The data are not opened if
+    both configs are equal, apart from "run".
     """
     config = files.read_json(workdir / "config.json", dict, "name another --workdir")
     if {**config, "run": None} == {**spec.config, "run": None}:
@@ -409,7 +410,7 @@ def _describe_layout(
     """Return the layout of the seeds on the devices, by name, for the provenance.
 
     Only entries that records depend on: "spread", "devices", on a GPU "graphs", and for
-    stacked seeds "strategy" and "waves". The numbers of seeds that are not stacked do not
+    stacked seeds "strategy" and "waves". The results of seeds that are not stacked do not
     depend on the other seeds.
     """
     layout = {"spread": devices.shape["seed"], "devices": devices.size}
@@ -427,7 +428,8 @@ def _initial_nets(
     """Return the networks of config.init, one per seed, and the digest of their weights.
 
     None for the networks if they are not needed: without config.init, in a run that has
-    checkpoints, and if this process `follows` a run. The digest is None without config.init.
+    checkpoints, and if this process `follows` a run. The last two return the digest in
+    provenance.json; the digest is None without config.init.
     """
     if not config["init"]:
         return None, None

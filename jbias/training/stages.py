@@ -275,7 +275,10 @@ class Stage:
         }
 
     def next_change(self, step: int) -> int:
-        """Return the first step of the run after `step` with other shared rows."""
+        """Return the first step of the run after `step` with other shared rows.
+
+        Return a number of at least `samplers.NEVER` if there is no such step.
+        """
         stage_step = step - self.first
         changes = (
             pipeline.next_change(stage_step) for pipeline in self.pipelines.values()
@@ -299,7 +302,10 @@ def build_stages(
 ) -> list[Stage]:
     """Return the stages of a run, without layout and compiled functions.
 
-    ValueError if the config cannot be trained. `fit_to_devices` adds the rest.
+    `fit_to_devices` adds these. ValueError for wrong options; if stages have different
+    classes; if config.fix makes all seeds equal; and if a key of config.vary has no effect on
+    any step, or an effect on initial weights or decisions. The last two are not checked for
+    evaluation only.
 
     plans: per stage, the input plan of each data set ("train", "other"). images: images of
     the sets that are in memory, by name; None: stages for evaluation only, without
@@ -521,7 +527,7 @@ def make_program(
 
 
 def _is_any_random(config: Mapping[str, Any], built: Sequence[Stage]) -> bool:
-    """Return True unless config.fix makes all seeds of a run equal.
+    """Return True unless config.fix makes several seeds of a run equal.
 
     config: config of the run. built: stages of the run.
     """

@@ -1,4 +1,4 @@
-"""The train state of one seed and the pure step over an algorithm's updates."""
+"""`State`, the train state of one seed, and `make_step`, its training step."""
 
 import collections
 from collections.abc import Callable, Mapping

@@ -89,10 +89,15 @@ class Target(NamedTuple):
 
 
 def parse(text: str, where: str = "--on") -> Target:
-    """Return the Target with a name; ValueError for an unknown name.
+    """Return the Target with a name, such as v5e:4x4, v5e-16, h100x8, h200 or cpu.
 
-    text: such as v5e:4x4, v5e-16, v4-32 (16 chips: the names of clouds count two cores a chip), h100x8,
-    h200 or cpu. where: name of the flag, for messages.
+    text: the name, in any case. After a colon, a TPU has its chips along each axis. The
+    number after a hyphen counts chips, but for v2 to v4 and v5p cores, two per chip; its
+    topology is the most even one. Without a number: one chip or GPU. where: name of the flag,
+    for messages.
+
+    ValueError for an unknown kind, a wrong number of axes, a number of TPU chips after a
+    hyphen that is no power of two, and more than 8 GPUs that are no multiple of 8.
     """
     pattern = r"([a-z]+\d*[a-z]*?)(?::(?P<topology>[\dx]+)|[x-](?P<count>\d+))?"
     match = re.fullmatch(pattern, text.lower())
@@ -135,10 +140,10 @@ def _topology(chips: int, axes: int) -> tuple[int, ...]:
 
 
 def from_device_kind(kind: str, count: int) -> Target:
-    """Return the Target of `count` devices of a kind; ValueError if the kind is unknown.
+    """Return the Target of `count` devices of a kind.
 
     kind: jax's `device_kind`, such as "NVIDIA H100 80GB HBM3"; for "cpu" the count is
-    ignored.
+    ignored. ValueError if the kind is unknown or `parse` refuses the count.
     """
     names = [name for name, device_kind in KINDS.items() if device_kind.name in kind]
     if kind == "cpu" or not names:

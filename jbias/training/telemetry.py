@@ -72,7 +72,7 @@ def stepping(job: RunContext, stage: Stage, step: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def saving(job: RunContext) -> Iterator[None]:
-    """Count the time inside the context as evaluation, and not in the rate of training."""
+    """Count the time inside the context as evaluation; leave it out of the training rate."""
     with job.progress.idle(), job.meter.during("evaluating"):
         yield
 
@@ -186,7 +186,8 @@ def log_evaluation(
 ) -> None:
     """Send an evaluation's numbers to the loggers: per seed, and means over seeds.
 
-    Records without a value are left out.
+    A tag is "<data set>/<metric>", with "/<condition>" if the record has one. Records
+    without a value are left out.
     """
     branches = {branch.fields["run"]: branch for branch in job.branches}
     numbers = collections.defaultdict(dict)
@@ -208,7 +209,7 @@ def _recent_means(job: RunContext) -> dict[str, dict[str, float]]:
     """Return the mean of each metric of training since the last call of this function.
 
     The means are by name of the seed in loggers, then by tag, such as "progress/loss_class".
-    Seeds that diverged are left out.
+    Seeds that diverged, or took no step since then, are left out.
     """
     monitor = job.monitor
     resets, last_counts, last_sums = job.last_progress
