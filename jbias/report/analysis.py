@@ -1,8 +1,8 @@
-"""Scores per seed of a benchmark, and the tests of algorithms over their means.
+"""Classes for the scores of a benchmark and their analysis, and the functions that test them.
 
-A cell is an algorithm on a data set. An Analysis holds Friedman's and Nemenyi's tests.
-`with_evidence` adds other tests of the same means, tests and intervals from the spread over seeds,
-which the tests of means ignore, and the power of the study.
+A cell is an algorithm on a data set. `analyse` tests the means over seeds by Friedman's and
+Nemenyi's tests, which ignore the spread over seeds. `with_evidence` adds other tests of these
+means, tests and intervals from the spread over seeds, and the power of the study.
 """
 
 import collections
@@ -171,9 +171,10 @@ class BenchmarkScores:
 
     @property
     def winner_phrase(self) -> str:
-        """The words between the names of two algorithms, the first rank first.
+        """The phrase between the names of two algorithms, of which the first has the better rank.
 
-        "is better than", or for a metric of cue conflicts, such as "has more shape bias than".
+        "is better than"; for runs with a metric of cue conflicts, a phrase such as "has more shape
+        bias than".
         """
         metric = self.options.metric
         larger = self.options.larger_is_better
@@ -196,7 +197,7 @@ class BenchmarkScores:
     def rank_words(self) -> tuple[str, str]:
         """("better", "worse"), the words for two algorithms in the order of their mean ranks.
 
-        ("higher", "lower") for a metric of cue conflicts.
+        ("higher", "lower") for runs with a metric of cue conflicts.
         """
         return ("better", "worse") if self.has_better_side else ("higher", "lower")
 
@@ -204,7 +205,7 @@ class BenchmarkScores:
     def best(self) -> str:
         """The word for the score of rank 1: "best".
 
-        "largest" or "smallest" for a metric of cue conflicts.
+        "largest" or "smallest" for runs with a metric of cue conflicts.
         """
         side = "largest" if self.options.larger_is_better else "smallest"
         return "best" if self.has_better_side else side
@@ -213,7 +214,7 @@ class BenchmarkScores:
     def ranks_first(self) -> str:
         """The phrase "larger is better" or "smaller is better".
 
-        "larger ranks first" or "smaller ranks first" for a metric of cue conflicts.
+        "larger ranks first" or "smaller ranks first" for runs with a metric of cue conflicts.
         """
         side = "larger" if self.options.larger_is_better else "smaller"
         return f"{side} is better" if self.has_better_side else f"{side} ranks first"
@@ -232,7 +233,7 @@ class BenchmarkScores:
 
     @functools.cached_property
     def unit(self) -> Unit:
-        """The unit of the scores in `values`."""
+        """The unit of the scores in `values`; never % for a file of scores."""
         metric = self.options.metric if self.is_runs else ""
         return unit_of(metric, self.values["value"])
 
@@ -257,12 +258,13 @@ class BenchmarkScores:
 
     @functools.cached_property
     def at_chance(self) -> tuple[dict, ...]:
-        """Cells with an accuracy that is indistinguishable from chance.
+        """Cells of runs with an accuracy that is indistinguishable from chance.
 
         A dict per cell with the keys algorithm, dataset, metric, accuracy, classes (number of
-        classes), chance and n (number of images); accuracy and chance are fractions. For runs also
-        cells of cue conflicts, with the metric `CUES`: there accuracy is the share of decisions for
-        either cue.
+        classes), chance and n (number of images); accuracy and chance are fractions. Cells of the
+        study's metric are included for accuracy, accuracy_shape and accuracy_texture only. Cells
+        of cue conflicts are added with the metric `CUES`: there accuracy is the share of decisions
+        for either cue. Empty for a file of scores.
         """
         cells = []
         if self.options.metric in _ACCURACIES:
@@ -297,7 +299,10 @@ class BenchmarkScores:
         return len(rows[["label", "dataset"]].drop_duplicates())
 
     def decisions_for_neither(self) -> pd.DataFrame:
-        """Return the records in `selected` of `fraction_neither` that have no condition."""
+        """Return the records in `selected` of `fraction_neither` without a condition.
+
+        Records of algorithms that the study does not report are left out. For runs only.
+        """
         rows = self.selected
         rows = rows[(rows["metric"] == "fraction_neither") & (rows["condition"] == "")]
         return rows[rows["label"].isin(self.algorithms)]
@@ -498,9 +503,10 @@ class Analysis:
 
     @property
     def bounds(self) -> str:
-        """The words of captions for the intervals over redrawn runs, with their coverage.
+        """The phrase of captions on the intervals over redrawn runs, with their coverage.
 
-        For two runs: "no intervals (two runs give none)".
+        "no intervals (two runs give none)" if the smallest number of runs is 2. Runs must have been
+        analysed.
         """
         if self.min_runs == 2:
             return "no intervals (two runs give none)"
@@ -512,12 +518,13 @@ class Analysis:
 
 
 def analyse(study: BenchmarkScores) -> Analysis:
-    """Return the means and the rank tests of a study.
+    """Return the means and the rank tests of a study; the tests use means rounded to 12 digits.
 
-    Left out are algorithms without scores, data sets in `study.unfit` or with missing cells, and
-    with --strict data sets that an algorithm trained on. For one or two data sets, tests over
-    seeds replace the rank tests; without two algorithms or data sets, all tests are None.
-    `with_evidence` adds further tests.
+    A seed without a score leaves its cell without a mean. Left out are algorithms without any
+    mean, data sets in `study.unfit` or without the mean of an algorithm, and with --strict data
+    sets that an algorithm trained on. For a study of one or two data sets, tests over seeds replace
+    the rank tests; ValueError as `compare_seeds` does. For other studies, all tests are None if
+    fewer than two algorithms or data sets remain. `with_evidence` adds further tests.
     """
     cells = study.cells_of(study.values)
     if study.is_of_means:
@@ -568,9 +575,10 @@ _WHY_NO_RANKS = {
 def compare_seeds(analysis: Analysis) -> seed_tests.SeedTestsResult | None:
     """Return the tests over the seeds of each data set.
 
-    With a reference, each algorithm is compared with the reference only. Seeds without a score on
-    every data set are left out. None if no data set, or fewer than 2 algorithms, remain. Raises
-    ValueError for `--paired-seeds` if algorithms do not have the same seeds.
+    With a reference that is tested, each algorithm is compared with the reference only. Seeds
+    without a score on every tested data set are left out. Intervals are cut to [-100, 100]
+    percentage points. None if no data set, or fewer than 2 algorithms, remain. Raises ValueError
+    for `--paired-seeds` if algorithms do not have the same seeds.
     """
     study = analysis.study
     options = analysis.study.options
@@ -628,8 +636,8 @@ def _cut_intervals(
 def seed_rows(analysis: Analysis) -> pd.DataFrame:
     """Return the tested scores in the unit shown, with columns algorithm, dataset, run, score.
 
-    The column run has the seed, or "run:seed" if two runs of an algorithm have the same seed; for
-    a file of scores it has the file's names of runs.
+    The column run has the seed, or in all rows "run:seed" if two runs of an algorithm have the same
+    seed; for a file of scores it has the file's names of runs. Missing scores are NaN.
     """
     values = analysis.study.values.astype({"algorithm": str, "dataset": str})
     tested = values["dataset"].isin(analysis.datasets)
@@ -683,10 +691,10 @@ def _rounded(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_evidence(analysis: Analysis) -> Analysis:
-    """Return the analysis with the fields after `nemenyi` filled.
+    """Return the analysis with the fields after `nemenyi` filled, except `by_seeds`.
 
-    Without tested ranks, the analysis is returned unchanged. Raises ValueError for `--blocks`
-    above the number of data sets.
+    Without tested ranks, the analysis is returned unchanged. `runs` is None and `seeds` is empty if
+    `seeds_of` returns a reason. Raises ValueError for `--blocks` above the number of data sets.
     """
     if analysis.friedman is None:
         return analysis
@@ -896,8 +904,9 @@ def _without_intervals(result: Any) -> Any:
 def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:
     """Return (scores per seed in the unit shown, ""), or (None, reason) without complete scores.
 
-    Scores are complete if each algorithm has at least 2 runs, and each run has a score on every
-    tested data set.
+    Scores are complete if each tested algorithm has at least 2 runs, and each run has a score on
+    every tested data set. Means over runs, as in some files, are not complete. The reason is a
+    phrase without a full stop.
     """
     study = analysis.study
     values = analysis.study.values
@@ -931,7 +940,9 @@ def shared_seeds(
     """Return one array per algorithm: scores of the seeds that all these algorithms have.
 
     Rows are the n tested data sets, columns the r shared seeds in the same order for all
-    algorithms. Seeds without a score on every tested data set are left out.
+    algorithms. Scores have the unit of `BenchmarkScores.values`. Seeds without a score on every
+    tested data set are left out. If an algorithm has a seed in two runs, a run and a seed together
+    count as a seed.
     """
     values = analysis.study.values.astype({"algorithm": str, "dataset": str})
     is_wanted = values["algorithm"].isin(algorithms)
@@ -951,7 +962,8 @@ def _equal_scores(
 ) -> Iterator[tuple[str, str]]:
     """Yield (first, second): algorithms, or runs of one algorithm, with identical scores.
 
-    table: means of the algorithms. runs: scores per run, or None.
+    Runs are named by their numbers from 1, such as "ERM run 1". table: means of the algorithms.
+    runs: scores per run, or None.
     """
     groups = [(table.algorithms, table.means.T)]
     for name in runs.algorithms if runs is not None else ():
@@ -982,12 +994,14 @@ def best_cells(
 ) -> list[tuple[int, int]]:
     """Return (algorithm index, data set index) of cells that do not differ from the best mean.
 
-    For each data set: the best mean, and the following means in order down to the first that
-    differs significantly from the best by Welch's t test; no cell if no mean differs, or if no
-    algorithm has different scores in its runs. The best is chosen by the same scores, so p is
-    multiplied by the number of all pairs (Bonferroni). The spread of an algorithm is at least the
-    pooled spread on the data set, since two or three runs may coincide by chance. Data sets are
-    treated separately. alpha: significance level.
+    Cells are sorted by data set, then by mean, the best first. A data set has the cell of the best
+    mean and the cells of the next means, up to the first mean that differs significantly from the
+    best by Welch's t test. It has no cell if no mean differs, or if all runs of each algorithm have
+    equal scores.
+
+    The best is chosen by the same scores, so p is multiplied by the number of all pairs
+    (Bonferroni). The spread of an algorithm is at least the pooled spread on the data set, since
+    two or three runs may coincide by chance. alpha: significance level.
     """
     cells = []
     sign = 1 if larger_is_better else -1
@@ -1028,7 +1042,8 @@ def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     """Yield (first, second, reason): two algorithms, or two seeds of one, with the same results.
 
     Results are the same if accuracies and losses are equal in all evaluations, and stored
-    decisions are equal, too. Two algorithms must agree in every seed that both have.
+    decisions are equal, too. Two algorithms must agree in every seed that both have. Two seeds are
+    named as "ERM seed 0" and "seed 1". Seeds without an accuracy are left out.
 
     first, second: the names of two algorithms, ERM first, or "ERM seed 0" and "seed 1".
     reason: what they have in common, as the rest of a sentence, such as "have the same

@@ -89,9 +89,10 @@ Candidate = attribute_audit.Candidate
 
 
 class Examples(NamedTuple):
-    """Pairs of images between which the first network's answer flips.
+    """p pairs of images of one class: the first network is right on one and wrong on the other.
 
-    agrees, disagrees: the p images of each side of `pairs`, in order.
+    agrees, disagrees: the images (h x w pixels, RGB) of each side of `pairs`, in order. On the
+    first side the value of the attribute agrees with the class, on the other it disagrees.
     """
 
     pairs: Sequence[attribute_audit.Pair]
@@ -215,9 +216,10 @@ def write(
     """Write the page of the audits to the folder `out`; return the lines to print.
 
     With several models, `out` has an overview, and each model has its page in a folder of
-    out/models. audits: one for each model. notes: further caveats, such as networks that were left
-    out. figures: file formats of the figures, as for `document.write`. Raises ValueError as
-    `document.write` does.
+    out/models. The lines are the headline and the basis of a single model, or the headline of each
+    of several models, and last the path of the page. audits: one for each model. notes: further
+    caveats, such as networks that were left out. figures: file formats of the figures, as for
+    `document.write`. Raises ValueError as `document.write` does, before anything is written.
     """
     reports = [report(audited, notes) for audited in audits]
     if len(audits) == 1:
@@ -503,7 +505,7 @@ def strongest_pairs(audited: Audited, candidate: Candidate, count: int = 4) -> s
 
 
 def findings(audited: Audited) -> Iterator[str]:
-    """Yield a text of some sentences for each bug, then for attributes with two other verdicts.
+    """Yield a paragraph per bug, then per attribute with the verdict "goes with" or "some".
 
     "goes with": another attribute may explain the drop. "some": a bug of some networks only.
     """
@@ -691,7 +693,8 @@ def cells(audited: Audited) -> pd.DataFrame:
 def groups(audited: Audited, candidate: Candidate) -> tables.Table | None:
     """Return the table of accuracy by class (rows) and value; None for more than 400 cells.
 
-    candidate: a tested attribute.
+    The page shows per cent and the number of images, the files have fractions. The worst cell is
+    bold; cells in distribution are shaded. candidate: a tested attribute.
     """
     accuracy = candidate.result.accuracy
     count = candidate.result.count

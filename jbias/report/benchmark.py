@@ -1,4 +1,4 @@
-"""The report that compares algorithms: its sections, figures and results.json."""
+"""Functions that build the report that compares algorithms: sections, figures, results.json."""
 
 import json
 import math
@@ -48,8 +48,8 @@ _SECTIONS = {
 def report(study: analysis_lib.BenchmarkScores) -> document.Report:
     """Return the report of a study: its tests, tables, figures, page and results.json.
 
-    Raises ValueError if --reference is no algorithm, and for --paired-seeds with more than two
-    data sets.
+    Raises ValueError if --reference is not an algorithm, for --paired-seeds with more than two data
+    sets or with different seeds, and for --blocks above the number of tested data sets.
     """
     _check_options(study)
     tested = analysis_lib.analyse(study)
@@ -372,10 +372,11 @@ def variability(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
     """Return the standard deviations within and between runs, one row per algorithm and data set.
 
     Columns: algorithm, dataset, within, between, seeds (number of seeds) and evaluations (smallest
-    number of averaged evaluations of a seed). `within` is the deviation over the last evaluations
-    of a seed (root of the mean variance over seeds), `between` the deviation of the seeds' means
-    over these evaluations; ddof 1, in the unit of the records (fractions for accuracies). NaN
-    without evaluations, and for a deviation of a single number. Source: BiasBed, figure 2.
+    number of averaged evaluations of a seed). `within` is the deviation over the last
+    `options.last` evaluations of a seed (root of the mean variance over seeds). `between` is the
+    deviation of the seeds' means over these evaluations. Both have ddof 1 and the unit of the
+    records (fractions for accuracies). NaN without evaluations, and for a deviation of a single
+    number. Seeds of different runs are different seeds. Source: BiasBed, figure 2.
     """
     evaluations = _evaluations(study, study.options.metric, study.datasets)
     if not evaluations["epoch"].is_monotonic_increasing:
@@ -404,7 +405,8 @@ def _evaluations(
 ) -> pd.DataFrame:
     """Return the values of a metric per seed, data set and epoch, averaged over conditions.
 
-    Columns: label, dataset, run, seed, epoch, condition and value.
+    Columns: label, dataset, run, seed, epoch, condition and value. A record without a condition
+    replaces the mean; the condition of a mean is NaN.
     """
     records = study.evaluations
     keys = ["label", "dataset", "run", "seed", "epoch"]
@@ -569,8 +571,8 @@ def _variability(
 ) -> document.Figure | None:
     """Return the figure of box plots of deviations within and between runs, or None.
 
-    None if all deviations within, or all between, runs are unknown. deviations: the result of
-    `variability`.
+    The figure shows the first `MAX_CURVES` algorithms. None if all their deviations within, or all
+    between, runs are unknown. deviations: the result of `variability`.
     """
     names = study.algorithms[:MAX_CURVES]
     kinds = ["within", "between"]
@@ -597,7 +599,8 @@ def _variability(
 def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
     """Return the figure of a metric over epochs, one panel per data set; None without records.
 
-    A panel shows mean ± standard deviation over seeds. If that leaves [0, 100] %, the panel shows
+    The figure shows at most `MAX_PANELS` data sets and the algorithms of `_drawn_algorithms`. A
+    panel shows mean ± standard deviation over seeds. If that leaves [0, 100] %, the panel shows
     medians with a dot per seed, or with ranges if there are too many dots.
     """
     study = analysis.study

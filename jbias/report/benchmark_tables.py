@@ -1,4 +1,4 @@
-"""Tables of a comparison of algorithms: scores, tests, seeds, selection and provenance."""
+"""Functions that build the tables of the report that compares algorithms, one per table."""
 
 import dataclasses
 import functools
@@ -36,7 +36,7 @@ def _table(
 ) -> tables.Table | None:
     """Return a table of `data` in which all columns of `data` are in the files, even empty ones.
 
-    None if there are no rows. data: a frame, or rows as mappings. columns: shown columns by key.
+    None if there are no rows. data: any input of `pd.DataFrame`. columns: shown columns by key.
     most: maximal number of rows on the page. options: further arguments of `tables.from_rows`.
     """
     data = pd.DataFrame(data)
@@ -50,9 +50,12 @@ def scores(
 ) -> tables.Table:
     """Return the main table: mean ± std, or median and range, per algorithm and data set.
 
-    One row per algorithm. In bold: the cells of `Analysis.best_cells` and the mean ranks of
-    `Analysis.leaders`. Underlined: cells of `BenchmarkScores.trained`. biases: shape biases as
-    text, as returned by `shape_biases`; None leaves them out.
+    One row per algorithm. Columns: name, number of seeds or runs (not for a file of means), mean
+    rank if ranks were tested, and the first `MAX_COLUMNS` data sets. "(n=2)" follows the score of a
+    cell with fewer seeds than its algorithm, "(chance)" a score at chance. In bold: the cells of
+    `Analysis.best_cells` and the mean ranks of `Analysis.leaders`. Underlined: cells of
+    `BenchmarkScores.trained`. The files have the rows of `Analysis.cells`. biases: shape biases as
+    text, as returned by `shape_biases`, for further columns on the page; None leaves them out.
     """
     study = analysis.study
     is_tested = analysis.friedman is not None
@@ -204,7 +207,8 @@ def _dataset_columns(
 def runs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of scores, one row per seed, or run, of an algorithm.
 
-    There is a column per data set. None without scores.
+    There is a column per data set. Rows are in the order of the study's algorithms, then sorted by
+    the number at the end of the seed's name. None without scores.
     """
     repeat = study.repeats.removesuffix("s")
     keys, columns = _dataset_columns(
@@ -231,7 +235,8 @@ def runs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 def validation(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of validation accuracies and selected epochs, one row per algorithm.
 
-    None without a validation accuracy.
+    With the selection "worst_class" also the accuracies of the worst class of each seed. None if no
+    run has a validation accuracy.
     """
     rows = []
     selected = study.selected
@@ -290,7 +295,10 @@ _CUE_METRICS = {
 
 
 def shape_bias(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Return the table of shape biases with counts of decisions; None without such records."""
+    """Return the table of shape biases with counts of decisions, and MRR if recorded.
+
+    One row per algorithm and data set of cue conflicts. None without records of shape bias.
+    """
     records = study.selected[study.selected["metric"] == "shape_bias"]
     datasets = list(dict.fromkeys(records["dataset"]))
     values = inputs.values_of(study.selected, "shape_bias", datasets)
@@ -332,8 +340,9 @@ def shape_biases(
 ) -> dict[str, dict[str, str]]:
     """Return shape biases in % as shown on the page, by data set, then by algorithm.
 
-    table: the table of `shape_bias`; None for a file of scores. "(chance)" follows a shape bias if
-    the decisions for a cue are at chance. Empty if shape bias is the metric of the study.
+    "(chance)" follows a shape bias if the decisions for a cue are at chance. Rows that the page
+    does not show are left out. Empty without a table, and if shape bias is the metric of the study.
+    table: the result of `shape_bias`; None for a file of scores.
     """
     if table is None or study.options.metric == "shape_bias":
         return {}
@@ -353,7 +362,7 @@ def shape_biases(
 
 
 def ranks(analysis: Analysis) -> tables.Table | None:
-    """Return the table of the ranks that were tested, one row per algorithm."""
+    """Return the table of ranks, one row per algorithm; ranks must have been tested."""
     keys, columns = _dataset_columns(
         analysis.datasets, first="algorithm", last="mean_rank:.2", form="{:g}".format
     )
@@ -369,7 +378,8 @@ def ranks(analysis: Analysis) -> tables.Table | None:
 def nemenyi(analysis: Analysis) -> tables.Table:
     """Return the matrix of Nemenyi's p-values, with algorithms in the order of mean ranks.
 
-    Significant cells are bold. Ranks must have been tested.
+    The page has the first `MAX_COLUMNS` algorithms; the files have all, in the order of
+    `analysis.algorithms`. Significant cells are bold. Ranks must have been tested.
     """
     names = analysis.algorithms
     result = analysis.nemenyi
@@ -851,7 +861,8 @@ def power(analysis: Analysis) -> tables.Table:
 def selections(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of mean scores, one row per algorithm and data set, one column per rule.
 
-    None if there is no rule of selection, as for a file of scores.
+    With the rules "oracle" and "best validation", a last column has their difference. None if there
+    is no rule of selection, as for a file of scores.
     """
     means = {
         name: study.cells_of(values).set_index(["algorithm", "dataset"])["mean"]
@@ -935,9 +946,9 @@ def _variability_caption(evaluations: float) -> str:
 
 
 def settings(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
-    """Return the table of settings that differ between runs, one column per run.
+    """Return the table of settings that differ between runs, one row per setting.
 
-    None if no setting differs.
+    There is a column per run; runs without a config.json are left out. None if no setting differs.
     """
     configured = [run for run in study.runs if run.config is not None]
     keys = workdirs.differing([run.config for run in configured])
@@ -952,7 +963,8 @@ def settings(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 def costs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of device hours and energy, one row per run; None if not recorded.
 
-    Runs with the same starts, such as branches of one run, share the row of the first.
+    Runs without recorded costs are left out. Runs with the same starts, such as branches of one
+    run, share the row of the first.
     """
     rows = []
     seen_starts = set()
@@ -1038,8 +1050,8 @@ def _text_table(
 ) -> tables.Table | None:
     """Return a table that shows cells as text, with the column names of `data` as headings.
 
-    name, caption: name and caption of the table. data: a frame, or rows as mappings. None if there
-    are no rows.
+    None if there are no rows. name, caption: name and caption of the table. data: any input of
+    `pd.DataFrame`.
     """
     data = pd.DataFrame(data)
     columns = {key: tables.Column(key, str) for key in data}

@@ -48,8 +48,8 @@ _USAGE = """%(prog)s FILE [options]
 def main(argv: Sequence[str] | None = None) -> int:
     """Make a report, or print the status of runs; return the exit code.
 
-    0: done. 2: wrong input, with one line on stderr. 130: interrupted by Ctrl-C while reading the
-    status; with --watch, Ctrl-C returns 0.
+    0: done. 2: wrong input, with one line on stderr; wrong flags end the process with this code.
+    130: interrupted by Ctrl-C while reading the status; with --watch, Ctrl-C returns 0.
 
     argv: arguments of the command line; None for `sys.argv[1:]`.
     """

@@ -1,4 +1,4 @@
-"""Data sets, algorithms and runs whose scores are computed from others: means, sums, copies.
+"""Functions that find data sets, algorithms and runs computed from others: means, sums, copies.
 
 A column "avg" among test sets counts these sets twice: Friedman's test takes it as one more
 independent data set. The same holds for a copy, for an error rate next to its accuracy, for a

@@ -1,4 +1,4 @@
-"""Reports: a page of sections with text, tables and figures, and the files of the report.
+"""Classes for a report's page and its blocks, and the functions that write the report's files.
 
 The module of a report computes frames and returns a `Report`. This module defines the layout of
 the page, the names of the files and the conversion to JSON.
@@ -50,7 +50,7 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """A list of links to pages in the folder of the report."""
+    """A list of links to pages in the folder of the report; ValueError for paths outside."""
 
     pages: Mapping[str, str]  # Path of each page, relative to the report, by title.
 
@@ -160,8 +160,8 @@ def sections(
     """Return the sections with their blocks, in the order of `titles`.
 
     titles: title by section id. placed: (section id, block) in the order of the blocks in a
-    section. unfolded: ids of open sections; None for all. printed: ids of folded sections that are
-    printed even if closed.
+    section; a block None is skipped. unfolded: ids of open sections; None for all. printed: ids of
+    folded sections that are printed even if closed.
     """
     blocks: dict[str, list[Block]] = {name: [] for name in titles}
     for name, block in itertools.chain.from_iterable(placed):
@@ -193,9 +193,10 @@ def write(
 def save(files: Mapping[str, str | bytes], out: pathlib.Path) -> str:
     """Write the files of a report, each atomically, to the folder `out`; return the line to print.
 
-    files: content by path relative to `out`. Files of an earlier report that are not in `files`
-    are removed. Raises ValueError, before anything is written, if a file would be overwritten that
-    no report wrote.
+    The line is "written: " and the path of index.html. Tables and figures of an earlier report that
+    are not in `files` are removed. Raises ValueError, before anything is written, if a path is a
+    link, a folder or a file that no report wrote. files: content by path relative to `out`, with
+    results.json.
     """
     outputs.check_report_files(out, files)
     obsolete = outputs.removable(out, files)
@@ -229,7 +230,7 @@ def render(
     """Return the content of the files of a report, by path relative to its folder.
 
     figures: file formats of figures, of "svg", "pdf" and "png"; svg is always included. Raises
-    ValueError for another format.
+    ValueError for another format, and for a path of `report.files` outside the folder.
     """
     unknown = {*figures} - {*cli.FIGURES}
     if unknown:
@@ -393,7 +394,11 @@ def _draw(figure: Figure, formats: Collection[str]) -> dict[str, str | bytes]:
 
 
 def _check_inside(path: str) -> None:
-    """Raise ValueError unless a path is relative and inside the folder of the report."""
+    """Raise ValueError unless a path is relative and inside the folder of the report.
+
+    Each part of the path must consist of letters, digits and the characters "_.+-", and start with
+    a letter, a digit or "_".
+    """
     if not re.fullmatch(r"[\w][\w.+-]*(/[\w][\w.+-]*)*", path):
         raise ValueError(
             f"a file of a report must be inside the report's folder, got {path!r}; use a "
@@ -404,8 +409,9 @@ def _check_inside(path: str) -> None:
 def _named(block: Block, names: set[str]) -> Block:
     """Return a table or figure with a name that is unique and valid for files.
 
-    Other blocks are returned unchanged. names: names used so far, to which the name of this block
-    is added.
+    Characters that are not letters, digits, "_", "+" or "-" become "-"; a repeated name gets "-2",
+    "-3" and so on at its end. Other blocks are returned unchanged. names: names used so far, to
+    which the name of this block is added.
     """
     if not isinstance(block, tables.Table | Figure):
         return block

@@ -1,4 +1,4 @@
-"""The section on few seeds: results of smaller studies that use only some of the seeds."""
+"""Functions for the section on few seeds: results of smaller studies with some of the seeds."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -27,8 +27,9 @@ def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
     Columns: metric, dataset, methods (number of methods with several seeds), algorithm, difference
     (smallest difference that counts), seeds (number of seeds), and the statistics of
     `stats.few_seeds`: apart (a fraction), lead, reversed (a fraction, the mean over an algorithm's
-    pairs), and needed (the median over pairs). Empty and without columns if no method has several
-    seeds.
+    pairs), and needed (the median over pairs). apart and lead are NaN if the number of seeds is
+    more than half of those measured. Methods with a missing score or a single seed are left out.
+    Empty and without columns if no method has several seeds.
     """
     tasks = list(_tasks(study))
     results = analysis_lib.run_side_by_side(

@@ -1,4 +1,8 @@
-"""Tables of scores over a grid of values of one setting, such as the learning rate."""
+"""Functions for the section on methods that were run at several values of one setting.
+
+An example is the learning rate. The section shows the scores at every value, and in how many cases
+the same method is ahead.
+"""
 
 import itertools
 import math
@@ -14,10 +18,11 @@ from jbias.runs import results
 def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
     """Return (setting, runs) for the setting in which the runs of a method differ.
 
-    setting: its dotted key. runs: frame with a row per run and the columns label, algorithm and
-    value (text of the setting), sorted by value. Only methods whose runs differ in exactly one
-    setting are included. If methods differ in different settings, the setting of most runs is
-    returned. Without any, the setting is "" and the frame is empty.
+    setting: its dotted key. runs: frame with a row per label (runs that differ only in seeds share
+    a label) and the columns label, algorithm and value (text of the setting), sorted by value;
+    values that are not numbers are last. Only methods are included whose runs have config.json and
+    differ in exactly one setting, which all of them have. If methods differ in different settings,
+    the setting of most runs is returned. Without any, the setting is "" and the frame is empty.
     """
     methods: dict[str, dict[str, workdirs.Run]] = {}
     for run in study.runs:

@@ -52,7 +52,8 @@ class Rules:
 
         One row per seed, data set, condition and metric. frame: records of evaluations. rule: a
         name in `options.SELECTIONS`, such as "best_validation". Raises ValueError for at_epoch
-        without a common epoch, and if the rule selects nothing.
+        without a common epoch, and as the function of the rule in `jbias.runs.selection` does, for
+        example for seeds without a validation accuracy.
         """
         options = self.options
         if rule == "best_validation":
@@ -156,9 +157,13 @@ def from_runs(
 ) -> analysis.BenchmarkScores:
     """Return the scores of runs: `options.metric` at the evaluations that the rule selects.
 
-    patterns: workdirs (paths or globs). records: records of these workdirs, if already read; None
-    reads the workdirs. The frame of `records` is removed, to free its memory. Raises ValueError
-    for unknown names and for runs from which the rule selects nothing.
+    Names of algorithms in the options may be labels or aliases ("algorithm (variant)"). Seeds that
+    diverged are left out. patterns: workdirs (paths or globs). records: records of these workdirs,
+    if already read; None reads the workdirs. The frame of `records` is removed, to free its memory.
+
+    Raises ValueError as `workdirs.read` does, for an unknown metric, algorithm or data set, if
+    `best_on` is in `datasets`, if no evaluation remains or the rule selects nothing, and for an
+    invalid file of `trained_on`. An unknown reference is not an error here.
     """
     records = records or workdirs.read(patterns)
     frame = records.pop_frame()
@@ -489,10 +494,12 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkSc
     """Return the scores of a file in any layout that `jbias.scores.read` reads.
 
     A column `trained_on` (yes or no) says that an algorithm was trained on data like the data set.
+    The options of the result have the metric "score" and the selection "given".
+
     Raises ValueError: with file and line for an invalid score and for a cell that occurs twice;
-    with names for missing cells, unless `options.drop` is set; for unknown names of data sets or
-    algorithms; for runs that certainly have fractions among percentages; and for `options.strict`
-    if no training data are known.
+    with names for missing cells, unless `options.drop` is set; if no scores remain; for unknown
+    names of data sets or algorithms; for scores whose squares overflow; for runs that certainly
+    have fractions among percentages; and for `options.strict` if no training data are known.
     """
     reading = _read(path, options)
     frame = reading.tidy.drop(columns="place")

@@ -1,4 +1,4 @@
-"""Options of `jbias report`, and the common frame of commands that write a report."""
+"""Class for the options of `jbias report`, and a function that runs a command with a report."""
 
 import argparse
 import dataclasses
@@ -58,6 +58,9 @@ def run(
     moved: str = "",
 ) -> int:
     """Parse flags and make a report. Return 0, or 2 with one line on stderr after an error.
+
+    Wrong flags end the process with the exit code 2. The folder args.out is checked before `make`
+    is called.
 
     make: function that makes the report from the parsed flags and returns the lines to print.
     argv: arguments of the command line; None for `sys.argv[1:]`. spread: flags, separated by

@@ -1,4 +1,4 @@
-"""Figures of a report, as functions of arrays and frames, without global state.
+"""Functions that draw the figures of a report from arrays and frames, without global state.
 
 Rows have a fixed height, so a figure with many algorithms is tall; the page scrolls such a
 figure. Lengths are in inches.
@@ -192,9 +192,9 @@ def critical_difference(
 ) -> Figure:
     """Return Demsar's diagram: mean ranks on an axis; bars join algorithms that do not differ.
 
-    names, ranks: algorithms and their mean ranks. cliques: indices of the algorithms that a bar
-    joins. difference: the critical difference of mean ranks. alpha: its significance level.
-    colours: one per algorithm.
+    names, ranks: at least two algorithms and their mean ranks. cliques: indices of the algorithms
+    that a bar joins. difference: the critical difference of mean ranks. alpha: its significance
+    level. colours: one per algorithm.
 
     The best rank is on the left. The better half of the algorithms has its names on the left, the
     best on top; the other half on the right, the worst on top. The bar above the axis is as long
@@ -319,9 +319,9 @@ def _difference_bar(
 
 
 def _lanes(spans: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """Return intervals (low, high) in lists, one per lane, so that no lane has overlaps.
+    """Return the intervals in lists, one per lane; those of a lane are more than 0.5 apart.
 
-    spans: intervals, sorted.
+    spans: intervals (low, high), sorted.
     """
     lanes: list[list[tuple[float, float]]] = []
     for low, high in spans:
@@ -426,10 +426,10 @@ def matrix(
 ) -> cm.ScalarMappable:
     """Draw a table as coloured cells on matplotlib axes; return the drawn cells, for a colour bar.
 
-    frame: the numbers, NaN for cells without one. colours: matplotlib colour map. limits: values
-    of its first and last colour. form: format of numbers. every: only every n-th row and column is
-    named. least: smallest value that is written in its cell; None for no numbers. axis_names: names
-    of rows and columns, for the text on hover.
+    frame: the numbers, NaN for empty cells, which show a dash. colours: matplotlib colour map.
+    limits: values of its first and last colour. form: format of numbers. every: only every n-th row
+    and column is named. least: smallest value that is written in its cell; None for no numbers.
+    axis_names: names of rows and columns, for the text on hover.
     """
     values = frame.to_numpy(float)
     low, high = limits
@@ -541,9 +541,9 @@ def blocks(frame: pd.DataFrame, labels: Sequence[int]) -> Figure:
 
 
 def blank(width: float, height: float, layout: str | None = None) -> Figure:
-    """Return a figure without axes. width, height: in inches.
+    """Return a figure without axes.
 
-    layout: layout engine of matplotlib; None for none.
+    width, height: in inches. layout: layout engine of matplotlib; None for none.
     """
     with mpl.rc_context(dict(STYLE)):
         fig = Figure(figsize=(width, height), layout=layout)
@@ -701,9 +701,9 @@ def in_lanes(
     """Draw values with intervals in rows, with a lane in each row for every name of `estimates`.
 
     Returns the markers for a legend, by name. axes: matplotlib axes, see `rows`. order: names of
-    the rows. estimates: (value, low, high) by name, then row; the ends may be NaN, and the
-    interval need not contain the value. looks: style by name. unit: factor of all numbers; the
-    default turns fractions into per cent.
+    the rows. estimates: (value, low, high) by name, then row; a missing row has no mark. The ends
+    may be NaN, and the interval need not contain the value. looks: style by name. unit: factor of
+    all numbers; the default turns fractions into per cent.
     """
     legend = {}
     width = 1.0 if len(estimates) > 1 else 1.6

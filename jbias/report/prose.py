@@ -54,8 +54,10 @@ def answer(
 ) -> tuple[str, str]:
     """Return (headline, basis): the answer, and sentences on the tests behind it.
 
-    seed_answer: headline and basis of tests over seeds; None for the tests of ranks. Without tests
-    the headline is "Nothing was tested.".
+    The headline is "Nothing was tested." without tests. It starts with "No claim" if all tested
+    cells are at chance, and with "By the oracle" for that selection. With a reference, the basis of
+    rank tests ends with the comparison with the reference. seed_answer: headline and basis of tests
+    over seeds; None for the tests of ranks.
     """
     headline, basis = seed_answer or _answer(analysis)
     if not seed_answer and _are_all_at_chance(analysis):
@@ -126,9 +128,9 @@ def shape_biases(biases: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def _after_colon(headline: str) -> str:
-    """Return the headline, with a small first letter if its first word is no name.
+    """Return the headline, with its first word in lower case if that word is not a name.
 
-    These words are "No", "Nothing", "On" and "The".
+    The words that are not names are "No", "Nothing", "On" and "The".
     """
     word, _, remainder = headline.partition(" ")
     is_name = word not in ("No", "Nothing", "On", "The")
@@ -226,8 +228,9 @@ def _single_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
 def _list_pairs(significant: Sequence[tuple[str, str, float]], better: str) -> str:
     """Return the significant pairs as "A ranks better than B and C; D ranks ...".
 
-    significant: pairs as (better, worse, p). If there are more than 8, only the pairs of the
-    first algorithm are named. better: "better", or "higher" for a bias.
+    Of more than 8 pairs, only the pairs of the first algorithm are named. Of more than 5 names
+    after "than", 4 are named and the others counted. significant: pairs as (better, worse, p).
+    better: "better", or "higher" for a bias.
     """
     worse: dict[str, list[str]] = {}
     for first, name, _ in significant:
@@ -416,7 +419,7 @@ INFINITE_F = (
 
 
 def untested(analysis: analysis_lib.Analysis) -> list[str]:
-    """Return sentences on tests that were not made and on parts left out of the tests.
+    """Return sentences on tests that were not made, and one per data set or algorithm left out.
 
     [] if everything was tested.
     """
@@ -737,7 +740,8 @@ class Methods(NamedTuple):
 def methods(analysis: analysis_lib.Analysis, tests: str = "") -> Methods:
     """Return the paragraphs on methods for a paper, with the keys of the works cited.
 
-    tests: the sentences on tests over seeds; "" if ranks are tested.
+    Only the version of Python and packages follow the comparison if nothing was tested; the keys
+    are then ["kalischek2023"]. tests: the sentences on tests over seeds; "" if ranks are tested.
     """
     versions = [
         f"Python {platform.python_version()}",

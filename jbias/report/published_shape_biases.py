@@ -1,4 +1,4 @@
-"""Published shape biases of other networks and of people, for comparison.
+"""Reader of published shape biases of networks and people, and a table with measured ones.
 
 All are for the 1,280 cue conflicts of Geirhos et al., ICLR 2019. They are stored in a CSV file in
 this folder: counts of decisions that were published image by image, and rounded numbers from

@@ -40,7 +40,8 @@ class CorrelationOptions:
     """Settings of a report of correlations: the flags of `jbias report correlate`.
 
     x, y, among and given hold names of measures; category and size are names of columns; split is
-    a value of the column category.
+    a value of the column category. method: "spearman" or "kendall". adjust: a key of `TESTED`.
+    Raises ValueError for a negative seed.
     """
 
     x: tuple[str, ...]
@@ -91,7 +92,9 @@ class Correlations:
     def attainable(self) -> dict[str, float]:
         """The smallest possible adjusted p by name of the family of tests.
 
-        Among measures, p may be smaller if some models lack a measure.
+        The name of a family is a key of `families`, or "a to z" for the measures a, ..., z of an
+        item of `among`. Families without a test are left out. Among measures, p may be smaller if
+        some models lack a measure.
         """
         tested_pairs = self.pairs[self.pairs["pvalue"].notna()]
         sizes = {}  # Number of models of each test, by family.
@@ -119,7 +122,8 @@ def analyse(
 ) -> Correlations:
     """Return the correlations of the measures of a frame of models (index: names of the models).
 
-    With `split`, also correlate within that category and within all other models; each subset is a
+    The subset of all models is named "all". With `split`, the models of that category and all
+    other models are also correlated, as the subsets "SPLIT" and "not SPLIT"; each subset is a
     separate family of tests. A model that lacks a measure (NaN) is left out of the pairs of that
     measure; a model that lacks a measure of `given` is left out of all partial correlations.
     source: text on the origin of the frame. Raises ValueError if a subset has fewer than 4 models,
@@ -222,9 +226,12 @@ def _pair(
 ) -> dict[str, Any]:
     """Return one row of the table of pairs, without the name of the subset.
 
+    Keys: n (number of models with all measures), x, y and `NUMBERS`. For Spearman's correlation of
+    enough models also: with `given` x_left and y_left (unexplained shares of the variance of
+    ranks); low and high, unless one of these shares is below `LEAST_UNEXPLAINED`; partial and
+    partial_pvalue (within categories), unless there is one category or there are too many.
+
     subset: frame of models. family: its matrix of correlations. x, y, given: names of measures.
-    The interval and the partial correlation within categories are computed for Spearman only, and
-    left out for too few models.
     """
     complete = correlation.complete_models(subset, x, y, *given)
     row = {"n": len(complete), "x": x, "y": y}
@@ -264,8 +271,8 @@ def _influential(
 ) -> Iterator[tuple[str, str, str, str, float, float]]:
     """Yield rows of `Correlations.influential` for one pair of measures.
 
-    (x, y, model, category of the model, correlation, correlation without the model). kinds:
-    category of each model.
+    (x, y, model, category of the model, correlation, correlation without the model). No row for
+    fewer than 4 models with both measures. kinds: category of each model.
     """
     complete = correlation.complete_models(frame, x, y)
     if len(complete) >= correlation.MIN_MODELS:
@@ -612,7 +619,7 @@ def figures(study: Correlations) -> document.Placed:
 def plain_and_partial(study: Correlations) -> plots.Figure:
     """Return a figure of plain and partial correlations with intervals, a row per pair.
 
-    study: a study with partial correlations (`given`).
+    There is a panel per subset of models. study: a study with partial correlations (`given`).
     """
     given = f"given {tables.join(study.options.given)}"
     kinds = {"plain": study, given: study.given}

@@ -1,4 +1,4 @@
-"""The report on one or two data sets: tests over the seeds of each data set.
+"""Functions for the report on one or two data sets, which tests the seeds of each data set.
 
 Ranks over one or two data sets cannot separate algorithms, so the answer, the table, the figure
 and the paragraph on methods are from `jbias.stats.compare_seeds`.
@@ -24,9 +24,10 @@ _MAX_BARS = 40  # Pairs in the figure; the table has all pairs.
 
 
 def answer(analysis: Analysis) -> tuple[str, str] | None:
-    """Return (headline, basis) of the tests over seeds; None if ranks are tested instead.
+    """Return (headline, basis) of the tests over seeds; None if `analysis.by_seeds` is None.
 
-    Both are one or more sentences: the result, and the tests behind it with their limits.
+    Both are one or more sentences: the result, and the tests behind it with their limits. If no
+    pair has several runs of both algorithms, the headline starts with "Nothing was tested".
     """
     result = analysis.by_seeds
     if result is None:
@@ -608,10 +609,10 @@ def figure(analysis: Analysis) -> document.Figure:
 
 
 def results(analysis: Analysis) -> Mapping[str, Any] | None:
-    """Return the tests over seeds for results.json; None if ranks are tested instead.
+    """Return the tests over seeds for results.json; None if `analysis.by_seeds` is None.
 
     Keys: datasets, algorithms, reference, paired, family (number of tests), target (power), and the
-    frames tests and significant.
+    frames tests (see `frame`) and significant (dataset, better, worse and Holm's p).
     """
     result = analysis.by_seeds
     if result is None:

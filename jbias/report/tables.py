@@ -1,4 +1,7 @@
-"""Tables of a report, written as LaTeX, Markdown, CSV and Parquet (HTML: page.html.j2)."""
+"""Class for the tables of a report, and functions that build, format and write tables.
+
+Tables are written as LaTeX, Markdown, CSV and Parquet; page.html.j2 writes them as HTML.
+"""
 
 import dataclasses
 import functools
@@ -14,7 +17,7 @@ from pyarrow import parquet
 from jbias.report import latex
 from jbias.runtime import messages
 
-# Heads of columns by key, in every report, where the head is not the key.
+# Heads of columns by key, for keys whose head in all reports is not the key.
 HEADS = {
     "id": "ID",
     "ood": "OOD",
@@ -170,7 +173,7 @@ def columns(
     Forms: none for words, d an integer, % a share in per cent, p a p-value, g as `{:g}`, .2 two
     digits and +.2 two digits with a sign. A form followed by [] also shows the interval; its ends
     are in the fields named key + ends[0] and key + ends[1]. heads: heads by key, which replace the
-    heads of `HEADS`; default: the key.
+    heads of `HEADS`; default: the key with spaces for underscores.
     """
     columns_by_key: dict[str, Column] = {}
     for word in specification.split():
@@ -201,7 +204,8 @@ def from_rows(
 
     rows: values by key of the column. columns: shown columns by key, as returned by `columns`; a
     pair (head, function that formats a value) is enough. A missing value is shown as a dash; a
-    column without any value is left out. bold: function from a row to its keys in bold. most:
+    column without any value, or with a key that no row has, is left out. The first letter of the
+    first head becomes a capital. bold: function from a row to its keys in bold. most:
     maximal number of rows on the page; None for all. CSV and Parquet have all rows, and all keys
     except keys with a leading underscore or without any value. fields: fields of `Table` that
     replace those computed from the rows, such as `data`.
@@ -308,7 +312,7 @@ def digits(count: int, *, plus: bool = False) -> Callable[[float], str]:
     """Return a function that formats a number with `count` digits after the point.
 
     Thousands are separated by commas. Absolute values of at least 1,000 get no digits after the
-    point; None and NaN are a dash. plus: True to show a plus sign.
+    point; None and NaN are a dash, infinity is "∞". plus: True to show a plus sign.
     """
 
     def shown(value: float | None) -> str:
@@ -336,8 +340,8 @@ def percent(value: float) -> str:
 def interval(form: Callable[[float], str]) -> Callable[..., str]:
     """Return a function (value, low, high) -> "value [low, high]".
 
-    form: function that formats each number. The interval is left out if both bounds are unknown or
-    the value is NaN.
+    form: function that formats each number. The interval is left out if both ends are None or NaN,
+    or the value is NaN; a single missing end is a dash.
     """
 
     def shown(value: float, low: float | None, high: float | None) -> str:

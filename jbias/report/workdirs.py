@@ -1,4 +1,4 @@
-"""Runs read from workdirs: records, settings, provenance, costs and labels."""
+"""Class for a run in a workdir, and functions that read runs and give them labels."""
 
 import dataclasses
 import functools
@@ -108,7 +108,7 @@ class Run:
 
     @property
     def lost_seeds(self) -> list[str]:
-        """Seeds in the settings that have no records."""
+        """Seeds in the settings that have no records, as text."""
         listed = self.settings.get("seeds")
         listed = listed if isinstance(listed, list) else []
         return [str(seed) for seed in listed if seed not in self.seeds]
@@ -139,7 +139,8 @@ def paper_name(run: Run) -> str:
 def method_name(algorithm: str, variant: str) -> str:
     """Return the name in papers of an algorithm with a variant such as "cae+edsr".
 
-    variant: "" for none. Names without an entry are returned unchanged.
+    The entry of `NAMES` with the most parts of the variant gives the name; other parts follow in
+    brackets. Algorithms without an entry keep their name. variant: "" for none.
     """
     variant_parts = variant.split("+") if variant else []
     paper_name = NAMES.get(algorithm, algorithm)
@@ -183,9 +184,10 @@ class Records:
 
 
 def read(patterns: Sequence[str]) -> Records:
-    """Return the records and runs of all workdirs that match; ValueError if there are none.
+    """Return the records and runs of all workdirs that match.
 
-    patterns: workdirs (paths or globs).
+    patterns: workdirs (paths or globs). Raises ValueError if no workdir has an evaluation, and as
+    `results.find_workdirs`, `results.read` and `load` do.
     """
     full, empty = results.find_workdirs(patterns)
     if not full:
@@ -202,7 +204,9 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
     """Return the labelled runs of all workdirs in the records, with config and provenance.
 
     frame: records with the columns workdir, stage, run, algorithm, variant and seed. Raises
-    ValueError for workdirs with several runs or damaged files, and for seeds that occur twice.
+    ValueError for a workdir with several runs in its last stage, for an invalid config.json,
+    provenance.json or costs.json, for a seed that two runs of one label have, and for a label that
+    is the name of another run.
     """
     runs = []
     words = ["workdir", "stage", "run", "algorithm", "variant", "seed"]
@@ -292,10 +296,11 @@ def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 
 def _suffixes(group: Sequence[Run]) -> list[str]:
-    """Return the differing settings of each run as text; "" if only seeds differ.
+    """Return the differing settings of each run, such as "rate=0.1, size=64"; "" for none.
 
-    If more than 3 settings differ, or a run has no config.json, the text is the name of a run.
-    group: runs of one name.
+    A setting that a run lacks is "default". If more than 3 settings differ, the text is the name of
+    the first run with the same settings; if a run has no config.json, the name of each run. group:
+    runs of one name.
     """
     settings = [run.identity for run in group]
     if None in settings:
