@@ -1,4 +1,4 @@
-"""Figures of many models by category: curves, spreads, pairs; and filtered photographs."""
+"""Functions that draw figures of many models by category, and filtered photographs."""
 
 import pathlib
 from collections.abc import Mapping, Sequence

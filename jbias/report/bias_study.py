@@ -1,4 +1,4 @@
-"""Study of biases: measured models, correlations of biases with generalisation, and the page.
+"""Functions of the study of biases: read models, correlate biases with accuracies, build the page.
 
 After Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509; captions have the numbers
 of figures and tables in that paper.
@@ -112,8 +112,8 @@ def read(
     the published study, and the config of other runs.
     each_seed: True for one row per seed. Seeds of one run are not independent models, so that p is
     too small.
-    Raises ValueError as `network_records.read_records` does, and if models were measured with
-    different options.
+    Raises ValueError as `network_records.read_records` and `network_frame.build_models` do, and if
+    models were measured with different options.
     """
     records, counting_notes = network_records.read_records(workdirs)
     last_step = records.groupby(["run", "seed"], observed=True)["step"].transform("max")

@@ -62,9 +62,10 @@ def read(
 
     Columns: `measures` and `size` as numbers, `category` as text.
 
-    path: a CSV file with a line per model. Cells of `size` may be empty (NaN). Raises ValueError
-    with file and line for missing columns, models that occur twice, and measures that are not
-    finite numbers; and if `category` is a column of numbers that differ between all models.
+    path: a CSV file with a line per model, whose first column has the names. Cells of `size` may be
+    empty (NaN). Raises ValueError with file and line for missing columns, models that occur twice,
+    an empty name or category, and measures that are not finite numbers. Also raises ValueError if
+    `category` is a column of numbers that differ between all models.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Report page of measured networks of the data-distortion study."""
+"""Functions that build the report page of the data-distortion study: tables, caveats, figures."""
 
 import collections
 import glob
@@ -138,7 +138,8 @@ def report(
     """Return the page of a study; its last caveats are `ALWAYS`.
 
     notes: further caveats. runs: workdirs that trained the networks (paths or globs), for the
-    table of training costs. Raises ValueError if `runs` is not empty but matches no run.
+    table of training costs. Raises ValueError if `runs` is not empty but matches no run, and as
+    `distortion_study.find_measurement` does.
     """
     hiding = study_lib.hiding(study.groups.values())
     value_table = comparison(value_layout(study), study)
@@ -207,8 +208,8 @@ def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
 def _headline(values: pd.DataFrame) -> tuple[str, str]:
     """Return (headline, basis) on the methods with the largest and smallest mean of a quantity.
 
-    The quantity is the first one with values of two methods; without one, the headline says so.
-    values: data of the table of values.
+    The quantity is the first with values of two methods on one data set, for groups with an empty
+    `training`; without one, the headline says so. values: data of the table of values.
     """
     plain = values[(values["training"] == "") & values["mean"].notna()]
     for (quantity, source, data), group in plain.groupby(_VALUES[:3], sort=False):
@@ -245,9 +246,11 @@ def comparison(
     study: DistortionStudy,
     printed: Mapping[NumberKey, Mapping] | None = None,
 ) -> tables.Table | None:
-    """Return a table of measured values, with published values below; None without values.
+    """Return a table of measured values, with published values below; None if nothing was measured.
 
-    printed: published values by key of the number, each a mapping with mean, std and n.
+    A row of `layout` becomes a row per model with values, a row "by chance" if an index has one,
+    and a row of published values. printed: published values by key of the number, each a mapping
+    with mean, std and n.
     """
 
     def value_row(source: str, key: NumberKey) -> Mapping | None:
@@ -481,8 +484,8 @@ def digit_shares(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
 def _training(study: DistortionStudy, patterns: Sequence[str]) -> tables.Table | None:
     """Return the table of training costs, one row per run, then the sum for each device.
 
-    patterns: workdirs (paths or globs); None is returned without patterns. Raises ValueError if
-    they match no run.
+    Folders without a config.json are left out. patterns: workdirs (paths or globs); None is
+    returned without patterns. Raises ValueError if they match no run.
     """
     sources = [network.config.get("run", {}).get("path") for network in study.networks]
     measured = collections.Counter(pathlib.Path(x).resolve() for x in sources if x)

@@ -1,4 +1,4 @@
-"""Networks of the data-distortion study: groups of seeds, and their quantities.
+"""Reader of the networks of the data-distortion study, in groups of seeds, and their quantities.
 
 A group is one model trained with one method on one data set; its networks are its seeds. An
 index of interference is computed from several networks together (`jbias.evals.interference`),
@@ -185,8 +185,9 @@ class DistortionStudy:
     def value(self, quantity: str, key: Key) -> "Values | None":
         """Return the values by seed of a quantity of a group; None if not measured.
 
-        quantity: key of `QUANTITIES`. key: key of the group; the affinity of an augmentation is
-        measured on networks trained without it.
+        quantity: key of `QUANTITIES`. key: key of the group. The affinity of an augmentation is
+        read from the group with basic training, since it is measured on networks trained without
+        the augmentation. Raises ValueError as `find_measurement` does.
         """
         key = self.match(key)
         measured = key._replace(method="basic") if quantity == "affinity" else key
@@ -480,8 +481,9 @@ def hiding(groups: Iterable[Group]) -> pd.DataFrame:
     """Return accuracies, gaps and iOcclusion per group, filling, masking and hidden fraction.
 
     Columns: the fields of `Key`, fill, way (the masking), and the columns of `_gap_columns`.
-    Accuracies, gaps and hidden fractions are from 0 to 1. Without measured groups, the frame has
-    no rows.
+    Accuracies, gaps and hidden fractions are fractions. Groups without accuracies on test images
+    are left out; without any group, the frame has no rows. Raises ValueError as `find_measurement`
+    does.
     """
     frames = [pd.DataFrame(columns=[*Key._fields, "fill", "hidden"])]
     for group in groups:

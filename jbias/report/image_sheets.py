@@ -1,4 +1,4 @@
-"""Figures of images side by side: stimuli of probes, and saliency maps of networks."""
+"""Functions that draw images side by side: stimuli of probes, and saliency maps of networks."""
 
 import functools
 import itertools
@@ -132,7 +132,8 @@ def draw(
     title, foot: text above and below all pictures. min_width: minimal width of a picture in pixels
     of the PNG; pixels become squares. across: maximal number of columns in one band; further
     columns follow below.
-    Raises ValueError for columns of different lengths, and without columns.
+    Pictures of all sizes get the size of the largest. Raises ValueError unless all columns, all
+    notes and `names` (if given) have the same length, at least 1.
     """
     counts = {len(column) for column in (*columns.values(), *notes.values())}
     if len(counts) != 1 or 0 in counts or names and {len(names)} != counts:

@@ -1,4 +1,4 @@
-r"""Tables as LaTeX that pdflatex compiles, with any characters in names.
+r"""Functions that write tables as LaTeX for pdflatex, with any characters in names.
 
 Latin, Greek and mathematical letters become commands that need no package. Characters that
 pdflatex cannot set, such as emoji, become codes, [U+1F600]. A table that is too wide is set in
@@ -76,7 +76,11 @@ def _letter(letter: str) -> str:
 
 
 def table(table: "tables.Table") -> str:
-    r"""Return a table as LaTeX source for \input, of one or several tabular environments."""
+    r"""Return a table as LaTeX source for \input, one environment per part of the table.
+
+    The first line is a comment with the packages that the table needs. The environments are
+    longtable if the table has more rows than fit on a page, else table.
+    """
     # In smaller type, more rows fit on a page.
     narrowest = min(_width(table, part) for part in _parts(table, WIDEST))
     is_long = len(table.rows) > LONG * max(1, narrowest / WIDE)

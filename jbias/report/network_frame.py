@@ -1,4 +1,4 @@
-"""Table of models: benchmarks, biases, averages, and the settings of their measures.
+"""Classes and functions for the table of models: benchmarks, biases, averages, and settings.
 
 The benchmarks that each average covers are those of Gavrikov and Keuper, CVPR 2024,
 https://arxiv.org/abs/2404.01509.
@@ -79,7 +79,9 @@ class NumberSettings(NamedTuple):
 
     dataset: str
     measure: str = ""  # Name of the measure, if any.
-    how: str = ""  # Options that differ from the published ones; an attack in any case.
+    how: str = (
+        ""  # Options that differ from the published ones; always those of an attack.
+    )
     images: int | None = None
     fingerprint: str | None = None  # Of the data set.
     rule: str | None = None  # Rule that turns answers into decisions.
@@ -287,7 +289,7 @@ def _without_flagged_bands(row: dict[str, float]) -> dict[str, float]:
     """Return the row, changed in place, with NaN for bands that do not count as bands.
 
     `critical_band.flag_of_numbers` decides; records of earlier versions have numbers for such
-    bands. row: numbers by column.
+    bands. Failed fits, wider than `DEGENERATE`, keep their numbers. row: numbers by column.
     """
     octaves = [
         float(key.removeprefix("threshold_"))

@@ -1,4 +1,4 @@
-"""Figures of measured networks: accuracies, cues, calibration, confusion, probes."""
+"""Functions that draw figures of measured networks: accuracies, cues, calibration, confusion."""
 
 import itertools
 import math

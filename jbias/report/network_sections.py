@@ -1,4 +1,4 @@
-"""The sections of a page of measured networks: figures, and tables of all numbers.
+"""Functions that make the sections of the page of measured networks, with figures and tables.
 
 The sections on shape and texture are in `shape_sections`, shared helpers in `network_page`.
 """

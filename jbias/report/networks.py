@@ -1,4 +1,4 @@
-"""Report page of measured networks: answer, sections and caveats."""
+"""Functions that build the report page of measured networks: answer, sections and caveats."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -211,7 +211,11 @@ def _main_numbers(network: MeasuredNetwork) -> Iterator[str]:
 
 
 def _ranges(networks: Networks) -> Iterator[str]:
-    """Yield phrases with the smallest and largest main numbers of several networks."""
+    """Yield phrases with the smallest and largest accuracy and shape bias of several networks.
+
+    Accuracy is left out if the main data sets of the networks differ, and a number that fewer than
+    two networks have.
+    """
     accuracies = {
         network.name: network.main_accuracy
         for network in networks

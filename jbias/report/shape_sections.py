@@ -1,4 +1,4 @@
-"""Sections on shape, texture and people of the page of measured networks."""
+"""Functions that make the sections on shape, texture and people of the page of networks."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Drops of accuracy under shifts: intervals, verdicts, effects of remedies, ranks of models.
+"""Functions for drops of accuracy under shifts: intervals, verdicts, remedies, ranks of models.
 
 A drop is accuracy in distribution minus accuracy out of distribution, in percentage points, or in
 per cent of the accuracy in distribution (Drop% of Hu, Sang, Wang and Jiang 2021,
@@ -215,11 +215,14 @@ def verdicts(
     """Return (ranking of recipes and attributes, rows of all their kinds of shift).
 
     A candidate is a recipe with an attribute; its row in the ranking is the row of its worst kind
-    with the column rank ("1", "2", ...). Bugs come first; within bugs and within the rest, the
-    order is by normalised drop of the worst kind. Candidates trained at the control level only are
-    last. Bug: for some kind, the drop at the most extreme level minus the drop at the control is
-    larger than tau percentage points, with p below alpha after Holm's adjustment over all
-    candidates and kinds.
+    with the column rank ("1", "2", ...). For the columns of a row see `_curve`. Bugs come first;
+    within bugs and within the rest, the order is by normalised drop of the worst kind. Candidates
+    trained at the control level only are last, with the verdict `UNKNOWN` and no numbers. Levels
+    that train on a single value of the attribute are left out.
+
+    A candidate is a bug if, for some kind, the drop at the most extreme level minus the drop at the
+    control is larger than tau percentage points. The test's p must be below alpha after Holm's
+    adjustment over all candidates and kinds.
     """
     order = list(shifts.LEVELS)
     groups: dict[tuple, list[ShiftCell]] = {}

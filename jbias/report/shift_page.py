@@ -1,4 +1,4 @@
-"""Report page of networks trained under shifts, with its tables and figures.
+"""Functions that build the report page of networks trained under shifts, its tables and figures.
 
 Most figures are small multiples of tidy frames: one panel per value of "panel", one line style
 per value of "line".
@@ -111,8 +111,9 @@ def table(
 ) -> tables.Table | None:
     """Return a table of the page; None without rows.
 
-    name: key of `_COLUMNS` and `_CAPTIONS`. rows: values by key of the column. caption_end:
-    appended to the caption. caption_values: fields of the caption.
+    name: key of `_COLUMNS` and `_CAPTIONS`. rows: values by key of the column; keys such as
+    "_worst_group@id" (a metric and a test set) become further columns. caption_end: appended to the
+    caption. caption_values: fields of the caption.
     """
     rows = list(rows)
     columns = tables.columns(_COLUMNS[name], **_HEADS)
@@ -132,7 +133,11 @@ def table(
 
 
 def report(study: shift_runs.ShiftStudy, args: argparse.Namespace) -> document.Report:
-    """Return the page of a study. args: parsed flags of the command `jbias report shifts`."""
+    """Return the page of a study.
+
+    args: parsed flags of the command `jbias report shifts`. Raises ValueError as
+    `shift_drops.remedies` does for an unknown reference.
+    """
     cells = study.cells
     draws = Draws(args.draws, args.seed)
     tau = args.tau
@@ -609,7 +614,8 @@ def curves(
     """Return a figure of lines with intervals; all panels share the y axis.
 
     frame: columns panel, line, x, value, low, high. labels: labels of the x and y axes. ticks:
-    text of the ticks by position on the x axis; None for a log axis with a tick at each x.
+    text of the ticks by position on the x axis; None for a log axis with a tick at each x. At most
+    9 panels and 12 lines are drawn.
     """
     names = frame["line"].unique()[:MAX_LINES]
     frame = _first_panels(frame[frame["line"].isin(names)])

@@ -145,8 +145,9 @@ def read(
     patterns: workdirs (paths or globs). selection: a rule of `inputs.Rules`. last: number of
     evaluations that last_n averages; None for 30 % of all.
 
-    Raises ValueError if no run was trained under a shift, for an unknown level, for runs to be
-    pooled with the same seeds or different images, and as `results.read` and the rules of
+    Seeds without accuracy in and out of distribution are left out, with a note. Raises ValueError
+    if no run was trained under a shift, or none has a seed left; for an unknown level; for runs to
+    be pooled with the same seeds or different images; and as `workdirs.read` and the rules of
     selection do.
     """
     records = workdirs.read(patterns)
@@ -373,8 +374,10 @@ def _names(
 ) -> list[str]:
     """Return for each cell, as text, its settings that differ between cells of its group.
 
-    group_keys, settings: one per cell; cells with equal keys are a group. The text is "" if the
-    settings of the group are equal; many or long settings are replaced by the name of a run.
+    group_keys, settings: one per cell; cells with equal keys are a group. The text is such as
+    "width=64, depth=3", with "default" for a setting that the cell lacks, and "" if the settings of
+    the group are equal. More than 3 settings, or values of more than 40 letters, become "as RUN",
+    the first run with the same settings.
     """
     names = [""] * len(group_keys)
     for group_key in dict.fromkeys(group_keys):

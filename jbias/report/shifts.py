@@ -36,7 +36,8 @@ def write(args: argparse.Namespace, extend: Callable | None = None) -> list[str]
     """Write the report; return the lines to print.
 
     args: parsed flags of `parser`. extend: function of (page, study, args) that returns the page
-    to write; None to write the page unchanged.
+    to write; None to write the page unchanged. Raises ValueError for --last without
+    --selection=last_n, and as `shift_runs.read` and `shift_page.report` do.
     """
     if args.last is not None and args.selection != "last_n":
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The progress of the runs in a folder, as a table for a terminal or as JSON.
+"""Functions that show the progress of runs, as a table for a terminal or as JSON.
 
 Progress is read from files in the workdirs. States are those of `jbias.runs.status` and two
 more: `stale`, a running run without a heartbeat for a long time, and `damaged`, a run whose

@@ -1,4 +1,4 @@
-"""Test sets that algorithms were trained on, which the strict setting leaves out.
+"""Functions that find the test sets an algorithm was trained on, which --strict leaves out.
 
 A comparison is strict (BiasBed, section 4.2) if no algorithm was trained on a test set's
 distribution while others were not. For runs, this follows from their settings; for a table of
@@ -73,7 +73,8 @@ def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
 def read(path: str, algorithms: Sequence[str], datasets: Sequence[str]) -> Pairs:
     """Return the pairs (algorithm, data set) of a CSV file with the columns algorithm and dataset.
 
-    Raises ValueError with file and line for a name that is not in `algorithms` or `datasets`.
+    Raises ValueError with file and line for a name that is not in `algorithms` or `datasets`, and
+    as `csv_rows.read` does. Other columns are ignored.
     """
     _, lines = csv_rows.read(path, ("algorithm", "dataset"))
     pairs = set()
