@@ -74,7 +74,7 @@ def class_numbers(
 
 
 def by_class(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return class_accuracy of each class that has images; the condition is "class=<class id>"."""
+    """Return a list of class_accuracy of each class with images; condition "class=<class id>"."""
     return class_numbers({"": decided})
 
 

@@ -96,8 +96,8 @@ def make_fgsm(
 ) -> probe.Probe:
     """Return a probe of the fast gradient sign method: one step of the whole budget.
 
-    With norm="l2" the step follows the gradient itself instead of its sign. Options: see
-    `make`. Metrics: see `numbers`, with kind="fgsm".
+    With norm="l2" the step follows the gradient itself instead of its sign. Options, names of
+    conditions and errors: see `make`. Metrics: see `numbers`, with kind="fgsm".
     """
     return _make_probe(
         "fgsm",

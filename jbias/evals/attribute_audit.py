@@ -1,9 +1,10 @@
-"""Test and rank attributes of images by the drop of accuracy under a shift of each attribute.
+"""Tests and ranks of attributes of images, by the drop of accuracy under a shift of each.
 
-Attributes that are correlated in the images share a drop in accuracy. `stratified_drop` is
-the drop of one attribute with another attribute held fixed: within each class the accuracies
-of the cells (value of one, value of the other) are fitted by a sum of two effects, by least
-squares over images; the drop is that of the first attribute's effects.
+Attributes that are correlated in the images share a drop in accuracy. `stratified_drop`
+returns the drop of one attribute with another attribute held fixed. Within each class it fits
+the accuracies of the cells (a value of the first attribute with a value of the second) by a
+sum of one effect per attribute, by least squares over images. The drop is computed from the
+first attribute's effects.
 
 For the page of an audit, `shift_weights` returns the weights of images in the sets of a
 shift, and `flipping_pairs` returns pairs of images of one class, one answered rightly and one
@@ -314,8 +315,8 @@ class ChanceTest(NamedTuple):
     chance: float  # 1 / k, of the k classes that have images.
     low: float  # Wilson's interval of 95 % for the accuracy.
     high: float
-    # "guesses": the interval holds chance. "below", "above": chance lies outside it.
-    # "near": above, but by less than tau.
+    # "guesses": the interval includes chance. "below", "above": the whole interval is below or
+    # above chance. "near": above, but by less than tau.
     verdict: str
 
 
@@ -327,16 +328,16 @@ def compare_with_chance(
     correct: one row per network, one column per image. label: the class of each image.
     tau: the smallest relevant drop, in [0, 1].
 
-    Chance is 1 / k and not the share of the largest class, and the accuracy is the mean
-    of the k classes' accuracies: answers that ignore the image give class j with some
-    probability a_j whatever the image shows, so that this mean is sum_j a_j / k <= 1 / k
-    for any such answers, including "always the largest class". A network that is right
+    The accuracy is the mean of the accuracies of the k classes that have images, and chance is
+    1 / k, not the share of the largest class. The reason: answers that ignore the image give
+    class j with the same probability a_j for all images. Their mean accuracy is then
+    sum_j a_j / k <= 1 / k, also for "always the largest class". A network that is right
     equally often in all classes may be useful and still have an accuracy below the share of
     the largest class.
     The interval is Wilson's for n' images, where 1 / n' = sum_j 1 / (k^2 n_j) with n_j images
-    in class j; n' is the number of images if classes are equally large. For several networks,
-    n' is multiplied by p (1 - p), with the mean accuracy p, over the variance of the images'
-    mean marks within classes, as networks that differ carry more information than one; the
+    in class j; n' is the number of images if classes are equally large. Several networks that
+    differ carry more information than one: n' is then multiplied by p (1 - p) / v, with the
+    mean accuracy p and the variance v, within classes, of the images' mean over networks. The
     factor is at least 1 and at most the number of networks.
     """
     correct = np.atleast_2d(correct)
@@ -435,9 +436,10 @@ def flipping_pairs(
     right class, and the class. side: result of `agreement`; the right image has side 1, the
     wrong one -1. other_columns: values of other attributes by image. first: values of
     attributes that flip answers as well, to be matched first. Each image is in at most one
-    pair. A wrong image is paired with the right image that shares the most of `first`, then
-    the most of `other_columns`, then has the largest likelihood. Pairs that share the most of
-    `first` come first, then those whose wrong image has the smallest likelihood.
+    pair. In each class, up to `count` + 16 wrong images of the smallest likelihood are tried.
+    A wrong image is paired with the right image that shares the most of `first`, then the most
+    of `other_columns`, then has the largest likelihood. Pairs that share the most of `first`
+    come first, then those whose wrong image has the smallest likelihood.
     """
     if first is None:
         first = np.zeros((0, len(label)), int)

@@ -1,4 +1,4 @@
-"""Measure how the accuracy of trained networks depends on an attribute, by kind of shift.
+"""Measurement of how the accuracy of trained networks depends on an attribute, by kind of shift.
 
 Shifts are those of jbias.data.shifts, as infinite sets: the accuracy on a shifted set is the
 sum of its table times the accuracies of the cells, where a cell is a class with a value. The
@@ -49,10 +49,11 @@ def testable_cells(
     """Return ((classes, values), note): those with at least `least` images in every cell.
 
     table: the number of images by class and value. names: (of classes, of values), for the
-    note. The class or value with the largest share of cells with too few images is removed,
-    repeatedly; a value if tied with a class. With fewer than two classes or values left, both
-    are empty, and the note begins "cannot be tested". Else the note is "", or it names up to
-    six of the removed classes and values, with the counts of their cells.
+    note; None: their numbers. Classes and values without images are left out. Then the class or
+    value with the largest share of cells with too few images is removed, repeatedly; a value
+    if tied with a class. With fewer than two classes or values left, both are empty, and the
+    note begins "cannot be tested". Else the note is "", or it names up to six of the removed
+    classes and values, with the counts of their cells.
     """
     remaining = [np.flatnonzero(table.sum(axis)) for axis in (1, 0)]
     removed = []
@@ -260,7 +261,9 @@ class ShiftDrop:
     curve: tuple[Point, ...]  # From the control to the extreme.
     error: float  # Standard error of the drop, used by `pvalue`.
     pvalue: float  # One-sided, of the hypothesis that the drop is not above 0.
-    chosen: Arrangement  # Chosen on all images; for words, pictures and re-use.
+    chosen: (
+        Arrangement  # Chosen on all images; for reports and re-use, not for the drop.
+    )
     tried: tuple[Arrangement, Arrangement]  # Chosen on each half.
     by_network: tuple[float, ...]  # The drop of each network alone.
 
@@ -322,8 +325,10 @@ def measure(
     class and the value of the attribute; negative: unknown, left out. against: `correct` of
     reference networks; drops, errors and intervals are then differences to the reference's
     under the same tables, while accuracies remain the networks' own. names: (of classes, of
-    values), for messages. kinds: some of data.shifts.KINDS. draws: bootstrap samples, at least
-    100. ValueError for arguments whose shapes do not match.
+    values), for messages. kinds: some of data.shifts.KINDS. draws: bootstrap samples.
+    Classes and values with too few images are left out, as `testable_cells` does; if fewer
+    than two of either remain, the result has no kinds. ValueError for arguments whose shapes
+    do not match, and for fewer than 100 draws.
 
     Intervals are percentiles over samples of images within cells and halves and, for s > 1,
     of networks (jbias.stats.two_sample); arrangements are not chosen again. The p-value is
@@ -396,7 +401,7 @@ class _CellSummary(NamedTuple):
     ) -> "_CellSummary":
         """Return the summary of the images where `is_used`, over the cells of `used`.
 
-        Other arguments: see `measure`; `against` has no rows without a reference.
+        Other arguments: see `measure`; `against` has no rows if there is no reference.
         """
         cells = ((label == k) & (value == a) for k, a in itertools.product(*used))
         members = [np.flatnonzero(is_used & cell) for cell in cells]
@@ -494,7 +499,7 @@ def _resample(
     """Return, for each half, bootstrap samples of `_CellSummary.advantage`.
 
     Both networks and images are drawn. correct, against: see `measure`; `against` has no rows
-    without a reference.
+    if there is no reference. halves: the summaries of both halves.
     """
     weights = two_sample.t_weights(len(correct), draws, rng)
     if len(against):

@@ -1,11 +1,11 @@
-"""Calibration: do a network's confidences match its accuracy?
+"""Errors of calibration: how well a network's confidences match its accuracy.
 
-Measured on images that have a right class among the decision classes, by `confidence`, the
-probability of the decided class, and `likelihood`, that of the right class; both are
-probabilities among the decision classes. If several network classes belong to one decision
-class, its probability is their aggregate divided by the sum over decision classes
-(`inference.run_probe`): under sum_prob, the network's probability of the group among all
-groups; under another rule, that rule's share, whose calibration is measured.
+They are computed from two columns of the decisions, on images that have a right class among
+the decision classes: `confidence`, the probability of the decided class, and `likelihood`, the
+probability of the right class. Both are probabilities among the decision classes. If several
+network classes belong to one decision class, its probability is their aggregate by the rule
+of the decisions, divided by the sum over decision classes (`inference.run_probe`). With the
+rule sum_prob, this is the network's probability of the decision class among all of them.
 """
 
 import functools
@@ -53,6 +53,7 @@ def numbers(decided: decisions.Decisions, *, bins: int = BINS) -> decisions.Numb
 
     The first argument is a mapping from condition to decisions (`decisions.per_condition`).
     bins: the number of bins of confidence. Values are None if no image has a right class.
+    ValueError without columns "confidence" and "likelihood".
 
     ece: expected calibration error over bins of equal width (Naeini et al. 2015, Guo et
       al. 2017, https://arxiv.org/abs/1706.04599); ece_mass: over bins with numbers of
@@ -85,8 +86,9 @@ def reliability(
 
     confidence, right: by image, the probability of the decided class, and whether that class
     is right. bins: the number of bins. equal: "width" or "mass"; ValueError otherwise. Bins
-    of equal width are ((m-1)/M, m/M], the first with 0, as in Guo et al.; bins of equal mass
-    are those of np.array_split over the sorted images, with ties in their order.
+    of equal width are ((m-1)/M, m/M], the first with 0, as in Guo et al. Bins of equal mass
+    are those of np.array_split over the sorted images, with ties in their order; the edge
+    between two bins is the smallest confidence of the upper one.
     """
     is_known, must = equal in ("width", "mass"), "equal must be 'width' or 'mass'"
     probe.check(is_known, "calibration", must, equal)

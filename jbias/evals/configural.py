@@ -1,13 +1,13 @@
-"""Configural shape: does a network depend on the order of an image's tiles?
+"""Probes of configural shape: how much decisions depend on the order of an image's tiles.
 
-`make`: pairs of pictures of the same tiles, both of which show a class. After the configural
-shape score of Doshi, Fel, Konkle and Alvarez, NeurIPS 2025,
+`make`: for pairs of pictures that have the same tiles, in two orders that show two classes.
+After the configural shape score of Doshi, Fel, Konkle and Alvarez, NeurIPS 2025,
 https://arxiv.org/abs/2507.00493: the share of pairs with both right, for nine animals that
 a diffusion model painted. Deviation: other stimuli (data.embedded.anagrams), so the metric
 has another name, and must not be compared with theirs.
 
-`make_tile_order`: any images, unchanged and with all sixteen tiles moved to other places. Our
-own measure.
+`make_tile_order`: for any images, unchanged and with all sixteen tiles moved to other places.
+A measure of this project.
 """
 
 from collections.abc import Iterator
@@ -68,9 +68,10 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
 
 
 def make_tile_order(*, seed: int = 0) -> probe.Probe:
-    """Return a probe with conditions "", unchanged images, and "swapped", 4 by 4 tiles moved.
+    """Return a probe with two conditions: "", unchanged images, and "swapped", with tiles moved.
 
-    seed: seed of the random pairs of tiles that are swapped. Metrics: see `order_numbers`.
+    Each of an image's 4 by 4 tiles is swapped with another one. seed: seed of the random pairs
+    of tiles. Metrics: see `order_numbers`.
     """
     swap_of_condition = {"": 0, "swapped": 1}
     conditions = {name: occlusion.salt(name) for name in swap_of_condition}
@@ -105,9 +106,7 @@ def swaps(places: Int[Any, "16"], swap: int) -> Int[Any, "16"]:
 
     places: a permutation of 0 ... 15, in NumPy or JAX. swap: 1 ... 15; 0 changes nothing.
     Place s[i] gets the tile of s[i ^ swap], where s is `places`. So any two orders with the
-    same places and different swaps differ at all places, and for random places all swaps,
-    including 0, have the same distribution: only the content of the image shows which order
-    is the original.
+    same places and different swaps differ at all places.
     """
     return places[np.arange(GRID**2) ^ swap][places.argsort()]
 

@@ -32,12 +32,14 @@ def numbers(
     """Return accuracies of each condition "fog-3", each corruption "fog", and overall ("").
 
     by_condition: decisions by corruption and severity, such as "fog-3". Metrics:
-    "accuracy": of a condition. "corruption_accuracy": the mean over severities of a
-    corruption, and overall over corruptions and severities. "corruption_accuracy_15": the
-    mean over the common fifteen, if these, or all but frost, are measured at all severities.
-    Means over all but frost are called "..._without_frost";
-    means over fewer corruptions, such as the common fifteen alone, or over fewer severities,
-    are called "..._part".
+    "accuracy": of a condition.
+    "corruption_accuracy": the mean over severities of a corruption, and overall over
+      corruptions and severities.
+    "corruption_accuracy_15": the mean over the common fifteen, if these, or all of them but
+      frost, are measured at all severities.
+    Means over all but frost are called "..._without_frost". Overall means over fewer
+    corruptions, such as the common fifteen alone, and all means over fewer severities are
+    called "..._part".
 
     errors: by corruption, a reference network's mean error, in (0, 1], over the severities
       that are measured here. With it, "mean_corruption_error" is the mean over these
@@ -97,7 +99,7 @@ def numbers(
 
 
 def _parse_condition(condition: str) -> tuple[str, int]:
-    """Return (corruption, severity) of a condition such as "fog-3"; ValueError if it is none."""
+    """Return (corruption, severity) of a condition such as "fog-3"; ValueError for other text."""
     name, _, severity = condition.rpartition("-")
     is_known = name in {**corruptions.CORRUPTIONS, **corruptions.BAR}
     is_known = is_known and severity in map(str, corruptions.SEVERITIES)
@@ -227,7 +229,7 @@ def corruption_means(records: Mapping[Key, float]) -> dict[str, BenchmarkMean]:
     metrics in [0, 1] by (data set, condition, metric); NaN is ignored. A data set of one
     condition (`is_single_corruption`) takes precedence, as it is a published file. All
     conditions without such a file come from one measure: the first on "imagenet",
-    "imagenet_c" or "imagenet_cbar" that has all of them.
+    "imagenet_c" or "imagenet_cbar" that has all of them. ValueError as `by_corruption` raises.
     """
     known = {key: value for key, value in records.items() if not math.isnan(value)}
     by_place = by_corruption(known)
@@ -256,9 +258,10 @@ def by_corruption(records: Mapping[Key, float]) -> dict[tuple[str, str], Cells]:
     """Return accuracies by (corruption, severity), for each (measure, set) and for FILES.
 
     records: values by (data set, condition, metric), of which those of the metric "accuracy"
-    are used. A condition is the name of its measure and "fog-3", such as "imagenet_c/fog-3".
-    Data sets of one corruption and severity (`is_single_corruption`) are under FILES. Other
-    records are ignored. ValueError if a corruption and severity has two different values.
+    are used. A condition is the name of its measure and "fog-3", such as "imagenet_c/fog-3";
+    for "fog-3" alone, the measure is "". Data sets of one corruption and severity
+    (`is_single_corruption`), without a condition, are under FILES. Other records are ignored.
+    ValueError if a corruption and severity has two values in one measure and set, or in FILES.
     """
     by_place = {}
     known = {name for names in CORRUPTED.values() for name in names}

@@ -1,4 +1,4 @@
-"""The critical band: the frequencies at which noise prevents recognition.
+"""Metrics of the critical band: the frequencies at which noise prevents recognition.
 
 Noise of one octave at a time is added at growing strength. An octave's threshold is the
 number of strengths that prevent recognition; the width, centre and height of a Gaussian
@@ -279,8 +279,9 @@ def critical_band_fit(
     Fits a exp(-(f - mu)^2 / (2 s^2)) by least squares with 0 <= a <= highest. bandwidth =
     2 sqrt(ln 4) s; center_frequency = 2^mu times the lowest nominal frequency;
     peak_noise_sensitivity = 2^(a - 4). thresholds: in 0 ... highest, ascending in frequency,
-    one for each of `octave_frequencies(side)`, at least four; NaN is unknown. side: image
-    side in pixels. ValueError for another number of thresholds, or a threshold out of range.
+    one for each of `octave_frequencies(side)`; NaN is unknown. side: image side in pixels.
+    ValueError for a side below 17, which has fewer than four octaves, for another number of
+    thresholds, and for a threshold out of range.
     """
     octaves, where = len(octave_frequencies(side)), "critical_band_fit"
     must = f"a fit needs {FEWEST_OCTAVES} octaves, of images of 17 pixels or more"
@@ -513,9 +514,11 @@ def bvg_numbers(
 ) -> decisions.Numbers:
     """Return the metrics of the variant "bvg": accuracies, thresholds and bands.
 
-    by_condition: decisions by `condition_name`. Metrics are called critical_band_...; see the
-    module. side: image side in pixels. draws, seed: number of samples and random seed of the
-    bootstrap over images. continuous: whether to include continuous thresholds.
+    by_condition: decisions by `condition_name`, of all strengths and octaves. Metrics are
+    "accuracy" of each condition, then those of `_band_numbers` with the prefix critical_band.
+    side: image side in pixels. draws, seed: number of samples and random seed of the bootstrap
+    over images. continuous: whether to include continuous thresholds. ValueError as
+    `accuracy.correct_by_condition` raises.
     """
     row = {condition: i for i, condition in enumerate(by_condition)}
     frequencies = octave_frequencies(side)
@@ -549,12 +552,13 @@ def original_numbers(
 ) -> decisions.Numbers:
     """Return the metrics of the variant "original": accuracies, thresholds and bands.
 
-    by_condition: decisions under the only condition, MIXED_NOISE. Metrics are called
-    critical_band_original_...; see the module. sample: the number of images to use, drawn
-    from the set; None: all. The noise of an image follows from its number in the set, the
-    column "index". side: image side in pixels. draws: bootstrap samples of the images. seed:
-    random seed of noise, sample and bootstrap. continuous: whether to include continuous
-    thresholds.
+    by_condition: decisions under the only condition, MIXED_NOISE. Metrics are "accuracy" of
+    each noise, with conditions such as "original 0.02 at 1.75", then those of `_band_numbers`
+    with the prefix critical_band_original. sample: the number of images to use, drawn from the
+    set (all, if it has fewer); None: all. The noise of an image follows from its number in the
+    set, the column "index"; without that column, images are numbered in their order. side:
+    image side in pixels. draws: bootstrap samples of the images. seed: random seed of noise,
+    sample and bootstrap. continuous: whether to include continuous thresholds.
     """
     (decided,) = by_condition.values()
     (is_right,) = accuracy.correct_by_condition(by_condition)
@@ -610,9 +614,14 @@ def _band_numbers(
 
     prefix: start of the metrics' names. table: accuracies in per cent; drawn: the same for
     bootstrap samples, for intervals. side: image side in pixels. n: the number of images.
-    default: "absolute" or "normalised"; metrics from these accuracies have no ending.
-    continuous: whether to include continuous thresholds. With the prefix "critical_band" the
-    mean frequency of each octave's noise is included, as critical_band_centroid.
+    default: "absolute" or "normalised"; metrics from these accuracies have no ending, the
+    others end in "_normalised" or "_absolute". continuous: whether to include continuous
+    thresholds and their bands, without intervals, as ..._continuous.
+
+    Metrics, each after the prefix: threshold, with the condition "noise at <frequency>" of
+    each octave; each of METRICS, with _lower, _upper and _undefined; residual; each of FLAGS,
+    1 if the band has it, else 0. With the prefix "critical_band" the mean frequency of each
+    octave's noise is included, as critical_band_centroid.
     """
     numbers = []
 

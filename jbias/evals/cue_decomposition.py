@@ -1,4 +1,4 @@
-"""Cue decomposition: accuracy on images with edges only, and on images with texture only.
+"""Metrics of cue decomposition: accuracy on images with edges only, and with texture only.
 
 Source: Heinert, Gottwald, Mütze and Rottmann 2025, https://arxiv.org/abs/2503.12453. Their
 code for classification is not public: the formulas are those of a co-author's code for
@@ -42,8 +42,9 @@ def numbers(
 
     by_condition: decisions on unchanged, diffused and shuffled images, in this order.
     cue_robustness_lower and cue_robustness_upper: a bootstrap interval of 95 % over images,
-    with `draws` samples; cue_robustness_undefined: the share of samples without a value. S_cd
-    needs several networks: see `shape_part`.
+    with `draws` samples; cue_robustness_undefined: the share of samples without a value.
+    ValueError unless all conditions are of the same number of images, at least one. S_cd needs
+    several networks: see `shape_part`.
     """
     counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)
     accuracies = [

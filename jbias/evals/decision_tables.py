@@ -1,10 +1,10 @@
-"""Read tables of decisions by other programs or people, and measure them like a network.
+"""Reader of tables of decisions by other programs or people, to measure them like a network.
 
 A CSV or Parquet file has one row per stimulus; the default columns are model-vs-human's:
 
     object_response    the decided class, by its name in the set
     imagename          the stimulus: its name from `export_stimuli`, or the set's file
-                       (image_names.py lists the accepted spellings)
+                       (image_names.py describes the accepted spellings)
     subj               the observer; default: the file's name
     set                the suite's set; default: the set that the path of an exported
                        stimulus, or the file's name, begins with; else the only set that
@@ -96,7 +96,7 @@ class DecidedNetwork(networks.Network):
 
         image: stimuli, which are ignored; origin: the set, condition and image numbers that
         they were made from. NaN for all classes if the response is no answer. ValueError if a
-        stimulus has no row.
+        stimulus has no row, or if the set has none under this condition.
         """
         stimuli_text = origin.dataset
         if origin.condition:
@@ -209,8 +209,8 @@ def parse_columns(text: str) -> dict[str, str]:
 def find_files(path: str) -> list[str]:
     """Return the sorted paths of the CSV and Parquet files at a path.
 
-    path: a file, which is returned with any ending, a folder, or a glob. ValueError if there
-    is no file.
+    path: a file, which is returned with any ending; or a folder or glob, of which files with
+    other endings are left out. ValueError if no file remains.
     """
     if os.path.isfile(path):
         return [path]
@@ -243,7 +243,8 @@ def load(
     path: see `find_files`. columns: result of `parse_columns`. say: called with lines on
     images without a row, and on responses that are no answer. ValueError, beginning with the
     file and the line number, for a row that is no decision about a stimulus of the suite, or
-    that decides about a stimulus again. ValueError if no row is about a set of the suite.
+    that decides about a stimulus again. ValueError if no row is about a set that is measured,
+    and if a network's sets have different classes.
     """
     stimulus_keys = stimuli(suite)
     images = {name: _Images(suite, name, stimulus_keys) for name, _ in stimulus_keys}
@@ -318,8 +319,9 @@ def _located_rows(
     """Yield the rows of a file that are about a stimulus to measure.
 
     columns: result of `parse_columns`. images: by name of the set, for the sets that are
-    measured; rows of other sets of the suite are skipped. ValueError for an invalid row, and,
-    after the last row, for names that belong to no image.
+    measured. Rows of other sets of the suite, and of exported stimuli under a condition that
+    is not measured, are skipped. ValueError for an invalid row, and, after the last row, for
+    names that belong to no image.
     """
     stem = os.path.basename(file).rsplit(".", 1)[0]
     sets = suite.config["sets"]
@@ -496,8 +498,8 @@ class _Images:
     def find(self, where: str, image: str) -> tuple[str, int] | None:
         """Return (condition, number of the image) of a name; None for an unknown name.
 
-        where: start of the error message. image: name in the table. ValueError if several
-        images have the name.
+        The condition is "" for a file of the set. where: start of the error message. image:
+        name in the table. ValueError if several images have the name.
         """
         if image in self.exported:
             return self.exported[image]
@@ -603,10 +605,12 @@ def _longest_begin(stem: str, sets: Iterable[str]) -> str:
 def _rows(
     path: str, columns: Mapping[str, str]
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield ("file:line", row) of a table; rows are by the name of the column.
+    """Yield ("file:line", row) of a table; a row is a dict of texts by the name of the column.
 
-    columns: result of `parse_columns`. ValueError for a damaged file, and for a table without
-    rows, with a repeated column, or without the column of responses or of images.
+    Lines of a Parquet file are counted as in a CSV file of the table. columns: result of
+    `parse_columns`. ValueError for a damaged file, for a row with more or fewer cells than the
+    header, and for a table without rows, with a repeated column, or without the column of
+    responses or of images.
     """
     if path.endswith(".parquet"):
         try:

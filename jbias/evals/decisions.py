@@ -83,6 +83,7 @@ Numbers = list[Number]
 def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> list[int]:
     """Write the decisions of all seeds on one set as a Parquet file and return its checksum.
 
+    The file has the columns seed, image (from 0), prediction and those of the decisions.
     by_seed: decisions by seed. The checksum is a list of integers; see checksums.checksum.
     """
     frames = [
@@ -115,7 +116,7 @@ def _write(path: epath.PathLike, frame: pd.DataFrame) -> list[int]:
 def read(path: epath.PathLike) -> dict[int, Decisions]:
     """Return the decisions in a file that `write` wrote, by seed in ascending order.
 
-    ValueError if the file lacks a column.
+    ValueError if the file lacks the column "seed" or "prediction".
     """
     by_seed = _read(path, "seed", ignored=["image"])
     return {int(seed): by_seed[seed] for seed in sorted(by_seed)}
@@ -147,7 +148,8 @@ def _read(
 def write_conditions(path: epath.PathLike, by_condition: ByName) -> None:
     """Write one network's decisions under all conditions of a probe as one Parquet file.
 
-    The probe's condition is the column "condition"; a set's own is "set_condition".
+    The probe's condition is the column "condition"; a column of the set that is called
+    "condition" is written as "set_condition".
     """
     frames = [_frame(decided) for decided in by_condition.values()]
     frame = pd.concat(frames, ignore_index=True)
@@ -160,7 +162,7 @@ def write_conditions(path: epath.PathLike, by_condition: ByName) -> None:
 def read_conditions(path: epath.PathLike) -> dict[str, Decisions]:
     """Return the decisions in a file that `write_conditions` wrote, by condition in its order.
 
-    ValueError if the file lacks a column.
+    ValueError if the file lacks the column "condition" or "prediction".
     """
     by_condition = _read(path, "condition")
     return {str(name): decided for name, decided in by_condition.items()}

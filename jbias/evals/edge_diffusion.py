@@ -1,4 +1,4 @@
-"""Edge-enhancing diffusion, which keeps edges only, and shuffled Voronoi cells (texture only).
+"""Stimuli of cue decomposition: diffused images (edges only) and shuffled cells (texture only).
 
 Source: Heinert, Rottmann, Maag and Kahl, ECAI 2024, https://arxiv.org/abs/2402.09530.
 Reference code: https://github.com/eheinert/Reducing-Texture-Bias-of-Dnns-Via-EED at 8e98d5a
@@ -29,7 +29,7 @@ _MIN_SIDE = 3  # Pixels that are mirrored at a border.
 def make(
     *, steps: int = STEPS, points: int = POINTS, draws: int = 1000, seed: int = 0
 ) -> probe.Probe:
-    """Return a probe with conditions "", unchanged, "diffused", and "cells", shuffled cells.
+    """Return a probe with the conditions "" (unchanged), "diffused" and "cells" (shuffled cells).
 
     steps: time steps of `diffuse`; published are 512 to 5792, for photographs of streets with
       a million pixels. points: number of cells in `shuffle_cells`; published are 64 and 128,
@@ -167,8 +167,8 @@ def shuffle_cells(
     """Return an image whose Voronoi cells show other places of the same image.
 
     points: the number of cells, of uniformly drawn points. Each cell shows the image shifted
-    by whole pixels, drawn uniformly among the shifts that leave the cell inside the image:
-    texture inside a cell stays, its place is lost.
+    by whole pixels, drawn uniformly among the shifts that leave the cell inside the image.
+    Texture inside a cell is kept, and its place is not.
     """
     centre_key, shift_key = jax.random.split(key)
     sides = jnp.array([image.shape[:2]])

@@ -1,4 +1,4 @@
-"""Read the activations at a network's sites as features with a bounded number of columns."""
+"""Reader of activations at a network's sites, as features with a bounded number of columns."""
 
 import functools
 import zlib
@@ -29,14 +29,14 @@ def read(
 ) -> dict[str, Float[np.ndarray, "n d"]]:
     """Return the float32 features of all images by site, in the order of `sites`.
 
-    variables: the module's weights. sites: names from models.taps.sites; None: all. batch:
-    images per batch. where: start of error messages. ValueError for unknown sites;
+    net, variables: the module and its weights. sites: names from models.taps.sites; None: all.
+    batch: images per batch. where: start of error messages. ValueError for unknown sites;
     probe.NotFiniteError, a ValueError, for features that are NaN or infinite.
 
     Activation maps are averaged over at most pool by pool regions, tokens over all positions,
     and flattened. More than `columns` entries are projected to `columns` sums of equally many
-    entries with random signs (by `seed`, the same for all images), which keeps distances in
-    expectation.
+    entries with random signs (by `seed` and site, the same for all images), which keeps
+    distances in expectation.
     """
     known = taps.sites(net, images.shape[1])
     wanted = known if sites is None else tuple(sites)

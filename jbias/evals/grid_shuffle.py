@@ -1,4 +1,4 @@
-"""Probe that shuffles the tiles of an image: local content stays, its place is lost.
+"""Probe that shuffles the tiles of an image, which keeps the content of tiles but not its place.
 
 Source: Marcu and Pruegel-Bennett, "On the effects of data distortion on model analysis and
 training", https://arxiv.org/abs/2110.13968, section 3.
@@ -25,12 +25,13 @@ GRIDS = (2, 4, 8)
 def make(
     *, grids: Sequence[int] = GRIDS, classes: Sequence[str] = (), seed: int = 0
 ) -> probe.Probe:
-    """Return a probe with conditions "", unchanged, and "4x4", 4 by 4 tiles in random order.
+    """Return a probe with the condition "", unchanged, and such as "4x4", 4 by 4 shuffled tiles.
 
     grids: numbers of tiles per side, one condition for each. classes: the names of the
-    decision classes, which di_index needs. seed: random seed of the orders. Metrics: accuracy
-    and di_index, see `interference.numbers`. ValueError for grids that are not whole numbers
-    of 2 or more.
+    decision classes; without them the metrics raise ValueError, as di_index needs their number.
+    seed: random seed of the orders. Metrics: accuracy and di_index, see
+    `interference.numbers`. ValueError for grids that are not whole numbers of 2 or more, each
+    once.
     """
     are_grids = probe.are_distinct(grids) and all(
         type(g) is int and g > 1 for g in grids

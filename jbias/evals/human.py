@@ -1,4 +1,4 @@
-"""Compare a network's answers with people's answers, by the metrics of model-vs-human.
+"""Comparison of a network's answers with people's answers, by the metrics of model-vs-human.
 
 Source: Geirhos, Meding and Wichmann, NeurIPS 2020, https://arxiv.org/abs/2006.16736;
 Geirhos et al., NeurIPS 2021, https://arxiv.org/abs/2106.07411. Reference code:
@@ -104,7 +104,8 @@ def numbers(
     the numbers of the shown images, if not all were shown. people: trials of each person,
     which may include more images. classes: the names of the decision classes; default:
     Geirhos' 16 in their order. ValueError if people's trials lack an image or have another
-    class for it.
+    class for it, if two images have the same name, if no decision class is among the 16, and
+    without the column "index" if not all images were shown.
     """
     ids = np.array([trials.image_id(name) for name in files])
     index = decided.columns.get("index", np.arange(len(decided.prediction)))
@@ -142,7 +143,7 @@ def _check_same_images(
     label: Int[np.ndarray, "n"] | None,
     category: Int[np.ndarray, "n"],
 ) -> None:
-    """Raise ValueError if two images have the same name, or if their classes differ.
+    """Raise ValueError if two images have the same name, or if `label` and `category` differ.
 
     label: the set's class of each image, -1 for none; None: classes are not compared.
     category: the class of each image in people's trials.

@@ -1,4 +1,4 @@
-"""Find images of a set by their names in a table of decisions.
+"""Look-up of images of a set by their names in a table of decisions.
 
 The exact path is tried first, then other spellings of the path: with "\\" between folders,
 with "./" or the set's own folder before it, URL-encoded, in another Unicode form, with another

@@ -1,4 +1,4 @@
-"""Run networks over sets, each image once: unchanged, or under the conditions of a probe.
+"""Functions that run networks over sets: on unchanged images, or under a probe's conditions.
 
 `decide_sets` decides for many seeds together, as in evaluation during training. `run_probe`
 shows one network the stimuli of a probe. It alternates between three compiled programs: one
@@ -34,7 +34,8 @@ class DecisionRule(NamedTuple):
         None  # As in data.labels.ClassMap; None: the network's own classes.
     )
     aggregate: str = "mean_prob"  # One of data.labels.AGGREGATES.
-    label: Int[np.ndarray, "n"] | None = None  # If given, probabilities are computed.
+    # Decision class by image, -1 for none; if given, probabilities are computed.
+    label: Int[np.ndarray, "n"] | None = None
     # By column name, further labels whose ranks are computed; only with `label`.
     cues: Mapping[str, Int[np.ndarray, "n"]] | None = None
 
@@ -434,7 +435,8 @@ class Batch(NamedTuple):
     def origin(self, condition: str, *, is_unchanged: bool = False) -> StimulusOrigin:
         """Return the origin of stimuli made from this batch.
 
-        is_unchanged: whether the stimuli are the images themselves.
+        is_unchanged: whether the stimuli are the images themselves; the origin then has the
+        set as its `source`.
         """
         source = self.source if is_unchanged else None
         return StimulusOrigin(self.dataset, condition, self.index, source)

@@ -1,4 +1,4 @@
-"""Data interference (DI) index: the concentration of errors on distorted images in one class.
+"""Data interference (DI) index: how far errors on distorted images concentrate in one class.
 
 A distortion that looks like some class to a network interferes with the measurement: the
 loss of accuracy is due to that class, and not only to the removed information. The index
@@ -168,9 +168,11 @@ def of_runs(
     """Return the index of runs of one method, from their decisions on clean and distorted images.
 
     clean, distorted: one entry per run, in the same order. classes: the number of classes.
-    variant: "share" or "count", see `increase`. options: draws and seed, see `index`.
-    ValueError if runs, images or labels differ. With "share" the values of runs have a weight
-    in common, so they are not independent.
+    variant: "share" or "count", see `increase`. options: draws and seed, see `index`. Images
+    without a right class are left out. ValueError without runs, for different numbers of runs
+    or images, for labels that differ, for a decision outside of the classes, and for an
+    unknown variant. With "share" the values of runs have a weight in common, so they are not
+    independent.
 
         paths = [f"measured/{name}/decisions/test/grid_shuffle.parquet" for name in names]
         runs = [decisions.read_conditions(path) for path in paths]
@@ -185,7 +187,7 @@ def of_runs(
 def by_chance(clean: Runs, distorted: Runs, *, classes: int) -> float:
     """Return the expected mean index ("share") of these runs if distortion prefers no class.
 
-    Arguments: see `of_runs`.
+    Arguments and errors: see `of_runs`.
 
     By 200 random permutations with a fixed seed: each run's wrong decisions on clean and
     distorted images are pooled and split at random into two parts of the same sizes as before.
@@ -246,7 +248,7 @@ def numbers(
 
     by_condition: decisions on unchanged images ("", which has no di_index) and on distorted
     images. classes: the number of classes. The variant is "share"; for a single network,
-    DI = i[c*]^2 / sum_c i[c] in both variants.
+    DI = i[c*]^2 / sum_c i[c] in both variants. ValueError as `of_runs` raises.
     """
     for name, decided in by_condition.items():
         yield decisions.mean("accuracy", decided.right, name)

@@ -1,4 +1,4 @@
-"""iOcclusion: the share of the generalisation gap that remains with parts of images hidden.
+"""iOcclusion index: the share of the generalisation gap that remains with parts of images hidden.
 
 Occlusion removes information from training images and from test images in the same way; if
 the remaining information still separates the two, the gap stays. The index compares gaps and

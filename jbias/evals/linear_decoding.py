@@ -249,8 +249,8 @@ def measure(
     shape_decoding_unfinished_shuffled, the share of fits that reached the maximum number of
     steps, if any did; shape_dimensions, a share of the neurons, and shape_correlation.
     residual_dimensions: the remaining share. Shares and accuracies are in [0, 1]. ValueError
-    if a column is missing, `folds` is below 3, a strength is not above 0, or there are too few
-    images for three folds.
+    if a column is missing, `folds` is below 3, a strength is not above 0, no image has both
+    classes known, or as `deal_folds` and `features.read` raise.
     """
     import sklearn.linear_model  # noqa: F401  Import it before its threads are limited.
 
@@ -347,7 +347,7 @@ def _make_factor(
 
 
 def normalize_features(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
-    """Return features centred and scaled to mean square length 1, at most n columns, float32.
+    """Return float32 features, centred and scaled to mean square length 1, in at most n columns.
 
     The scale makes strengths comparable between sites. More columns than rows are rotated
     into n columns, which changes no decoder, because its penalty does not depend on rotations.

@@ -54,7 +54,7 @@ def name_arguments(message: str) -> str:
 
 @contextlib.contextmanager
 def named_in_errors() -> Iterator[None]:
-    """Return a context that applies `name_arguments` to the message of a ValueError."""
+    """Return a context in which the message of a ValueError is changed by `name_arguments`."""
     try:
         yield
     except ValueError as error:

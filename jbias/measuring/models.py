@@ -55,9 +55,11 @@ def read(
     """Open a model, given as text or as an object, and return it as a Model.
 
     model: the MODEL of `jbias measure --help`; or a module of PyTorch, a Predictor or a
-    function of images. options: keyword arguments of Predictor or jbias.torch.wrap; ValueError
-    if given for a file, run or table. say: called with lines for the user. refuse: called
-    with (path, reason) for weights that cannot be read. ValueError for an invalid model.
+    function of images. A table of decisions is not read: the Model has its path only.
+    options: keyword arguments of Predictor or jbias.torch.wrap. say: called with lines for the
+    user. refuse: called with (path, reason) for weights that cannot be read, which are left
+    out. ValueError for an invalid model, for options with a file, run or table, and for
+    random_weights with a text other than timm:NAME.
     """
     if not isinstance(model, str | os.PathLike):
         return _of_object(model, settings, options)
@@ -92,7 +94,8 @@ def _name_of_object(reference: str) -> str:
 def _is_table(path: str) -> bool:
     """Return whether a path is a .csv or .parquet file, or a folder or glob of these only.
 
-    Hidden files of a folder do not count. False for a path that does not exist.
+    Hidden files of a folder do not count. False for a run's workdir, an empty folder, and a
+    path or glob without files.
     """
     if glob.has_magic(path) and not os.path.exists(path):
         matches = glob.glob(path)
@@ -146,8 +149,9 @@ def _may_exist(path: str) -> bool:
 def _of_object(model: Any, settings: Settings, options: Mapping[str, Any]) -> Model:
     """Return the Model of a module of PyTorch, a Predictor or a function.
 
-    settings: its mean, std and classes are used. options: keyword arguments of Predictor or
-    jbias.torch.wrap, which take precedence over settings.
+    settings: its mean, std and classes are used if not None, except for the classes "folders"
+    and "geirhos16", which `settle_classes` sets later. options: keyword arguments of Predictor
+    or jbias.torch.wrap, which take precedence over settings.
     """
     settled = {"mean": settings.mean, "std": settings.std}
     if not _depends_on_folders(settings):
@@ -164,7 +168,7 @@ def _of_object(model: Any, settings: Settings, options: Mapping[str, Any]) -> Mo
 
 
 def _depends_on_folders(settings: Settings) -> bool:
-    """Return whether settings.classes is "folders" or "geirhos16", see `settle_classes`."""
+    """Return whether settings.classes is "folders" or "geirhos16" (see `settle_classes`)."""
     classes = settings.classes
     return isinstance(classes, str) and classes in (labels.GEIRHOS16, FOLDERS)
 
@@ -180,12 +184,14 @@ def settle_classes(
 ) -> tuple[str | Sequence[str] | Mapping[str, str], str]:
     """Return (`classes` for the predictor, message on how they were chosen).
 
-    The message is "" for classes that the caller gave, also as "folders" or "geirhos16", and
-    for a function that returns class names. Otherwise the known list whose length is the
-    number of outputs is chosen. size: image side in pixels, for a trial call. folder_classes:
-    the classes of the user's own images, in order; folders_in_words: their name in messages.
-    has_stimuli: whether Geirhos' 16 are a known list. ValueError if no list has that length,
-    or several different lists have it.
+    Classes that the caller gave are returned, with the names in place of "folders" and
+    "geirhos16"; a function that returns class names keeps the predictor's. The message is then
+    "". Otherwise the model is called once, and the known list whose length is the number of
+    outputs is returned: "imagenet", or a tuple of names. size: image side in pixels, for that
+    call. folder_classes: the classes of the user's own images, in order; folders_in_words:
+    their name in messages. has_stimuli: whether Geirhos' 16 are a known list. ValueError if no
+    list has that length or several different lists have it, and for "folders" without
+    folder_classes.
     """
     lists = {
         labels.IMAGENET: ("ImageNet's 1000", labels.resolve_outputs(labels.IMAGENET)),
@@ -223,10 +229,12 @@ def settle_classes(
 
 
 def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
-    """Return (module of timm, name of the network); ValueError if timm cannot make it.
+    """Return (module of timm, name of the network): NAME, or NAME-random with random weights.
 
     text: MODEL, timm:NAME with or without ?pretrained=... is_random: whether the weights are
-    random; else they are read from the Hugging Face cache.
+    random, from seed 0; else they are read from the Hugging Face cache. ValueError if timm is
+    not installed or lacks the network, if the weights are not in the cache, and for
+    ?pretrained=true with is_random.
     """
     name, _, query = text.removeprefix(TIMM).partition("?")
     if query not in ("", "pretrained=false", "pretrained=true"):
@@ -275,8 +283,8 @@ def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
 def _cached_weights(name: str) -> str:
     """Return the path of a timm network's weights in the Hugging Face cache.
 
-    ValueError if timm has no weights of that name or, with the command that fetches them, if
-    they are not in the cache.
+    ValueError if timm has no weights of that name on the hub, and if they are not in the cache;
+    the message then has the command that fetches them.
     """
     import huggingface_hub
     import timm

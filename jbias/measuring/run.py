@@ -36,9 +36,9 @@ _OF_DECISIONS = ("accuracy", "classes", "shape_bias", "human")
 class Request(NamedTuple):
     """A model, the folders of images to measure it on, and options of the measurement.
 
-    model, options: see models.read. size: image side in pixels; None: the model's,
+    model, options: see models.read. size: image side in pixels; None: the model's side,
     else a default. images: number of images for measures that change images; 0: all. only:
-    names of measures; empty: all. changes: overrides of the suite's entries,
+    names of measures; empty: all. changes: overrides of the suite's entries, such as
     "--suite.key=value". out: the parent of the networks' folders of results.
     """
 
@@ -173,7 +173,8 @@ def _by_suite(model: Any, suite: str, **options: Any) -> measured.Measured:
 def command(request: Request) -> int:
     """Measure, print a table for each network, and return the exit code of `jbias measure`.
 
-    ValueError for an invalid request.
+    After the tables, the command that makes a report of them is printed. ValueError for an
+    invalid request, and if there is no network at the path.
     """
     call = commands.Command("measured")
     measurements = _measure(request, call)
@@ -191,9 +192,11 @@ def command(request: Request) -> int:
 
 
 def _measure(request: Request, call: commands.Command) -> list[measured.Measured]:
-    """Return the results of each network; networks that fail are added to call.left_out.
+    """Return the results of each network that was measured.
 
-    ValueError for an invalid request.
+    Networks that fail, or that cannot be read, are left out and added to call.left_out. Networks
+    trained on the embedded set shapes are measured on it if no folder is given. ValueError for
+    an invalid request.
     """
     folders = sets.check(request.folders)
     settings, only = request.settings, request.only
@@ -287,7 +290,9 @@ def _with_decisions(
 ) -> tuple[suites.Suite, list[str]]:
     """Return (suite without the sets that a table has no decisions on, messages on these sets).
 
-    For any other network, the suite is unchanged and there are no messages.
+    Measures without any other set are left out, too. A message names the measures, then the
+    sets that they cannot run on. A network that is not a table keeps the whole suite, and
+    there are no messages.
     """
     if not isinstance(network, decision_tables.DecidedNetwork):
         return suite, []
@@ -354,9 +359,10 @@ def _settle(
 ) -> models.Model:
     """Return the model after setting the classes, size, mean and std of its predictor.
 
-    Size and crop are removed from the predictor's preprocessing, because the sets apply them.
-    own_images: the user's own images, if any. size: image side in pixels. say: called with a
-    line on the classes. ValueError if the classes are ambiguous.
+    Size and crop are removed from the predictor's preprocessing, because the sets apply them;
+    without mean and std, none is left (None). own_images: the user's own images, if any.
+    size: image side in pixels. say: called with a line on the classes, if they were chosen
+    here. ValueError as `models.settle_classes` raises.
     """
     names, names_in_words = (), models.OF_FOLDERS
     if own_images:
@@ -396,7 +402,7 @@ def _space(opened: models.Model) -> str:
     """Return the space of a model's classes, one of data.labels: "wnid", "entry16" or "names".
 
     "entry16" for a table of decisions and for a predictor with other names than WordNet ids;
-    "names" if loaded networks have different spaces.
+    "names" if loaded networks have different spaces, or none is loaded.
     """
     if opened.decisions:
         return "entry16"
@@ -412,10 +418,10 @@ def _changed(
     inputs: model_inputs.Inputs,
     changes: Sequence[str],
 ) -> dict[str, Any]:
-    """Return a suite's config with sets prepared for the model and the user's changes.
+    """Return a suite's config as a dict, with the user's changes and sets prepared for the model.
 
-    config: the suite's config, to which `changes` are applied in place. changes: texts such as
-    "--suite.key=value".
+    config: the suite's config, to which `changes` are applied in place. inputs: the
+    preparation of images for the model. changes: texts such as "--suite.key=value".
     """
     jc.change(config, changes, flag="suite")
     config = jc.to_dict(config)
@@ -429,7 +435,7 @@ def _open(
     settings: models.Settings,
     call: commands.Command,
 ) -> Sequence[networks.Network]:
-    """Return the networks to measure, for each kind of models.Model.
+    """Return the networks to measure: of a table, the loaded ones, or one for a predictor.
 
     call: its `say` is called with lines for the user. ValueError if they cannot be opened.
     """
@@ -459,13 +465,13 @@ def _run(
     lacking: Sequence[str],
     whole: bool,
 ) -> measured.Measured | None:
-    """Run a suite on a network and return the results; None if nothing was measured.
+    """Run a suite on a network and return the results; None if the network failed.
 
+    None also if its folder has no records afterwards. Records of earlier calls count.
     out: the parent of the network's folder. call: the network's name is added to its `done` if
-    anything was measured, and to its `left_out` if the network or a measure failed. first:
-    names of sets, see measured.Measured.
-    lacking: messages on measures that are not in the suite. whole: whether the suite has all
-    of its measures.
+    there are results, and to its `left_out`, with the reason, if the network or a measure
+    failed. first: names of sets, see measured.Measured. lacking: messages on measures that are
+    not in the suite. whole: whether the user left the choice of measures to the suite.
     """
     try:
         failed = runner.run_suite(network, suite, out, call.say, has_all_measures=whole)

@@ -1,4 +1,4 @@
-"""Make the suite of all measures that are possible with a user's folders of images."""
+"""The folders of images that a user gives, and the suite of all measures that they allow."""
 
 import os
 import types
@@ -55,8 +55,8 @@ class Plan(NamedTuple):
 def check(folders: Folders) -> Folders:
     """Return the folders with paths as text, "~" expanded, and None for empty paths.
 
-    ValueError for a folder that does not exist, stimuli without cue conflicts, SHAPES together
-    with stimuli or imagenet, and humans without stimuli.
+    ValueError for a folder that does not exist, for stimuli without cue conflicts, for the
+    data SHAPES together with stimuli or imagenet, and for humans without stimuli.
     """
     checked = {}
     for key, path in folders._asdict().items():
@@ -77,10 +77,10 @@ def check(folders: Folders) -> Folders:
 
 
 def find_stimuli(path: str) -> tuple[str, ...]:
-    """Return the names of Geirhos' sets in a folder, as in datasets.STIMULI.
+    """Return the names of Geirhos' sets in a folder, in the order of datasets.STIMULI.
 
     A folder with the 16 classes counts as the cue conflicts themselves, unless it has the
-    name of another set. ValueError without cue conflicts.
+    name of another set. ValueError if cue-conflict is not among the sets.
     """
     splits = _splits_in(path)
     if "cue-conflict" in splits:
@@ -104,7 +104,7 @@ def find_stimuli(path: str) -> tuple[str, ...]:
 
 
 def _splits_in(path: str) -> tuple[str, ...]:
-    """Return the names of Geirhos' sets in a folder; see `find_stimuli`."""
+    """Return the names of Geirhos' sets in a folder, as `find_stimuli` does; () for none."""
     spellings = _spellings()
     splits = [
         split
@@ -138,9 +138,9 @@ def find_images(path: str) -> OwnImages:
     """Return the root, splits and classes of a user's own images.
 
     path: a folder DIR with DIR/<class>/ or DIR/<split>/<class>/. In the first form, DIR's name
-    is the only split, and its parent the root. In the second, splits for training are left out
-    if there are others, and classes are those of the first split. ValueError for a folder
-    without folders.
+    is the only split, and its parent the root. In the second, DIR is the root, and classes are
+    those of the first split. Folders without folders are then left out, and so are splits for
+    training, if there are others. ValueError for a DIR without folders.
     """
     inside = _folders_in(path)
     with_folders = [name for name in inside if _folders_in(os.path.join(path, name))]
@@ -182,8 +182,9 @@ def plan(
 
     folders: result of `check`, with at least one of stimuli, imagenet and data. own_images: the
     images of folders.data, if any. size: image side in pixels. images: number of images for
-    measures that change images; 0: all. space: the label space of the network's classes, for
-    `_own_sets`.
+    measures that change images; 0: all. space: the label space of the network's classes. The
+    own images get "wnid" or "entry16" as their space only if the network's classes allow it.
+    ValueError for a split whose name cannot be the name of a folder of results.
     """
     arguments = types.SimpleNamespace(**{**biases.SHARED_ARGUMENTS, **biases.OWN})
     arguments.data, arguments.size, arguments.images = "stimuli", size, images
@@ -207,10 +208,10 @@ def _own_sets(own_images: OwnImages, space: str) -> dict[str, dict[str, Any]]:
     """Return the options of the suite's sets of a user's own images, by name of the set.
 
     There is one set for each split, with its name, or "own-<split>" if another set of the suite
-    has that name. A set has the space "wnid" if `space`, the network's, is
-    "wnid" and all classes are WordNet ids; "entry16" if `space` is "wnid" or "entry16" and all
-    classes are among Geirhos' 16; else no space. ValueError for a split whose name cannot be
-    the name of a folder of results.
+    has that name. Options are split, root, data and, if known, space: "wnid" if `space`, the
+    network's, is "wnid" and all classes are WordNet ids; "entry16" if `space` is "wnid" or
+    "entry16" and all classes are among Geirhos' 16. ValueError for a split whose name cannot
+    be the name of a folder of results.
     """
     options = {"split": "", "root": own_images.root, "data": "folder"}
     if space == "wnid" and {*own_images.classes} <= {*tables.wnids()}:

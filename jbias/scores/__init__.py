@@ -51,7 +51,8 @@ def read(
     unit: "percent" or "fraction" if all scores have this unit; "" raises an error if some look
     like fractions among percentages.
     Raise UnclearError, a ValueError, for a table with several readings; the message lists the
-    options that select one. Raise ValueError, with file and line, for a table with none.
+    options that select one. Raise ValueError for an unknown value of an option and, with file
+    and line, for a table that cannot be read as scores.
     """
     if isinstance(columns, str):
         columns = parse_columns(columns)
@@ -85,7 +86,7 @@ def read(
 def parse_columns(text: str) -> dict[str, str]:
     """Return the names of columns by role, from a text such as "algorithm=method,score=acc".
 
-    Raise ValueError for a role that is not in `ROLES` and for a pair without a name.
+    {} for "". Raise ValueError for a role that is not in `ROLES` and for a pair without a name.
     """
     columns = {}
     for pair in filter(None, text.split(",")):

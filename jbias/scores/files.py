@@ -45,10 +45,12 @@ Row = tuple[str, list[Any]]  # The place in the file, for messages, and the cell
 def read(path: str | os.PathLike, *, sheet: str = "") -> score_grid.Grid:
     """Return the unparsed cells of a file of scores, under the names of its columns.
 
-    sheet: name of the sheet in an Excel file; in a text file with several tables, the number
-    of the table, from 1; "" if there is only one.
-    Raise ValueError, with the place in the file, for a missing or damaged file and for other
-    formats, and UnclearError if there are several tables and `sheet` is "".
+    The format is that of the file's ending, else that of its content; other text is read as
+    CSV. sheet: name of the sheet in an Excel file; in LaTeX, Markdown and text with columns
+    separated by spaces, the number of the table, from 1; "" if there is only one. Other files
+    ignore it.
+    Raise ValueError, with the place in the file, for a missing or damaged file and for one
+    without a table, and UnclearError if there are several tables and `sheet` is "".
     """
     path = os.fspath(path)
     title = pathlib.Path(path).stem
@@ -110,10 +112,11 @@ def _text(path: str, head: bytes) -> str:
 def _delimited(text: str, path: str, sheet: str) -> list[Row]:
     """Return the rows of a text whose fields are separated by a delimiter or by spaces.
 
-    Blank lines and lines that begin with "#" are left out; the first row is the header. path:
-    name of the file in messages. sheet: number of the table, from 1, if fields are separated
-    by spaces and there are several tables; else "".
-    Raise ValueError for an empty text and for lines with different numbers of fields.
+    Blank lines and lines that begin with "#" are left out, and so is an empty last column. The
+    first row is the header. path: name of the file in messages. sheet: number of the table,
+    from 1, if fields are separated by spaces; "" if there is only one.
+    Raise ValueError for an empty text and for lines with different numbers of fields; with
+    spaces, raise as `_choose` does.
     """
     lines = io.StringIO(text, newline=None).read().split("\n")
     lines = ["" if line.startswith("#") else line for line in lines]  # Comments.
@@ -142,10 +145,11 @@ def _delimited(text: str, path: str, sheet: str) -> list[Row]:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return the one of `DELIMITERS` that gives all lines the same number of fields.
+    """Return the delimiter in `DELIMITERS` that gives all lines the same number of fields.
 
-    If several or none do, the most frequent in the first line is returned; "" if columns are
-    separated by spaces. lines: the lines that are not blank.
+    If several do, the one of these that is most frequent in the first line; if none does, the
+    most frequent of all. "" if columns are separated by spaces. lines: the lines that are not
+    blank.
     """
     has_sign = any(sign in line for sign in DELIMITERS[1:] for line in lines)
     if not has_sign and "," not in lines[0] and not all("," in line for line in lines):
@@ -164,9 +168,9 @@ def _delimiter(lines: Sequence[str]) -> str:
 def _spaced(lines: Sequence[str], path: str) -> list[list[Row]]:
     """Return the tables of a text whose columns are separated by spaces, each as a list of rows.
 
-    A table is a block of at least two lines; a line of one field, such as a title, ends it.
-    If the header lacks the name of the first column, as R writes it, "" is added. path: name
-    of the file in the places of rows.
+    A table is a block of at least two lines. A line with another number of fields, such as a
+    title, ends it. If the header lacks the name of the first column, as R writes it, "" is
+    added. path: name of the file, for the "path:line" of each row.
     """
     is_aligned = any(re.search(r"\S\s{2,}\S", line) for line in lines)
     tables: list[list[Row]] = []
@@ -230,7 +234,8 @@ def _is_markdown(text: str) -> bool:
 def _markdown(text: str, path: str) -> list[list[Row]]:
     """Return the tables of a Markdown text, each as a list of rows with the header first.
 
-    path: file name, which begins the location of each row in messages.
+    A table is a block of lines that contain "|"; rules such as |---|---| are left out. path:
+    name of the file, for the "path:line" of each row.
     """
     tables: list[list[Row]] = []
     rows: list[Row] = []
@@ -259,8 +264,8 @@ def _markdown(text: str, path: str) -> list[list[Row]]:
 def _latex(text: str, path: str) -> list[list[Row]]:
     """Return the tables of a LaTeX text, each as a list of rows.
 
-    A text without any tabular or similar environment is one table. path: name of the file in
-    the places of rows.
+    A text without any tabular or similar environment is one table. path: name of the file, for
+    the "path:line" of each row.
     """
     tables = []
     for match in _TABULAR.finditer(_without_comments(text)):
@@ -297,7 +302,7 @@ def _latex_rows(body: str, path: str, line: int) -> list[Row]:
     """Return the rows of the body of a tabular, with the text of merged cells in each row.
 
     Blank rows are left out. path, line: name of the file and number of the body's first line,
-    for the places of rows.
+    for the "path:line" of each row.
     """
     rows: list[Row] = []
     spans: list[_Span] = []
@@ -329,7 +334,8 @@ class _Span(NamedTuple):
 def _fill_spans(rows: Sequence[list[Any]], spans: Sequence[_Span]) -> None:
     """Copy the text of merged cells, in place, to the blank cells that they cover.
 
-    rows: cells of each row. Only texts are copied, and only in rows that have numbers.
+    rows: cells of each row. Only texts are copied, no numbers, and only from and to rows that
+    have numbers.
     """
 
     def has_numbers(i: int) -> bool:
@@ -378,8 +384,9 @@ def _excel(path: str, sheet: str) -> list[Row]:
 
     Columns without a filled cell are left out. sheet: name of the sheet; "" if only one sheet
     has numbers, or if the sheets with numbers are runs (`_are_runs`), which are then joined.
-    Raise UnclearError if "" is given and several sheets have numbers, and ValueError for an
-    unknown sheet, for sheets without numbers and for other files.
+    Raise UnclearError if "" is given and several other sheets have numbers. Raise ValueError
+    for an unknown sheet or one without numbers, for other files, and if the package that reads
+    Excel is not installed.
     """
     try:
         _check_unpacked(path)
@@ -558,7 +565,9 @@ def _choose(tables: list[list[Row]], sheet: str, path: str) -> list[Row]:
 def _grid(rows: list[Row], path: str, title: str) -> score_grid.Grid:
     """Return the grid of rows that begin with one to four header lines.
 
-    path: name of the table in messages. title: name of the data set if the table names none.
+    Short rows are filled up with ""; titles above the table and footnotes below it are left
+    out. path: name of the table in messages. title: name of the data set if the table names
+    none. Raise ValueError if the first header line has a decimal number.
     """
     width = max(len(row) for _, row in rows)
     rows = [(place, [*row, *[""] * (width - len(row))]) for place, row in rows]
@@ -583,7 +592,8 @@ def _grid(rows: list[Row], path: str, title: str) -> score_grid.Grid:
 def _names_index(names: Sequence[str], second: Sequence[Any]) -> bool:
     """Return whether the second line has only the name of the index, as pandas writes it.
 
-    names: the header. Its first cell is then the name of the columns axis.
+    names: the header, whose first cell is then the name of the columns axis. Both names must be
+    known names of columns, such as "dataset".
     """
     texts = [score_grid.label(x) for x in second]
     roles = column_names.meaning(names[0]), column_names.meaning(texts[0])
@@ -627,8 +637,7 @@ def _check_named(names: list[str], rows: list[Row], path: str) -> None:
 def _spans(names: Sequence[str]) -> bool:
     """Return whether a header line has, after its first cell, a repeated name or a blank.
 
-    Such a line has names that span several columns. False if all cells after the first are
-    blank.
+    Such a line has names for groups of columns. False if all cells after the first are blank.
     """
     filled = [name for name in names[1:] if name]
     return bool(filled) and (len(set(filled)) < len(filled) or "" in names[1:])
@@ -659,8 +668,8 @@ def _is_line_of_names(
 ) -> bool:
     """Return whether the first row of the body has only names of index levels.
 
-    pandas writes such a line after two header lines, `tops` and `lows`. A row that is a
-    heading of the rows below it looks similar. count: number of columns that name rows.
+    pandas writes such a line after two header lines, `tops` and `lows`. False for an empty body
+    and for a heading of the rows below it. count: number of columns that name rows.
     """
     if not body:
         return False
@@ -689,8 +698,9 @@ def _several_lines(
 ) -> score_grid.Grid:
     """Return the grid of a table that pandas wrote with three or four header lines.
 
-    count: number of header lines; a line with the names of the index levels follows them.
-    path: name of the table in messages. title: name of the data set if the table names none.
+    count: number of header lines; a line with the names of the index levels follows them. A
+    blank in a header line, except the last, takes the name on its left. path: name of the table
+    in messages. title: name of the data set if the table names none.
     """
     lines = [[score_grid.label(x) for x in row] for _, row in rows[:count]]
     index = [score_grid.label(x) for x in rows[count][1]]
@@ -717,7 +727,10 @@ def _is_numbered(body: Sequence[Row]) -> bool:
 def _two_lines(rows: list[Row], path: str, title: str) -> score_grid.Grid:
     """Return the grid of rows that begin with two header lines.
 
-    path: name of the table in messages. title: name of the data set if the table names none.
+    A column's name is a pair of its cells in the two lines; a blank in the first takes the name
+    on its left. A column that names rows has a pair of its one name and "". A third line with
+    only names of the index, as pandas writes it, is used for these. path: name of the table in
+    messages. title: name of the data set if the table names none.
     """
     tops = [score_grid.label(x) for x in rows[0][1]]
     lows = [score_grid.label(x) for x in rows[1][1]]

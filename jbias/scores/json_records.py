@@ -25,9 +25,11 @@ Record = dict[str, Any]
 def read(text: str, path: str, *, title: str) -> score_grid.Grid:
     """Return the grid of a file of records, a row per record and a column per field.
 
-    text: content of the file. path: name of the file in messages. title: name of the data set
-    if the table names none. Fields that a record lacks are None.
-    Raise ValueError, with the line, for text that is not JSON, and for JSON of another form.
+    Columns are in the order in which fields first occur. Fields that a record lacks are None;
+    a list is JSON text. text: content of the file. path: name of the file in messages. title:
+    name of the data set if the table names none.
+    Raise ValueError, with the line, for text that is not JSON, for JSON of another form,
+    without any record, and for a field that is named twice.
     """
     records = _records(text, path)
     if not records:
@@ -45,7 +47,11 @@ def read(text: str, path: str, *, title: str) -> score_grid.Grid:
 
 
 def _records(text: str, path: str) -> list[tuple[str, Record]]:
-    """Return (place for messages, fields) of each record; raise ValueError for other JSON."""
+    """Return (place for messages, fields) of each record; raise ValueError for other JSON.
+
+    A place is "path: record 1" in a list, "path:1" in JSON lines, both counted from 1. Other
+    JSON is also a single record that contains lists or records.
+    """
     if text.lstrip("\ufeff \t\r\n").startswith("["):
         values = _parse(text, path)
         places = [f"{path}: record {number + 1}" for number in range(len(values))]
@@ -76,7 +82,11 @@ def _records(text: str, path: str) -> list[tuple[str, Record]]:
 
 
 def _parse(text: str, place: str) -> Any:
-    """Return the value of a JSON text; raise ValueError, with the place, if it is invalid."""
+    """Return the value of a JSON text.
+
+    Raise ValueError, which begins with `place`, if the text is invalid or an object names a
+    field twice.
+    """
 
     def record(fields: list[tuple[str, Any]]) -> Record:
         """Return the fields of a JSON object; raise ValueError if a name is repeated."""
@@ -90,7 +100,7 @@ def _parse(text: str, place: str) -> Any:
 
 
 def _check_once(names: Sequence[str], place: str) -> None:
-    """Raise ValueError if two fields of a record have the same name; place: start of the message."""
+    """Raise ValueError if a record names a field twice; place: start of the message."""
     doubled = [name for name, count in collections.Counter(names).items() if count > 1]
     if doubled:
         raise ValueError(

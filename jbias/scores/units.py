@@ -8,8 +8,8 @@ import pandas as pd
 
 from jbias.stats import score_rows
 
-_FRACTION = 20  # By so much smaller scores may be fractions among percentages.
-_UNIT_OF_PERCENT = 5  # Scores that are all below are no percentages.
+_FRACTION = 20  # Scores smaller than others by this factor may be fractions.
+_UNIT_OF_PERCENT = 5  # A table whose scores are all at most this has no percentages.
 
 
 def check(values: pd.DataFrame, *, source: str, unit: str) -> None:
@@ -32,9 +32,10 @@ def check(values: pd.DataFrame, *, source: str, unit: str) -> None:
 def find_mixed(values: pd.DataFrame) -> str:
     """Return the first algorithm whose scores are probably fractions among percentages.
 
-    On every data set, 100 times its score is then in the range (10 % of the maximum wider at
-    both ends) of the other runs of the algorithm or, if there are none and there are at least
-    three data sets, of the other algorithms. The name is followed by " run " and the run, if
+    A run counts if `fractions_among_percentages` marks it and if, on every data set, 100 times
+    its score is in the range of the algorithm's runs that are not marked. If there are none, the
+    range is that of all algorithms, and there must be at least three data sets. The range is
+    wider by 10 % of its maximum at both ends. The name is followed by " run " and the run, if
     runs have names; "" if there is no such algorithm. values: see `check`.
     """
     table, columns = by_run(values)
@@ -71,9 +72,9 @@ def by_run(values: pd.DataFrame) -> tuple[np.ndarray, list[tuple[str, str]]]:
 def fractions_among_percentages(table: np.ndarray) -> np.ndarray:
     """Return for each column of a matrix whether it may have fractions among percentages.
 
-    In such a column all scores are at most 1, and in each row below a twentieth of the median
-    of the columns with a score above 1. All False unless scores are in [0, 100] and some are
-    above 5.
+    In such a column all scores are at most 1, and the score in each row is below a twentieth of
+    the median of the other columns, those with a score above 1. All False unless scores are in
+    [0, 100] and some are above 5.
     """
     none = np.zeros(table.shape[1] if table.ndim == 2 else 0, bool)
     if (
