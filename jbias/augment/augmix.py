@@ -1,4 +1,4 @@
-"""AugMix: mixes chains of image operations, with a consistency loss between views.
+"""The AugMix transform: mixed chains of image operations, with a consistency loss.
 
 Source: Hendrycks, Mu, Cubuk, Zoph, Gilmer and Lakshminarayanan, ICLR 2020,
 https://arxiv.org/abs/1912.02781.
@@ -37,9 +37,10 @@ Image = Float[Array, "h w 3"]
 class Chains(NamedTuple):
     """`width` chains of operations for each augmented copy of an image.
 
-    kind: operations, as indices in a list of names. amount: their amounts, in the units of
-    pillow.py. depth: length of each chain: only its first `depth` operations are applied.
-    share: weight of a chain in the mixture; the weights of a copy sum to 1.
+    slots is the number of operations that are stored for a chain. kind: operations, as indices
+    in a list of names. amount: their amounts, in the units of pillow.py. depth: length of each
+    chain: only its first `depth` operations are applied. share: weight of a chain in the
+    mixture; the weights of a copy sum to 1.
     """
 
     kind: Int[Array, "*copies width slots"]

@@ -189,7 +189,7 @@ def one_of(
 def smooth_labels(*, smoothing: float = 0.1) -> options.Transform:
     """Return a transform that smooths labels: target' = (1 - e) target + e / k.
 
-    e is `smoothing`, in [0, 1]; k is the number of classes.
+    e is `smoothing`; k is the number of classes. ValueError unless e is in [0, 1].
     """
     options.check_range("smooth_labels", 0, 1, smoothing=smoothing)
 
@@ -208,7 +208,7 @@ def binary_targets(*, threshold: float | None = None) -> options.Transform:
 
     The transform sets batch["binary"] to True.
     threshold: in [0, 1]; targets above it become 1 and the others 0, so that after mixing
-      both classes may have the target 1. None keeps the targets.
+      both classes may have the target 1. None keeps the targets. ValueError outside [0, 1].
     """
     options.check_range("binary_targets", 0, 1, threshold=threshold)
 

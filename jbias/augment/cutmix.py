@@ -1,4 +1,4 @@
-"""CutMix: pastes a box of another image, and mixes labels by the area.
+"""The CutMix transform: pastes a box of another image, and mixes labels by the area.
 
 Source: Yun et al., ICCV 2019, https://arxiv.org/abs/1905.04899.
 Reference code: https://github.com/clovaai/CutMix-PyTorch at 2d8eb68; for the variant
@@ -40,6 +40,7 @@ def make(
       small if the box is cut at the border.
     reformulated, p, partner, mix_group: see mixing.make. The authors use p = 1 on ImageNet
       and 0.5 on CIFAR.
+    ValueError for an invalid option.
     """
     options.check_choice("cutmix", "variant", variant, VARIANTS)
     return mixing.make(

@@ -46,11 +46,11 @@ class ImageOrder(NamedTuple):
 
 
 def draw_order(key: PRNGKeyArray, n: int, *, renewal: float = RENEWAL) -> ImageOrder:
-    """Return a random order of n images, with a mark at images before which weights change.
+    """Return a random order of n images, and the images before which weights are damaged again.
 
-    renewal: probability of a mark. The first image in order always has a mark. Images are
-    sorted by one random number each; this number and the mark depend only on the key and
-    the image's index, not on n.
+    renewal: probability of new damage before an image; the first image in order always has
+    new damage. Images are sorted by one random number each. This number and the draw of new
+    damage depend only on the key and the image's index, not on n.
     """
     index = np.argsort(generator(key, 0).random(n), kind="stable")
     renewed = (generator(key, 1).random(n) < renewal)[index]

@@ -9,7 +9,8 @@ the released code, by default "swapping" two channels copies the second over the
 "skipping layers" applies only the last layer that is not skipped, to the body's input.
 
 Source and reference code: jbias.augment.deepaugment.
-Deviation: networks of fewer than 16 blocks offer fewer places; otherwise as released.
+Deviation: in networks of fewer than 16 blocks, fewer blocks can be damaged; otherwise as
+released.
 """
 
 import functools
@@ -226,10 +227,10 @@ def body(
     layers: the blocks, applied one after the other. x: input of the first layer.
     keys: (b), one for each image.
     option: one of INSIDE, for all images; None: drawn for each image. "negate", "rectify"
-      and "flip" act on all features after five of 16 layers: "negate" negates them;
-      "rectify" applies a ReLU (probability 1/3) or a GELU (2/3); "flip" reverses channels
-      and rows (1/3) or channels and columns (2/3). "skip": see true_skips. "nothing": no
-      damage.
+      and "flip" act on all features after five of 16 layers, or the same share of fewer
+      layers: "negate" negates them; "rectify" applies a ReLU (probability 1/3) or a GELU
+      (2/3); "flip" reverses channels and rows (1/3) or channels and columns (2/3). "skip": see
+      true_skips. "nothing": no damage.
     true_skips: "skip" draws up to three random layers after the second. True: these are
       left out. False, as released: only the last layer that was not drawn is applied, to x.
 

@@ -1,6 +1,7 @@
 """Feature statistics of images, and functions that mix them between images.
 
-Statistics are computed over the pixels of a channel of one image.
+Statistics are computed over the pixels of a channel of one image. Functions named gated_* take
+a traced boolean, `acts`, and compute their result only if `acts` is True.
 """
 
 from collections.abc import Callable
@@ -81,10 +82,10 @@ def _gated_moments(
 def _gated_moments_gradient(
     residuals: tuple[Map, Stats], gradients: tuple[Stats, Stats]
 ) -> tuple[Map, None]:
-    """Return the gradient of x, dm / n + 2 (x - m) dv / (n - 1), and None for the gate.
+    """Return the gradient of x, dm / n + 2 (x - m) dv / (n - 1), and None for `acts`.
 
-    residuals: x and its mean. gradients: of the mean and of the variance. No gate is
-    needed: if the moments were not computed, their gradients are 0.
+    residuals: x and its mean. gradients: of the mean and of the variance. The value of `acts`
+    is not needed: if the moments were not computed, their gradients are 0.
     """
     (x, mean), (d_mean, d_var) = residuals, gradients
     count = x.shape[1] * x.shape[2]
@@ -137,7 +138,7 @@ def permuted_adain(
     """Return a and b of the map a x + b that gives each image another image's statistics.
 
     mean, var: moments of x. group: number of consecutive images among which partners are
-    drawn; fixed points may occur. The map is
+    drawn, which must divide the batch; an image may be its own partner. The map is
 
         (x - m) / (sqrt(v + eps) + eps) * sqrt(v' + eps) + m'
 
@@ -156,7 +157,7 @@ def randomise_style(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
 
     m'' = a m + (1 - a) m', v'' = a v + (1 - a) v' with a ~ U(0, 1) for each image; the
     variance is mixed, not the deviation. Gradients pass through both images' statistics.
-    group: number of consecutive images among which partners are drawn.
+    group: number of consecutive images among which partners are drawn; must divide the batch.
     Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
     """
     k_share, k_order = jax.random.split(key)
@@ -172,7 +173,7 @@ def randomise_content(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
     """Return, for each image, another image's normalised map with the image's own statistics.
 
     The other map is a constant: gradients pass only through the image's mean and variance.
-    group: number of consecutive images among which partners are drawn.
+    group: number of consecutive images among which partners are drawn; must divide the batch.
     Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
     """
     mean, var = moments(x)

@@ -1,4 +1,4 @@
-"""FMix and RM: paste another image by a random mask of a few large patches.
+"""The transforms FMix and RM (random masks), which paste large patches of another image.
 
 FMix draws a mask for every batch.
 Source: Harris et al., "FMix: Enhancing Mixed Sample Data Augmentation", 2020,
@@ -50,6 +50,7 @@ def make(
     max_soft: width of a soft edge, in [0, 0.5]; see `binarise`.
     spectrum: "isotropic" or "released"; see `field`.
     reformulated, p, partner, mix_group: see mixing.make.
+    ValueError for an invalid option.
     """
     return mixing.make(
         "fmix",
@@ -72,7 +73,8 @@ def mix_sampler(
 ) -> mixing.Sampler:
     """Return draw(key, batch, keep_label) -> mixing.Mix, with one random mask per call.
 
-    alpha, decay, max_soft, spectrum: see `make`. where: start of error messages.
+    alpha, decay, max_soft, spectrum: see `make`; ValueError for another spectrum and for
+    `max_soft` out of range. where: start of error messages.
     """
     options.check_range(where, 0, 0.5, max_soft=max_soft)
     options.check_choice(where, "spectrum", spectrum, SPECTRA)
@@ -199,7 +201,7 @@ def random_masks(
     seed; a batch without "once" raises ValueError. lam is uniform at alpha = 1, so that the
     masks of a seed can differ much.
 
-    Other options: see `make`.
+    Other options: see `make`. ValueError for an invalid option.
     """
     options.check_plain("random_masks", "1 or more", count=count)
     sample = mix_sampler(

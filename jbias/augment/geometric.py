@@ -1,4 +1,4 @@
-"""Flips, crops and random erasing.
+"""Transforms of the geometry of images: flips, crops and random erasing.
 
 `random_resized_crop` is torchvision's, with antialiasing. `random_erasing` hides a box.
 Source: Zhong et al., AAAI 2020, https://arxiv.org/abs/1708.04896; as in torchvision.
@@ -21,7 +21,10 @@ Range = tuple[float, float]
 
 
 def flip(*, p: float = 0.5) -> options.Transform:
-    """Return a transform that mirrors each image left to right with probability p."""
+    """Return a transform that mirrors each image left to right with probability p.
+
+    ValueError unless p is in [0, 1].
+    """
     options.check_range("flip", 0, 1, p=p)
 
     def mirrored(image, key):
@@ -34,6 +37,7 @@ def pad_crop(*, pad: int = 4) -> options.Transform:
     """Return a transform that shifts each image by up to `pad` pixels per axis.
 
     Shifts are whole pixels, all equally likely; pixels from outside the image are black.
+    ValueError if `pad` is negative.
     """
     options.check_plain("pad_crop", "at least 0", pad=pad)
 
@@ -67,7 +71,8 @@ def random_resized_crop(
     images are originals that were resized to squares: `aspect` then refers to the original,
     and windows have whole pixels of the square. The result has no "aspect".
 
-    ValueError for a range that is not positive or an area above 1.
+    ValueError for a size below 1, a range that is not positive or descends, and an area above
+    1.
     """
     options.check_plain("random_resized_crop", "at least 1", size=size)
     for name, (low, high) in (("area", area), ("aspect", aspect)):

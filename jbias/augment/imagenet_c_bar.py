@@ -88,11 +88,11 @@ _DRAWS = (
     (_draw_uniforms((), (), (_MAX_FIELDS, _MAX_FIELDS)), bar.checkerboard_cutout),
     (_draw_rings, bar.cocentric_sine_waves),
     (_draw_stars(1), bar.inverse_sparkles),
-    # For the gradients, and for their order: from the least on.
+    # For the gradients, and for their order, which sorts these numbers.
     (_draw_uniforms((256, 2), (256,)), bar.perlin_noise),
     # Time, rounds, sharpness, scale.
     (imagenet_c.draw_numbers(4), bar.plasma_noise),
-    # One component, the other, which is which, phase.
+    # The two components of the frequency, their order, and the phase.
     (imagenet_c.draw_numbers(4), bar.single_frequency_greyscale),
     (_draw_stars(5), bar.sparkles),
 )

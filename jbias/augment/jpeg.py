@@ -1,4 +1,4 @@
-"""JPEG on the device: encodes and decodes an image.
+"""JPEG compression on the device: encoding and decoding of an image.
 
 The arithmetic is that of libjpeg in Pillow, in integers: YCbCr, chroma subsampled along
 both axes, cosine transform of 8 x 8 pixels, quantisation, and the inverse steps.

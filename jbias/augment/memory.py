@@ -1,4 +1,4 @@
-"""Prevents XLA from recomputing a value for each of its uses."""
+"""A function that makes XLA compute a value once, not anew for each of its uses."""
 
 from collections.abc import Callable
 

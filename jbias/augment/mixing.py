@@ -1,4 +1,4 @@
-"""Mixes each image and its label with a partner's: the common part of MixUp, CutMix and FMix.
+"""The common part of MixUp, CutMix and FMix: each image and label is mixed with a partner's.
 
 x' = M x + (1 - M) x_partner,  target' = lam y + (1 - lam) y_partner,  with a mask M, the
 share of the image in each pixel. Cross-entropy is linear in its target, so the loss is
@@ -6,7 +6,7 @@ lam CE(z, y) + (1 - lam) CE(z, y_partner). The reformulated loss is CE(z, y), wi
 distribution of lam that favours the image; over random partners both losses have the same
 mean. The transforms differ in the distributions of M and lam.
 
-Deviation of all: partners are drawn inside groups of `mix_group` images, so that results
+Deviation of all three: partners are drawn inside groups of `mix_group` images, so that results
 do not depend on the number of devices; the references draw them inside one GPU's batch.
 """
 
@@ -69,7 +69,9 @@ def make(
 
     All rows of one example (its "views") are mixed with the same view of the partner. The
     entry "renders" is removed; weights and other entries do not change. If alpha or p is the
-    number 0, the batch is returned unchanged. ValueError for an invalid option.
+    number 0, the batch is returned unchanged. ValueError for an invalid option; the transform
+    raises ValueError for a batch size that `mix_group` does not divide, and for a missing or
+    unequal "other".
     """
     options.check_range(where, 0, math.inf, alpha=alpha)
     options.check_range(where, 0, 1, p=p)

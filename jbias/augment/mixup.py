@@ -1,4 +1,4 @@
-"""MixUp: a weighted mean of two images, and of their labels.
+"""The MixUp transform: a weighted mean of two images, and of their labels.
 
 Source: Zhang, Cisse, Dauphin and Lopez-Paz, ICLR 2018, https://arxiv.org/abs/1710.09412.
 Reference code: https://github.com/facebookresearch/mixup-cifar10 at eaff31a; for the
@@ -20,7 +20,7 @@ def make(
     """Return the MixUp transform: x' = lam x + (1 - lam) x_partner.
 
     Each batch has one lam ~ Beta(alpha, alpha), which also weights the labels.
-    reformulated, p, partner, mix_group: see mixing.make.
+    reformulated, p, partner, mix_group: see mixing.make. ValueError for an invalid option.
     """
     return mixing.make(
         "mixup",

@@ -1,4 +1,4 @@
-"""Changes of pixel values: colour jitter, grayscale, lighting, blur and noise.
+"""Transforms of pixel values: colour jitter, grayscale, lighting, blur and noise.
 
 Sources and reference code, by transform:
 colour_jitter: the recipe of Szegedy et al. as in fb.resnet.torch and torchvision, and the
@@ -55,6 +55,7 @@ def colour_jitter(
     brightness, the image's mean grey for contrast, and each pixel's grey for saturation. The
     hue is rotated by U(-hue, hue) of a full circle. The order of the four changes is random
     for each image. With all four at 0, or p=0, images do not change.
+    ValueError for negative options, a hue above 0.5, and p above 1.
     """
     strengths = dict(brightness=brightness, contrast=contrast, saturation=saturation)
     options.check_range("colour_jitter", 0, math.inf, **strengths)
@@ -124,7 +125,7 @@ def rotate_hue(planes: Planes, shift: Float[Array, ""]) -> Planes:
 def grayscale(*, p: float = 0.2) -> options.Transform:
     """Return a transform that makes each image grey with probability p.
 
-    Grey is 0.2989 R + 0.587 G + 0.114 B.
+    Grey is 0.2989 R + 0.587 G + 0.114 B. ValueError unless p is in [0, 1].
     """
     options.check_range("grayscale", 0, 1, p=p)
 
@@ -148,7 +149,7 @@ def lighting(*, std: float = 0.1) -> options.Transform:
     """Return a transform that shifts colours: x' = x + sum_i a_i l_i e_i, clipped to [0, 1].
 
     a_i ~ N(0, std^2) for each image; e_i are the principal axes of ImageNet's colours and
-    l_i the standard deviations along them.
+    l_i the standard deviations along them. ValueError if `std` is negative.
     """
     options.check_range("lighting", 0, math.inf, std=std)
     scaled = np.float32(_COLOUR_AXES) * np.float32(_COLOUR_DEVIATIONS)
@@ -191,6 +192,8 @@ def blur(
     sigma: range of the Gaussian's standard deviation in pixels, uniform.
     kernel: width of the filter as a share of the image's height h: the filter has 2 r + 1
       points a side, r = floor(h kernel) // 2, but at least 1.
+    ValueError for options out of range: sigma below 0.001 or descending, kernel or p outside
+    [0, 1].
     """
     options.check_range("blur", 1e-3, math.inf, sigma=sigma[0])
     options.check_range("blur", sigma[0], math.inf, sigma=sigma[1])
@@ -234,6 +237,7 @@ def gaussian_noise(
     sigma: standard deviation, for images in [0, 1]. If there are several, one is drawn for
       each image, all equally likely. The paper has 0.5 and (0.08, 0.12, 0.18, 0.26, 0.38).
     p: probability that an image gets noise.
+    ValueError for a negative or an empty sigma, and for p outside [0, 1].
     """
     sigmas = tuple(sigma) if isinstance(sigma, Sequence) else (sigma,)
     for value in sigmas:

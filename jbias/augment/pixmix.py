@@ -1,4 +1,4 @@
-"""PixMix: mixes images with fractals and with augmented copies of the image.
+"""The PixMix transform: mixes images with fractals and with augmented copies of the image.
 
 Source: Hendrycks, Zou, Mazeika, Tang, Li, Song and Steinhardt, CVPR 2022,
 https://arxiv.org/abs/2112.05135.

@@ -1,4 +1,4 @@
-"""RandAugment: a few random operations of one magnitude.
+"""The RandAugment transform: a few random operations of one magnitude.
 
 Source: Cubuk, Zoph, Shlens and Le, "RandAugment: Practical automated data augmentation
 with a reduced search space", NeurIPS 2020, https://arxiv.org/abs/1909.13719.
@@ -43,6 +43,7 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> options.Transform:
     magnitude: whole number from 0 to 30. At 30, shears are 0.3, translations 150/331 of the
       side, rotations 30 degrees, factors 0.1 or 1.9; posterize keeps 4 bits and solarize
       inverts all values.
+    ValueError for an option out of range.
     """
     options.check_range("rand_augment", 0, 100, num_ops=num_ops)
     if magnitude not in range(BINS):

@@ -1,4 +1,4 @@
-"""RandConv: random convolutions of images, which change textures and preserve shapes.
+"""The RandConv transform: random convolutions, which change textures and preserve shapes.
 
 Source: Xu et al., "Robust and Generalizable Visual Representation Learning via Random
 Convolutions", ICLR 2021, https://arxiv.org/abs/2007.13003.

@@ -1,6 +1,6 @@
-"""Runs corruptions of the host, written for NumPy, on the device in JAX.
+"""Functions that run the host's corruptions, written for NumPy, on the device in JAX.
 
-Their random numbers are drawn in advance.
+The random numbers of a corruption are drawn in advance.
 """
 
 import functools

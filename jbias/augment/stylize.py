@@ -1,4 +1,4 @@
-"""Replaces a share of the images by stylised images, with the labels of the content.
+"""The transform `stylize`: replaces a share of the images by stylised images; labels stay.
 
 Source: Geirhos et al., ICLR 2019, https://arxiv.org/abs/1811.12231.
 Reference code: https://github.com/rgeirhos/Stylized-ImageNet at 3d58825.
@@ -32,8 +32,8 @@ def make(
     p: p * mix_group must be a whole number: all groups have the same number of stylised
       examples, drawn for each batch, so that the transfer is computed only for them.
     alpha: strength of the style transfer, from 0 (none) to 1.
-    styles: "batch": the stylised images of a group exchange styles, fixed points included;
-      "other": row i gets the style of row i of batch["other"].
+    styles: "batch": the stylised images of a group exchange styles, and an image may keep its
+      own; "other": row i gets the style of row i of batch["other"].
     mix_group: size of a group.
 
     All rows of one example (its "views") are stylised together. The result is clipped to

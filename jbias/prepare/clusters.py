@@ -143,8 +143,9 @@ def balance(rows: Rows, clusters: Clusters) -> Clusters:
     """Return clusters with the same centres and with sizes that differ by one at most.
 
     For up to 2,000 rows, the assignment has the least sum of squared distances. For more, each
-    row takes the nearest centre that has room, starting with the rows for which the second
-    nearest centre is much farther. If k does not divide n, the first clusters have one more.
+    row takes the nearest centre that has room, in descending order of the difference between
+    the distances to the second nearest and to the nearest centre. If k does not divide n, the
+    first clusters have one more.
     """
     rows = np.asarray(rows, np.float64)
     n, k = len(rows), len(clusters.centres)
@@ -552,10 +553,11 @@ def _summary(
     site: str,
     clusters: Sequence[Clusters],
 ) -> str:
-    """Return lines of text: the number of images in each D_i, and the option that reads them.
+    """Return lines of text: the size of each cluster D1, D2, ..., and the option to read them.
 
-    path, name: path of the written file and name of its column. clusters: the clusters of each
-    class.
+    A cluster's line has its number of images in all classes, and the smallest and the largest
+    number in a class. path, name: path of the written file and name of its column. clusters:
+    the clusters of each class.
     """
     sizes = np.array([class_clusters.sizes for class_clusters in clusters])
     lines = []

@@ -137,7 +137,8 @@ def parse_options(where: str, text: str) -> dict[str, Any]:
 def read_sample(source: base.Source, count: int, seed: int) -> Pictures:
     """Return all images of a source in their order, or `count` random ones if it has more.
 
-    seed: seed of the random sample. ValueError if an image does not decode.
+    Random images are in random order. seed: seed of the random sample. ValueError if an image
+    does not decode.
     """
     if len(source) <= count:
         with console.progress_bar(f"reading {source.name}", len(source)) as progress:
@@ -270,7 +271,8 @@ def check_settings(
     """Raise ValueError if folder/<split> has images of other settings than `settings`.
 
     Settings of existing images are in folder/<split>.json; further entries in this file are
-    ignored. An existing folder without this file is refused, too. where: start of the message.
+    ignored. ValueError also for an existing folder without this file, and for a file that
+    cannot be read. where: start of the message.
     """
     path, must = folder / f"{split}.json", f"{where}: {folder / split} must"
     if not path.exists():
@@ -312,8 +314,9 @@ def write_sheet(
 ) -> None:
     """Write a figure with rows of square images of one size, enlarged only by whole factors.
 
-    path: ending in .png, .pdf or .svg. rows: {name of a row: its images}; the first row must
-    have an image. titles: titles of the columns; () for none. foot: a line below the images.
+    path: ending in .png, .pdf or .svg, else ValueError. rows: {name of a row: its images}; the
+    first row must have an image. titles: titles of the columns; () for none. foot: a line
+    below the images.
     """
     from matplotlib import figure, text
 

@@ -113,8 +113,9 @@ _SETTINGS = ("net", "short", "enlarge", "format", "renewal", "seed", "flags")
 def run(args: argparse.Namespace) -> str:
     """Make the missing images of a split; return a line with their number and how to read them.
 
-    Train the network first if --weights is not given. args: the flags of `add`. ValueError for
-    an unknown option or data set, damaged images, or a folder with images of other settings.
+    Without --weights, train the network first, unless OUT/<net>.npz exists. args: the flags of
+    `add`. ValueError for an unknown option or data set, damaged images, or a folder with
+    images of other settings.
     """
     split = args.split.partition("[")[0]
     source = dataset.open_source(args)

@@ -109,6 +109,8 @@ def _batch(
     """Return a batch with all entries that transforms use, and the data set's citation.
 
     The batch has _BATCH images: the first of each class, then the second of each, and so on.
+    Its entries are "image", "target", "index", "other" (pictures of fractals), and the
+    source's arrays and columns except "label".
     name, options: name and options of the data set; "renders" is added to `options` for
     "shapes". ValueError for too few images.
     """

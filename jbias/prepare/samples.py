@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> str:
     """Write a figure with an image of each split and class; return a line with their numbers.
 
     Only the first 16 classes are drawn. args: the flags of `add`. ValueError for an unknown
-    data set, split or option, if a class has too few images, and if splits have different
-    classes.
+    data set, split or option, for a user's data set without --splits, if a class has too few
+    images, and if splits have different classes.
     """
     options = dataset.select(args, "size", "root", "correlation", "seed")
     rows, cite = _rows(args.data, args.splits, index=args.index, options=options)

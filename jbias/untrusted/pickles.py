@@ -196,7 +196,8 @@ class Machine:
     def memoize(self, index: int) -> None:
         """Store the item on top of the stack, which stays there, in the memo at `index`.
 
-        ValueError if `index` exceeds the position in the file: the pickle cannot have so many.
+        ValueError if `index` exceeds the position in the file: the pickle cannot have so many
+        items.
         """
         if index > self.position:
             raise ValueError("its pickle stores more items than it has")

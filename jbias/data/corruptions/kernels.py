@@ -285,10 +285,8 @@ def saturate(x: Unit, rng: Rng, times: float, plus: float) -> Unit:
     """
     xp = x.__array_namespace__()
     value, least = x.max(-1, keepdims=True), x.min(-1, keepdims=True)
-    grey, red = (
-        value == least,
-        np.float32([[[0, 1, 1]]]),
-    )  # 1 marks the smallest channels.
+    # Red has the smallest value, the share 1, in green and blue.
+    grey, red = value == least, np.float32([[[0, 1, 1]]])
     share = xp.where(grey, red, (value - x) / xp.where(grey, 1, value - least))
     old = (value - least) / xp.where(value == 0, 1, value)
     return value - value * xp.clip(old * times + plus, 0, 1) * share
