@@ -65,7 +65,7 @@ Arguments follow the colon of --config=configs/erm.py:data=pacs,root=DIR.
 :small              the embedded set with 5 epochs, whose scores are in docs/results.md;
                     5 to 12 minutes on two cores
 :more               the embedded set with two more tests in which texture is uninformative
-:smoke              runs every part once, in seconds
+:smoke              runs every part once, in half a minute; too short to learn anything
 """
 
 import inspect

@@ -11,8 +11,8 @@ Nothing is trained. Each network classifies each image once. From these decision
 computes the accuracy under all kinds and levels of shift of each attribute, which is a column
 of the data set with named values, such as the hair colour. Marginal shifts (M0 to M4) change
 P(value), conditional shifts (C0 to C6) change P(value | class), and joint shifts (J0 to J4)
-change both. Level 0 is the control, without a shift. All seeds of a run count as one model; each weights
-file is a model.
+change both. Level 0 is the control, without a shift. All seeds of a run count as one model;
+each weights file is a model.
 
 Writes to --out: index.html (a page that can be read offline), which ranks the attributes by
 the drop in accuracy, and shows the drop at each level, pairs of images (see --pairs), and

@@ -1,4 +1,4 @@
-r"""Measure networks: finished runs, runs in progress, and checkpoints from elsewhere.
+r"""Measure networks with a suite, a file that lists measures and test sets.
 
     # A weights file on ImageNet:
     jbias evaluate --checkpoint=resnet50.pth --model=resnet50 \
@@ -14,6 +14,9 @@ r"""Measure networks: finished runs, runs in progress, and checkpoints from else
     # A function of images in a Python file:
     jbias evaluate --predict=my.py:predict --classes=names.txt \
         --suite=configs/suites/biases.py:data=imagenet,root=/data
+
+The networks may be weights files, finished runs, runs in progress, or functions of images. To
+measure one model on folders of images without a suite, use `jbias measure`.
 
 With --suite, the scores and decisions of each network are written to a folder of its own,
 OUT/<network>/. To see them as tables and figures:
@@ -40,7 +43,7 @@ evaluations to this command:
 The same command resumes where it was stopped. Exit codes: 0 everything was measured; 1 a
 network or a measure was left out, or your file raised an error; 2 nothing could be
 measured, or arguments are wrong; 130 stopped by Ctrl-C, 143 by SIGTERM. Each reason is
-printed once on standard error; the last line is the number of measured networks. Set the
+printed once on standard error; its last line has the number of measured networks. Set the
 environment variable JBIAS_TRACEBACK=1 to print the full traceback of an error.
 """
 
@@ -111,9 +114,9 @@ def parser() -> cli.Parser:
     cli.add_suite_flags(
         parser,
         subject="for weights files and --predict",
-        mean_default="for weights files that of --zoo or of the file, else the "
-        "architecture's, and a printed line about each file shows the value; functions get "
-        "images in [0, 1]",
+        mean_default="for weights files from --zoo, the file or the architecture, and a "
+        "printed line about each file shows the value; for PyTorch modules from the module, else "
+        "ImageNet's; for functions no normalisation",
     )
     parser.add_argument(
         "--out",

@@ -3,13 +3,13 @@ r"""Write the stimuli of a suite as PNG files, for networks that run elsewhere.
     jbias export-stimuli --suite=configs/suites/biases.py --out=stimuli
     jbias evaluate --decisions=mine.csv --suite=configs/suites/biases.py
 
-Stimuli are the test images of the suite's measures, such as corrupted images. The
-file OUT/index.csv has one row per stimulus, with the columns
+Stimuli are the test images of the suite's measures, such as corrupted images. The file
+OUT/index.csv has one row per stimulus, with the columns
 
     id         number of the stimulus
     set        test set of the suite
-    condition  of the measure, such as a corruption and its severity
-    imagename  the file below --out
+    condition  change of the image, such as a corruption and its severity
+    imagename  path of the file in --out
     category   the correct class
     texture    for cue conflicts: the class of the texture
     exact      yes: the file has exactly the pixels that a network gets in `jbias evaluate`;

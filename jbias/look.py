@@ -7,8 +7,8 @@ r"""Draw the test images of measures, and saliency maps of networks.
         --suite=configs/suites/biases.py:data=imagenet,root=DIR,stimuli=DIR
 
 Draws one figure, <measure>@<set>, for each measure of the suite and each of its test sets: one
-row per image, one column per condition (such as the severity of a corruption), with the pixels that a
-network gets when it is measured. Measures that do not change images share one figure,
+row per image, one column per condition (such as the severity of a corruption), with the pixels
+that a network gets when it is measured. Measures that do not change images share one figure,
 <measure>, with one column per set. Images are taken at even distances from each set, and are
 the same in all figures.
 

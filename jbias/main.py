@@ -20,7 +20,7 @@ common arguments are
     smoke        for a test: run every part once; half a minute, too short to learn anything
 
 --config.KEY=VALUE changes any entry of the config. jbias:NAME:ARGUMENTS is a config of the
-package, usable from any folder; --config=jbias: prints the names.
+package, usable from any folder; `--config=jbias:` prints the names.
 
 Scores are written to <workdir>/evals/, networks to <workdir>/checkpoints/, and the config to
 <workdir>/config.json (docs/runs.md). The same command resumes a stopped run, or prints that
@@ -106,8 +106,8 @@ _PROCESS = flags.DEFINE_integer(
 _WAIT = flags.DEFINE_float(
     "wait",
     300.0,
-    "For several processes: seconds to wait at the start until all are connected. Then the "
-    "run stops with an error.",
+    "For several processes: seconds to wait at the start until all processes are "
+    "connected; after this time the run stops with an error.",
     lower_bound=1.0,
 )
 

@@ -5,8 +5,8 @@ r"""Train a config once per attribute and level of distribution shift (docs/shif
         --attributes=hair,background --levels=M4,C --workdir=runs/faces
     jbias report shifts --runs='runs/study/*/*/*' --out=report-shifts
 
-The drops in accuracy from one level to the next show which attributes a network uses as a
-shortcut. Each level is a run in its own workdir, <workdir>/<recipe>/<attribute>/<level>, where
+The drop in accuracy at each level, compared with level 0 (no shift), shows which attributes a
+network uses as a shortcut; the last command computes the drops. Each level is a run in its own workdir, <workdir>/<recipe>/<attribute>/<level>, where
 <recipe> is the algorithm, variant and network of the config, such as erm-resnet18. All seeds of
 a level train together. The same command resumes where it was stopped. --config.KEY=VALUE
 changes an entry of all configs.

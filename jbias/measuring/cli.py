@@ -121,7 +121,8 @@ def parser() -> cli.Parser:
         "weights)",
         "--step=STEP": f"{cli.STEP_HELP} (default: best)",
         "--name=NAME": "for a function, a module or timm:NAME: name of the model in tables "
-        "and of its folder in --out (default: NAME in MODEL, or FILE if that is predict)",
+        "and of its folder in --out (default: NAME in MODEL; for FILE.py:predict "
+        "it is FILE)",
         "--trained=DATA": cli.TRAINED_HELP,
         "--method=NAME": cli.METHOD_HELP,
     }
@@ -129,8 +130,9 @@ def parser() -> cli.Parser:
     cli.add_constants(
         arguments,
         "for weights files and functions",
-        "for weights files that of the list of published files or of the file, else the "
-        "architecture's, and a printed line shows the value; functions get images in [0, 1]",
+        "for weights files from the list of published files, the file or the architecture, "
+        "and a printed line shows the value; for PyTorch modules from the "
+        "module, else ImageNet's; for functions no normalisation",
     )
     add = arguments.add_argument
     add(

@@ -14,9 +14,9 @@
     jbias prepare style --out=small_adain.npz
     jbias prepare autoencoder --net=cae --data=shapes --out=cae.npz
     jbias prepare deepaugment --net=cae --data=shapes --out=prepared/cae
-    jbias prepare samples --help
 
-Exit codes: 0: done; 1: `check` found damaged images; 2: an error, with one line on standard error.
+Run `jbias prepare COMMAND --help` for the options of a command. Exit codes: 0 done; 1 `check`
+found damaged images; 2 an error, with one line on standard error.
 """
 
 import importlib
@@ -96,7 +96,8 @@ def parser(names: Collection[str]) -> cli.Parser:
     names: keys of COMMANDS. Parsed arguments have `command`, the function to call with them.
     The modules of the other subcommands are not imported.
     """
-    top = cli.Parser("prepare", __doc__.splitlines()[0])
+    first, *_, last = __doc__.strip().split("\n\n")  # Without the examples.
+    top = cli.Parser("prepare", f"{first}\n\n{last}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     for name, help_text in COMMANDS.items():
         subparser = commands.add_parser(name, help=help_text)

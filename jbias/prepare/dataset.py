@@ -53,10 +53,8 @@ def add_options(
     split_help = (
         "split of the data set; for data sets that are read from files also a part "
     )
-    split_help += (
-        "of a split: train[:90%%] is the first 90 %% of the images of each class, and "
-    )
-    split_help += "train[90%%:] the last 10 %% (default: train)"
+    split_help += "of a split: train[:90%%] is 90 %% of the images of each class, always the same "
+    split_help += "images, and train[90%%:] the other 10 %% (default: train)"
     add("--split", default="train", metavar="SPLIT", help=split_help)
     add("--size", type=int, default=size, metavar="PIXELS", help=size_help)
     add("--root", default=absent, metavar="DIR", help=ROOT_HELP)

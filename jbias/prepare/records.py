@@ -2,9 +2,9 @@
 
 jbias prepare records --src=data/imagenet --split=train --dst=data/imagenet-records
 
-The data set in --src may be class folders, tar shards, Parquet or ArrayRecord files (see
-the data set folder in docs/data.md). Each image is decoded once as a check, and its bytes are copied unchanged.
-If you start the command again, it makes only the missing shards. Writes
+The data set in --src may be class folders, tar shards, Parquet or ArrayRecord files (see the data
+set `folder` in docs/data.md). Each image is decoded once as a check, and its bytes are copied
+unchanged. If you start the command again, it makes only the missing shards. Writes
 
     DST/<split>-<i>-of-<n>.array_record  shards of tf.train.Example (image, label, file_name),
                                          which TensorFlow can read, too

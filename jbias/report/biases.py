@@ -2,9 +2,9 @@ r"""Correlate models' biases with their accuracies in and out of distribution.
 
     jbias report biases --measured='measured/*' --out=report
 
-Reads the folders that `jbias evaluate` wrote with the suite biases, one per network. Writes to --out: index.html (a
-page that can be read offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG;
---figures adds PDF and PNG), results.json (all numbers).
+Reads the folders that `jbias evaluate` wrote with the suite configs/suites/biases.py, one per
+network. Writes to --out: index.html (a page that can be read offline), tables/ (CSV, Parquet,
+LaTeX, Markdown), figures/ (SVG; --figures adds PDF and PNG), results.json (all numbers).
 """
 
 import pathlib

@@ -318,7 +318,7 @@ def _add_source_flags(parser: argparse.ArgumentParser) -> None:
         "--decimal",
         choices=(".", ","),
         metavar="SIGN",
-        help="for a table: decimal sign of its numbers, a point or a comma, as in --decimal=, "
+        help="for a table: decimal sign of its numbers, a point (.) or a comma (,) "
         "(default: guessed from the numbers)",
     )
     parser.add_argument(

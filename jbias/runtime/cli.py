@@ -320,13 +320,13 @@ FOLDERS_LIST = (
     "folders (only for functions and modules: the class folders of --data in alphabetical "
     "order), "
 )
-METHOD_HELP = "name of the training method, for records and reports only, e.g. fmix (default: no name)"
+METHOD_HELP = "name of the training method, shown in records and reports, e.g. fmix (default: no name)"
 TRAINED_HELP = (
-    "name of the data set that the network was trained on (docs/data.md lists names), for "
-    "records and reports only, e.g. imagenet (default: unknown)"
+    "name of the data set that the network was trained on (docs/data.md lists names), shown in "
+    "records and reports, e.g. imagenet (default: unknown)"
 )
 STEP_HELP = (
-    "for runs: checkpoint to use, which is best (the highest validation accuracy), latest, or "
+    "for runs: the checkpoint to use: best (the highest validation accuracy), latest, or "
     "the number of a saved training step"
 )
 FILE_FLAGS = ("model", "classes", "mean", "std", "trained", "method", "zoo")
@@ -336,8 +336,8 @@ def add_network_flags(
     parser: Parser,
     subject: str = "for weights files",
     step_default: str = "best",
-    mean_default: str = "that of --zoo or of the file, else the architecture's; a printed "
-    "line about each file shows the value",
+    mean_default: str = "from --zoo, the file or the "
+    "architecture; a printed line about each file shows the value",
 ) -> None:
     """Add the flags that select networks and describe their files.
 
@@ -418,7 +418,8 @@ def add_suite_flags(parser: Parser, **texts: str) -> None:
         metavar="FILE[:ARGS]",
         help="suite: a Python file that lists measures and the test sets to compute them on. "
         "Use a suite of the package, e.g. jbias:suites/biases:images=1000, or your own, e.g. "
-        "my/suite.py:images=1000. --suite=jbias: prints the suites of the package. The "
+        "my/suite.py:images=1000. `--suite=jbias:` prints the suites of the "
+        "package. The "
         "docstring of a suite explains its ARGS. --suite.KEY=VALUE changes an entry and may "
         "be repeated, e.g. --suite.measures.pgd.steps=10 or --suite.run.precision=float32",
     )
