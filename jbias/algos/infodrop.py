@@ -261,14 +261,15 @@ def sample_exact(
     Draws are with replacement. share: probability of each of n positions in one draw.
     Channels are drawn independently.
 
-    Draws come at the times of a Poisson process of rate 1, so that hits of each position
-    are a Poisson process with its share as the rate, and the first hit has an exponential
-    time. Repeated hits of any position are one process, whose rate at any time is the total
-    share of the positions hit so far: they are counted by a Poisson variable up to a time
-    that is certainly too early, and one by one after it. The time of the last draw is then
-    found by quartering an interval; positions hit by that time are dropped. This avoids
-    sorting and gathering, which are slow on TPUs. It is exact except for float32 (times,
-    and jax's Poisson counts, whose keys must be threefry) and probabilities below 1e-7.
+    Draws come at the times of a Poisson process of rate 1. Hits of a position are then a
+    Poisson process with its share as the rate, and its first hit has an exponential time.
+    Repeated hits of all positions together are one process, whose rate at any time is the
+    total share of the positions hit so far. They are counted by a Poisson variable up to a
+    time that is certainly before the last draw, and one by one after it. The time of the last
+    draw is found by quartering an interval; positions hit by that time are dropped. This
+    avoids sorting and gathering, which are slow on TPUs. It is exact except for float32
+    (times, and jax's Poisson counts, whose keys must be threefry) and probabilities below
+    1e-7.
     """
     if not draws:
         return jnp.ones((len(share), channels), bool)

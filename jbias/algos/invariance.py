@@ -1,4 +1,4 @@
-"""Invariance between environments: ERM with one of three penalties.
+"""IRMv1, V-REx and CORAL: ERM with a penalty on differences between environments.
 
 IRMv1: the same linear layer, scaled by 1, should be optimal in every environment.
 Source: Arjovsky, Bottou, Gulrajani and Lopez-Paz, "Invariant Risk Minimization", 2019,

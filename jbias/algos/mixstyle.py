@@ -51,11 +51,11 @@ def make(
     """Return ERM whose net mixes feature statistics between images after some stages.
 
     With probability p, for the whole batch at each stage, a stage's output x becomes
-    (x - m) / s * s" + m": each image's channel means m and standard deviations s are replaced
-    by m" = a m + (1 - a) m' and s" = a s + (1 - a) s', where m' and s' are a partner's and
-    a ~ Beta(alpha, alpha) for each image. Statistics are constants for gradients. p and alpha
-    may be traced. With p = 0 this equals ERM bit for bit (after stage 4 with a traced p, up
-    to rounding).
+    (x - m) / s * s" + m". Each image's channel means m and standard deviations s are replaced
+    by m" = a m + (1 - a) m' and s" = a s + (1 - a) s'. Here m' and s' are those of another
+    image, its partner, and a ~ Beta(alpha, alpha) is drawn for each image. Statistics are
+    constants for gradients. p and alpha may be traced. With p = 0 this equals ERM bit for bit
+    (after stage 4 with a traced p, up to rounding).
 
     stages: some of 1 to 4; the authors use (1, 2) and (1, 2, 3).
     partners: "random", any image of the group, or "cross_domain", an image of another
@@ -113,11 +113,11 @@ def efdmix(
 ) -> base.Algo:
     """Return ERM whose net mixes each channel's sorted values between images.
 
-    With probability p the output of a stage becomes a x + (1 - a) x', where x' has the
-    values of a partner's channel, reordered to the ranks of x, and a ~ Beta(alpha, alpha)
-    for each image. The gradient of x is that of the identity; as in the released code,
-    gradients also reach the partner's values. Options and the case p = 0 are as in `make`;
-    the authors use stages (1, 2, 3) for PACS.
+    With probability p the output of a stage becomes a x + (1 - a) x'. Here x' has the values
+    of the same channel of another image, its partner, reordered to the ranks of x, and
+    a ~ Beta(alpha, alpha) is drawn for each image. The gradient of x is that of the identity;
+    as in the released code, gradients also reach the partner's values. Options, errors and
+    the case p = 0 are as in `make`; the authors use stages (1, 2, 3) for PACS.
     """
     return _between_stages(
         "efdmix",

@@ -59,8 +59,8 @@ def make(
     copy_net: initialises the style head's stages as copies of the net's, as in the
       reference for pretrained weights; its linear layer is random.
     variant: "biasbed" is the algorithm of BiasBed's release: contents are not swapped, and
-      the three gradients accumulate, so that the style head learns to confuse itself, the
-      trunk follows all losses, and weights that belong to two optimisers are stepped twice.
+      the three gradients accumulate. The style head is then trained by all losses, "adv"
+      included, and so is the trunk. Weights that belong to two optimisers are updated twice.
       The release has no dropout. Its `distributed` mode clips gradients that are still
       multiplied by the loss scale, so that almost nothing remains; here they are clipped as
       in its other mode.

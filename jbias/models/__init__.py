@@ -1,4 +1,7 @@
-"""Networks with named sites where features can be read or changed; MODELS lists them."""
+"""Networks by name (MODELS), and functions that load and save their weights.
+
+Networks have named sites where features can be read or changed (taps.py).
+"""
 
 import os
 from collections.abc import Mapping
@@ -24,13 +27,15 @@ def load(
       workdir of a run.
     model: a key of MODELS; None: find the model that fits.
     options: `entry` names the state dict if a file has several; `head` is a second file
-      with the linear layer; `seed` and `step` ("best", by validation accuracy, "latest" or
-      a number) select a network of a workdir. All others are options of the network, such
-      as mean, std and dtype; they override those of the file.
+      with the linear layer; `seed` (needed if the run has several) and `step` ("best", by
+      validation accuracy, "latest" or a number) select a network of a workdir. All others
+      are options of the network, such as mean, std and dtype; they override those of the
+      file.
 
-    ValueError for a file that is damaged, contains anything but weights, or does not fit; the
-    message lists entries that are missing, unexpected or of another shape. FileNotFoundError
-    if there is no such file.
+    ValueError for a file that is damaged, contains anything but weights, or fits no network
+    or several; the message lists entries that are missing, unexpected or of another shape.
+    ValueError also for an unknown model or option. FileNotFoundError if there is no such
+    file.
     """
     from jbias.models import importing, trained
 

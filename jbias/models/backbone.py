@@ -165,8 +165,8 @@ class Backbone(nn.Module):
     ) -> Float[Array, "b k"]:
         """Return the logits of images.
 
-        key: random key of taps and dropout; None in evaluation.
-        train: whether taps, dropout and batch statistics are active.
+        key: random key of the tap and dropout; None in evaluation.
+        train: whether the tap, dropout and batch statistics are active.
         """
         return self.head_of(self.features(image, key, train=train), key, train=train)
 

@@ -25,7 +25,7 @@ def read(path: str | os.PathLike) -> Classes | None:
 
     path: a .safetensors file, or the workdir of a run or branch; None is returned for any
     other file. ValueError, one line, if the stored entry is not a list of names and a label
-    space.
+    space, or the file is damaged. OSError if a .safetensors file cannot be opened.
     """
     where, path, metadata = os.fspath(path), pathlib.Path(path), {}
     try:

@@ -1,4 +1,4 @@
-"""Two convolutions and a linear layer, for digits and other small, simple images."""
+"""`CNN`, a network of two convolutions and a linear layer, for digits and other small images."""
 
 import functools
 from collections.abc import Callable, Iterable

@@ -109,8 +109,8 @@ def max_pool(
 def adaptive_mean(x: Float[Array, "b h w c"], side: int) -> Float[Array, "b s s c"]:
     """Return the means over a grid of side x side cells, as PyTorch's adaptive_avg_pool2d.
 
-    Along a side of n pixels, cell i is from floor(i n / side) to ceil((i + 1) n / side), so
-    that cells overlap if `side` does not divide n, and pixels repeat if n is less than `side`.
+    Along a side of n pixels, cell i is from floor(i n / side) to ceil((i + 1) n / side).
+    Cells overlap if `side` does not divide n, and pixels repeat if n is less than `side`.
     """
     if x.shape[1:3] == (side, side):
         return x

@@ -2,7 +2,7 @@
 
 XLA's gradient of a max-pool (select-and-scatter) reads the input again and adds by atomic
 operations. Here the forward pass keeps one byte for each window, the number of its largest
-pixel, and the gradient of a pixel is gathered from the at most four windows that cover it.
+pixel. The gradient of a pixel is gathered from the windows that cover it, at most four.
 Of equal pixels in a window, the first, row by row from the top left, gets the whole gradient,
 as with XLA.
 """

@@ -81,7 +81,7 @@ TRANSFERS: Mapping[str, Callable[..., Callable]] = types.MappingProxyType(
 )
 
 OPEN_CLASSES = 9973  # Stands for an unknown number of classes; no other axis has it.
-SIDE = 224  # Pixels a side of images of published networks, unless the file tells.
+SIDE = 224  # Side of a published network's images in pixels, unless its weights fix it.
 
 
 def dialects(model: str) -> tuple[weight_names.Names, ...]:

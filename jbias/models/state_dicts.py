@@ -1,4 +1,4 @@
-"""Reader of state dicts in published files: containers, prefixes, normalisation layers.
+"""Reader of state dicts in published weight files.
 
 `read` opens a file of any known format and returns the state dict in it. `strip_prefixes`
 yields the arrays under names without the prefixes of wrapper modules.
@@ -124,7 +124,8 @@ def read(path: str | os.PathLike, entry: str | None = None) -> StateDict:
     entry: in a file of PyTorch, the container to read if there are several, such as
       "teacher", or "a.b" for b inside a.
 
-    ValueError, one line, if the file is damaged, or has no state dict or several.
+    ValueError, one line, if the file is damaged, ends with none of SUFFIXES, has no state dict
+    or several, or has more arrays or longer names than a network.
     """
     suffix = pathlib.Path(path).suffix.lower()
     if suffix not in SUFFIXES:
@@ -285,8 +286,8 @@ def linear_layers(arrays: Mapping[str, np.ndarray]) -> list[str]:
 def read_head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
     """Return weight (classes, features) and bias of the linear layer in a file.
 
-    ValueError unless the file has exactly one linear layer, or exactly one that may be the
-    head by its name (`_may_be_head`).
+    ValueError unless the file has exactly one linear layer with a bias, or exactly one that
+    may be the head by its name (`_may_be_head`). Other errors: see `read`.
     """
     arrays = read(path).arrays
     weights = {

@@ -157,6 +157,8 @@ def through(
     normed: whether a batch norm follows, which accepts a `Rescaled` map. On a CPU the map
       is rescaled here, because rescaling in batch norm would change the rounding of results
       even if the tap changes nothing.
+
+    With a tap in training: ValueError if `key` is None, TypeError if the tap returns None.
     """
     if train:
         if module.tap is None:

@@ -388,8 +388,9 @@ def _read_archive(
 def check_members(archive: zipfile.ZipFile, content: mmap.mmap) -> None:
     """Raise ValueError unless an archive has the structure that PyTorch writes.
 
-    That is: uncompressed members, one after the other, with different names, and with the
-    same sizes in their own headers and in the directory.
+    That is: at most `_MAX_MEMBERS` uncompressed members, one after the other, with different
+    names that are paths inside the archive, and with the same sizes in their own headers and
+    in the directory.
     """
     infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
     if len(infos) > _MAX_MEMBERS:

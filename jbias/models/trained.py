@@ -45,7 +45,8 @@ def load(
     seed: a seed of the run; None: its only seed. step: see `choose_step`.
     options: options of the network; they override those of the run.
 
-    ValueError if the folder is no such workdir, or has no such model, seed or checkpoint.
+    ValueError if the folder is no such workdir, or has no such model, seed or checkpoint; if
+    `seed` is None and the run has several; and for an unknown option.
     """
     where, folder = os.fspath(workdir), pathlib.Path(workdir).resolve()
     workdir, branch = folder, ""
@@ -211,7 +212,7 @@ def read_nets(
 
     If the run averages its weights, the averages are returned. Arrays are NumPy's; files are
     not changed. ValueError if the checkpoint cannot be read or belongs to another run than
-    the workdir's config.json.
+    the workdir's config.json. Lack of memory and PermissionError are raised unchanged.
 
     checkpoints: the folder of the checkpoints in the workdir.
     """
@@ -408,7 +409,8 @@ def save_run(
 ) -> None:
     """Write a network as the workdir of a run of one seed, for `config.init` and `models.load`.
 
-    workdir: a new or empty folder (else ValueError). classes: see `models.save_run`.
+    workdir: a new or empty folder (else ValueError). classes and other errors: see
+    `models.save_run`.
     """
     _check_classes("models.save_run", module, classes)
     workdir = pathlib.Path(workdir).resolve()

@@ -42,7 +42,8 @@ class PublishedWeights(NamedTuple):
 def read_folder(published: PublishedWeights, folder: Path) -> dict[str, np.ndarray]:
     """Return the converted arrays, by name, of the published files in a folder.
 
-    ValueError, one line, if a file is missing or has another blob id.
+    ValueError, one line, if a file is missing or has another blob id, or if the arrays do not
+    have the names and shapes of `published`.
     """
     states = {}
     for file, blob in published.files.items():
@@ -63,7 +64,8 @@ def load(published: PublishedWeights, path: Path | None) -> dict[str, np.ndarray
     """Return the converted arrays, by name, at a path.
 
     path: a file of `write_npz`, or a folder of the published files. ValueError, with the page
-    to download from, if it is None or missing; ValueError for arrays of another shape.
+    to download from, if the path is None or missing. ValueError for a damaged file and for
+    arrays of other names or shapes.
     """
     if path is None:
         raise _needs(published, "needs weights, got None")

@@ -218,7 +218,12 @@ def compare(expected: Mapping[str, ArrayEntry], arrays: Arrays) -> Difference:
 
 
 def format_difference(difference: Difference) -> str:
-    """Return the text of a table of the differences: a column per kind, at most ten rows."""
+    """Return the text of a table of the differences, with a column for each kind that occurs.
+
+    The kinds are the column's heading, with the number of entries: "missing", "spare" or
+    "of another shape". At most ten entries follow, and a line with the number of further
+    ones.
+    """
     kinds = (
         ("missing", difference.missing),
         ("spare", difference.spare),

@@ -1,1 +1,1 @@
-"""The process and its machine: command line, console, files, devices."""
+"""Modules for the command line, the console, files, locks, devices and processes."""

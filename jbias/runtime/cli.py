@@ -194,7 +194,8 @@ def parse(
 
     argv: the arguments; None: the process's arguments. overrides: "config" or "suite".
     check: called with the mapping from argument names to values.
-    Exits with code 2 if an argument is invalid or `check` raises a ValueError.
+    Exits with code 2 if an argument is invalid, an override has no "=", or `check` raises a
+    ValueError.
     """
     parser.overrides = overrides
     args, unparsed = parser.parse_known_args(argv)
@@ -248,11 +249,12 @@ _BATCH_FLAGS = "--suite.run.batch=N, in training config.run.eval_batch"
 def run(work: Callable[[], int], *, rerun: str) -> int:
     """Call `work` and return the exit code of the command.
 
-    The exit code is the return value of `work`, or 2 for an invalid input, a missing package
-    or full memory, 1 for an error in the user's own code or a call of sys.exit(0), 130 after
-    Ctrl-C, 143 after SIGTERM and 129 after SIGHUP; one line on stderr has the reason. Other
-    errors are raised. With JBIAS_TRACEBACK=1, errors of inputs, user code and memory are
-    raised, too.
+    The exit code is the return value of `work`. It is 2 for an invalid input, a missing
+    package or full memory; 1 for an error in the user's own code or a call of sys.exit(0);
+    130 after Ctrl-C, 143 after SIGTERM and 129 after SIGHUP. One line on stderr has the
+    reason. Other
+    errors are raised, and so is the SystemExit of sys.exit with another code. With
+    JBIAS_TRACEBACK=1, errors of inputs, user code and memory are raised, too.
 
     work: does the command's work; it imports slow packages itself, so that --help is fast.
     rerun: end of the message "the same command ..." of a stopped command, such as
@@ -575,7 +577,8 @@ def print_lines(command: str, make_lines: Callable[[], Iterable[str]]) -> int:
     """Print the lines that `make_lines` returns, and return the exit code.
 
     command: name of the command, at the start of an error line. The exit code is 0, or 2 if
-    `make_lines` raises a ValueError or an OSError, whose text is printed on stderr.
+    `make_lines` raises a ValueError or an OSError, whose text is printed on stderr. Lines
+    that cannot be written to stdout are handled as in `messages.stdout_errors_exit`.
     """
     try:
         lines = make_lines()

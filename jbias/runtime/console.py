@@ -1,4 +1,4 @@
-"""Log and progress of a long run.
+"""Write the log and show the progress of a long run.
 
 Progress is a bar on a terminal, and otherwise a line every few seconds. The log goes to
 stderr and to log.txt, or as JSON objects to log.jsonl.

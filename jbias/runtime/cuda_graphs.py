@@ -1,12 +1,12 @@
-"""Training steps of a GPU as whole CUDA graphs: one launch in place of hundreds.
+"""Run training steps on a GPU as whole CUDA graphs: one launch in place of hundreds.
 
 By default XLA puts no convolution into a CUDA graph, so that each is a launch of its own.
 With `STEP_OPTIONS` a whole step is one graph, and with `LOOP_OPTIONS` the body of a loop over
 steps. On an H200, the capture of a convolution failed if cuDNN had not run it in the process
 before, as is the case when a program comes from the compilation cache; afterwards cuDNN mostly
 failed in the rest of the process, too. `CapturedFunction` therefore runs each program once by
-XLA's default before it captures the graph, and files note captures, so that a process that
-dies of one is the last to try.
+XLA's default before it captures the graph. During a capture there is a note in a file: after a
+process has ended without removing its note, no process on this machine captures any more.
 """
 
 import contextlib
@@ -50,11 +50,12 @@ _listener: Callable[[str], None] | None = None
 
 
 def are_requested(num_devices: int = 1) -> bool:
-    """Return True if steps on so many devices are compiled to whole graphs.
+    """Return True if steps on `num_devices` devices are compiled to whole graphs.
 
-    That is on a single GPU, unless XLA_FLAGS sets the captured operations, the compiler lacks
-    an option, or a capture failed in this process or earlier on this machine. On several
-    devices one could fail while the others wait for it.
+    Only a single GPU has whole graphs: of several, one could fail while the others wait for
+    it. Return False also if XLA_FLAGS sets the captured operations, if the compiler lacks an
+    option, or if a capture failed in this process or earlier on this machine. The last two
+    are not checked inside `xla.compiling_for`.
     """
     if xla.platform() != "gpu" or num_devices > 1 or _user_decides():
         return False
@@ -87,7 +88,7 @@ def describe(num_devices: int = 1) -> str:
 
 
 def set_listener(listener: Callable[[str], None] | None) -> None:
-    """Have `listener` called with a line about each capture that fails; None: warn."""
+    """Set the function that is called with a line about each failed capture; None: warn."""
     global _listener
     _listener = listener
 
@@ -95,8 +96,8 @@ def set_listener(listener: Callable[[str], None] | None) -> None:
 def notes_folder() -> pathlib.Path:
     """Return the folder of the notes of captures on this machine and kind of GPU.
 
-    A note is named after the process that captures; "failed" is there after a failure. Another
-    version of jax or of the driver has another folder.
+    A note is a file. Its name is the id of the process that captures, or "failed" after a
+    failure. Another version of jax or of the driver has another folder.
     """
     device = jax.local_devices()[0]
     machine_and_versions = (
@@ -110,7 +111,7 @@ def notes_folder() -> pathlib.Path:
 
 
 def _failed_before() -> bool:
-    """Return True if a capture failed on this machine, or a process died in one."""
+    """Return True if a capture failed on this machine, or a process ended during one."""
     for note in notes_folder().glob("*"):
         if note.name == "failed" or not note.name.isdigit():
             return True
@@ -182,10 +183,10 @@ def jit(
 class CapturedFunction:
     """A function of states and further arguments that a GPU launches as one CUDA graph.
 
-    The last argument is static. For each static argument and shapes of the others, the first
-    call runs the program that XLA compiles by default, the second call the graph on a copy of
-    the states, and later calls the graph. If a capture fails, all later calls whose graph does
-    not run yet take the default.
+    The last argument is static. There is one program for each value of the static argument
+    and shapes of the others. Its first call runs the program that XLA compiles by default, its
+    second call captures the graph on a copy of the states, and later calls launch the graph.
+    After a failed capture in this process, programs without a graph stay with the default.
     """
 
     def __init__(
@@ -218,7 +219,7 @@ class CapturedFunction:
         return self._default(states, *args)
 
     def _capture(self, states: PyTree, *args: Any) -> PyTree:
-        """Return the outputs of the graph on a copy of the states, when they are computed.
+        """Return the outputs of the graph on a copy of the states, once they are computed.
 
         Raises _NotCaptured if the capture fails, or if memory does not suffice for the copy.
         """
@@ -260,7 +261,11 @@ def _program_key(dynamic: PyTree, static: Hashable) -> Hashable:
 
 @contextlib.contextmanager
 def _noted_capture() -> Iterator[None]:
-    """Keep a note of this process's capture, and one of its failure."""
+    """Keep a note with this process's id in `notes_folder` inside the context.
+
+    A JaxRuntimeError, unless memory is full, also leaves the note "failed"; it is raised
+    again. Notes that cannot be written are left out.
+    """
     note = notes_folder() / str(os.getpid())
     with contextlib.suppress(OSError):
         note.parent.mkdir(parents=True, exist_ok=True)

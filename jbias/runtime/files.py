@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, on a local disk or in gs://.
+"""Write files completely or not at all, on a local disk or in gs://, and explain errors.
 
 System errors become one line with the path and a remedy. The operations on gs:// are in
 `object_store`, which is imported only for such paths.
@@ -105,7 +105,7 @@ def local_copy(path: PathLike, where: str, *, checkpoints: bool = False) -> Path
 
     For gs:// the path or glob of the copies is returned. where: start of the error message,
     such as "--runs". checkpoints: whether to copy checkpoints of runs, too. ValueError if a
-    gs:// path or glob matches nothing.
+    gs:// path or glob matches nothing, and as in `resolve`.
     """
     if not is_remote(path):
         return path

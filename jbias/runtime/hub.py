@@ -1,4 +1,4 @@
-"""Weights on the Hugging Face Hub, named hf:OWNER/NAME@COMMIT; needs the extra `hub`.
+"""Fetch weights from the Hugging Face Hub, hf:OWNER/NAME@COMMIT; needs the extra `hub`.
 
 Only commits are accepted: their files never change, while branches and tags can move. Files
 are stored in huggingface_hub's own cache (HF_HOME), and are read from there without a network.
@@ -474,8 +474,8 @@ def _store(
     """Write the body of a response to the cache; return the path of the file.
 
     The file is named by its digest. body: expected digest and size; _Refusal if the
-    received bytes differ. folder: the repository's folder in the cache `root`. limit:
-    largest size in bytes.
+    received bytes differ, or are more than `limit`, the largest size in bytes. folder: the
+    repository's folder in the cache `root`. OSError if the disk is full.
     """
     blobs = _make_inside(os.path.join(folder, "blobs"), root)
     if body.size is not None and body.size > shutil.disk_usage(blobs).free:

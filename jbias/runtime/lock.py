@@ -140,8 +140,8 @@ def _wait_for_beat(
     because its owner is alive. Another process that waits for the same lock does not change
     it.
 
-    first: the lock's state before the wait. read_state: reads the current state. path: of the lock. work:
-    see `acquire`. say: logs a line about the wait.
+    first: the lock's state before the wait. read_state: reads the current state. path: of
+    the lock. work: see `acquire`. say: logs a line about the wait.
     """
     start_time = time.monotonic()
     owner = first.owner or "an unknown process"
@@ -224,9 +224,11 @@ def acquire(
 ) -> Iterator[Lock]:
     """Hold the lock at `path` within the context; yield the lock.
 
-    If the file names an owner of another machine, first wait PATIENCE_SECONDS for its beats.
-    ValueError, which names the owner and its last sign of life, if another process holds the
-    lock. OSError if the lock file cannot be opened. At the end the file is empty.
+    If the file names an owner on another machine, or the file system does not support flock,
+    first wait PATIENCE_SECONDS for a beat of the owner. ValueError, which names the owner and
+    its last sign of life, if another process holds the lock. ValueError also if the path is
+    no plain file; OSError if the lock file cannot be opened. At the end the file is empty; in
+    an object store the lock is deleted.
 
     work: the activity of an owner, for messages, such as "is at work in runs/x".
     say: logs a line about a wait, and about a lock that is taken over.

@@ -1,4 +1,4 @@
-"""The device mesh of a run: placing and gathering arrays, and the compute dtype."""
+"""Make a run's device mesh, place arrays on it and gather them; choose the compute dtype."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""Text for users: printing, one-line error messages, tables of aligned columns.
+"""Print text for users; make one-line error messages and tables of aligned columns.
 
 Control characters and characters that a terminal cannot show are printed as escapes. The
 traceback of a crash is saved in the workdir, or with JBIAS_TRACEBACK=1 printed.

@@ -1,4 +1,4 @@
-"""Files in Google Cloud Storage: writes, conditional replacement, local copies, logs.
+"""Read and write files in Google Cloud Storage, copy them to a local cache, append to logs.
 
 Uses gcsfs (the extra `gcs`). epath uses it, too, for `gs://`, and so does orbax for paths that
 it does not pass to tensorstore.
@@ -264,7 +264,7 @@ def fetch(pattern: str, where: str, home: pathlib.Path, *, checkpoints: bool) ->
     Objects below a matching folder are copied, too. Copies that match but whose objects were
     deleted are removed. where: start of the error message, such as "--runs". home: folder of
     the copies. checkpoints: whether to copy complete checkpoints, too. ValueError if nothing
-    matches.
+    matches, or the name of an object cannot be a local path. OSError if the store fails.
     """
     pattern_parts = pattern.removeprefix("gs://").strip("/").split("/")
     fixed_parts = list(

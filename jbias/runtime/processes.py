@@ -1,4 +1,4 @@
-"""The processes of a run: their numbers, how they join, collectives, lost processes.
+"""Join the processes of a run, exchange values between them, and end them together.
 
 The number of this process comes from flags or from the cluster (SLURM, Open MPI, a TPU's
 host). `join` starts jax's distributed service, at process 0, and checks that all processes

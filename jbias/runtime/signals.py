@@ -1,4 +1,4 @@
-"""Signals by which schedulers and users stop a run early."""
+"""Handlers of the signals by which schedulers and users stop a run early."""
 
 import contextlib
 import os

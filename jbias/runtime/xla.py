@@ -1,4 +1,4 @@
-"""XLA's flags, compiler options and compilation cache; jax settings that affect results.
+"""Set XLA's flags, options and compilation cache, and jax settings that affect results.
 
 The user's XLA flags stay, and are recorded with the results. `fixed_settings` overrides
 the user's jax settings that affect results.

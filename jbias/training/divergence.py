@@ -1,7 +1,7 @@
 """Freeze or roll back a seed whose numbers are no longer finite, and report the failure.
 
-The compiled step itself freezes a seed, so that a seed's weights depend on the config, the
-seed and the step only, and not on when the host reads the metrics, some steps later.
+The compiled step itself freezes a seed. The host reads the metrics some steps later, but a
+seed's weights depend on the config, the seed and the step only.
 `Monitor` collects the metrics of all seeds on the host without delaying the devices.
 """
 

@@ -471,8 +471,9 @@ def follow(
     once: whether to return after the steps that are saved already. devices: number of this
       machine's devices to use; 0: all.
 
-    ValueError or OSError if a step cannot be evaluated; finished evaluations stay, and the
-    same call continues.
+    ValueError if there is no run in the workdir (`_await_config`), or if another process
+    evaluates the run. ValueError or OSError if a step cannot be evaluated; finished
+    evaluations stay, and the same call continues.
     """
     workdir = files.resolve(workdir, "--follow")
     config = _await_config(workdir, interval, once)

@@ -363,6 +363,9 @@ def make_pipeline(
 ) -> input_pipeline.InputPipeline:
     """Return the input pipeline of a plan for `steps` steps of the seeds.
 
+    The pipeline is a ResidentInput without streaming, a StreamedInput for crop="host", and a
+    WindowedInput for crop="device".
+
     images: images, by name of the source, of sources that are not streamed. reading: threads,
     worker processes and this process's share. fix: config.fix, seeds that all members share.
     """

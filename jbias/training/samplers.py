@@ -1,9 +1,10 @@
 """Samplers: choose the examples of each batch, as a function of the seed and the step only.
 
 `EpochSampler` permutes a whole set each epoch, `WindowSampler` one window at a time. Batches
-of a `MixtureSampler` have a fixed share of each of several sets, batches of a
-`BalancedSampler` equal shares of all groups of examples, even if the groups have different
-sizes. `PairedSampler` draws examples of a second set with the classes of a batch of the first.
+of a `MixtureSampler` have a fixed share of each of several sets. Batches of a
+`BalancedSampler` have equal shares of all groups of examples, even if the groups have
+different sizes. `PairedSampler` draws examples of a second set with the classes of a batch of
+the first set.
 """
 
 import abc
@@ -296,8 +297,8 @@ class BalancedSampler(Sampler):
     """An order of batches in which the groups' numbers of examples differ by at most one.
 
     groups: the group of each example. stream: name of the random stream. If the number of
-    groups does not divide the batch, groups get the extra examples in turn, in random order,
-    so that all have had equally many after some batches. Each seed draws the examples of a
+    groups does not divide the batch, groups get the extra examples in turn, in random order.
+    After some batches all groups have had equally many. Each seed draws the examples of a
     group in its own random order; an example repeats only after all others of its group. An
     epoch has as many batches as without groups. ValueError unless `batch` is between 1 and
     the number of examples.
