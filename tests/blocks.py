@@ -1,4 +1,4 @@
-"""The blocks of code in the documents, and in which company they run."""
+"""The blocks of code in the documentation, and the folders in which they run."""
 
 import pathlib
 import re
@@ -17,7 +17,7 @@ PAGES = (
     *(ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")),
 )
 CODE = ("bash", "python", "pycon", "sh", "shell", "console")
-REASONS = frozenset(  # Why a block is not run: what it needs, in a word.
+REASONS = frozenset(  # Reasons not to run a block: what it needs.
     (
         *("imagenet", "photographs", "celeba", "cifar", "mnist", "people", "weights"),
         *("cluster", "install", "long", "endless", "terminals", "measured"),
@@ -31,23 +31,23 @@ FENCE = re.compile(
 
 
 class Block(NamedTuple):
-    """A block of code: its page, its line there, its language, its text."""
+    """A block of code: its page, line number, language and text."""
 
     page: str
     line: int
     kind: str
     code: str
-    mark: str  # What the comment before it says; empty if there is none.
+    mark: str  # The comment before the block, or "".
 
     @property
     def reason(self) -> str:
-        """Why it is not run; empty if it is."""
+        """Return the reason why the block is not run, or ""."""
         return self.mark.removeprefix("not run: ") if self.mark else ""
 
 
 def read() -> list[Block]:
-    """All blocks of code of all pages."""
-    found = []
+    """Return all blocks of code of all pages."""
+    blocks = []
     for path in PAGES:
         if not path.exists():
             continue
@@ -56,19 +56,26 @@ def read() -> list[Block]:
             if match["kind"] in CODE:
                 line = text.count("\n", 0, match.start("kind")) + 1
                 page = str(path.relative_to(ROOT))
-                parts = (match["kind"], match["code"], match["mark"] or "")
-                found.append(Block(page, line, *parts))
-    return found
+                blocks.append(
+                    Block(
+                        page,
+                        line,
+                        kind=match["kind"],
+                        code=match["code"],
+                        mark=match["mark"] or "",
+                    )
+                )
+    return blocks
 
 
 def commands(block: Block) -> list[str]:
-    """The commands of a block of shell, a line each, without comments."""
+    """Return the commands of a shell block, one a line, without comments."""
     lines = block.code.replace("\\\n", " ").splitlines()
     return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
 def shrunk(command: str) -> str:
-    """The command with the smallest run that its config knows, of a narrow net."""
+    """Return the command with the smoke preset of its config and a narrow net."""
     words = shlex.split(command, comments=True)
     if words[0] == "jbias":  # The program of an installed package.
         words = ["python", "-m", *words]
@@ -81,18 +88,20 @@ def shrunk(command: str) -> str:
 
 
 def _smoke(flag: str) -> str:
-    """The flag with `smoke` among its config's arguments, and without epochs."""
+    """Return the flag with `smoke` added to its config's arguments, and without epochs."""
     preset = "=jbias:" in flag
     path, _, arguments = flag.replace("=jbias:", "=", 1).partition(":")
     path = path.replace("=", "=jbias:", 1) if preset else path
-    kept = [one for one in re.split(r",(?=\w+=|\w+$|\w+,)", arguments) if one]
+    options = [
+        option for option in re.split(r",(?=\w+=|\w+$|\w+,)", arguments) if option
+    ]
     sizes = ("epochs=", "demo", "small")
-    kept = [one for one in kept if not one.startswith(sizes)]
-    return f"{path}:{','.join(dict.fromkeys(('smoke', *kept)))}"
+    options = [option for option in options if not option.startswith(sizes)]
+    return f"{path}:{','.join(dict.fromkeys(('smoke', *options)))}"
 
 
 def place(folder: pathlib.Path) -> None:
-    """Makes the folder look like the top of a checkout, with some photographs in it."""
+    """Make the folder look like a checkout's root, with some photographs in it."""
     for name in ("configs", "examples", "benchmarks", "launch"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "docs/results").mkdir(parents=True)
@@ -109,8 +118,8 @@ def place(folder: pathlib.Path) -> None:
                 Image.fromarray(pixels.astype("uint8")).save(place / f"{i}.jpg")
 
 
-def given(page: str) -> dict:
-    """The names that a page's Python takes as given: in its text, or by its readers."""
+def predefined_names(page: str) -> dict:
+    """Return the variables that a page's Python blocks use without defining them."""
     if page != "docs/data.md":
         return {}
     config = erm.get_config()

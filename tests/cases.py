@@ -1,14 +1,13 @@
-"""Many cases of one law in one test, where a test of its own for each costs more.
+"""Several cases in one test, which is faster than one test per case.
 
     @cases.each(("classes", "values"), [(2, 3), (5, 7)])
     def test_rows_sum_to_one(classes, values):
 
-is written as `pytest.mark.parametrize` is, and runs all cases whichever fail: the
-failure names each of these. Where one is skipped, the test has not passed: it is skipped.
-Cases that `pytest.param` marks as slow are a second test, and with
-quick=("sagnet", "padain") all of which no value is, or is called, so. A case has its own
-`tmp_path` and `monkeypatch`, and `capsys` and `caplog` begin empty; every other fixture is
-shared.
+has the arguments of `pytest.mark.parametrize`. All cases run, even if some fail; the failure
+names the failed cases. If a case is skipped, the test is reported as skipped. Cases that
+`pytest.param` marks as slow are a second test; with quick=("sagnet", "padain") that test has
+all cases without a value of these names. Every case has its own `tmp_path` and `monkeypatch`,
+and `capsys` and `caplog` begin empty; all other fixtures are shared.
 """
 
 import contextlib
@@ -21,14 +20,14 @@ from collections.abc import Callable, Iterable
 import pytest
 
 PARAM = type(pytest.param())
-SHORT = reprlib.Repr()  # Some cases are long, or nest as deeply as Python can.
+SHORT = reprlib.Repr()  # Some cases are long or deeply nested.
 SHORT.maxstring = SHORT.maxother = 200
 
 
 def each(
     names: str | tuple[str, ...], values: Iterable, *, quick: tuple[str, ...] = ()
 ) -> Callable:
-    """A decorator that calls a test with each of the values."""
+    """Return a decorator that calls a test with each of the values."""
     single = isinstance(names, str) and "," not in names
     if isinstance(names, str):
         names = tuple(name.strip() for name in names.split(","))
@@ -37,19 +36,21 @@ def each(
         if not isinstance(value, PARAM):
             value = pytest.param(value) if single else pytest.param(*value)
         assert all(mark.name == "slow" for mark in value.marks)
-        called = {
+        case_names = {
             value.id,
-            *(_called(x, name, number) for x, name in zip(value.values, names)),
+            *(_case_id(x, name, number) for x, name in zip(value.values, names)),
         }
-        names_used |= called
-        part = slow if value.marks or quick and not called & {*quick} else fast
+        names_used |= case_names
+        part = slow if value.marks or quick and not case_names & {*quick} else fast
         part.append(dict(zip(names, value.values, strict=True)))
     assert fast and {*quick} <= names_used, {*quick} - names_used
 
     def decorate(test: Callable) -> Callable:
         parameters = inspect.signature(test).parameters
         assert set(names) <= set(parameters), (names, test)
-        own = [one for name, one in parameters.items() if name not in names]
+        fixture_parameters = [
+            parameter for name, parameter in parameters.items() if name not in names
+        ]
 
         @functools.wraps(test)
         def run(**fixtures) -> None:
@@ -59,31 +60,31 @@ def each(
         def run_part(part: str, **fixtures) -> None:
             _run(test, {"quick": fast, "slow": slow}[part], fixtures)
 
-        run.__signature__ = inspect.Signature(own)
+        run.__signature__ = inspect.Signature(fixture_parameters)
         if not slow:
             return run
         part = inspect.Parameter("part", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        run_part.__signature__ = inspect.Signature([part, *own])
-        parts = ["quick", pytest.param("slow", marks=pytest.mark.slow)]
-        return pytest.mark.parametrize("part", parts)(run_part)
+        run_part.__signature__ = inspect.Signature([part, *fixture_parameters])
+        speeds = ["quick", pytest.param("slow", marks=pytest.mark.slow)]
+        return pytest.mark.parametrize("part", speeds)(run_part)
 
     return decorate
 
 
-def _called(value: object, name: str, number: int) -> str:
-    """What a value is called in `quick`, as pytest calls it."""
+def _case_id(value: object, name: str, number: int) -> str:
+    """Return the name of a value in `quick`: the id that pytest would give it."""
     if value is None or isinstance(value, str | int | float | bool):
         return str(value)
     return getattr(value, "__name__", f"{name}{number}")
 
 
 def _run(test: Callable, cases: list[dict], fixtures: dict) -> None:
-    """Runs all cases of a test, and raises what any of them raised."""
+    """Run all cases of a test, and raise the errors of those that failed."""
     failed, skipped = [], []
     for number, case in enumerate(cases):
         try:
-            with _fresh(fixtures, number) as its_own:
-                test(**its_own, **case)
+            with _case_fixtures(fixtures, number) as case_fixtures:
+                test(**case_fixtures, **case)
         except pytest.skip.Exception as skip:
             skipped.append(skip)
         except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001
@@ -94,15 +95,15 @@ def _run(test: Callable, cases: list[dict], fixtures: dict) -> None:
     if failed:
         message = f"{len(failed)} of {len(cases)} cases failed"
         raise BaseExceptionGroup(message, failed)
-    if skipped:  # What was skipped in part has not passed.
+    if skipped:  # A partly skipped test has not passed.
         raise pytest.skip.Exception(
             f"{len(skipped)} of {len(cases)} cases, first: {skipped[0]}"
         )
 
 
 @contextlib.contextmanager
-def _fresh(fixtures: dict, number: int):
-    """The fixtures of a test as its next case has them."""
+def _case_fixtures(fixtures: dict, number: int):
+    """Yield the fixtures of a test for its next case."""
     fixtures = dict(fixtures)
     for name in fixtures.keys() & {"capsys", "capfd"}:
         fixtures[name].readouterr()

@@ -19,7 +19,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Of tests marked quick("a", "b"), all cases whose ids name neither are slow."""
+    """Mark as slow all cases of tests marked quick("a", "b") whose ids name neither."""
     for item in items:
         mark = item.get_closest_marker("quick")
         if mark and not {item.callspec.id, *item.callspec.id.split("-")} & {*mark.args}:
@@ -28,10 +28,10 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def caches(tmp_path_factory):
-    """Drawn sets and compiled programs are shared by all tests and their processes."""
+    """Share drawn data sets and compiled programs among all tests and their processes."""
     base = tmp_path_factory.getbasetemp()
     cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
-    kept = {
+    settings = {
         "jax_compilation_cache_dir": os.environ.get(
             "JAX_COMPILATION_CACHE_DIR", str(cache / "xla")
         ),
@@ -40,7 +40,7 @@ def caches(tmp_path_factory):
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JBIAS_CACHE", str(cache))
-        for name, value in kept.items():
+        for name, value in settings.items():
             patch.setenv(name.upper(), str(value))
             jax.config.update(name, value)
         yield cache

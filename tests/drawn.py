@@ -24,13 +24,13 @@ def variables_of(net, size: int):
 
 
 def published_name(net, path) -> str:
-    """The published name of a variable, by the one rule that its module has."""
+    """Return the published name of a variable, by the only matching rule of its module."""
     *module, kind = (entry.key for entry in path[1:])
     module = "/".join(module)
     rules = [
-        (found, template)
+        (match, template)
         for rule, template in sys.modules[type(net).__module__].NAMES
-        if (found := re.fullmatch(rule, module))
+        if (match := re.fullmatch(rule, module))
     ]
     assert len(rules) == 1, f"{module} has {len(rules)} rules"
     return f"{rules[0][0].expand(rules[0][1])}.{WORDS[kind]}"
@@ -44,12 +44,12 @@ def published_shape(shape) -> tuple[int, ...]:
 
 
 def variables(net, size: int, factor: float, name=published_name):
-    """All of a network's; the scales of batch norms times a factor."""
+    """Return all variables of a network, with the scales of batch norms times a factor."""
 
     def drawn(path, x):
-        of = name(net, path)
-        value = DRAWN["draw"](of, published_shape(x.shape))
-        value = MADE["scaled"](of, value, np.float32(factor))
+        published = name(net, path)
+        value = DRAWN["draw"](published, published_shape(x.shape))
+        value = MADE["scaled"](published, value, np.float32(factor))
         return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
 
     return jax.tree_util.tree_map_with_path(drawn, variables_of(net, size))

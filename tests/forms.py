@@ -64,13 +64,13 @@ def as_parquet(root, rows, named=True):
 
 
 def as_records(root, rows):
-    """As TFDS: examples, and the names of the labels beside."""
-    for i, some in enumerate(shards(rows)):
+    """Write records as TFDS does: examples, and a file with the names of the labels."""
+    for i, shard_rows in enumerate(shards(rows)):
         path = root / f"mine-train.array_record-{i:05d}-of-00002"
         writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
-        for name, image, label in some:
-            held = {"image": image, "label": label, "file_name": name.encode()}
-            writer.write(shard_forms.serialise_example(held))
+        for name, image, label in shard_rows:
+            features = {"image": image, "label": label, "file_name": name.encode()}
+            writer.write(shard_forms.serialise_example(features))
         writer.close()
     (root / "label.labels.txt").write_text("\n".join(CLASSES) + "\n")
 

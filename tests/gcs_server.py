@@ -1,9 +1,8 @@
-"""A store on this machine for tests: the package gcp-storage-emulator, and conditions.
+"""A local Google Cloud Storage server for tests: gcp-storage-emulator with preconditions.
 
-The emulator ignores `ifGenerationMatch` and names no generation in what it downloads, which
-Google Cloud Storage documents and does: both are added here, before its own handlers. What
-it does beyond, and how real ones lag, limit rates or ask for rights, it cannot tell.
-
+The emulator ignores `ifGenerationMatch` and sends no generation with downloads, although
+Google Cloud Storage documents both: they are added here, before the emulator's handlers.
+Latency, rate limits and permissions of the real service are not emulated.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ BUCKET = "bucket"
 
 
 def _named(request) -> str:
-    """Which object a request is about."""
+    """Return the name of the object that a request refers to."""
     if "object_id" in request.params:
         return request.params["object_id"]
     if "name" in request.query:
@@ -30,25 +29,25 @@ def _named(request) -> str:
 
 
 def _conditional(handler: Callable) -> Callable:
-    """A handler that asks first whether the object is the one that is meant."""
+    """Return a handler that first checks the generation of the object."""
 
     @functools.wraps(handler)
-    def handled(request, response, held, *args, **kwargs):
-        wanted = request.query.get("ifGenerationMatch")
+    def check_then_handle(request, response, stored, *args, **kwargs):
+        required = request.query.get("ifGenerationMatch")
         bucket = request.params.get("bucket_name")
         if "object_id" in request.params or handler is objects.insert:
-            held.before(request.method, _named(request))
-            about = held.objects.get(bucket, {}).get(_named(request))
-            generation = about["generation"] if about else "0"
-            if wanted and wanted[0] != generation:
+            stored.before_request(request.method, _named(request))
+            metadata = stored.objects.get(bucket, {}).get(_named(request))
+            generation = metadata["generation"] if metadata else "0"
+            if required and required[0] != generation:
                 response.status = http.HTTPStatus.PRECONDITION_FAILED
                 response.json({"error": {"code": 412, "message": "conditionNotMet"}})
                 return None
-            if request.method == "GET" and about:
+            if request.method == "GET" and metadata:
                 response["X-Goog-Generation"] = generation
-        return handler(request, response, held, *args, **kwargs)
+        return handler(request, response, stored, *args, **kwargs)
 
-    return handled
+    return check_then_handle
 
 
 class _Handler(server.RequestHandler):
@@ -58,28 +57,29 @@ class _Handler(server.RequestHandler):
 
 class _Server(http.server.HTTPServer):
     def handle_error(self, *args) -> None:
-        """Who asked may be gone: killed, or content with another answer."""
+        """Ignore errors: clients may close a connection early."""
 
 
 class Store:
-    """A server that can be stopped and started again with what it holds."""
+    """A server that can be stopped and started again with its contents."""
 
     def __init__(self, port: int = 0):
-        self.held = storage.Storage(use_memory_fs=True)
-        buckets.create_bucket(BUCKET, self.held)
-        self.held.before = lambda method, name: None  # Hears of each request first.
+        self.stored = storage.Storage(use_memory_fs=True)
+        buckets.create_bucket(BUCKET, self.stored)
+        # Called before each request.
+        self.stored.before_request = lambda method, name: None
         self.port, self._http = port, None
         self.start()
 
     @property
     def env(self) -> dict[str, str]:
-        """What makes gcsfs and tensorstore use it."""
+        """Return the environment variables that make gcsfs and tensorstore use this server."""
         url = f"http://127.0.0.1:{self.port}"
         return {"STORAGE_EMULATOR_HOST": url, "TENSORSTORE_GCS_HTTP_URL": url}
 
     def start(self) -> None:
-        made = functools.partial(_Handler, self.held)
-        self._http = _Server(("127.0.0.1", self.port), made)
+        handler = functools.partial(_Handler, self.stored)
+        self._http = _Server(("127.0.0.1", self.port), handler)
         self.port = self._http.server_address[1]
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
 
@@ -88,29 +88,32 @@ class Store:
         self._http.server_close()
 
     def names(self, start: str = "") -> list[str]:
-        """All objects that begin so."""
+        """Return the names of all objects that begin with `start`."""
         return sorted(
-            n for n in self.held.objects.get(BUCKET, {}) if n.startswith(start)
+            n for n in self.stored.objects.get(BUCKET, {}) if n.startswith(start)
         )
 
     def content(self, name: str) -> bytes:
-        return self.held.get_file(BUCKET, name)
+        return self.stored.get_file(BUCKET, name)
 
 
 @contextlib.contextmanager
 def serving() -> Iterator[Store]:
-    """A store while the context lasts."""
+    """Yield a running store; stop it at the end of the context."""
     logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
     for name in ("api", "api.object", "gcp_storage_emulator.server"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    known = server.HANDLERS
+    handlers = server.HANDLERS
     server.HANDLERS = tuple(
-        (regex, {method: _conditional(one) for method, one in of.items()})
-        for regex, of in known
+        (
+            regex,
+            {method: _conditional(handler) for method, handler in by_method.items()},
+        )
+        for regex, by_method in handlers
     )
     store = Store()
     try:
         yield store
     finally:
         store.stop()
-        server.HANDLERS = known
+        server.HANDLERS = handlers

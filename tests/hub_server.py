@@ -12,11 +12,11 @@ import threading
 from collections.abc import Iterator
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-_ASKED = re.compile(r"/([\w.-]+/[\w.-]+)/resolve/([^/]+)/([\w.-]+)")
+_FILE_PATH = re.compile(r"/([\w.-]+/[\w.-]+)/resolve/([^/]+)/([\w.-]+)")
 
 
 class Hub(http.server.ThreadingHTTPServer):
-    """files: content by (repository, file), all of COMMIT. asked: of each request, in order.
+    """files: content by (repository, file), all of COMMIT. requests: all, in order.
 
     gated: repositories that are. status: that of every answer, if not 0. commit: the one
     that answers name. short: bytes that a download lacks; dropped: that it lacks because
@@ -29,7 +29,7 @@ class Hub(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files: dict[tuple[str, str], bytes] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.gated: set[str] = set()
         self.status, self.commit, self.short, self.dropped = 0, COMMIT, 0, 0
         self.headers: dict[str, str | None] = {}
@@ -56,14 +56,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         hub = self.server
-        hub.asked.append(f"{self.command} {self.path}")
+        hub.requests.append(f"{self.command} {self.path}")
         while hub.header_drip:
             self.wfile.write(b"H")
             threading.Event().wait(hub.header_drip)
         if hub.busy:
             hub.busy -= 1
             return self._refuse(429)
-        match = _ASKED.fullmatch(self.path)
+        match = _FILE_PATH.fullmatch(self.path)
         if match is None:
             return self._refuse(404)
         repository, commit, name = match.groups()
@@ -71,7 +71,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._refuse(hub.status)
         if repository in hub.gated:
             return self._refuse(403, "GatedRepo", "Access to it is restricted.")
-        if repository not in {one for one, _ in hub.files}:
+        if repository not in {known for known, _ in hub.files}:
             return self._refuse(401, "RepoNotFound", "Invalid username or password.")
         if commit != COMMIT:
             return self._refuse(404, "RevisionNotFound", "Invalid rev id.")
@@ -101,11 +101,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(sent[: len(sent) - hub.dropped] + hub.extra)
         return None
 
-    def _refuse(self, status: int, code: str = "", told: str = "") -> None:
+    def _refuse(self, status: int, code: str = "", message: str = "") -> None:
         self.send_response(status)
         if code:
             self.send_header("X-Error-Code", code)
-            self.send_header("X-Error-Message", told)
+            self.send_header("X-Error-Message", message)
         if status == 429:
             self.send_header("Retry-After", self.server.retry_after)
         if code == "EntryNotFound":

@@ -1,4 +1,4 @@
-"""What the laws of all algorithms need to know of each: how to make it do its most."""
+"""Options of every algorithm at full strength, for tests of all algorithms."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ def recoloured(batch, permute, alpha):
 
 
 def everything(path) -> bool:
-    """That every weight of the net moves."""
+    """Select every weight of the net."""
     return True
 
 

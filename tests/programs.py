@@ -1,15 +1,15 @@
-"""The step of any algorithm on a tiny network, traced for some devices.
+"""The training step of any algorithm on a tiny network, traced for given devices.
 
     python -m tests.programs erm sagnet,accumulate=4 erm,norm_group=8 ...
 
-compiles them for the devices there are and prints, as JSON by algorithm, what their
-collectives move, and what they may. With `tpu` as the first word these are eight TPUs,
-which need not be there; libtpu must.
+compiles the steps for the available devices, and prints as JSON, by algorithm, the sizes of
+their collectives and the expected sizes. With `tpu` as the first word the devices are eight
+TPUs, which need not be present; libtpu must be installed.
 
     python -m tests.programs v5e erm padain
 
-compiles them for one device of that kind, of a set larger than its fast memory, and
-prints what each operation is.
+compiles the steps for one device of that kind, with a data set larger than its fast memory,
+and prints the kind of each operation.
 """
 
 import json
@@ -26,8 +26,10 @@ from jbias.runtime import mesh, xla
 from jbias.training import hlo, input_pipeline, optim, prng, stages, targets
 from tests.methods import METHODS
 
-CLASSES, SIZE, BATCH, HELD = 5, 16, 64, 128
-MANY = 400_000  # Images: shapes alone, which cost nothing.
+CLASSES, SIZE, BATCH, NUM_IMAGES = 5, 16, 64, 128
+NUM_IMAGES_OF_LARGE_SET = (
+    400_000  # Images; only shapes are used, so they need no memory.
+)
 
 
 def traced(
@@ -36,15 +38,15 @@ def traced(
     *,
     norm_group: int = 0,
     accumulate: int = 1,
-    held: int = HELD,
+    num_images: int = NUM_IMAGES,
 ) -> jax.stages.Traced:
-    """The whole step: gather, transform, learn, where the algorithm does its most."""
-    algo, txs = _made(name, norm_group)
+    """Trace the whole step: gather, transform and update, with the algorithm at full strength."""
+    algo, txs = _algorithm_and_optimisers(name, norm_group)
     block = math.lcm(algo.mix_group, norm_group or 1)
     inputs = build.transforms("inputs", METHODS[name].inputs)
     known = ("label", "attribute", "domain")
-    rows = {name: jax.ShapeDtypeStruct((held,), jnp.int32) for name in known}
-    rows["image"] = jax.ShapeDtypeStruct((held, SIZE, SIZE, 3), jnp.uint8)
+    rows = {name: jax.ShapeDtypeStruct((num_images,), jnp.int32) for name in known}
+    rows["image"] = jax.ShapeDtypeStruct((num_images, SIZE, SIZE, 3), jnp.uint8)
     rows = jax.eval_shape(input_pipeline.flatten_images, rows)
     return collectives.trace_step(
         stages.make_seed_step(
@@ -59,8 +61,8 @@ def traced(
 
 
 def expected(name: str) -> dict[str, int]:
-    """Bytes of one gradient and of all statistics, and how many losses are followed."""
-    algo, txs = _made(name)
+    """Return the bytes of one gradient and of all statistics, and the number of losses."""
+    algo, txs = _algorithm_and_optimisers(name)
     draw = stages.make_initialiser(algo, txs, shape=(SIZE, SIZE), first=0, average=0.0)
     state = jax.eval_shape(draw, prng.key(0), None)
     norms = [x.size * 4 for x in jax.tree.leaves(state.stats) if len(x.shape) == 1]
@@ -82,7 +84,7 @@ def network(norm_group: int = 0) -> resnet.ResNet:
     )
 
 
-def _made(name: str, norm_group: int = 0):
+def _algorithm_and_optimisers(name: str, norm_group: int = 0):
     net = network(norm_group)
     algo = algos.ALGOS[name](net, **METHODS[name].strong)
     sgd = optim.sgd(optim.constant(0.1, 1), momentum=0.9, decay=1e-3)
@@ -90,8 +92,10 @@ def _made(name: str, norm_group: int = 0):
 
 
 def described(name: str, devices: jax.sharding.Mesh) -> dict:
-    """What a step is on one device that holds a large set, and the sizes that it has."""
-    compiled = traced(name, devices, held=MANY).lower().compile()
+    """Return the operations and sizes of a step on one device that stores a large set."""
+    compiled = (
+        traced(name, devices, num_images=NUM_IMAGES_OF_LARGE_SET).lower().compile()
+    )
     return {
         "operations": hlo.operations(compiled.as_text()),
         "temporary": compiled.memory_analysis().temp_size_in_bytes,
@@ -110,16 +114,16 @@ def main(names: list[str]) -> None:
         target, names = "v5e:2x4", names[1:]
         _, devices = compiled_step.make_mesh(target)
     with xla.compiling_for(targets.parse(target).platform):
-        print(json.dumps({one: _moved(one, devices) for one in names}))
+        print(json.dumps({name: _collectives(name, devices) for name in names}))
 
 
-def _moved(given: str, devices: jax.sharding.Mesh) -> dict:
-    name, *options = given.split(",")
-    options = {key: int(n) for key, n in (one.split("=") for one in options)}
+def _collectives(text: str, devices: jax.sharding.Mesh) -> dict:
+    name, *options = text.split(",")
+    options = {key: int(n) for key, n in (option.split("=") for option in options)}
     lowered = traced(name, devices, **options).lower()
     quickly = collectives.QUICKLY if xla.platform() == "cpu" else None
-    moved = collectives.collective_outputs(lowered.compile(quickly).as_text())
-    return {"moved": moved, **expected(name)}
+    outputs = collectives.collective_outputs(lowered.compile(quickly).as_text())
+    return {"moved": outputs, **expected(name)}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Small runs for tests: the whole of a config, with little of everything.
+"""Small runs for tests: complete configs of small size.
 
-As a program it is a run in a process of its own, which may kill itself:
+As a program, this module trains in a separate process, which may kill itself:
 
     python -m tests.smoke_runs config.json workdir [save|rename|step NUMBER]
 
@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def small(preset: str = "erm", **entries) -> ml_collections.ConfigDict:
-    """Two seeds of a preset: a narrow net, four steps an epoch, two test sets."""
+    """Return a config of a preset: two seeds, a narrow net, four steps an epoch, two test sets."""
     c = CONFIGS[preset].get_config("smoke,seeds=2")
     c.model.width = 4
     c.train.n, c.train.batch = 128, 32
@@ -44,7 +44,7 @@ def small(preset: str = "erm", **entries) -> ml_collections.ConfigDict:
 
 
 def stage(config: dict, devices=None):
-    """The only stage of a plain config, on a mesh of one device if none is given."""
+    """Return the only stage of a config; devices: a mesh, by default of one device."""
     from benchmarks import common
     from jbias.runtime import mesh
 
@@ -62,7 +62,7 @@ def trained(
     rounded: int = 0,
     scanned: int = 0,
 ) -> tuple[tuple, list[tuple]]:
-    """The states of these seeds after some steps, and their metrics of every step.
+    """Return the states of these seeds after some steps, and their metrics of every step.
 
     Both have one entry a seed. `devices` is a mesh, of one device if it is not given.
     rounded: which draw of signs moves each weight by one unit of rounding; 0: none does.
@@ -77,8 +77,8 @@ def trained(
 
     options = dict(strategy=strategy, together=together, scanned=scanned)
     stage = common.with_seeds(stage, which)
-    laid = stages.fit_to_devices(stage, devices or mesh.make(1), **options)
-    states, seen = laid.start(), []
+    placed_stage = stages.fit_to_devices(stage, devices or mesh.make(1), **options)
+    states, metrics = placed_stage.start(), []
     if rounded:
         rng = np.random.default_rng(rounded)
 
@@ -92,18 +92,22 @@ def trained(
         of_seed = lambda tree: isinstance(tree, step.State)
         states = jax.tree.map(moved, states, is_leaf=of_seed)
     at_once = max(1, scanned)
-    for now in range(stage.first, stage.first + steps, at_once):
-        count = min(at_once, stage.first + steps - now)
-        given = laid.batches(now, count), stage.shared(now), stage.static(now)
-        states, outs = laid.advance(states, *given)
-        seen += [laid.layout.split(jax.device_get(out)) for out in outs]
-    return laid.layout.unpack(states), seen
+    for first_step in range(stage.first, stage.first + steps, at_once):
+        count = min(at_once, stage.first + steps - first_step)
+        states, outs = placed_stage.advance(
+            states,
+            placed_stage.batches(first_step, count),
+            stage.shared(first_step),
+            stage.static(first_step),
+        )
+        metrics += [placed_stage.layout.split(jax.device_get(out)) for out in outs]
+    return placed_stage.layout.unpack(states), metrics
 
 
 def on_eight(module: str, *args: str):
-    """What a program printed as JSON on eight devices of a CPU."""
+    """Run a module on eight CPU devices, and return the JSON of the last line of its output."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} {collectives.HOST_DEVICES.format(8)}"
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", module, *args],
         cwd=ROOT,
         env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
@@ -111,12 +115,12 @@ def on_eight(module: str, *args: str):
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    assert completed.returncode == 0, completed.stderr[-2000:]
+    return json.loads(completed.stdout.splitlines()[-1])
 
 
 def start(config, workdir: pathlib.Path, *death: str, **env) -> subprocess.Popen:
-    """Starts a run in a process of its own; `death` as above, `env` for its start."""
+    """Start a run in a new process; death: when to kill it, see above; env: added variables."""
     path = workdir.parent / f"{workdir.name}.json"
     path.write_text(json.dumps(config.to_dict()))
     return subprocess.Popen(
@@ -130,42 +134,42 @@ def start(config, workdir: pathlib.Path, *death: str, **env) -> subprocess.Popen
 
 
 def records(workdir: pathlib.Path) -> list[dict]:
-    """All records of a run, by step."""
+    """Return all records of a run, by step."""
     files = sorted(workdir.glob("evals/*.jsonl"), key=lambda p: int(p.stem))
     return [json.loads(line) for p in files for line in p.read_text().splitlines()]
 
 
-def _die_at(what: str, number: int, workdir: str) -> None:
-    left = number
+def _die_at(trigger: str, number: int, workdir: str) -> None:
+    remaining = number
 
     def count() -> None:
-        nonlocal left
-        left -= 1
-        if not left:
+        nonlocal remaining
+        remaining -= 1
+        if not remaining:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def hook(event: str, args: tuple) -> None:
-        kept = event == "os.rename" and status.HEARTBEAT_FILE not in str(args[1])
-        if what == "rename" and kept and workdir in str(args[1]):
+        is_result = event == "os.rename" and status.HEARTBEAT_FILE not in str(args[1])
+        if trigger == "rename" and is_result and workdir in str(args[1]):
             count()
-        if what == "save" and event == "open" and "checkpoint-tmp" in str(args[0]):
+        if trigger == "save" and event == "open" and "checkpoint-tmp" in str(args[0]):
             count()
 
     sys.addaudithook(hook)
-    if what == "step":
+    if trigger == "step":
         from jbias.training import divergence
 
         add = divergence.Monitor.add
 
-        def counted(self, *args):
+        def add_then_count(self, *args):
             count()
             return add(self, *args)
 
-        divergence.Monitor.add = counted
+        divergence.Monitor.add = add_then_count
 
 
-def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:
-    """Runs, with main's way of ending."""
+def main(path: str, workdir: str, trigger: str = "", number: str = "0") -> int:
+    """Train, and return the exit code as jbias.main does."""
     from absl import logging
 
     from jbias import train
@@ -173,7 +177,7 @@ def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:
 
     logging.set_verbosity(logging.ERROR)
     xla.cache_programs()
-    _die_at(what, int(number), workdir)
+    _die_at(trigger, int(number), workdir)
     config = ml_collections.ConfigDict(json.loads(pathlib.Path(path).read_text()))
     try:
         return 0 if train.run(config, workdir) else 1

@@ -9,6 +9,6 @@ PYTHON = sorted(path for name in FOLDERS for path in (TOP / name).rglob("*.py"))
 
 
 def inside(path: pathlib.Path) -> pathlib.PurePath:
-    """Where a file lies in the installed package."""
+    """Return the path of a file inside the installed package."""
     path = path.relative_to(TOP)
     return path if path.parts[0] in BESIDE else path.relative_to("jbias")

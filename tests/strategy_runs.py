@@ -1,12 +1,13 @@
-"""Trains small seeds by some strategies on some devices; prints what came out.
+"""Train small seeds with several strategies on several devices; print the losses.
 
     python -m tests.strategy_runs '{"preset": "erm", "seeds": 2, "ways": [["looped", 8], ...],
         "change": {"model.norm_group": 4}}'
 
-With "config", a whole config as JSON, that is trained and no preset. The output is JSON: for
-each way the losses of two steps by seed, and the mesh. A way's third entry, if it has one,
-draws by which signs each weight is moved by a unit of rounding first. With "moved": true it is what the first way's compiled step moves between devices, with
-"held": true how many values each device holds while eight trees of four come and go.
+"config", a complete config as JSON, replaces the preset. The output is JSON: for each entry of
+"ways" the losses of two steps by seed, and the mesh. The third entry of a way, if any, is the
+seed of random signs, by which each weight is first changed by one unit of rounding. With
+"moved": true the output is the list of collectives of the first way's compiled step, and with
+"held": true the largest number of values on each device while eight trees of four are placed.
 """
 
 import json
@@ -23,13 +24,13 @@ from jbias.training import seed_axis, stages
 from tests import smoke_runs
 
 
-def moved(stage, which, strategy: str, devices) -> list:
-    """All collectives of the step of the first tree of seeds."""
+def collectives_of_step(stage, which, strategy: str, devices) -> list:
+    """Return all collectives of the step of the first tree of seeds."""
     stage = common.with_seeds(stage, which)
-    laid = stages.fit_to_devices(stage, devices, strategy=strategy)
-    layout, chosen = laid.layout, seed_axis.STRATEGIES[strategy]
-    ((state, *_),) = laid.start()
-    (((arg, *_),),) = laid.batches(0)
+    placed_stage = stages.fit_to_devices(stage, devices, strategy=strategy)
+    layout, chosen = placed_stage.layout, seed_axis.STRATEGIES[strategy]
+    ((state, *_),) = placed_stage.start()
+    (((arg, *_),),) = placed_stage.batches(0)
     arg = (arg[0], layout.place(arg[1]))
     step = jax.jit(
         seed_axis.map_tree(stage.program.step, layout, chosen), static_argnums=3
@@ -40,12 +41,12 @@ def moved(stage, which, strategy: str, devices) -> list:
     )
 
 
-def held(devices) -> list[int]:
-    """Values that each device holds at most, while eight trees of four are laid out."""
+def largest_sizes(devices) -> list[int]:
+    """Return the largest number of values on each device while eight trees are placed."""
     layout = seed_axis.choose_layout(8, devices, stacked=False, together=8)
-    most = [0] * devices.size
+    largest = [0] * devices.size
 
-    def look() -> None:
+    def update_largest() -> None:
         for i, device in enumerate(devices.devices.flat):
             shards = {
                 shard.data.unsafe_buffer_pointer(): shard.data.size
@@ -53,60 +54,64 @@ def held(devices) -> list[int]:
                 for shard in array.addressable_shards
                 if shard.device == device
             }
-            most[i] = max(most[i], sum(shards.values()))
+            largest[i] = max(largest[i], sum(shards.values()))
 
     def drawn():
         for seed in range(8):
             yield {"w": jnp.full(4, seed)}
-            look()
+            update_largest()
 
     packed = layout.pack(drawn())
-    look()
+    update_largest()
     states = layout.unpack(packed)
-    look()
+    update_largest()
     assert [tree["w"].tolist() for tree in states] == [[i] * 4 for i in range(8)]
-    return most
+    return largest
 
 
-def _config(asked: dict) -> dict:
-    if "config" in asked:
-        return asked["config"]
-    config = smoke_runs.small(asked["preset"])
+def _config(request: dict) -> dict:
+    if "config" in request:
+        return request["config"]
+    config = smoke_runs.small(request["preset"])
     config.train.batch = 64
     config.train.n = 128
-    if asked["preset"] == "padain":
+    if request["preset"] == "padain":
         config.algo.p = 0.3
     with config.unlocked():
-        config.update_from_flattened_dict(asked["change"])
+        config.update_from_flattened_dict(request["change"])
     return jc.to_dict(config)
 
 
 def main(text: str) -> None:
-    asked = json.loads(text)
-    config, which = _config(asked), tuple(range(asked["seeds"]))
-    found = []
-    if asked.get("held"):
+    request = json.loads(text)
+    config, which = _config(request), tuple(range(request["seeds"]))
+    results = []
+    if request.get("held"):
         assert mesh.make(8, 8, together=3).shape["seed"] == 2
-        print(json.dumps(held(mesh.make(8, 8))))
+        print(json.dumps(largest_sizes(mesh.make(8, 8))))
         return
-    for strategy, count, *rounded in asked["ways"]:
+    for strategy, count, *rounded in request["ways"]:
         devices = mesh.make(count, len(which))
         stage = smoke_runs.stage(config, devices)
-        if asked.get("moved"):
-            print(json.dumps(moved(stage, which, strategy, devices)))
+        if request.get("moved"):
+            print(json.dumps(collectives_of_step(stage, which, strategy, devices)))
             return
         options = dict(steps=2, devices=devices, rounded=rounded[0] if rounded else 0)
-        states, seen = smoke_runs.trained(stage, which, strategy, **options)
+        states, metrics = smoke_runs.trained(stage, which, strategy, **options)
         kernel = states[0].params["net"]["fc"]["kernel"]
         if devices.shape["seed"] == 1:
             assert len(kernel.sharding.device_set) == count
         else:
             assert isinstance(kernel, np.ndarray)
         losses = [
-            [{k: float(v) for k, v in one.items()} for one in step] for step in seen
+            [
+                {k: float(v) for k, v in metrics_of_seed.items()}
+                for metrics_of_seed in step
+            ]
+            for step in metrics
         ]
-        found.append({"losses": losses, "mesh": dict(devices.shape)})
-    print(json.dumps(found))
+        results.append({"losses": losses, "mesh": dict(devices.shape)})
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -58,58 +58,62 @@ the [reference](reference/index.md) the most used. `jbias.measure` returns a `Me
 
 
 def spelled(module: str) -> str:
-    """The command of a module, as a reader writes it: "jbias report measured"."""
+    """Return the command of a module as a user types it: "jbias report measured"."""
     for name, (known, _) in command.COMMANDS.items():
         if known == f"jbias.{module}":
             return f"jbias {name}"
     return f"jbias {module.replace('.', ' ')}"
 
 
-def line(about: object) -> str:
-    """The first sentence or line of a docstring."""
-    text = inspect.getdoc(about) or ""
+def line(documented: object) -> str:
+    """Return the first paragraph of an object's docstring as one line of Markdown."""
+    text = inspect.getdoc(documented) or ""
     return " ".join(text.partition("\n\n")[0].split()).replace("*", "\\*")
 
 
 def names(module: types.ModuleType) -> Iterator[str]:
-    """What a module makes public: what it says, else what it defines, and its tables."""
-    said = getattr(module, "__all__", None)
-    for name in said or vars(module):
+    """Yield a module's public names: `__all__`, else its own code and tables."""
+    declared = getattr(module, "__all__", None)
+    for name in declared or vars(module):
         value = getattr(module, name)
-        home = getattr(value, "__module__", "")
-        own = f"{home}.".startswith(f"{module.__name__}.")
+        defined_in = getattr(value, "__module__", "")
+        is_own = f"{defined_in}.".startswith(f"{module.__name__}.")
         is_code = inspect.isclass(value) or inspect.isfunction(value)
         is_table = name.isupper() and isinstance(value, Mapping)
-        if name[0] != "_" and (name in said if said else is_table or own and is_code):
+        if name[0] != "_" and (
+            name in declared if declared else is_table or is_own and is_code
+        ):
             yield name
 
 
 def page() -> str:
-    """The document."""
-    parts = [HEAD, "## Commands\n"]
+    """Return the document."""
+    lines = [HEAD, "## Commands\n"]
     for name in COMMANDS:
-        beside = name.partition(".")[0] in source_files.BESIDE
-        path = ROOT.joinpath(*([] if beside else ["jbias"]), *name.split("."))
+        is_top_level = name.partition(".")[0] in source_files.BESIDE
+        path = ROOT.joinpath(*([] if is_top_level else ["jbias"]), *name.split("."))
         path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        parts.append(f"- `{spelled(name)}`: {about.partition(chr(10))[0]}")
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        lines.append(f"- `{spelled(name)}`: {docstring.partition(chr(10))[0]}")
     for name in MODULES:
         module = importlib.import_module(name)
-        parts.append(f"\n## {name}\n\n{line(module)}\n")
-        parts.append(", ".join(f"`{one}`" for one in names(module)))
-    return "\n".join(parts) + "\n"
+        lines.append(f"\n## {name}\n\n{line(module)}\n")
+        lines.append(", ".join(f"`{public_name}`" for public_name in names(module)))
+    return "\n".join(lines) + "\n"
 
 
-def test_the_page_is_what_the_code_has():
+def test_the_page_lists_the_public_names_of_the_code():
     assert (ROOT / "docs/api.md").read_text(encoding="utf-8") == page()
 
 
-def test_everything_public_says_what_it_is():
+def test_every_public_name_has_a_docstring():
     for name in MODULES:
         module = importlib.import_module(name)
-        public = {one: getattr(module, one) for one in names(module)}
-        for one, value in public.items():
-            assert isinstance(value, Mapping) or line(value), f"{name}.{one}"
+        public = {
+            public_name: getattr(module, public_name) for public_name in names(module)
+        }
+        for public_name, value in public.items():
+            assert isinstance(value, Mapping) or line(value), f"{name}.{public_name}"
 
 
 def test_public_modules_are_checked_for_types():
@@ -118,7 +122,9 @@ def test_public_modules_are_checked_for_types():
     for name in MODULES:
         path = pathlib.Path(importlib.import_module(name).__file__)
         path = path.relative_to(ROOT).as_posix()
-        assert any(path == one or path.startswith(f"{one}/") for one in checked), name
+        assert any(
+            path == included or path.startswith(f"{included}/") for included in checked
+        ), name
 
 
 if __name__ == "__main__":

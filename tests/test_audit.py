@@ -1,4 +1,4 @@
-"""Audits a given network from its file to the page: nothing is trained, shown twice or lost."""
+"""Audits of networks: from the weight file to the report, without training."""
 
 import json
 import re
@@ -18,7 +18,7 @@ QUICK = ("--draws=100", "--pairs=2", "--size=32")
 
 
 def write(folder, name, seed):
-    """An untrained network of the embedded set's classes, and their names."""
+    """Write an untrained network and class names of the embedded set; return the arguments."""
     net = models.MODELS["cnn"](16, width=4)
     variables = net.init(jax.random.key(seed), jnp.zeros((1, 32, 32, 3)))
     path = folder / f"{name}.safetensors"
@@ -43,7 +43,7 @@ def audited(network, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_numbers_are_those_of_its_decisions(audited):
+def test_numbers_follow_from_the_decisions(audited):
     out, _ = audited
     path = out / "networks/small/decisions/audited/accuracy.parquet"
     decided = decisions.read_conditions(path)[""]
@@ -55,14 +55,14 @@ def test_numbers_are_those_of_its_decisions(audited):
     assert len(cells) == 32
     source = data.load("shapes", "test", n=N, factors=True)
     for row in cells.sample(5, random_state=0).to_dict("records"):
-        mine = decided.columns["label"] == source.classes.index(row["class"])
+        in_cell = decided.columns["label"] == source.classes.index(row["class"])
         value = source.values["background"].index(row["value"])
-        mine &= decided.columns["background"] == value
-        assert row["images"] == mine.sum()
-        assert row["accuracy"] == pytest.approx(right[mine].mean())
+        in_cell &= decided.columns["background"] == value
+        assert row["images"] == in_cell.sum()
+        assert row["accuracy"] == pytest.approx(right[in_cell].mean())
 
 
-def test_what_the_set_cannot_tell_is_told(audited):
+def test_attributes_that_cannot_be_tested_are_named(audited):
     """With the usual correlation each class has its own texture."""
     out, _ = audited
     tree = json.loads((out / "results.json").read_text())
@@ -75,7 +75,7 @@ def test_what_the_set_cannot_tell_is_told(audited):
     )
 
 
-def test_an_untrained_network_is_said_to_guess_first(audited):
+def test_the_headline_says_that_an_untrained_network_guesses(audited):
     out, _ = audited
     tree = json.loads((out / "results.json").read_text())
     assert tree["chance"]["verdict"] == "guesses"
@@ -85,32 +85,32 @@ def test_an_untrained_network_is_said_to_guess_first(audited):
     )
 
 
-def test_again_shows_nothing_again(audited, capsys):
+def test_a_second_audit_shows_no_image_again(audited, capsys):
     out, command = audited
-    before = (out / "results.json").read_text()
+    text = (out / "results.json").read_text()
     capsys.readouterr()
     assert audit.main(command) == 0
     assert "1 measure is there already" in capsys.readouterr().err
-    assert (out / "results.json").read_text() == before
+    assert (out / "results.json").read_text() == text
 
 
 @pytest.mark.slow
-def test_a_run_is_one_model_and_what_is_no_network_is_told(network, tmp_path, capsys):
+def test_a_run_is_one_model_and_broken_files_are_named(network, tmp_path, capsys):
     train.run(smoke_runs.small(epochs=0.25), str(tmp_path / "run"))
     (tmp_path / "broken.pth").write_bytes(b"no weights")
     out = tmp_path / "audit"
     paths = [f"--runs={tmp_path / name}" for name in ("run", "broken.pth")]
-    given = [*paths, "--zoo=", *DATA, *QUICK, "--attributes=size", f"--out={out}"]
-    assert audit.main(given) == 1
+    command = [*paths, "--zoo=", *DATA, *QUICK, "--attributes=size", f"--out={out}"]
+    assert audit.main(command) == 1
     assert "not audited: " in capsys.readouterr().err
     tree = json.loads((out / "results.json").read_text())
     assert len(tree["networks"]) == 2
     assert any("broken.pth" in line for line in tree["caveats"])
-    assert audit.main([*given, "--apart", f"--out={tmp_path / 'apart'}"]) == 1
+    assert audit.main([*command, "--apart", f"--out={tmp_path / 'apart'}"]) == 1
     tree = json.loads((tmp_path / "apart/results.json").read_text())
     assert len(tree["models"]) == 2
-    for one in tree["models"]:
-        assert (tmp_path / "apart" / one["folder"] / "index.html").exists()
+    for model in tree["models"]:
+        assert (tmp_path / "apart" / model["folder"] / "index.html").exists()
 
 
 @cases.each(
@@ -136,15 +136,15 @@ def test_a_run_is_one_model_and_what_is_no_network_is_told(network, tmp_path, ca
 )
 def test_wrong_arguments_are_one_line(network, tmp_path, capsys, change, words):
     options = [] if "--data=mnist" in change else DATA
-    given = [*network, *options, *QUICK, *change, f"--out={tmp_path / 'out'}"]
-    assert audit.main(given) == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert words in said[-1]
-    assert said[-1].startswith("jbias: ")
+    command = [*network, *options, *QUICK, *change, f"--out={tmp_path / 'out'}"]
+    assert audit.main(command) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert words in lines[-1]
+    assert lines[-1].startswith("jbias: ")
 
 
 @cases.each(
-    ("given", "words"),
+    ("arguments", "words"),
     [
         (["--data=shapes"], "--checkpoint is missing"),
         (["--checkpoint=x"], "--data is missing"),
@@ -155,8 +155,8 @@ def test_wrong_arguments_are_one_line(network, tmp_path, capsys, change, words):
         (["--attributes=a,a"], "argument --attributes: must be different names"),
     ],
 )
-def test_arguments_that_cannot_be_read(given, words, capsys):
+def test_arguments_that_cannot_be_read(arguments, words, capsys):
     with pytest.raises(SystemExit) as ended:
-        audit.main(given)
+        audit.main(arguments)
     assert ended.value.code == 2
     assert words in capsys.readouterr().err

@@ -34,7 +34,7 @@ def test_each_variant_takes_a_turn_per_round_and_starts_one_round():
     assert all(sorted(names) == ["a", "b", "c"] for names in rounds)
 
 
-def test_ratios_are_those_of_medians():
+def test_ratios_are_of_medians():
     seconds = {"base": [1.0, 2.0, 9.0], "other": [0.5, 1.0, 1.0]}
     comparison = measured.against(seconds, "base", {"base": 10, "other": 10})
     assert comparison["other"]["ratio"] == 2

@@ -1,4 +1,4 @@
-"""Every block of code in the documents runs, or says in a word why it is not run."""
+"""Every block of code in the documentation runs, or has a reason why it is not run."""
 
 import collections
 import contextlib
@@ -21,20 +21,20 @@ SHELL = [block for block in RUN if block.kind not in ("python", "pycon")]
 QUICK = re.compile(r"jbias prepare samples ")
 
 
-def pages(of: list[blocks.Block]) -> list[str]:
-    return list(dict.fromkeys(block.page for block in of))
+def pages(blocks_of_kind: list[blocks.Block]) -> list[str]:
+    return list(dict.fromkeys(block.page for block in blocks_of_kind))
 
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A folder like a checkout, with photographs."""
+    """Make a folder like a checkout, with photographs; return its path."""
     blocks.place(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def test_reasons_are_known_and_few(record_property):
-    """Lists what is not run: `pytest -k reasons -s` shows it."""
+    """Reasons are known; `pytest -k reasons -s` lists the blocks that are not run."""
     reasons = collections.Counter(block.reason for block in BLOCKS if block.reason)
     for reason, n in sorted(reasons.items()):
         print(f"not run, {reason}: {n}")
@@ -47,7 +47,7 @@ def test_reasons_are_known_and_few(record_property):
 
 
 def test_pycon_is_run_by_doctest():
-    """tests/stats/test_seeds_doc.py runs that page."""
+    """The only page of kind pycon is run by tests/stats/test_seeds_doc.py."""
     assert pages([b for b in RUN if b.kind == "pycon"]) == ["docs/statistics-seeds.md"]
 
 
@@ -62,10 +62,10 @@ def test_python_compiles(block):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages(PYTHON))
 def test_python_runs(page, checkout):
-    names = blocks.given(page)
-    where = {"docs/start.md": "runs/first", "docs/own-table.md": "runs/demo"}
+    names = blocks.predefined_names(page)
+    folders = {"docs/start.md": "runs/first", "docs/own-table.md": "runs/demo"}
     sets = ("silhouette", "edge", "sketch", "cue_conflict", "corrupted")
-    reports.make_runs(checkout / where.get(page, "runs"), epochs=2, sets=sets)
+    reports.make_runs(checkout / folders.get(page, "runs"), epochs=2, sets=sets)
     for block in PYTHON:
         if block.page == page:
             exec(compile(block.code, f"{page}:{block.line}", "exec"), names)  # noqa: S102
@@ -85,10 +85,10 @@ def test_quick_commands_run(command, checkout):
 
 
 def test_commands_are_shrunk():
-    was = (
+    command = (
         "jbias train --config=configs/padain.py:seeds=5,epochs=30 --config.algo.p=0.05"
     )
-    assert blocks.shrunk(was) == (
+    assert blocks.shrunk(command) == (
         "python -m jbias train --config=configs/padain.py:smoke,seeds=5 --config.algo.p=0.05"
     )
     assert blocks.shrunk("jbias train --config=jbias:erm:demo,seeds=3") == (
@@ -100,14 +100,14 @@ def test_commands_are_shrunk():
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages(SHELL))
 def test_commands_run(page, tmp_path):
-    """All that a page tells a shell, one after the other."""
+    """Run all shell commands of a page in sequence."""
     blocks.place(tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(blocks.ROOT)}
-    todo = [c for b in SHELL if b.page == page for c in blocks.commands(b)]
-    for command in todo:
+    commands = [c for b in SHELL if b.page == page for c in blocks.commands(b)]
+    for command in commands:
         words = blocks.shlex.split(blocks.shrunk(command))
         assert words[0] == "python", command
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, *words[1:]],
             check=False,
             cwd=tmp_path,
@@ -116,4 +116,4 @@ def test_commands_run(page, tmp_path):
             text=True,
             timeout=1800,
         )
-        assert done.returncode == 0, f"{command}\n{done.stderr[-2000:]}"
+        assert completed.returncode == 0, f"{command}\n{completed.stderr[-2000:]}"

@@ -1,4 +1,4 @@
-"""What a config names is made, with its options, or refused by name."""
+"""Functions and networks that a config names are built with its options, or refused."""
 
 import json
 
@@ -11,25 +11,25 @@ from tests import cases, methods
 DEBIASED = {"name": "debiased", "transfer": {"name": "small"}, "mix_group": 8}
 
 
-def test_functions_among_the_options_are_made():
-    made = build.resolve_functions("here", {**DEBIASED, "mix": {"name": "mixup"}})
-    assert callable(made["transfer"]) and callable(made["mix"])
+def test_functions_among_the_options_are_built():
+    options = build.resolve_functions("here", {**DEBIASED, "mix": {"name": "mixup"}})
+    assert callable(options["transfer"]) and callable(options["mix"])
     assert build.resolve_functions("here", {"transfer": methods.recoloured}) == {
         "transfer": methods.recoloured
     }
 
 
-def test_a_mix_gets_the_groups_that_stand_beside_it(monkeypatch):
-    seen = {}
+def test_a_mix_gets_the_group_size_of_its_algorithm(monkeypatch):
+    arguments = {}
 
     def make(*, mix_group=32, alpha=1.0):
-        seen.update(mix_group=mix_group, alpha=alpha)
+        arguments.update(mix_group=mix_group, alpha=alpha)
         return lambda batch, key: batch
 
     known = {**augment.AUGMENTS, "spy": make}
     monkeypatch.setattr(build, "TRANSFORMS", build.TRANSFORMS._replace(known=known))
     build.resolve_functions("here", {**DEBIASED, "mix": {"name": "spy", "alpha": 0.5}})
-    assert seen == {"mix_group": 8, "alpha": 0.5}
+    assert arguments == {"mix_group": 8, "alpha": 0.5}
     build.resolve_functions("here", {**DEBIASED, "mix": {"name": "random_erasing"}})
 
 
@@ -49,15 +49,13 @@ def test_refuses_in_one_line(change, message):
     assert "\n" not in str(refused.value)
 
 
-def test_a_network_of_a_config_that_was_kept_is_the_same():
-    """JSON has no tuples; programs are found again by their network."""
+def test_a_network_of_a_config_restored_from_json_is_equal():
+    """JSON has no tuples; compiled programs are cached by their network."""
     model = dict(name="preact_resnet18", width=8, mean=(0.1, 0.2, 0.3), depths=(1,) * 4)
     config = dict(model=model, precision="float32")
-    one, other = (
-        build.network(config, 3),
-        build.network(json.loads(json.dumps(config)), 3),
-    )
-    assert one == other and hash(one) == hash(other)
+    network = build.network(config, 3)
+    restored = build.network(json.loads(json.dumps(config)), 3)
+    assert network == restored and hash(network) == hash(restored)
 
 
 def test_a_missing_option_is_named():
@@ -67,7 +65,7 @@ def test_a_missing_option_is_named():
         build.transforms("inputs", [{"name": "stylize"}])
 
 
-def test_weights_of_ones_own_are_told_from_others(tmp_path):
+def test_weight_files_are_distinguished_by_content(tmp_path):
     path = tmp_path / "mine.npz"
     config = {
         "algo": {"name": "erm"},
@@ -75,27 +73,27 @@ def test_weights_of_ones_own_are_told_from_others(tmp_path):
             {"name": "stylize", "transfer": {"name": "small", "weights": str(path)}}
         ],
     }
-    found = []
+    digests = []
     for content in (b"one", b"two"):
         path.write_bytes(content)
-        found.append(build.user_file_digests(config)[str(path)])
-    assert found[0] != found[1]
+        digests.append(build.user_file_digests(config)[str(path)])
+    assert digests[0] != digests[1]
     path.unlink()
     assert build.user_file_digests(config) == {}
 
 
-def test_an_algorithm_is_told_the_columns_that_it_takes(tmp_path):
-    own = tmp_path / "mine.py"
-    own.write_text(
+def test_an_algorithm_receives_the_columns_that_it_takes(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
         "from jbias.algos import base\n"
         "def make(net, *, columns=None):\n"
         "    return base.Algo(net, lambda *args: None, mix_group=columns)\n"
     )
     columns = methods.COLUMNS
-    mine = {"name": f"{own}:make"}
+    algorithm = {"name": f"{path}:make"}
     net = nn.Dense(1)
-    assert build.algorithm(mine, net, columns).mix_group == columns
-    assert build.algorithm(mine, net).mix_group is None
+    assert build.algorithm(algorithm, net, columns).mix_group == columns
+    assert build.algorithm(algorithm, net).mix_group is None
     assert build.algorithm({"name": "erm"}, net, columns).net == net
     with pytest.raises(ValueError, match="config.algo.columns: is filled in"):
         build.algorithm({"name": "irm", "columns": {}}, 1, columns)

@@ -8,21 +8,21 @@ from tests import cases
 
 
 def test_all_cases_run_and_those_that_fail_are_named():
-    seen = []
+    called = []
 
     @cases.each(("a", "b"), [(1, 2), (3, 3), (5, 6), (7, 7)])
     def grows(a, b):
-        seen.append(a)
+        called.append(a)
         assert a < b
 
     with pytest.raises(ExceptionGroup, match="2 of 4 cases failed") as error:
         grows()
-    assert seen == [1, 3, 5, 7]
-    notes = [one.__notes__ for one in error.value.exceptions]
+    assert called == [1, 3, 5, 7]
+    notes = [failure.__notes__ for failure in error.value.exceptions]
     assert notes == [["The case: {'a': 3, 'b': 3}"], ["The case: {'a': 7, 'b': 7}"]]
 
 
-def test_one_failure_is_raised_as_it_is():
+def test_a_single_failure_is_raised_unchanged():
     @cases.each("error", [ValueError, KeyError])
     def raises_values(error):
         with pytest.raises(ValueError):
@@ -40,21 +40,21 @@ def test_one_failure_is_raised_as_it_is():
         always_raises()
 
 
-def test_a_skipped_case_skips_no_other_and_the_test_has_not_passed():
-    seen = []
+def test_a_skipped_case_skips_no_other_case_and_marks_the_test_as_skipped():
+    called = []
 
     @cases.each("value", [0, 1])
     @cases.each("other", [0, 1])
     def odd(value, other):
         if not value and not other:
             pytest.skip("no odd number")
-        seen.append((value, other))
+        called.append((value, other))
 
     with pytest.raises(
         pytest.skip.Exception, match="1 of 2 cases, first: 1 of 2 cases"
     ):
         odd()
-    assert seen == [(1, 0), (0, 1), (1, 1)] or seen == [(0, 1), (1, 0), (1, 1)]
+    assert called == [(1, 0), (0, 1), (1, 1)] or called == [(0, 1), (1, 0), (1, 1)]
 
     @cases.each("value", [0, 2])
     def never(value):
@@ -74,5 +74,5 @@ def test_a_case_has_its_own_folder_and_patches(value, tmp_path, monkeypatch, cap
 
 
 @cases.each("value", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_slow_cases_are_a_test_of_their_own(value, request):
+def test_slow_cases_are_a_separate_test(value, request):
     assert value == 1 + (request.node.get_closest_marker("slow") is not None)

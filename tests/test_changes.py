@@ -90,7 +90,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change", REFUSED)
-def test_a_text_of_another_type_is_refused_with_what_to_write(change):
+def test_a_text_of_another_type_is_refused_with_an_example(change):
     with pytest.raises(ValueError, match=REFUSED[change]) as refused:
         jc.load(BASE, [change], flag="config")
     line = str(refused.value)
@@ -182,13 +182,13 @@ def test_the_command_a_sweep_and_python_read_the_same():
 @pytest.mark.parametrize(
     "text", ["1_000", "1e3", "nan", "inf", "\uff13", "0x10", "1.0"]
 )
-def test_arguments_after_the_colon_read_whole_numbers_likewise(text):
+def test_whole_numbers_after_the_colon_are_read_as_in_flags(text):
     with pytest.raises(ValueError, match="seeds must be a whole number"):
         jc.parse_arg(f"seeds={text}", seeds=1)
 
 
 @pytest.mark.parametrize("text", ["1_0", "nan", "inf", "1e999", "\uff13", "0x10", ""])
-def test_arguments_after_the_colon_read_numbers_likewise(text):
+def test_numbers_after_the_colon_are_read_as_in_flags(text):
     with pytest.raises(ValueError, match="p must be a number"):
         jc.parse_arg(f"p={text}", p=1.0)
 
@@ -207,7 +207,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("code", BROKEN)
-def test_whatever_a_config_s_own_code_does_is_one_line(code, tmp_path, capsys):
+def test_any_error_of_config_code_is_one_line(code, tmp_path, capsys):
     path = tmp_path / "mine.py"
     path.write_text(code)
     with pytest.raises(ValueError, match=BROKEN[code]):

@@ -52,14 +52,14 @@ def test_one_fault_of_every_kind_loses_nothing(kinds, tmp_path):
 
 def all_output(done, folder) -> str:
     """Return the output of a benchmark and its trials, with logs of lost runs."""
-    parts = [f"exit code {done.returncode}", done.stdout, done.stderr]
+    texts = [f"exit code {done.returncode}", done.stdout, done.stderr]
     for pattern in ("work/*/trials.jsonl", "work/*/trial*/**/log.txt"):
         for path in sorted(folder.glob(pattern)):
-            parts.append(f"{path}:\n{path.read_text(errors='replace')}")
-    return "\n\n".join(parts)
+            texts.append(f"{path}:\n{path.read_text(errors='replace')}")
+    return "\n\n".join(texts)
 
 
-def test_what_is_no_clear_refusal_or_has_other_bits_is_lost():
+def test_unclear_errors_and_different_bits_count_as_lost():
     """A silent end, a traceback, two lines or other bits make a run lost."""
     line = "jbias: no room; make some"
 
@@ -112,7 +112,7 @@ def test_a_peer_s_end_must_name_the_lost_one_in_one_line(tmp_path):
         assert problem(code, output), output
 
 
-def test_what_one_process_computed_may_differ_by_rounding_and_one_image():
+def test_results_of_one_process_may_differ_by_rounding_and_one_image():
     accuracy = dict(metric="accuracy", step=8, value=0.5, count=16)
     assert chaos_peers._is_close_record(
         {**accuracy}, {**accuracy, "value": 0.53, "count": 17}
@@ -171,7 +171,7 @@ def test_the_table_counts_by_kind_and_in_all():
 
 
 @pytest.mark.parametrize("happened", [True, False])
-def test_what_never_happened_is_not_counted_as_overcome(
+def test_events_that_never_happened_are_not_counted_as_survived(
     tmp_path, monkeypatch, happened
 ):
     def fault(bench, rng):

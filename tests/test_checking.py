@@ -1,4 +1,4 @@
-"""`--check` says what the first step does, and leaves nothing behind."""
+"""`--check` describes the first training step and writes no files."""
 
 import math
 import pathlib
@@ -14,7 +14,7 @@ from tests import cases, smoke_runs
 
 ROOT = pathlib.Path(__file__).parents[1]
 TAP = ROOT / "examples" / "own_tap.py"
-MINE = """
+ALGORITHMS = """
 import jax
 import jax.numpy as jnp
 from jbias.algos import base, erm
@@ -52,49 +52,52 @@ def checked(name: str, **entries) -> dict[str, str]:
 
 
 @pytest.fixture
-def mine(tmp_path):
+def algorithm_file(tmp_path):
     path = tmp_path / "mine.py"
-    path.write_text(MINE)
+    path.write_text(ALGORITHMS)
     return path
 
 
-def test_a_tap_is_told_with_its_sites():
-    told = checked(f"{TAP}:make")
-    assert told["tap"] == "acts at 2 of 4 sites: stage1-2"
-    assert told["losses"] == "class, apart, moved (logged)"
-    assert "'image': float32[32,32,32,3]" in told["batch"]
-    assert told["logits"] == "float32[32,16]"
-    found = re.fullmatch(
-        r"([\d,]+) weights, a gradient for (\d+) of (\d+) arrays", told["net"]
+def test_a_tap_is_listed_with_its_sites():
+    description = checked(f"{TAP}:make")
+    assert description["tap"] == "acts at 2 of 4 sites: stage1-2"
+    assert description["losses"] == "class, apart, moved (logged)"
+    assert "'image': float32[32,32,32,3]" in description["batch"]
+    assert description["logits"] == "float32[32,16]"
+    match = re.fullmatch(
+        r"([\d,]+) weights, a gradient for (\d+) of (\d+) arrays", description["net"]
     )
     net = models.MODELS["cnn"](16, width=4)
     leaves = jax.tree.leaves(taps.shapes(net, 32).variables["params"])
     sizes = [math.prod(x.shape) for x in leaves]
-    assert found.groups() == (f"{sum(sizes):,}", str(len(sizes)), str(len(sizes)))
-    assert told["against ERM"] == "another program"
+    assert match.groups() == (f"{sum(sizes):,}", str(len(sizes)), str(len(sizes)))
+    assert description["against ERM"] == "another program"
 
 
 @cases.each("name", ["erm", "own"])
-def test_what_is_erm_is_told_so(name, tmp_path):
+def test_programs_equal_to_erm_are_recognised(name, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
         "from jbias.algos import erm\ndef make(net):\n    return erm.make(net)\n"
     )
-    told = checked("erm" if name == "erm" else f"{path}:make")
-    assert told["against ERM"].startswith("the same program: ") and "tap" not in told
+    description = checked("erm" if name == "erm" else f"{path}:make")
+    assert (
+        description["against ERM"].startswith("the same program: ")
+        and "tap" not in description
+    )
 
 
-def test_weights_that_nothing_moves_are_named(mine):
-    told = checked(f"{mine}:unused")
-    assert told["style"] == (
+def test_weights_without_loss_or_update_are_named(algorithm_file):
+    description = checked(f"{algorithm_file}:unused")
+    assert description["style"] == (
         "9 weights, a gradient for 1 of 3 arrays; no loss reaches bias; "
         "no update trains spare"
     )
-    assert "no loss" not in told["net"] and "no update" not in told["net"]
+    assert "no loss" not in description["net"] and "no update" not in description["net"]
 
 
 def test_a_second_stream_and_stages_are_traced():
-    """As mixing with a second set has them, before a stage of another algorithm."""
+    """Check mixing with a second data set, followed by a stage of another algorithm."""
     config = smoke_runs.small(inputs=({"name": "mixup"},))
     config.model = {"name": "cnn", "width": 4}
     other = {"data": "fractals", "split": "train", "n": 64}
@@ -106,22 +109,22 @@ def test_a_second_stream_and_stages_are_traced():
     assert any("'other': {...}" in line for line in lines)
 
 
-def test_what_is_wrong_names_ones_own_line(mine):
+def test_errors_name_the_line_in_the_user_file(algorithm_file):
     with pytest.raises(
         messages.UserCodeError, match=r"mine\.py:26, in tap: ValueError"
     ):
-        checked(f"{mine}:broken")
+        checked(f"{algorithm_file}:broken")
 
 
-def test_an_error_of_a_check_is_a_line_and_makes_no_workdir(
-    mine, tmp_path, monkeypatch, capsys
+def test_an_error_of_a_check_is_one_line_and_makes_no_workdir(
+    algorithm_file, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.delenv("JBIAS_TRACEBACK", raising=False)
     monkeypatch.chdir(tmp_path)
     spec = main.run_spec.RunSpec.from_config(
-        smoke_runs.small(algo={"name": f"{mine}:broken"})
+        smoke_runs.small(algo={"name": f"{algorithm_file}:broken"})
     )
     assert main._check(spec) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("jbias: error in ") and said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.startswith("jbias: error in ") and message.count("\n") == 1
     assert not (tmp_path / "runs").exists()

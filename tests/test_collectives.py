@@ -116,7 +116,7 @@ def test_groups_and_micro_batches_move_no_activation(name, num_sums):
 
 @pytest.mark.slow
 def test_on_tpus_micro_batches_sum_their_gradients_once():
-    """In the loop only sums of batch norms move; XLA for GPUs has the same pass."""
+    """Only sums of batch norms are communicated in the loop; XLA for GPUs has the same pass."""
     pytest.importorskip("libtpu")
     program = compile_programs("tpu", "sagnet,accumulate=2")["sagnet,accumulate=2"]
     outputs = [collectives.CollectiveOutput(*output) for output in program["moved"]]

@@ -1,4 +1,4 @@
-"""`jbias COMMAND`, and what of the package needs no jax."""
+"""`jbias COMMAND`, and the commands that work without jax."""
 
 import importlib.util
 import os
@@ -12,7 +12,7 @@ from jbias import __main__ as command
 from jbias.runtime import cli
 from tests import cases, smoke_runs
 
-# After which what the extra `train` brings cannot be imported.
+# Code after which packages of the extra `train` cannot be imported.
 WITHOUT = """
 import sys
 LACKING = {"array_record", "flax", "grain", "jax", "jaxlib", "ml_collections", "optax",
@@ -29,7 +29,7 @@ sys.exit(command.main(sys.argv[1:]))
 """
 
 
-def light(*words: str) -> subprocess.CompletedProcess:
+def run_without_jax(*words: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-c", LIGHT, *words],
         check=False,
@@ -39,13 +39,13 @@ def light(*words: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_every_command_is_there_and_listed(capsys):
+def test_every_command_exists_and_is_listed(capsys):
     assert command.main(["--help"]) == 0
-    said = capsys.readouterr().out
-    for name, (module, told) in command.COMMANDS.items():
-        assert importlib.util.find_spec(module) and told in said, name
-        for one in command.GROUPS.get(name, ()):
-            assert importlib.util.find_spec(f"{module}.{one}"), one
+    usage = capsys.readouterr().out
+    for name, (module, summary) in command.COMMANDS.items():
+        assert importlib.util.find_spec(module) and summary in usage, name
+        for subcommand in command.GROUPS.get(name, ()):
+            assert importlib.util.find_spec(f"{module}.{subcommand}"), subcommand
 
 
 @cases.each("flag", ["--help", "-h"])
@@ -68,14 +68,14 @@ def test_groups_without_options_print_a_usage(flag, capsys):
         (["completion", "fish"], "must be bash or zsh"),
     ],
 )
-def test_what_is_no_command_is_told_in_one_line(words, message, capsys):
+def test_unknown_commands_are_one_line(words, message, capsys):
     assert command.main(words) == 2
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
 
 
 def test_a_shell_completes_commands_and_flags():
-    asks = """
+    script = """
 jbias() { %s -m jbias "$@"; }
 eval "$(jbias completion bash)"
 COMP_WORDS=(jbias pl); COMP_CWORD=1; _jbias; echo "${COMPREPLY[@]}"
@@ -84,36 +84,36 @@ COMP_WORDS=(jbias report sh); COMP_CWORD=2; _jbias; echo "${COMPREPLY[@]}"
 COMP_WORDS=(jbias prepare ch); COMP_CWORD=2; _jbias; echo "${COMPREPLY[@]}"
 COMP_WORDS=(jbias prepare check --shee); COMP_CWORD=3; _jbias; echo "${COMPREPLY[@]}"
 """
-    done = subprocess.run(
-        ["bash", "-c", asks % sys.executable],
+    completed = subprocess.run(
+        ["bash", "-c", script % sys.executable],
         check=True,
         capture_output=True,
         text=True,
         cwd=smoke_runs.ROOT,
     )
     expected = "plan\n--scores\nshifts\ncheck\n--sheet\n"
-    assert done.stdout == expected, done.stderr
+    assert completed.stdout == expected, completed.stderr
 
 
 def test_a_table_of_scores_is_tested_without_jax(tmp_path):
     scores = "--scores=examples/biasbed_table2.csv"
-    done = light("report", scores, f"--out={tmp_path}/report")
-    assert done.returncode == 0, done.stderr
+    completed = run_without_jax("report", scores, f"--out={tmp_path}/report")
+    assert completed.returncode == 0, completed.stderr
     assert (tmp_path / "report" / "results.json").stat().st_size > 1000
     measured = "--checkpoint=x.pth", "--suite=jbias:suites/biases"
     for words in (["train", "--config=jbias:erm"], ["evaluate", *measured]):
-        done = light(*words)
-        line = done.stderr.strip()
-        assert done.returncode == 2 and "\n" not in line, line
+        completed = run_without_jax(*words)
+        line = completed.stderr.strip()
+        assert completed.returncode == 2 and "\n" not in line, line
         assert "not installed: pip install 'jbias[train]'" in line, line
 
 
-def test_a_module_says_what_is_missing_as_its_command_does(tmp_path):
+def test_a_module_and_its_command_name_missing_packages_alike(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(WITHOUT)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     config = "--config=jbias:erm"
     for words in (["-m", "jbias.main"], ["-X", "utf8", "-mjbias.main"]):
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, *words, config],
             check=False,
             capture_output=True,
@@ -121,10 +121,13 @@ def test_a_module_says_what_is_missing_as_its_command_does(tmp_path):
             cwd=smoke_runs.ROOT,
             env={**os.environ, "PYTHONPATH": path},
         )
-        assert (done.returncode, done.stderr) == (2, light("train", config).stderr)
+        assert (completed.returncode, completed.stderr) == (
+            2,
+            run_without_jax("train", config).stderr,
+        )
 
 
-def test_what_else_fails_keeps_its_traceback():
+def test_other_import_errors_keep_their_traceback():
     error = ModuleNotFoundError("No module named 'mine'", name="mine")
     assert command.missing_package("jbias.main", error) == ""
     assert command.missing_package("jbias.main", ValueError("jax")) == ""
@@ -132,7 +135,7 @@ def test_what_else_fails_keeps_its_traceback():
 
 @pytest.mark.slow
 def test_a_wheel_without_extras_makes_a_report(tmp_path):
-    """In an environment of its own, in which there is no jax."""
+    """Make a report in a new environment without jax."""
     venv.create(tmp_path / "v", with_pip=True)
     python = str(tmp_path / "v" / "bin" / "python")
     install = [python, "-m", "pip", "install", "--quiet", str(smoke_runs.ROOT)]
@@ -143,14 +146,14 @@ def test_a_wheel_without_extras_makes_a_report(tmp_path):
         "from jbias import __main__; sys.exit(__main__.main(sys.argv[1:]))"
     )
     words = ["report", f"--scores={scores}", f"--out={tmp_path}/report"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [python, "-c", script, *words],
         check=False,
         capture_output=True,
         text=True,
         cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert (tmp_path / "report" / "index.html").stat().st_size > 10_000
 
 
@@ -158,7 +161,7 @@ def test_a_wheel_without_extras_makes_a_report(tmp_path):
 @cases.each("words", [["--help"], ["completion", "bash"], ["--version"]])
 def test_a_full_disk_behind_stdout_is_one_line(words):
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", "jbias", *words],
             check=False,
             stdout=full,
@@ -166,13 +169,16 @@ def test_a_full_disk_behind_stdout_is_one_line(words):
             text=True,
             cwd=smoke_runs.ROOT,
         )
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and "stdout: cannot be written" in done.stderr
+    assert completed.returncode == 2
+    assert (
+        completed.stderr.count("\n") == 1
+        and "stdout: cannot be written" in completed.stderr
+    )
 
 
 @cases.each(("safe", "message"), [("", ""), ("1", "No module named 'helper'")])
 def test_files_import_modules_of_the_working_directory(safe, message, tmp_path):
-    """As under `python -m`, also where the command is a script in another folder."""
+    """The working directory is on the path, also if the command is a script elsewhere."""
     (tmp_path / "helper.py").write_text("from jbias.algos import erm\n")
     (tmp_path / "mine.py").write_text("import helper\nmake = helper.erm.make\n")
     (tmp_path / "jax.py").write_text(
@@ -182,7 +188,7 @@ def test_files_import_modules_of_the_working_directory(safe, message, tmp_path):
     script += "from jbias import __main__; sys.exit(__main__.main(sys.argv[1:]))"
     words = ["train", "--config=jbias:erm:smoke", "--config.algo.name=mine.py:make"]
     places = {"PYTHONPATH": str(smoke_runs.ROOT), "PYTHONSAFEPATH": safe}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script, *words, "--check"],
         check=False,
         capture_output=True,
@@ -190,11 +196,11 @@ def test_files_import_modules_of_the_working_directory(safe, message, tmp_path):
         cwd=tmp_path,
         env={**os.environ, **places},
     )
-    assert (done.returncode == 0) == (not safe), done.stderr
-    assert message in done.stderr
+    assert (completed.returncode == 0) == (not safe), completed.stderr
+    assert message in completed.stderr
 
 
-def test_help_spells_commands_as_they_are_typed():
+def test_help_shows_commands_as_they_are_typed():
     for name, (module, _) in command.COMMANDS.items():
         groups = command.GROUPS.get(name, ())
         if module.startswith(("jbias.main", "jbias.launch")):

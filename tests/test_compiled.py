@@ -73,8 +73,8 @@ def summaries(operations: list[hlo.Operation]) -> list[tuple]:
 @pytest.mark.slow
 @needs_libtpu
 @cases.each("name", EACH)
-def test_no_step_lays_the_held_set_out_anew(name):
-    large = programs.MANY * 3 * programs.SIZE**2 // 2
+def test_no_step_copies_the_stored_set_to_another_layout(name):
+    large = programs.NUM_IMAGES_OF_LARGE_SET * 3 * programs.SIZE**2 // 2
     naming = {"parameter", "bitcast", "tuple", "get-tuple-element"}
     large_outputs = [
         operation
@@ -177,7 +177,7 @@ def test_nothing_gathers_pixel_by_pixel(name):
     assert not slow
 
 
-def test_rows_say_what_is_compiled():
+def test_rows_describe_the_compiled_programs():
     row = compiled_rows.parse("cifar16/padain,p=0.5+flip+mixup*10:vmapped")
     assert (row.algo, row.options, row.branch_chance) == ("padain", {"p": 0.5}, 0.5)
     assert [entry["name"] for entry in row.inputs] == ["flip", "mixup"]
@@ -202,14 +202,14 @@ def test_rows_say_what_is_compiled():
 def test_every_algorithm_and_input_has_a_row():
     rows = [compiled_rows.parse(name) for name in compiled_rows.ROWS]
     assert {row.algo for row in rows} >= {*algos.ALGOS, *compiled_rows.PEERS}
-    named = {one["name"] for row in rows for one in row.inputs}
-    assert named == set(compiled_rows.augment.AUGMENTS)
+    names = {transform["name"] for row in rows for transform in row.inputs}
+    assert names == set(compiled_rows.augment.AUGMENTS)
     assert len({row.name for row in rows}) == len(rows)
 
 
-def test_goals_compare_what_is_there():
-    def row(cycles, **parts):
-        return {"cycles": cycles, "parts": {"data": 0, "guard": 0, **parts}}
+def test_goals_compare_available_programs():
+    def row(cycles, **cycles_by_part):
+        return {"cycles": cycles, "parts": {"data": 0, "guard": 0, **cycles_by_part}}
 
     programs = {"imagenet/erm": row(90.0, guard=0.9), "imagenet/flax": row(100.0)}
     comparison = compiled_goals.compare(programs)
@@ -219,7 +219,7 @@ def test_goals_compare_what_is_there():
     assert "| 1.032 | 0.97 | 0.9 | yes |" in compiled_goals.table(programs, "v5e")
 
 
-def test_what_a_program_does_is_counted():
+def test_operations_of_a_program_are_counted():
     program = jax.jit(lambda x: (x @ x).sum()).lower(jax.numpy.ones((8, 8))).compile()
     costs = compiled_read.sum_costs(program.as_text(), 0.5, times=3)
     assert costs["cycles"] == 0  # CPUs have no estimates.
@@ -228,7 +228,7 @@ def test_what_a_program_does_is_counted():
 
 
 @pytest.mark.slow
-def test_peers_are_the_network_that_we_train():
+def test_peers_have_the_parameters_of_our_network():
     ours = compiled_rows.SETTINGS["imagenet"]
     _, _, parameters = roofline.forward(
         models.MODELS["resnet50"](ours.classes), ours.size
@@ -238,9 +238,9 @@ def test_peers_are_the_network_that_we_train():
         params = step.state.params if name == "flax" else step.state[0]
         assert sum(x.size for x in jax.tree.leaves(params)) == parameters
         with jax.numpy_rank_promotion("allow"):  # Flax promotes, and so others may.
-            again, metrics = jax.eval_shape(step.step, step.state, step.batch)
-        kept = jax.tree.map(lambda x: (x.shape, x.dtype), (step.state, again))
-        assert kept[0] == kept[1]
+            next_state, metrics = jax.eval_shape(step.step, step.state, step.batch)
+        shapes = jax.tree.map(lambda x: (x.shape, x.dtype), (step.state, next_state))
+        assert shapes[0] == shapes[1]
         assert metrics["loss"].shape == ()
 
 

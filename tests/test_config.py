@@ -9,7 +9,7 @@ from tests import cases
 
 
 @cases.each(
-    ("more", "said"),
+    ("args", "message"),
     [
         ((), "here: must be 1"),
         ((2,), "here: must be 1, got 2"),
@@ -18,10 +18,10 @@ from tests import cases
         (("x" * 300,), f"here: must be 1, got '{'x' * 199} ..."),
     ],
 )
-def test_a_refusal_says_where_what_and_what_to_do(more, said):
+def test_an_error_names_the_entry_the_condition_and_a_remedy(args, message):
     with pytest.raises(ValueError) as refused:
-        jc.refuse("here", "be 1", *more)
-    assert str(refused.value) == said
+        jc.refuse("here", "be 1", *args)
+    assert str(refused.value) == message
 
 
 def test_entries_are_flat_by_dotted_keys():
@@ -46,7 +46,7 @@ def test_unknown_argument_is_refused_with_the_nearest():
 
 
 @cases.each(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("seeds=three", "seeds must be a whole number, got 'three'"),
         ("seeds", "seeds must be a whole number, got nothing"),
@@ -57,8 +57,8 @@ def test_unknown_argument_is_refused_with_the_nearest():
         ),
     ],
 )
-def test_value_of_another_type_is_refused(text, said):
-    with pytest.raises(ValueError, match=f"^suite argument: {said}$"):
+def test_value_of_another_type_is_refused(text, message):
+    with pytest.raises(ValueError, match=f"^suite argument: {message}$"):
         jc.parse_arg(text, "suite argument", seeds=3, smoke=False, rate=0.1)
 
 
@@ -84,14 +84,14 @@ def test_other_durations_are_refused(duration):
         jc.to_steps(duration, steps_per_epoch=64, total=320)
 
 
-def config(**more) -> ml_collections.ConfigDict:
+def config(**changes) -> ml_collections.ConfigDict:
     entries = {
         "algo": {"name": "erm"},
         "train": {"data": "shapes"},
         "seeds": (0, 1),
         "run": {"workers": 1},
     }
-    return ml_collections.ConfigDict({**entries, **more})
+    return ml_collections.ConfigDict({**entries, **changes})
 
 
 def test_identity_is_all_but_run_and_label():
@@ -99,10 +99,10 @@ def test_identity_is_all_but_run_and_label():
     assert jc.digest(config()) != jc.digest(config(seeds=(0, 2)))
 
 
-def test_identity_does_not_hold_where_the_data_lies():
-    here = config(train={"data": "pacs", "root": "/here"})
-    assert jc.digest(here) == jc.digest(config(train={"data": "pacs", "root": "/x"}))
-    assert jc.diff(here, config(train={"data": "pacs", "root": "/x"})) == []
+def test_identity_does_not_depend_on_the_folder_of_the_data():
+    first = config(train={"data": "pacs", "root": "/here"})
+    assert jc.digest(first) == jc.digest(config(train={"data": "pacs", "root": "/x"}))
+    assert jc.diff(first, config(train={"data": "pacs", "root": "/x"})) == []
 
 
 def test_a_test_set_named_root_is_part_of_the_identity():
@@ -122,12 +122,12 @@ def test_an_option_root_that_is_a_number_is_part_of_the_identity():
 
 
 def test_identity_survives_json():
-    """What config.json holds is the same run as the config it came from."""
+    """A config read from config.json is the same run as the original config."""
     assert jc.digest(jc.to_dict(config())) == jc.digest(config())
     assert jc.diff(jc.to_dict(config()), config()) == []
 
 
-def test_differing_names_the_keys():
+def test_differences_name_the_keys():
     other = config(seeds=(0, 1, 2), algo={"name": "erm", "p": 0.1})
     assert jc.diff(config(), other) == [
         "algo.p: absent != 0.1",
@@ -141,14 +141,14 @@ def test_run_name_holds_algorithm_data_and_digest():
 
 
 def test_run_name_of_a_users_own_algorithm_is_a_file_name():
-    own = config(algo={"name": "some/where/mine.py:make"})
-    assert jc.run_name(own).startswith("mine-shapes-")
+    user_config = config(algo={"name": "some/where/mine.py:make"})
+    assert jc.run_name(user_config).startswith("mine-shapes-")
 
 
-def test_stages_inherit_what_they_do_not_name():
-    parts = jc.stage_configs({"algo": 1, "epochs": 5, "stages": [{}, {"epochs": 2}]})
-    assert [part["epochs"] for part in parts] == [5, 2]
-    assert [part["algo"] for part in parts] == [1, 1]
+def test_stages_inherit_entries_that_they_do_not_set():
+    stages = jc.stage_configs({"algo": 1, "epochs": 5, "stages": [{}, {"epochs": 2}]})
+    assert [stage["epochs"] for stage in stages] == [5, 2]
+    assert [stage["algo"] for stage in stages] == [1, 1]
 
 
 def test_stage_with_an_unknown_key_is_refused():
@@ -156,8 +156,8 @@ def test_stage_with_an_unknown_key_is_refused():
         jc.stage_configs({"stages": [{"epoch": 2}]})
 
 
-def test_a_file_runs_as_it_is_now_however_soon_it_was_edited(tmp_path, monkeypatch):
-    """Python itself takes bytecode of the same second and size for that of the file."""
+def test_an_edited_file_is_not_run_from_stale_bytecode(tmp_path, monkeypatch):
+    """Python itself would use stale bytecode if the file has the same second and size."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = tmp_path / "mine.py"
     for value in (1, 2):

@@ -72,7 +72,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("line", MISTAKES)
-def test_a_mistake_in_a_file_names_line_entry_and_what_to_write(line, tmp_path):
+def test_an_error_in_a_file_names_line_entry_and_remedy(line, tmp_path):
     """Neither exceptions nor classes of the package that holds configs reach the user."""
     path = tmp_path / "mine.py"
     path.write_text(FILE.format(line=line))
@@ -103,7 +103,7 @@ def test_a_mistake_in_a_function_of_the_file_has_the_function_s_line(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_kept_names_its_entry(line, words, tmp_path):
+def test_values_that_cannot_be_stored_are_refused_by_entry(line, words, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(FILE.format(line=line))
     config = jc.load(str(path), flag="config")
@@ -137,7 +137,7 @@ def test_changes_that_are_none_are_one_line(changes, words):
         jc.change(config, changes, flag="suite")
 
 
-def test_what_is_no_config_cannot_be_changed_or_loaded():
+def test_files_without_a_config_cannot_be_changed_or_loaded():
     with pytest.raises(ValueError, match="must be what jbias.config.load returns"):
         jc.change({"rate": 1}, ["rate=2"], flag="config")
     frozen = ml_collections.FrozenConfigDict({"rate": 1})

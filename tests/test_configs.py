@@ -227,7 +227,7 @@ def test_a_step_of_a_pods_recipe_can_be_traced(optimiser):
     trace(make_config("recipe", f"recipe=pod,optimiser={optimiser},smoke,seeds=1"))
 
 
-def test_refuses_a_batch_of_a_recipe_whose_rate_does_not_follow():
+def test_a_batch_is_refused_for_a_recipe_with_a_fixed_rate():
     with pytest.raises(ValueError, match="'batch' is not used with recipe=a3"):
         make_config("recipe", "recipe=a3,batch=512")
 
@@ -267,7 +267,7 @@ def documented_presets() -> list[tuple[str, ...]]:
     return [tuple(cell.strip() for cell in row) for row in rows]
 
 
-def test_the_page_of_configs_says_what_the_presets_are():
+def test_the_page_of_configs_describes_the_presets():
     rows = documented_presets()
     assert [row[0] for row in rows] == ["`smoke`", "`demo`", "`small`", "none"]
     for word, images, width, epochs, batch, rate, cadence, tested, _ in rows:
@@ -323,7 +323,7 @@ def test_deepaugments_sets_are_in_the_folders_of_the_prepare_command(arg, split,
 
 
 @cases.each("name", ["infodrop", "simclr", "sin_in"])
-def test_epochs_are_those_of_the_first_stage(name):
+def test_epochs_apply_to_the_first_stage(name):
     config = importlib.import_module(f"jbias.configs.{name}").get_config()
     config.epochs = 2.5
     first, second = jc.stage_configs(jc.to_dict(config))
@@ -664,7 +664,7 @@ def test_shapes_have_factors_if_an_attribute_is_shifted():
     assert {*single["tests"]} == {"id", "ood-light"}
 
 
-def test_columns_of_a_file_are_those_of_the_training_split():
+def test_columns_of_a_file_are_used_for_training_and_validation():
     c = make_config("erm", "data=pacs,root=x,columns=a.csv")
     assert c["train"]["columns"] == c["valid"]["columns"] == "a.csv"
     assert not any("columns" in test_set for test_set in c["tests"].values())

@@ -1,7 +1,7 @@
-"""What jbias can do, by name, so that a change of its rooms can lose none of it.
+"""Names of algorithms, data sets, options and flags, so that no change removes any.
 
-contents.json is written by `python -m tests.test_contents`: a change of it is a change
-of what users may ask for, and the changelog says so.
+contents.json is written by `python -m tests.test_contents`: a change of this file is a
+change of the interface, and needs an entry in the changelog.
 """
 
 import inspect
@@ -23,8 +23,8 @@ from jbias.runs import loggers
 from jbias.training import optim, seed_axis
 from tests import cases
 
-HERE = pathlib.Path(__file__).parent
-PINNED = HERE / "contents.json"
+FOLDER = pathlib.Path(__file__).parent
+PINNED = FOLDER / "contents.json"
 COMMANDS = (
     *(
         "main",
@@ -44,14 +44,14 @@ COMMANDS = (
 
 
 def options(table: Mapping[str, Callable]) -> dict[str, list[str]]:
-    """What each of a table's makers may be told: these are keys of configs."""
+    """Return the options of each function in a table; these are keys of configs."""
     return {
         name: list(inspect.signature(make).parameters) for name, make in table.items()
     }
 
 
 def set_options() -> dict[str, list[str]]:
-    """The options of each data set."""
+    """Return the options of each data set."""
     return {
         name: ["split", *spec.options, *spec.narrows]
         for name, spec in data.DATASETS.items()
@@ -59,8 +59,8 @@ def set_options() -> dict[str, list[str]]:
 
 
 def contents() -> dict[str, Any]:
-    """All tables."""
-    configs = HERE.parent / "configs"
+    """Return the names in all tables."""
+    configs = FOLDER.parent / "configs"
     return {
         "algorithms": options(algos.ALGOS),
         "networks": options(models.MODELS),
@@ -86,15 +86,15 @@ def contents() -> dict[str, Any]:
 
 
 def flags(command: str) -> list[str]:
-    """The flags that a command's help lists."""
-    module, *rest = command.split()
-    run = [sys.executable, "-m", f"jbias.{module}", *rest, "--help"]
-    said = subprocess.run(run, capture_output=True, text=True, check=True).stdout
-    return sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", said)))
+    """Return the flags that a command's help lists."""
+    module, *subcommand = command.split()
+    run = [sys.executable, "-m", f"jbias.{module}", *subcommand, "--help"]
+    usage = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    return sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", usage)))
 
 
 @cases.each("kind", contents())
-def test_nothing_of_it_is_gone(kind):
+def test_no_name_is_gone(kind):
     assert contents()[kind] == json.loads(PINNED.read_text())[kind]
 
 
@@ -107,6 +107,6 @@ def test_no_flag_is_gone():
 if __name__ == "__main__":
     everything = {**contents(), "flags": {name: flags(name) for name in COMMANDS}}
     text = json.dumps(everything, indent=1)
-    # A list stands in one line.
+    # One line per list.
     text = re.sub(r"\[[^][{}]*\]", lambda m: " ".join(m[0].split()), text)
     PINNED.write_text(text + "\n")

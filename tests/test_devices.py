@@ -78,7 +78,7 @@ def test_all_strategies_give_the_numbers_of_one_device(preset, count):
 
 
 @pytest.mark.slow
-def test_seeds_on_devices_of_their_own_move_nothing():
+def test_seeds_on_separate_devices_communicate_nothing():
     assert run_on_devices("erm", 8, [("looped", 8)], moved=True) == []
 
 
@@ -139,7 +139,7 @@ def test_refuses_norm_groups_that_cut_a_share(norm_group, suggestion):
         mesh.check_batch(96, 4, emulated(8), norm_group=norm_group)
 
 
-def test_a_norm_group_counts_images_whatever_the_views():
+def test_a_norm_group_counts_images_for_any_number_of_views():
     config = jc.to_dict(smoke_runs.small())
     assert build.network(config, 5).norm_group == 0
     config["model"]["norm_group"] = 8

@@ -91,7 +91,7 @@ def measure_configs(text: str) -> dict:
         ("mixing_train", dict(sets=("train",), crop=4, mirror=True)),
     ],
 )
-def test_measures_are_those_of_the_paper(measure, expected):
+def test_measures_equal_the_papers(measure, expected):
     measure_config = measure_configs(f"data=cifar10,root=a,{OTHER_SET}")[measure]
     assert {key: measure_config[key] for key in expected} == expected
     if measure == "mixing":
@@ -149,7 +149,7 @@ def test_occlusion_measures_have_the_mean_colour_of_the_set(data, colour):
         ("data=tiny_imagenet,root=a,stimuli=b", "cue-conflict", dict(resize=None)),
     ],
 )
-def test_sets_are_those_of_training(text, set_name, expected):
+def test_sets_equal_those_of_training(text, set_name, expected):
     set_config = distortion.get_config(text).sets[set_name]
     assert {key: set_config.get(key) for key in expected} == expected
 
@@ -257,12 +257,12 @@ def test_runs_are_checkpoints_and_the_suite_says_their_step(monkeypatch):
 def test_a_difference_to_the_training_images_is_reported(train_changes, message):
     sets = distortion.get_config("data=cifar10,root=a").sets.to_dict()
     suite = types.SimpleNamespace(config={"sets": sets})
-    about = (
+    network_info = (
         {}
         if train_changes is None
         else {"config": {"train": {**sets["train"], **train_changes}}}
     )
-    network = types.SimpleNamespace(name="net", about=about)
+    network = types.SimpleNamespace(name="net", about=network_info)
     line = runner.NetworkEvaluation(
         network, suite, None, print
     ).describe_train_difference()

@@ -132,7 +132,8 @@ def index_by_class(clean, distorted, label) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["test", "train"])
 def test_unchanged_images_have_the_expected_answers(measured, split):
-    for limit, folder in zip(*measured, strict=True):
+    limits, folders = measured
+    for limit, folder in zip(limits, folders, strict=True):
         pixels, label = brightness(split)
         decided = read_decisions(folder, split, "accuracy")[""]
         np.testing.assert_array_equal(
@@ -144,7 +145,8 @@ def test_unchanged_images_have_the_expected_answers(measured, split):
 
 @pytest.mark.slow
 def test_large_tiles_change_no_answer(measured):
-    for _, folder in zip(*measured, strict=True):
+    _, folders = measured
+    for folder in folders:
         decided = read_decisions(folder, "test", "grid_shuffle")
         for tiles in ("2x2", "4x4"):
             np.testing.assert_array_equal(
@@ -155,7 +157,8 @@ def test_large_tiles_change_no_answer(measured):
 
 @pytest.mark.slow
 def test_black_boxes_only_darken_images(measured):
-    for _, folder in zip(*measured, strict=True):
+    _, folders = measured
+    for folder in folders:
         decided = read_decisions(folder, "test", "cut_occlusion")
         clean_answers, answers_with_box = (
             decided[""].prediction,
@@ -168,7 +171,8 @@ def test_black_boxes_only_darken_images(measured):
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["test", "train"])
 def test_the_most_salient_pixels_are_the_brightest(measured, split):
-    for limit, folder in zip(*measured, strict=True):
+    limits, folders = measured
+    for limit, folder in zip(limits, folders, strict=True):
         pixels, _ = brightness(split)
         hidden = without_the_most_salient(limit, pixels)
         decided = read_decisions(folder, split, "occlusion_other")

@@ -1,4 +1,4 @@
-"""What the documents name exists, and the commands that they show are understood."""
+"""Names in the documentation exist, and its commands can be parsed."""
 
 import ast
 import functools
@@ -32,8 +32,8 @@ DOCS = (
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in DOCS}
 
 
-def found(pattern: str) -> list[tuple[str, str]]:
-    """(document, text) of everything that matches, each once."""
+def matches(pattern: str) -> list[tuple[str, str]]:
+    """Return (document, text) of all matches of a pattern, without duplicates."""
     return [
         (name, match)
         for name, text in TEXTS.items()
@@ -41,37 +41,37 @@ def found(pattern: str) -> list[tuple[str, str]]:
     ]
 
 
-# Of entry points.
+# Groups of entry points.
 GROUPS = ("jbias.algorithms", "jbias.measures", "jbias.transforms")
-COMMANDS = found(
+COMMANDS = matches(
     rf"(?m)^ *(jbias (?:{'|'.join(command_line.COMMANDS)}) [^#`\\\n]*(?:\\\n[^#`\\\n]*)*)"
 )
 
 
 @cases.each(
     ("name", "path"),
-    found(r"\b(?:jbias|tests|configs|examples|launch)/[\w./]*\w[\w./]*"),
+    matches(r"\b(?:jbias|tests|configs|examples|launch)/[\w./]*\w[\w./]*"),
 )
 def test_paths_exist(name, path):
     assert (ROOT / path.rstrip(".")).exists()
 
 
-@cases.each(("name", "target"), found(r"\]\(([^)#\s]+)[^)]*\)"))
-def test_links_lead_somewhere(name, target):
+@cases.each(("name", "target"), matches(r"\]\(([^)#\s]+)[^)]*\)"))
+def test_links_exist(name, target):
     if not target.startswith("https://"):
         assert ((ROOT / name).parent / target).exists()
 
 
-@cases.each(("name", "anchor"), found(r"\]\(#([^)]+)\)"))
+@cases.each(("name", "anchor"), matches(r"\]\(#([^)]+)\)"))
 def test_anchors_are_headings(name, anchor):
     headings = re.findall(r"(?m)^#+ (.+)$", TEXTS[name])
     plain = [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings]
     assert anchor in plain
 
 
-@cases.each(("name", "dotted"), found(r"\bjbias(?:\.[A-Za-z_]\w*)+"))
+@cases.each(("name", "dotted"), matches(r"\bjbias(?:\.[A-Za-z_]\w*)+"))
 def test_names_resolve(name, dotted):
-    if dotted.startswith("jbias.torch"):  # Which needs PyTorch.
+    if dotted.startswith("jbias.torch"):  # Its import needs PyTorch.
         tree = ast.parse((ROOT / "jbias/torch.py").read_text(encoding="utf-8"))
         known = {node.name for node in tree.body if hasattr(node, "name")}
         assert dotted.removeprefix("jbias.torch").lstrip(".") in {"", *known}
@@ -80,34 +80,34 @@ def test_names_resolve(name, dotted):
         pkgutil.resolve_name(dotted)
 
 
-@cases.each(("name", "target"), found(r"\bmake ([a-z-]+)`"))
+@cases.each(("name", "target"), matches(r"\bmake ([a-z-]+)`"))
 def test_make_targets_exist(name, target):
     assert re.search(rf"(?m)^{target}:", (ROOT / "Makefile").read_text())
 
 
-def main(arguments: list[str]) -> None:
-    """Reads what jbias.main would, the config with it."""
+def parse_main(arguments: list[str]) -> None:
+    """Parse arguments as jbias.main does, and load the config."""
     values = flags.FlagValues()
     words, changes = jc.split_changes(arguments, flag="config")
     for name in ("config", "workdir", "coordinator", "processes", "process", "wait"):
         flags.DEFINE_string(name, None, "", flag_values=values)
     for name in ("check", "profile"):
         flags.DEFINE_bool(name, False, "", flag_values=values)
-    rest = values(["jbias", *words])
-    assert rest == ["jbias"]
+    remaining = values(["jbias", *words])
+    assert remaining == ["jbias"]
     config = jc.load(values["config"].value, changes, flag="config")
     assert config["algo"]["name"]
 
 
-def measured_with(arguments: list[str]) -> None:
-    """Reads what jbias.evaluate would, the suite with its changes."""
+def parse_evaluate(arguments: list[str]) -> None:
+    """Parse arguments as jbias.evaluate does, and load the suite with its changes."""
     args, changes = cli.parse(evaluate.parser(), arguments, "suite", jc.check)
     if changes:
         jc.load(args.suite, changes, flag="suite")
 
 
 READERS = {
-    "main": main,
+    "main": parse_main,
     "report": lambda arguments: report_cli._parser().parse_args(arguments),
     "report.biases": lambda arguments: biases.parser().parse_args(arguments),
     "papers.biases": lambda arguments: papers_biases.parser().parse_args(arguments),
@@ -119,7 +119,7 @@ READERS = {
     "report.measured": lambda arguments: measured._parser().parse_args(arguments),
     "report.shifts": lambda arguments: shifts.parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
-    "evaluate": measured_with,
+    "evaluate": parse_evaluate,
     "measuring": lambda arguments: cli.parse(
         measuring_cli.parser(), arguments, "suite", jc.check
     ),
@@ -137,12 +137,12 @@ READERS = {
 }
 
 
-def test_commands_are_found():
+def test_the_documentation_has_commands():
     assert len(COMMANDS) > 10
 
 
 @cases.each(("name", "command"), COMMANDS)
-def test_commands_are_understood(name, command, monkeypatch):
+def test_commands_can_be_parsed(name, command, monkeypatch):
     monkeypatch.chdir(ROOT)
     _, word, *arguments = shlex.split(command.replace("\\\n", " "), comments=True)
     module, _ = command_line.COMMANDS[word]
@@ -184,7 +184,7 @@ def flags_of_benchmarks() -> set[str]:
     return set(re.findall(r'add(?:_argument)?\(\s*"(--[\w-]+)"', "".join(code)))
 
 
-@cases.each(("name", "flag"), found(r"`(--[a-z][\w.-]*(?!<)[^`]*)`"))
+@cases.each(("name", "flag"), matches(r"`(--[a-z][\w.-]*(?!<)[^`]*)`"))
 def test_flags_in_the_text_are_known(name, flag):
     known = known_flags()
     if name.removeprefix("docs/") in (
@@ -194,7 +194,7 @@ def test_flags_in_the_text_are_known(name, flag):
     key, _, value = flag.partition("=")
     if key.startswith("--config.") and "<" not in key:
         value = value.strip("'") or "0"  # Quotes are the shell's.
-        main(["--config=configs/padain.py", f"{key}={value}"])
+        parse_main(["--config=configs/padain.py", f"{key}={value}"])
     elif key.startswith("--suite.") and "<" not in key and key != "--suite.key":
         suite = "distortion" if name == "docs/distortion.md" else "biases"
         jc.load(f"configs/suites/{suite}.py", [f"{key}={value or 0}"], flag="suite")
@@ -209,36 +209,38 @@ def test_flags_in_the_text_are_known(name, flag):
 def test_every_data_set_has_its_line():
     text = TEXTS["docs/data.md"].replace("\\<", "<")
     for name, entry in data.DATASETS.items():
-        about = entry.about[0].upper() + entry.about[1:]
-        got = f" {entry.size}, from {entry.where}." if entry.size else ""
-        got = f"{got[:1]}{got[1:2].upper()}{got[2:]}"
-        line = f"**{name}**. {about}.{got} Licence: {entry.licence}. Cite: "
+        description = entry.about[0].upper() + entry.about[1:]
+        source = f" {entry.size}, from {entry.where}." if entry.size else ""
+        source = f"{source[:1]}{source[1:2].upper()}{source[2:]}"
+        line = f"**{name}**. {description}.{source} Licence: {entry.licence}. Cite: "
         assert line in text, name
         cited = text.split(line)[1].splitlines()[0]
         addresses = re.findall(r"https://\S+[^\s.,;]", entry.cite)
         years = re.findall(r"\b(?:19|20)\d\d\b", re.sub(r"https://\S+", "", entry.cite))
         author = re.match(r"\w+", entry.cite)[0] if years else ""
-        assert all(part in cited for part in (author, *years, *addresses)), name
+        assert all(word in cited for word in (author, *years, *addresses)), name
 
 
 def test_rows_of_tables_are_whole():
-    """A row that is wrapped, or begins after a blank line, is no row of its table."""
+    """Rows of tables are not wrapped, and no blank line divides a table."""
     broken = []
     for name, text in TEXTS.items():
-        lines, code = text.splitlines(), False
+        lines, is_code = text.splitlines(), False
         for number, line in enumerate(lines):
-            code ^= line.lstrip().startswith("```")
-            if code or not line.startswith("|"):
+            is_code ^= line.lstrip().startswith("```")
+            if is_code or not line.startswith("|"):
                 continue
-            begins = not number or not lines[number - 1].startswith("|")
-            headed = re.match(r"\|[-: |]+\|$", "".join(lines[number + 1 : number + 2]))
-            if not line.rstrip().endswith("|") or (begins and not headed):
+            is_first = not number or not lines[number - 1].startswith("|")
+            has_head = re.match(
+                r"\|[-: |]+\|$", "".join(lines[number + 1 : number + 2])
+            )
+            if not line.rstrip().endswith("|") or (is_first and not has_head):
                 broken.append(f"{name}:{number + 1}")
     assert not broken
 
 
-def test_docstrings_hold_no_quotes_that_were_to_join_lines():
-    """A docstring is one text: implicit joining, as of strings, is no part of it."""
+def test_docstrings_have_no_quotes_that_join_lines():
+    """No docstring contains quotes that were meant to join string literals."""
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef
     for path in source_files.PYTHON:
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -248,10 +250,12 @@ def test_docstrings_hold_no_quotes_that_were_to_join_lines():
         )
 
 
-def test_the_picture_of_the_rooms_is_true():
-    """Its description names each import between the boxes, and no other."""
+def test_the_picture_of_the_packages_shows_their_imports():
+    """Its description lists exactly the imports between the boxes."""
     rooms = runpy.run_path(str(ROOT / "docs/site/rooms.py"))
-    told = (ROOT / "docs/rooms.svg").read_text().split("<desc>")[1].split("</desc>")[0]
-    pairs = {tuple(line.split(" imports ")) for line in told.splitlines()}
+    description = (
+        (ROOT / "docs/rooms.svg").read_text().split("<desc>")[1].split("</desc>")[0]
+    )
+    pairs = {tuple(line.split(" imports ")) for line in description.splitlines()}
     assert pairs == rooms["arrows"]()
     assert ("algos", "models") in pairs and ("models", "algos") not in pairs

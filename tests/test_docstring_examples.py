@@ -26,7 +26,7 @@ DOCUMENTED = (
 
 @pytest.mark.parametrize("documented", DOCUMENTED, ids=lambda x: x.__name__)
 def test_examples(documented):
-    """In the docstrings of tests of scores, `runs` are those of the BiasBed paper."""
+    """Examples in docstrings run; `runs` are the scores of the BiasBed paper."""
     names = {
         "np": np,
         "pd": pd,

@@ -29,7 +29,7 @@ def opened_without_encoding(source: str) -> list[int]:
     return lines
 
 
-def test_the_search_finds_what_depends_on_the_locale():
+def test_the_check_detects_code_that_depends_on_the_locale():
     for text in ("open(p)", "open(p, 'w')", "p.open('a')", "p.read_text()"):
         assert opened_without_encoding(text) == [1], text
     for text in ("open(p, 'rb')", "p.open('rb')", "p.read_text('utf-8')", "s.open(i)"):

@@ -1,4 +1,4 @@
-"""The page of few seeds holds what its command writes, recomputed here by other means."""
+"""The page on few seeds contains the tables of its command, recomputed independently."""
 
 import itertools
 import pathlib
@@ -16,8 +16,8 @@ def biases(algorithm, variant=""):
     rows = pd.read_csv(
         ROOT / "docs/results/shapes/tables/seeds.csv", keep_default_na=False
     )
-    of = (rows["algorithm"] == algorithm) & (rows["variant"] == variant)
-    return 100 * rows.loc[of, "value"].to_numpy()
+    selected = (rows["algorithm"] == algorithm) & (rows["variant"] == variant)
+    return 100 * rows.loc[selected, "value"].to_numpy()
 
 
 def row(name):
@@ -25,17 +25,17 @@ def row(name):
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def apart(values, s):
-    """The share of pairs of disjoint groups whose means are more than ten points apart."""
-    seeds, far = {*range(len(values))}, []
-    for one in itertools.combinations(sorted(seeds), s):
-        for other in itertools.combinations(sorted(seeds - {*one}), s):
-            far.append(abs(values[[*one]].mean() - values[[*other]].mean()) > 10)
-    return np.mean(far)
+def share_apart(values, s):
+    """Return the share of pairs of disjoint groups with means more than ten points apart."""
+    seeds, is_far = {*range(len(values))}, []
+    for first in itertools.combinations(sorted(seeds), s):
+        for second in itertools.combinations(sorted(seeds - {*first}), s):
+            is_far.append(abs(values[[*first]].mean() - values[[*second]].mean()) > 10)
+    return np.mean(is_far)
 
 
-def turned(a, b, s):
-    """The share of groups of a pair that have not the sign of all."""
+def share_reversed(a, b, s):
+    """Return the share of pairs of groups whose difference has not the sign of all seeds."""
     first, second = (
         np.array([np.mean(group) for group in itertools.combinations(x, s)])
         for x in (a, b)
@@ -45,13 +45,13 @@ def turned(a, b, s):
 
 
 def power(n, difference, deviation):
-    """Of a t-test of two groups of n."""
+    """Return the power of a t-test of two groups of n."""
     t = scipy.stats.t.ppf(0.975, 2 * n - 2)
     shift = difference / (deviation * np.sqrt(2 / n))
     return scipy.stats.nct.sf(t, 2 * n - 2, shift)
 
 
-def test_the_tables_stand_on_the_page():
+def test_the_page_contains_the_tables():
     for table in TABLES.strip().split("\n\n"):
         assert table in PAGE
 
@@ -62,27 +62,29 @@ def test_two_studies_of_one_method():
         ("SagNet", biases("sagnet")),
         ("MixStyle", biases("mixstyle")),
     ):
-        shares = [apart(values, s) for s in (1, 3, 5)]
+        shares = [share_apart(values, s) for s in (1, 3, 5)]
         cell = ", ".join(f"{100 * share:.0f}" for share in shares) + " %"
-        told = [float(x) for x in row(name)[2].removesuffix(" %").split(",")]
-        assert np.allclose(told, 100 * np.array(shares), atol=2), (name, cell)
+        printed = [float(x) for x in row(name)[2].removesuffix(" %").split(",")]
+        assert np.allclose(printed, 100 * np.array(shares), atol=2), (name, cell)
         # With one and five seeds all pairs are counted: no draw, no tolerance.
-        assert told[0] == round(100 * shares[0]) and told[2] == round(100 * shares[2])
+        assert printed[0] == round(100 * shares[0]) and printed[2] == round(
+            100 * shares[2]
+        )
     assert "in 60 % of cases" in PAGE and row("ERM")[2] == "38, 60, 100 %"
 
 
 def test_the_best_of_seven_copies():
     values, rng = biases("erm"), np.random.default_rng(5)
-    for place, s in enumerate((1, 3, 5)):
+    for column, s in enumerate((1, 3, 5)):
         groups = [rng.permuted(values)[:s].mean() for _ in range(70_000)]
         copies = np.reshape(groups, (-1, 7))
         lead = np.mean(copies.max(1)) - values.mean()
         lead *= np.sqrt(10 / (10 - s))
-        assert abs(float(row("ERM")[3].split(",")[place]) - lead) < 1
+        assert abs(float(row("ERM")[3].split(",")[column]) - lead) < 1
     assert "leads their mean by 24 points" in PAGE
 
 
-def test_seeds_that_would_tell_it_from_erm():
+def test_seeds_needed_to_distinguish_a_method_from_erm():
     for name, values in (
         ("SagNet", biases("sagnet")),
         ("RandConv", biases("erm", "rand_conv")),
@@ -97,14 +99,14 @@ def test_seeds_that_would_tell_it_from_erm():
 def test_pairs_of_the_published_runs_that_change_places():
     runs = pd.read_csv(ROOT / "examples/biasbed_runs.csv").dropna(subset="score")
     shares = []
-    for _, of_set in runs.groupby("dataset"):
-        erm = of_set.loc[of_set["algorithm"] == "ERM", "score"]
-        for name, one in of_set.groupby("algorithm")["score"]:
+    for _, rows in runs.groupby("dataset"):
+        erm = rows.loc[rows["algorithm"] == "ERM", "score"]
+        for name, scores in rows.groupby("algorithm")["score"]:
             if name != "ERM":
-                shares.append([turned(erm, one, s) for s in (1, 3, 5)])
-    told = row("BiasBed's ten test sets, ERM with each")[1:]
-    assert told == [f"{100 * x:.0f} %" for x in np.mean(shares, axis=0)]
-    assert told == ["12 %", "6 %", "4 %"]
+                shares.append([share_reversed(erm, scores, s) for s in (1, 3, 5)])
+    printed = row("BiasBed's ten test sets, ERM with each")[1:]
+    assert printed == [f"{100 * x:.0f} %" for x in np.mean(shares, axis=0)]
+    assert printed == ["12 %", "6 %", "4 %"]
 
 
 def test_seeds_of_one_network_and_of_one_order():
@@ -118,8 +120,10 @@ def test_seeds_of_one_network_and_of_one_order():
     ):
         x = 100 * rows.loc[rows["study"] == study, "score"].to_numpy()
         assert len(x) == 10
-        told = f"{np.median(x):.0f} [{min(x):.0f}, {max(x):.0f}] | {sum(x > 50)} of 10"
-        assert f"| {name} | {told} |" in PAGE
+        printed = (
+            f"{np.median(x):.0f} [{min(x):.0f}, {max(x):.0f}] | {sum(x > 50)} of 10"
+        )
+        assert f"| {name} | {printed} |" in PAGE
     first = 100 * rows[rows["seed"] == 0].set_index("study")["score"]
     assert first["one-init"] == first["one-order"]
     studies = ("shapes", "every-rate", "one-init")

@@ -1,4 +1,4 @@
-"""The benchmark of the input times every route, and knows which crops are exact."""
+"""The benchmark of the input pipeline times every route and compares crops to Pillow."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from benchmarks import input as benchmark
 
 
 @pytest.fixture
-def found(tmp_path):
+def items(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(3):
         small = rng.integers(0, 256, (6, 8, 3), np.uint8)
@@ -17,9 +17,9 @@ def found(tmp_path):
     return benchmark.items(tmp_path)
 
 
-def test_times_all_routes_and_compares_them_to_pillow(found, monkeypatch):
+def test_times_all_routes_and_compares_them_to_pillow(items, monkeypatch):
     monkeypatch.setattr(benchmark.importlib.util, "find_spec", lambda name: None)
-    results = benchmark.host(found, 32, rounds=2)
+    results = benchmark.host(items, 32, rounds=2)
     for name, result in results.items():
         assert result["images_per_second"] > 0 and len(result["seconds"]) == 2, name
     assert results[benchmark.PILLOW]["of_pillow"] == 1
@@ -28,8 +28,8 @@ def test_times_all_routes_and_compares_them_to_pillow(found, monkeypatch):
     assert results[benchmark.LIMIT]["error"] is None
 
 
-def test_windows_are_the_same_in_every_run(tmp_path, found):
-    assert benchmark.items(tmp_path) == found
+def test_windows_are_the_same_in_every_run(tmp_path, items):
+    assert benchmark.items(tmp_path) == items
 
 
 def test_a_folder_without_images_is_refused(tmp_path):

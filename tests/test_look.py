@@ -182,14 +182,14 @@ def seeds(network, monkeypatch):
         scale = functools.partial(jnp.multiply, 1 + 0.5 * seed)
         variables = jax.tree.map(scale, network_of_file.variables)
         fields = {**network_of_file.fields, "run": "r", "variant": "mine", "seed": seed}
-        about = {"config": {}, "path": "some/run"}
+        network_info = {"config": {}, "path": "some/run"}
         networks_of_seeds.append(
             dataclasses.replace(
                 network_of_file,
                 name=f"r-seed{seed}",
                 variables=variables,
                 fields=fields,
-                about=about,
+                about=network_info,
             )
         )
     monkeypatch.setattr(networks, "open_networks", lambda *_: iter(networks_of_seeds))

@@ -14,7 +14,7 @@ from tests import cases, smoke_runs
 
 
 def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
-    """Runs `jbias train` with these arguments."""
+    """Run `jbias train` with these arguments."""
     return subprocess.run(
         [sys.executable, "-m", "jbias.main", *args],
         cwd=cwd,
@@ -75,16 +75,16 @@ def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
     ],
     quick=("args11",),
 )
-def test_what_is_wrong_is_told_in_one_line(args, message, tmp_path):
-    done = jbias(*args, f"--workdir={tmp_path}/run")
-    assert done.returncode == 2, done.stderr
-    assert message in done.stderr
-    assert done.stderr.startswith("jbias: ")
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
+def test_errors_are_one_line(args, message, tmp_path):
+    completed = jbias(*args, f"--workdir={tmp_path}/run")
+    assert completed.returncode == 2, completed.stderr
+    assert message in completed.stderr
+    assert completed.stderr.startswith("jbias: ")
+    assert completed.stderr.count("\n") == 1
+    assert completed.stdout == ""
 
 
-def test_the_arguments_that_name_the_config_are_recorded_of_a_run():
+def test_the_arguments_of_the_config_are_recorded():
     words = []
     argv = [
         "jbias",
@@ -100,18 +100,18 @@ def test_the_arguments_that_name_the_config_are_recorded_of_a_run():
     assert words == ["--config=jbias:erm:smoke", "--config.epochs=0.5"]
 
 
-def test_help_answers():
-    done = jbias("--help")
-    assert done.returncode == 0
-    assert "--config=configs/sagnet.py" in done.stdout
-    assert "--workdir" in done.stdout
+def test_help_lists_flags():
+    completed = jbias("--help")
+    assert completed.returncode == 0
+    assert "--config=configs/sagnet.py" in completed.stdout
+    assert "--workdir" in completed.stdout
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_what_ends_a_run_is_in_its_log_in_both_forms(
+def test_the_final_error_is_logged_as_text_and_json(
     form, tmp_path, monkeypatch, capsys
 ):
-    """People's line stays as it is; programs get an object with the exit code."""
+    """The line for people is the same; the JSON log has an object with the exit code."""
     config = types.SimpleNamespace(value=types.SimpleNamespace(run={"log": form}))
     monkeypatch.setattr(main, "_CONFIG", config)
     for name in ("log.txt", *(["log.jsonl"] if form == "json" else [])):
@@ -119,21 +119,24 @@ def test_what_ends_a_run_is_in_its_log_in_both_forms(
     for code in (2, 143):
         assert main._fail(tmp_path, "disk\n full", code) == code
     assert (tmp_path / "log.txt").read_text() == "jbias: disk full\n" * 2
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     if form == "text":
-        assert said == "jbias: disk full\n" * 2
+        assert stderr == "jbias: disk full\n" * 2
         assert not (tmp_path / "log.jsonl").exists()
         return
-    assert (tmp_path / "log.jsonl").read_text() == said
-    told = [json.loads(line) for line in said.splitlines()]
-    kept = [(one["event"], one["level"], one["code"], one["message"]) for one in told]
-    assert kept == [
+    assert (tmp_path / "log.jsonl").read_text() == stderr
+    events = [json.loads(line) for line in stderr.splitlines()]
+    fields = [
+        (event["event"], event["level"], event["code"], event["message"])
+        for event in events
+    ]
+    assert fields == [
         ("error", "error", 2, "jbias: disk full"),
         ("stop", "warning", 143, "jbias: disk full"),
     ]
 
 
-def test_the_log_of_a_run_that_another_process_trains_is_its_own(tmp_path, monkeypatch):
+def test_the_log_of_a_run_of_another_process_is_unchanged(tmp_path, monkeypatch):
     config = types.SimpleNamespace(value=types.SimpleNamespace(run={}))
     monkeypatch.setattr(main, "_CONFIG", config)
     (tmp_path / "log.txt").touch()

@@ -1,4 +1,4 @@
-"""Which Python the Makefile and the checks of a clean checkout take."""
+"""The choice of Python in the Makefile and in checks of a clean checkout."""
 
 import os
 import pathlib
@@ -20,9 +20,9 @@ def script(path: pathlib.Path, text: str) -> str:
 
 
 def call(*command: str, **environment: str) -> tuple[int, str]:
-    # Of this run's own make nothing is handed on.
+    # Without variables of a `make` that runs these tests.
     clean = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "PYTHON")}
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         capture_output=True,
         text=True,
@@ -30,12 +30,12 @@ def call(*command: str, **environment: str) -> tuple[int, str]:
         cwd=ROOT,
         env=clean | environment,
     )
-    return done.returncode, done.stdout + done.stderr
+    return completed.returncode, completed.stdout + completed.stderr
 
 
 @pytest.mark.slow
 @cases.each(
-    ("names", "older", "found"),
+    ("names", "older", "expected"),
     [
         ({"3.13": "echo /new/13", "3.12": "echo /new/12"}, True, "/new/13\n"),
         ({"3.13": "exit 127", "3.12": "echo /new/12"}, True, "/new/12\n"),
@@ -43,47 +43,45 @@ def call(*command: str, **environment: str) -> tuple[int, str]:
         ({"3.13": "exit 127", "3.12": "exit 127"}, True, ""),
     ],
 )
-def test_the_newest_python(tmp_path, names, older, found):
+def test_the_newest_python(tmp_path, names, older, expected):
     for name, text in names.items():
         script(tmp_path / f"bin/python{name}", text)
-    asks = script(tmp_path / "asks", f"exit {0 if older else 1}")
+    check = script(tmp_path / "asks", f"exit {0 if older else 1}")
     path = f"{tmp_path / 'bin'}:/usr/bin:/bin"
-    assert call(".ci/newest", asks, PATH=path) == (0, found)
+    assert call(".ci/newest", check, PATH=path) == (0, expected)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", ["3.11", "3.13"])
-def test_an_environment_of_another_python_is_refused(tmp_path, asked):
+@pytest.mark.parametrize("version", ["3.11", "3.13"])
+def test_an_environment_of_another_python_is_refused(tmp_path, version):
     script(tmp_path / "env/bin/python", "echo 3.11")
-    python = script(tmp_path / "python", f"echo {asked}")
+    python = script(tmp_path / "python", f"echo {version}")
     make = ("make", "-s", "same-python", f"VENV={tmp_path / 'env'}")
-    code, said = call(*make, f"PYTHON={python}")
-    assert (code == 0) == (asked == "3.11")
-    told = f"env has Python 3.11, PYTHON={python} is 3.13; name another"
-    assert (told in said.splitlines()[0]) if code else said == ""
-    assert call(*make) == (
-        0,
-        "",
-    )  # Without PYTHON=... the environment is what is there.
+    code, output = call(*make, f"PYTHON={python}")
+    assert (code == 0) == (version == "3.11")
+    message = f"env has Python 3.11, PYTHON={python} is 3.13; name another"
+    assert (message in output.splitlines()[0]) if code else output == ""
+    # Without PYTHON=... the environment is used as is.
+    assert call(*make) == (0, "")
 
 
 @pytest.mark.parametrize("code", [0, 7])
-def test_the_demo_says_which_part_begins_and_how_long_the_rest_takes(tmp_path, code):
-    """A method that was done before takes no time, and so says nothing of the others."""
+def test_the_demo_prints_each_step_and_the_time_left(tmp_path, code):
+    """A method that is already done does not count in the estimate of the time left."""
     (tmp_path / "runs/demo/erm").mkdir(parents=True)
     (tmp_path / "runs/demo/erm/done").touch()
     python = script(
         tmp_path / "python", f'sleep 1; case "$*" in *jbias.report*) exit {code};; esac'
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [ROOT / ".ci/demo", python, "erm", "padain", "sagnet"],
         capture_output=True,
         text=True,
         check=False,
         cwd=tmp_path,
     )
-    assert done.returncode == code
-    assert done.stdout.splitlines() == [
+    assert completed.returncode == code
+    assert completed.stdout.splitlines() == [
         "demo 1/4: training erm",
         "demo 2/4: training padain",
         "demo 3/4: training sagnet (about 1 min left)",

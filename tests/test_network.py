@@ -1,4 +1,4 @@
-"""Training and reports use no network: whoever asks for an address is told no."""
+"""Training and reports use no network connection."""
 
 import re
 import socket
@@ -13,40 +13,40 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 @pytest.fixture
-def alone(monkeypatch):
-    """A process that may talk to itself; gives the addresses that it asked for."""
-    asked = []
+def requested_addresses(monkeypatch):
+    """Refuse connections to other machines; return the list of requested addresses."""
+    addresses = []
 
     def connect(self, address, *_):
         if self.family != socket.AF_UNIX and address[0] not in LOCAL:
-            asked.append(address)
+            addresses.append(address)
             raise OSError(f"no network: {address}")
-        return before(self, address)
+        return original_connect(self, address)
 
     def resolve(host, *args, **options):
         if host not in (*LOCAL, None, ""):
-            asked.append(host)
+            addresses.append(host)
             raise OSError(f"no network: {host}")
-        return known(host, *args, **options)
+        return original_resolve(host, *args, **options)
 
-    before, known = socket.socket.connect, socket.getaddrinfo
+    original_connect, original_resolve = socket.socket.connect, socket.getaddrinfo
     monkeypatch.setattr(socket.socket, "connect", connect)
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    return asked
+    return addresses
 
 
-def test_the_watch_sees_a_call(alone):
+def test_the_fixture_records_a_connection(requested_addresses):
     with pytest.raises(OSError, match="no network"):
         socket.create_connection(("192.0.2.1", 80), timeout=1)
-    assert alone
+    assert requested_addresses
 
 
 @pytest.mark.slow
-def test_a_run_asks_for_no_address(alone, tmp_path):
+def test_a_run_requests_no_address(requested_addresses, tmp_path):
     config = smoke_runs.small(seeds=(0,), tests={})
     config.epochs = 0.5
     assert train.run(config, tmp_path / "run")
-    assert not alone
+    assert not requested_addresses
 
 
 @cases.each(
@@ -69,7 +69,7 @@ def test_a_run_asks_for_no_address(alone, tmp_path):
         (r"np\.load\((?![^)]*allow_pickle=False)", "leaves pickles to numpy's default"),
     ],
 )
-def test_no_module_has_what_would(pattern, why):
-    found = [p.name for p in FILES if re.search(pattern, p.read_text())]
+def test_no_module_uses_unsafe_functions(pattern, why):
+    names = [p.name for p in FILES if re.search(pattern, p.read_text())]
     # `prepare tfds` is asked to download a set.
-    assert found == (["tfds.py"] if why == "fetches" else []), why
+    assert names == (["tfds.py"] if why == "fetches" else []), why

@@ -1,4 +1,4 @@
-"""The notebook is small, shows what it did, and runs."""
+"""The notebook is small, has stored outputs, and runs."""
 
 import ast
 import json
@@ -19,17 +19,17 @@ CELLS = [
 
 
 def source(cell: dict) -> str:
-    """A cell's Python, without what only a notebook understands."""
+    """Return a cell's Python code, without `%pip` lines."""
     lines = "".join(cell["source"]).splitlines()
     return "\n".join(line.replace("%pip", "pass  #") for line in lines)
 
 
 def outputs(kind: str) -> list[dict]:
-    """The outputs of all cells of a kind, such as "image/png"."""
+    """Return the outputs of a kind, such as "image/png", of all cells."""
     return [o for c in CELLS for o in c["outputs"] if kind in o.get("data", {})]
 
 
-def test_cells_show_what_they_did():
+def test_cells_have_outputs():
     assert len(CELLS) == 11
     assert NOTEBOOK.stat().st_size < 200_000
     assert sum(bool(cell["outputs"]) for cell in CELLS) >= 8
@@ -37,8 +37,8 @@ def test_cells_show_what_they_did():
     assert not [o for c in CELLS for o in c["outputs"] if o["output_type"] == "error"]
 
 
-def test_its_measured_model_decides_by_texture():
-    """What the text says of the stored output holds."""
+def test_the_measured_model_decides_by_texture():
+    """The stored output has a low shape bias and a high accuracy, as the text says."""
     (text,) = [
         "".join(o["text"])
         for c in CELLS
@@ -58,11 +58,11 @@ def test_cells_are_python(cell):
 
 
 @pytest.mark.slow
-def test_it_runs():
-    """In a kernel of its own, from the first cell to the last."""
+def test_the_notebook_runs():
+    """All cells run in a new kernel."""
     run = pytest.importorskip("notebooks.run", exc_type=ImportError)
-    found = run.executed(NOTEBOOK)
+    notebook = run.executed(NOTEBOOK)
     images = [
-        o for c in found.cells for o in c.get("outputs", ()) if "image/png" in str(o)
+        o for c in notebook.cells for o in c.get("outputs", ()) if "image/png" in str(o)
     ]
     assert len(images) == 2

@@ -19,7 +19,7 @@ NO_NUMBERS += ("1 2", "1\u00a02", "1,5", "", "--1", "1e", ".", "1e5_0", "٣", "1
 
 
 @cases.each("text", NO_NUMBERS)
-def test_what_a_person_reads_otherwise_is_no_number(text):
+def test_ambiguous_numbers_are_refused(text):
     """Python's float() reads the first seven, and some of the others."""
     with pytest.raises(ValueError, match="must be"):
         numerals.real(text)
@@ -29,7 +29,7 @@ def test_what_a_person_reads_otherwise_is_no_number(text):
 
 
 @cases.each("text", ("0", "-0.5", "+2", ".5", "5.", "1e-3", "1E+2", " 50.63\t", "007"))
-def test_plain_numbers_are_what_python_reads(text):
+def test_plain_numbers_are_read_as_by_python(text):
     assert numerals.real(text) == float(text)
 
 
@@ -129,6 +129,6 @@ def test_printed_numbers_of_papers_are_plain(tmp_path):
         [*printed_numbers.read(str(tmp_path), "t", lambda row: numerals.real(row["a"]))]
 
 
-def test_numbers_of_numpy_stay_what_they_are():
+def test_numpy_numbers_are_unchanged():
     table = np.array([[1, 2], [3, 5], [4, 7]], object)
     assert stats.friedman(table, larger_is_better=True).df == (1, 2)

@@ -103,7 +103,7 @@ def trained(study, name):
         ("tiny-imagenet", tuple(NAMES)),
     ],
 )
-def test_the_configs_are_those_of_the_rows(study, names):
+def test_the_configs_equal_those_of_the_rows(study, names):
     assert len([*(RESULTS / study / "configs").glob("*.json")]) == len(names)
     for name in names:
         file = FILES.get(name, NAMES[name])

@@ -1,4 +1,4 @@
-"""What is built holds the whole package, once, and nothing else."""
+"""The wheel and the source distribution contain exactly the files of the package."""
 
 import configparser
 import email
@@ -25,13 +25,13 @@ FILES = sorted(
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The source distribution and the wheel that is made of it."""
+    """Build the source distribution and the wheel; return their paths."""
     out = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", f"--outdir={out}"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, str(ROOT)], check=False, capture_output=True, text=True, timeout=600
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert completed.returncode == 0, completed.stderr[-2000:]
     return next(out.glob("*.tar.gz")), next(out.glob("*.whl"))
 
 
@@ -47,21 +47,29 @@ def test_every_folder_of_the_package_is_installed():
 
 
 @pytest.mark.slow
-def test_a_wheel_is_the_package(built):
+def test_the_wheel_contains_the_package(built):
     with zipfile.ZipFile(built[1]) as wheel:
-        found = [name for name in wheel.namelist() if ".dist-info/" not in name]
-        told = next(name for name in wheel.namelist() if name.endswith("/METADATA"))
-        about = email.message_from_bytes(wheel.read(told))
+        names_in_wheel = [
+            name for name in wheel.namelist() if ".dist-info/" not in name
+        ]
+        metadata_name = next(
+            name for name in wheel.namelist() if name.endswith("/METADATA")
+        )
+        metadata = email.message_from_bytes(wheel.read(metadata_name))
     inside = [f"jbias/{source_files.inside(ROOT / name)}" for name in FILES]
-    assert sorted(found) == sorted(inside)
+    assert sorted(names_in_wheel) == sorted(inside)
     names = {"jbias/configs/biasbed/sagnet.py", "jbias/launch/tpu_pod.sh"}
-    assert {"jbias/py.typed", *names} < {*found}
-    assert {pathlib.Path(name).suffix for name in found} > {".json", ".npz", ".css"}
-    assert about["Version"] == jbias.__version__
+    assert {"jbias/py.typed", *names} < {*names_in_wheel}
+    assert {pathlib.Path(name).suffix for name in names_in_wheel} > {
+        ".json",
+        ".npz",
+        ".css",
+    }
+    assert metadata["Version"] == jbias.__version__
 
 
 @pytest.mark.slow
-def test_a_source_distribution_is_the_package_and_its_papers(built):
+def test_the_source_distribution_contains_the_package_and_its_documents(built):
     with tarfile.open(built[0]) as sources:
         names = [m.name.partition("/")[2] for m in sources.getmembers() if m.isfile()]
     names = [name for name in names if not name.startswith("jbias.egg-info/")]
@@ -71,9 +79,9 @@ def test_a_source_distribution_is_the_package_and_its_papers(built):
 
 
 @pytest.mark.slow
-def test_one_version():
-    said = re.search(r"(?m)^version: (.+)$", (ROOT / "CITATION.cff").read_text())
-    assert said[1] == jbias.__version__
+def test_all_files_have_the_same_version():
+    citation = re.search(r"(?m)^version: (.+)$", (ROOT / "CITATION.cff").read_text())
+    assert citation[1] == jbias.__version__
     changes = (ROOT / "CHANGELOG.md").read_text()
     versions = re.findall(r"(?m)^## \[(\d[^\]]*)\]", changes)
     assert versions[0] == jbias.__version__
@@ -81,24 +89,26 @@ def test_one_version():
 
 @pytest.mark.slow
 def test_the_package_alone_imports_nothing():
-    """Its version is known at once, on any machine."""
+    """`import jbias` imports no other module."""
     code = "import sys; old = {*sys.modules}; import jbias; print({*sys.modules} - old)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert done.stdout.decode().strip() == "{'jbias'}"
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True
+    )
+    assert completed.stdout.decode().strip() == "{'jbias'}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["configs.erm", "launch.sweep"])
-def test_a_checkout_finds_what_lies_beside_the_package(name):
-    """Its own, also where another checkout is installed."""
-    code = f"import jbias.{name} as found; print(found.__file__)"
-    shown = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
-    assert shown.strip() == str(ROOT / (name.replace(".", "/") + ".py"))
+def test_a_checkout_imports_its_own_folders(name):
+    """A checkout imports its own configs and launchers, also if another one is installed."""
+    code = f"import jbias.{name} as module; print(module.__file__)"
+    output = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
+    assert output.strip() == str(ROOT / (name.replace(".", "/") + ".py"))
 
 
 @pytest.mark.slow
-def test_a_wheel_works_where_nothing_else_is(built, tmp_path):
-    """In an environment of its own and an empty folder; needs a package registry."""
+def test_a_wheel_works_in_a_new_environment(built, tmp_path):
+    """Install the wheel into a new environment, and train there; needs a package registry."""
     home, away = tmp_path / "environment", tmp_path / "empty"
     away.mkdir()
     subprocess.run([sys.executable, "-m", "venv", home], check=True)
@@ -117,8 +127,8 @@ def test_a_wheel_works_where_nothing_else_is(built, tmp_path):
     run("jbias.report", "--runs=run", "--out=report")
     assert (away / "report/index.html").exists()
     sweep = ("run", "--sweep=jbias:sweeps/rates:of=smoke,trials=2", "--dry-run")
-    shown = run("jbias.launch.sweep", *sweep, "--workdir=search")
-    assert shown.count("--config=jbias:erm:smoke") == 2
+    output = run("jbias.launch.sweep", *sweep, "--workdir=search")
+    assert output.count("--config=jbias:erm:smoke") == 2
     code = "import pathlib, jbias; print(pathlib.Path(jbias.__file__).parents[1])"
-    where = subprocess.check_output([python, "-c", code], cwd=away, text=True)
-    assert str(home) in where
+    folder = subprocess.check_output([python, "-c", code], cwd=away, text=True)
+    assert str(home) in folder

@@ -57,15 +57,15 @@ PARTS = {
 }
 
 
-def plan_as_json(capsys, *arguments: str, code: int = 0) -> dict:
-    assert plan.main([*arguments, "--json"]) == code
+def plan_as_json(capsys, *args: str, code: int = 0) -> dict:
+    assert plan.main([*args, "--json"]) == code
     return json.loads(capsys.readouterr().out)
 
 
-def refusal_of(capsys, *arguments: str) -> str:
+def refusal_of(capsys, *args: str) -> str:
     """Return the only line that a refused plan prints."""
     try:
-        code = plan.main(arguments)
+        code = plan.main(args)
     except SystemExit as error:
         code = error.code
     assert code == 2
@@ -128,8 +128,8 @@ def test_a_plan_for_devices_that_are_not_attached(capsys):
 @needs_gpu_compiler
 def test_a_gpu_takes_longer_without_a_graph_of_the_whole_step(capsys, monkeypatch):
     """A step compiled by jbias has one launch; with XLA's own graphs it has more."""
-    arguments = (TINY, "--on=h100", "--config.run.strategy=looped")
-    one_graph = plan_as_json(capsys, *arguments)
+    args = (TINY, "--on=h100", "--config.run.strategy=looped")
+    one_graph = plan_as_json(capsys, *args)
     check_plan(one_graph)
     assert (
         one_graph["estimate"] == "kernels" and gpu_time.MEASURED in one_graph["notes"]
@@ -138,7 +138,7 @@ def test_a_gpu_takes_longer_without_a_graph_of_the_whole_step(capsys, monkeypatc
     assert one_graph["by_part"]["launches"] == pytest.approx(launching)
     flags = "--xla_gpu_enable_command_buffer=+FUSION --xla_gpu_graph_min_graph_size=5"
     monkeypatch.setenv("XLA_FLAGS", flags)
-    many_graphs = plan_as_json(capsys, *arguments)
+    many_graphs = plan_as_json(capsys, *args)
     # cuDNN has separate calls: three convolutions and their gradients.
     calls = 1000 * many_graphs["seeds"] * gpu_time.CONVOLUTION_SECONDS
     assert many_graphs["by_part"]["launches"] > launching + 5 * calls
@@ -198,16 +198,16 @@ def test_the_plan_has_the_fastest_strategy(capsys, monkeypatch):
     # By default a run of four steps does not compare strategies.
     monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
     # With 64 images the compiler takes over half an hour.
-    arguments = (
+    args = (
         TINY,
         "--on=v5e:2x2",
         "--config.run.devices=1",
         "--config.train.batch=4",
     )
-    result = plan_as_json(capsys, *arguments)
+    result = plan_as_json(capsys, *args)
     step_ms_by_strategy = {}
     for name in ("looped", "vmapped"):
-        strategy_arguments = (*arguments, f"--config.run.strategy={name}")
+        strategy_arguments = (*args, f"--config.run.strategy={name}")
         step_ms_by_strategy[name] = plan_as_json(capsys, *strategy_arguments)["step_ms"]
     assert result["strategy"] == min(step_ms_by_strategy, key=step_ms_by_strategy.get)
     assert result["step_ms"] == pytest.approx(min(step_ms_by_strategy.values()))
@@ -279,7 +279,7 @@ def test_an_invalid_target_among_several_is_refused(capsys):
 
 
 @needs_no_gpu
-def test_a_target_without_a_compiler_says_what_brings_it(capsys):
+def test_a_target_without_a_compiler_names_the_missing_package(capsys):
     assert "pip install 'jbias[plan]'" in refusal_of(capsys, TINY, "--on=h100")
     assert plan.main([TINY, "--compare=cpu,h100"]) == 0
     head, cpu, gpu, *legend = capsys.readouterr().out.splitlines()
@@ -289,7 +289,7 @@ def test_a_target_without_a_compiler_says_what_brings_it(capsys):
 
 
 @cases.each(
-    ("arguments", "message"),
+    ("args", "message"),
     [
         ((), "one of --config and --runs"),
         ((TINY,), "one of --on and --compare"),
@@ -301,8 +301,8 @@ def test_a_target_without_a_compiler_says_what_brings_it(capsys):
         (("--config=jbias:ermm", "--on=cpu"), "did you mean 'erm'"),
     ],
 )
-def test_invalid_arguments_are_refused_in_one_line(capsys, arguments, message):
-    assert message in refusal_of(capsys, *arguments)
+def test_invalid_arguments_are_refused_in_one_line(capsys, args, message):
+    assert message in refusal_of(capsys, *args)
 
 
 def _start(at: str, step: int, kind: str, stepping: float, **more) -> dict:
@@ -417,5 +417,5 @@ def test_every_line_of_a_plan_has_an_explanation(strategy, estimate):
     assert text[-1] == "note: a note" and max(map(len, text)) < 145
 
 
-def test_parts_of_the_step_are_those_of_programs():
+def test_parts_of_the_step_equal_those_of_programs():
     assert PARTS < set(hlo.PARTS)

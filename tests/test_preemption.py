@@ -240,7 +240,7 @@ def test_a_seed_rolled_back_in_a_run_stopped_anywhere_ends_the_same(
 
 
 @pytest.mark.slow
-def test_a_stopped_run_whose_seeds_all_diverge_ends_as_one_never_stopped(
+def test_a_stopped_run_of_diverging_seeds_ends_like_an_uninterrupted_run(
     tmp_path, monkeypatch
 ):
     config = make_config(seeds=(0,))

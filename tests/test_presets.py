@@ -1,4 +1,4 @@
-"""Presets by name and by path, and that they name the runs that they always named."""
+"""Presets by name and by path; names of their runs stay the same between versions."""
 
 import json
 import pathlib
@@ -9,25 +9,25 @@ from jbias import config as jc
 from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
-# Of default arguments; made by `python -m tests.test_presets > tests/oracles/presets.json`.
+# With default arguments; written by `python -m tests.test_presets > tests/oracles/presets.json`.
 KNOWN = ROOT / "tests/oracles/presets.json"
 NEEDED = {"colored_mnist": "root=DIR"}
 
 
 def identities() -> dict[str, str]:
-    """How runs of the presets are called, by the presets' names; suites by their hash."""
-    found = {}
+    """Return the names of the presets' runs, and the hashes of suites, by preset."""
+    identity_by_preset = {}
     for flag in ("config", "suite"):
         for name in jc.preset_names(flag):
-            named = f"{jc.PRESET_PREFIX}{name}:{NEEDED.get(name, '')}"
-            config = jc.load(named, flag=flag)
-            made = jc.run_name if flag == "config" else jc.digest
-            found[name] = made(jc.to_dict(config))
-    return found
+            text = f"{jc.PRESET_PREFIX}{name}:{NEEDED.get(name, '')}"
+            config = jc.load(text, flag=flag)
+            identify = jc.run_name if flag == "config" else jc.digest
+            identity_by_preset[name] = identify(jc.to_dict(config))
+    return identity_by_preset
 
 
-def test_a_preset_names_the_runs_that_it_always_named():
-    """Else runs that were begun before cannot go on: an identity changed."""
+def test_identities_of_presets_have_not_changed():
+    """If an identity changes, earlier runs cannot be resumed."""
     assert identities() == json.loads(KNOWN.read_text())
 
 
@@ -39,14 +39,14 @@ def test_a_preset_names_the_runs_that_it_always_named():
         ("suite", "suites/biases", ":images=100"),
     ],
 )
-def test_a_path_and_a_name_are_one(flag, name, arguments, monkeypatch):
+def test_a_path_and_a_name_give_the_same_config(flag, name, arguments, monkeypatch):
     by_name = jc.load(f"jbias:{name}{arguments}", flag=flag)
     monkeypatch.chdir(ROOT)
     assert jc.load(f"configs/{name}.py{arguments}", flag=flag) == by_name
 
 
 @cases.each(
-    ("named", "flag", "message"),
+    ("text", "flag", "message"),
     [
         ("jbias:sagnt:demo", "config", "no preset jbias:sagnt; did you mean 'sagnet'"),
         (
@@ -59,23 +59,23 @@ def test_a_path_and_a_name_are_one(flag, name, arguments, monkeypatch):
         ("jbias:../configs/erm", "config", "no preset"),
     ],
 )
-def test_what_is_no_preset_is_told(named, flag, message):
+def test_unknown_presets_are_refused(text, flag, message):
     with pytest.raises(ValueError, match=message):
-        jc.resolve_preset(named, flag)
+        jc.resolve_preset(text, flag)
 
 
-def test_a_file_of_another_kind_is_told(tmp_path):
+def test_a_file_that_is_not_python_is_refused(tmp_path):
     path = tmp_path / "suite.txt"
     path.write_text("")
     with pytest.raises(ValueError, match="--suite: must be a Python file"):
         jc.load(str(path), flag="suite")
 
 
-def test_changes_are_told_from_other_arguments_in_every_form():
+def test_changes_are_separated_from_other_arguments():
     words = ["--config", "jbias:erm", "--config.a=1", "-config.b=2", "--config.c", "3"]
     words += ["--config.d", "--noconfig.e", "--workdir=x", "--", "--config.f=4"]
-    others, changes = jc.split_changes(words, flag="config")
-    assert others == ["--config", "jbias:erm", "--workdir=x", "--", "--config.f=4"]
+    remaining, changes = jc.split_changes(words, flag="config")
+    assert remaining == ["--config", "jbias:erm", "--workdir=x", "--", "--config.f=4"]
     expected = ["--config.a=1", "--config.b=2", "--config.c=3", "--config.d"]
     assert changes == [*expected, "--config.e=False"]
 

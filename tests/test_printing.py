@@ -54,7 +54,7 @@ def test_nothing_is_printed_but_by_the_printer():
 
 
 def test_warnings_and_last_words_are_cleaned():
-    """What is handed to `warnings.warn` is one clean line; nothing exits with a text."""
+    """Every warning is one clean line, and no exit has a text."""
     wrong = []
     for path in source_files.PYTHON:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -101,7 +101,7 @@ def test_letters_that_a_terminal_obeys_or_hides_appear_as_codes(name, capsys):
         assert text == f"a{HOSTILE[name]}b\n\tc\n"
 
 
-def test_other_scripts_and_accents_are_printed_as_they_are(capsys):
+def test_other_scripts_and_accents_are_printed_unchanged(capsys):
     text = "é ß 猫 кот قط 🐈 e\u0301 1\u202f024 ± 2\u00a0%"
     messages.print_text(text)
     assert capsys.readouterr().out == f"{text}\n"
@@ -116,7 +116,7 @@ def test_a_stream_of_few_letters_gets_the_codes_of_the_others(encoding, monkeypa
     assert written.getvalue() == expected.get(encoding, "é猫".encode()) + b"\n"
 
 
-def test_json_stays_json_of_the_same_names(capsys):
+def test_json_output_keeps_its_names(capsys):
     names = list(HOSTILE)
     messages.print_text(messages.to_json({"names": names}))
     text = capsys.readouterr().out
@@ -165,7 +165,7 @@ def test_a_closed_stream_is_no_error(shell, returned):
     assert (done.returncode, done.stderr.strip()) == (0, returned)
 
 
-def test_a_full_disk_behind_stdout_is_told():
+def test_a_full_disk_behind_stdout_is_reported():
     done = _run("print_text('a')", '"$@" >/dev/full')
     assert done.returncode == 1
     assert "StdoutError: stdout: cannot be written (No space left" in done.stderr
@@ -208,7 +208,7 @@ def test_a_full_stdout_is_one_line_and_exit_code_2(words):
 
 
 def test_lines_of_a_report_and_damaged_images_fit_no_full_stdout(monkeypatch, capsys):
-    """The lines that end `report`, and those of `prepare check` about damaged images."""
+    """`report` and `prepare check` fail with one line if stdout is full."""
 
     def fail(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -217,8 +217,8 @@ def test_lines_of_a_report_and_damaged_images_fit_no_full_stdout(monkeypatch, ca
         raise prepare.DamagedImages(["a/0.png: cut off"])
 
     parsed = types.SimpleNamespace(command=damaged, out="")
-    made = types.SimpleNamespace(parse_args=lambda words: parsed)
-    monkeypatch.setattr(prepare, "parser", lambda names: made)
+    parser = types.SimpleNamespace(parse_args=lambda words: parsed)
+    monkeypatch.setattr(prepare, "parser", lambda names: parser)
     for call in (
         lambda: cli.print_lines("report", lambda: ["a line"]),
         lambda: prepare.main(["check"]),

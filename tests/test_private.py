@@ -75,7 +75,7 @@ def find_private_names(text: str) -> set[str]:
     return private_names
 
 
-def test_private_names_are_seen():
+def test_private_names_are_detected():
     assert find_private_names("from a.b._src import x") == {"a.b._src"}
     assert find_private_names("import a as b\nb.C._d.e()") == {"a.C._d"}
     assert find_private_names(

@@ -17,7 +17,7 @@ EIGHT = "the same, pAdaIN without runs 2 and 5"
 
 
 @pytest.mark.slow
-def test_the_documents_are_what_the_command_writes(tmp_path):
+def test_the_documents_equal_the_output_of_the_command(tmp_path):
     for document in (reproduction, reproduction_biases):
         written = (ROOT / "docs" / document.NAME).read_text(encoding="utf-8")
         assert document.text() == written
@@ -29,8 +29,8 @@ def test_table_1_has_one_misprint():
     table = biasbed.table1()
     wrong = table[(table["recomputed"] - table["difference"]).abs() > 0.05]
     (row,) = wrong.itertuples()
-    told = (row.algorithm, row.dataset, row.difference, row.recomputed)
-    assert told == ("InfoDrop", "Edge", -11.7, -12.7)
+    printed = (row.algorithm, row.dataset, row.difference, row.recomputed)
+    assert printed == ("InfoDrop", "Edge", -11.7, -12.7)
     assert (table["best_validation"] == table["table2"]).all()
 
 
@@ -42,9 +42,9 @@ def test_tables_differ_where_runs_are_missing(table, beyond, mean, std):
     assert len(frame) == 80
     assert frame["beyond"].sum() == beyond
     assert set(frame[frame["beyond"]]["algorithm"]) == {biasbed.PADAIN, biasbed.CAE}
-    rest = frame[~frame["algorithm"].isin([biasbed.PADAIN, biasbed.CAE])]
-    assert rest["mean_off"].abs().max() <= 0.06 + 1e-9
-    assert rest["std_off"].abs().max() < 0.08
+    complete = frame[~frame["algorithm"].isin([biasbed.PADAIN, biasbed.CAE])]
+    assert complete["mean_off"].abs().max() <= 0.06 + 1e-9
+    assert complete["std_off"].abs().max() < 0.08
     eight = biasbed.differences(table, without=biasbed.LEFT_OUT)
     eight = eight[eight["algorithm"] == biasbed.PADAIN]
     assert eight["mean_off"].abs().max() <= mean + 1e-9
@@ -73,35 +73,36 @@ def test_missing_tenth_run():
         3: [None, 42.3, 15.2, 55.1, 22.9, 7.2, None, 21.9, 43.5, 47.0],
     }
     for table, values in expected.items():
-        found = biasbed.implied_run(table)
-        assert set(found["listed"]) == {9}
-        for told, value in zip(values, found["tenth"], strict=True):
-            assert told is None or value == pytest.approx(told, abs=0.06)
+        runs = biasbed.implied_run(table)
+        assert set(runs["listed"]) == {9}
+        for printed, value in zip(values, runs["tenth"], strict=True):
+            assert printed is None or value == pytest.approx(printed, abs=0.06)
         # A tenth of the rounding of 0.95 reaches the deviation about three times.
-        assert (found["std"] - found["std_printed"]).abs().max() < 0.35
+        assert (runs["std"] - runs["std_printed"]).abs().max() < 0.35
 
 
 def test_one_run_is_listed_twice():
     assert biasbed.duplicates("biasbed_runs") == [("pAdaIN", 1, 4)]
     assert biasbed.duplicates(biasbed.LAST) == []
-    every = biasbed.settings()["all"]
-    alike = [
+    datasets = biasbed.settings()["all"]
+    ranks = [
         score_table.rank(
-            biasbed.matrix(biasbed.inputs()[name], every), larger_is_better=True
+            biasbed.matrix(biasbed.inputs()[name], datasets), larger_is_better=True
         )
         for name in ("means of the runs of C.2", "the same, pAdaIN without run 4")
     ]
-    np.testing.assert_array_equal(*alike)
+    first, second = ranks
+    np.testing.assert_array_equal(first, second)
 
 
-def test_strict_comes_from_what_was_trained_on():
-    found = biasbed.settings()
-    seen = {"StylizedImageNet", "DeepAug-CAE", "DeepAug-EDSR"}
-    assert set(found["all"]) - set(found["strict"]) == seen
-    assert set(found["strict"]) - set(found["strict without ImageNet1k"]) == {
+def test_strict_excludes_sets_similar_to_training_sets():
+    settings = biasbed.settings()
+    training_sets = {"StylizedImageNet", "DeepAug-CAE", "DeepAug-EDSR"}
+    assert set(settings["all"]) - set(settings["strict"]) == training_sets
+    assert set(settings["strict"]) - set(settings["strict without ImageNet1k"]) == {
         "ImageNet1k"
     }
-    assert [len(sets) for sets in found.values()] == [10, 7, 9, 6]
+    assert [len(sets) for sets in settings.values()] == [10, 7, 9, 6]
 
 
 # F with and without correction for ties: all, strict, and both without ImageNet1k.
@@ -120,8 +121,8 @@ def test_friedman_of_every_input(name):
     frame = biasbed.inputs()[name]
     for field, values in zip(("f", "f_untied"), TESTED[name], strict=True):
         for datasets, f in zip(biasbed.settings().values(), values or [], strict=False):
-            found = getattr(biasbed.iman_davenport(frame, datasets), field)
-            assert f is None or found == pytest.approx(f, abs=0.0051)
+            statistic = getattr(biasbed.iman_davenport(frame, datasets), field)
+            assert f is None or statistic == pytest.approx(f, abs=0.0051)
 
 
 @pytest.mark.parametrize(
@@ -132,28 +133,33 @@ def test_friedman_of_every_input(name):
     ],
 )
 def test_printed_f_and_p_come_from_the_listed_runs(setting, p, p_conover, df, digits):
-    """Of eight runs of pAdaIN and nine of DeepAugERM-CAE, cut off after the last digit."""
-    found = biasbed.iman_davenport(biasbed.inputs()[EIGHT], biasbed.settings()[setting])
-    assert found.p == pytest.approx(p, rel=5e-4)
-    assert found.p_conover == pytest.approx(p_conover, rel=5e-4)
-    assert found.df_conover == pytest.approx(df, abs=5e-4)
-    assert np.floor(found.f * 100) / 100 == float(biasbed.PRINTED_F[setting])
-    cut = np.floor(found.p_conover * 10**digits) / 10**digits
-    assert cut == pytest.approx(float(biasbed.PRINTED_P[setting]))
+    """F and p from eight runs of pAdaIN and nine of DeepAugERM-CAE, truncated, not rounded."""
+    result = biasbed.iman_davenport(
+        biasbed.inputs()[EIGHT], biasbed.settings()[setting]
+    )
+    assert result.p == pytest.approx(p, rel=5e-4)
+    assert result.p_conover == pytest.approx(p_conover, rel=5e-4)
+    assert result.df_conover == pytest.approx(df, abs=5e-4)
+    assert np.floor(result.f * 100) / 100 == float(biasbed.PRINTED_F[setting])
+    truncated = np.floor(result.p_conover * 10**digits) / 10**digits
+    assert truncated == pytest.approx(float(biasbed.PRINTED_P[setting]))
 
 
 def test_only_one_pair_of_ranks_needs_more_than_the_listed_runs():
-    every = biasbed.settings()["all"]
+    datasets = biasbed.settings()["all"]
     a, b = (
-        biasbed.matrix(biasbed.inputs()[name], every)
+        biasbed.matrix(biasbed.inputs()[name], datasets)
         for name in (EIGHT, "the paper's configuration")
     )
-    ranked = [
+    ranks = [
         pd.DataFrame(score_table.rank(m, larger_is_better=True), m.index, m.columns)
         for m in (a, b)
     ]
-    off = (ranked[0] != ranked[1]).stack()
-    assert set(off[off].index) == {("DeepAug-CAE", "ERM"), ("DeepAug-CAE", "InfoDrop")}
+    differs = (ranks[0] != ranks[1]).stack()
+    assert set(differs[differs].index) == {
+        ("DeepAug-CAE", "ERM"),
+        ("DeepAug-CAE", "InfoDrop"),
+    }
     assert a.loc["DeepAug-CAE", "ERM"] == pytest.approx(44.43)
     assert a.loc["DeepAug-CAE", "InfoDrop"] == pytest.approx(44.40)
     # The printed pairs say which comes first.
@@ -172,8 +178,8 @@ def test_only_one_pair_of_ranks_needs_more_than_the_listed_runs():
 def test_pairs(setting, capped, off, mean, least, difference):
     frame = biasbed.pairs(setting)
     assert (len(frame), frame["capped"].sum()) == (28, capped)
-    rest = frame[~frame["capped"]]
-    gaps = (rest["exact"] - rest["p"]).abs()
+    uncapped = frame[~frame["capped"]]
+    gaps = (uncapped["exact"] - uncapped["p"]).abs()
     assert gaps.max() <= off
     assert gaps.mean() == pytest.approx(mean, abs=5e-5)
     assert frame[frame["capped"]]["exact"].min() >= least
@@ -200,22 +206,22 @@ def test_p_values_are_the_oracles():
         assert abs(p - row.perm_p_two_sided) < 5 * error + 5e-6
 
 
-def test_what_was_printed_agrees():
-    """All but centre frequencies of no band; the poster's numbers and its zeros, too."""
+def test_printed_numbers_agree():
+    """Printed numbers agree, except for centre frequencies of networks without a band."""
     cells, pairs = biases.printed_cells(), biases.printed_pairs()
     assert len(cells) == 48 * 19
-    off = cells[~cells["agrees"]]
-    assert (len(off), set(off["column"])) == (27, {"cb_cf_raw"})
-    bands = biases.models().loc[off["model"], "cb_bw_raw"]
+    wrong = cells[~cells["agrees"]]
+    assert (len(wrong), set(wrong["column"])) == (27, {"cb_cf_raw"})
+    bands = biases.models().loc[wrong["model"], "cb_bw_raw"]
     assert bands.to_numpy() == pytest.approx(11295.35, abs=0.005)
     assert len(pairs) == 6 * 4 * 3 + 15
     assert pairs["agrees"].all()
-    # What another reader of the poster would see: wrong numbers do not agree.
+    # The comparison is not trivial: the printed values are those of the poster.
     shape = pairs[(pairs["x"] == "shape") & (pairs["models"] == "all")]
     assert shape["printed"].tolist()[:4] == [-0.76, -0.53, 0, 0.47]
 
 
-def test_averages_and_spectral_biases_are_those_of_their_parts():
+def test_averages_and_spectral_biases_follow_from_their_components():
     frame = biases.models()
     for table in (biases.averages(), biases.spectral()):
         np.testing.assert_allclose(table, frame[table.columns], atol=1e-9)
@@ -244,7 +250,7 @@ def test_categories():
     assert sized[sized > 0].to_dict() == {biases.AT: 15}
 
 
-def test_figures_of_the_text():
+def test_numbers_in_the_text():
     frame = biases.models()
     assert biases.spearman(frame[["shape", "low_freq"]]).iloc[0, 1] == pytest.approx(
         0.66, abs=0.005
@@ -274,7 +280,7 @@ def test_figures_of_the_text():
 
 
 def test_anomalies():
-    """Wrong denominators, to a thousandth of an image; and what they move."""
+    """Wrong denominators, to a thousandth of an image, and their effect on correlations."""
     assert max(biases.granularity().values()) < 1e-3
     concepts = biases.correlations_without("Concepts", "stylized16")
     assert concepts["shape"] == pytest.approx(-0.124, abs=5e-4)
@@ -283,7 +289,7 @@ def test_anomalies():
     )
 
 
-def test_how_many_correlations_remain():
+def test_number_of_significant_correlations():
     assert biases.count_significant() == {
         "all": {"pvalue": 15, "holm": 11, "bh": 12},
         "AT": {"pvalue": 12, "holm": 8, "bh": 12},

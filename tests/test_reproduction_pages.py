@@ -194,7 +194,7 @@ COLUMNS = ("drop_pct", "ood_acc_avg", "di_index_mean", "accuracy_mean", "mean")
 
 
 @cases.each("name", QUOTED)
-def test_printed_numbers_are_those_of_the_tables(name):
+def test_printed_numbers_equal_those_of_the_tables(name):
     file, filters, selection = QUOTED[name]
     column, values = selection.split("=")
     printed = []
@@ -286,7 +286,7 @@ def test_single_colours():
 
 
 @pytest.mark.slow
-def test_hours_are_what_the_command_prints():
+def test_hours_equal_the_output_of_the_command():
     index = (DOCS / "reproduction.md").read_text(encoding="utf-8")
     assert gpu_hours.table() in index
     for train, size in ((True, 256), (True, 224), (False, 224)):

@@ -167,7 +167,7 @@ def test_the_page_has_the_claims_that_the_command_wrote():
     assert f"| DeepAugment (CAE) ranks above ERM | {p:.3f} |" in claims_text
 
 
-def test_shares_of_redrawn_seeds_are_those_of_single_tables():
+def test_shares_of_redrawn_seeds_equal_those_of_single_tables():
     """Each draw has the p of `jbias.stats` for its table; the README has the share."""
     scores = claims.study_scores("shapes", "accuracy")
     methods, up = list(scores), dict(larger_is_better=True)

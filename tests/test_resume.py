@@ -1,4 +1,4 @@
-"""The resume law: killed anywhere and started again, a run ends with the same bits."""
+"""A run that is killed anywhere and resumed ends with the same bits."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests import smoke_runs
 
 
 def saved(workdir) -> tuple[int, dict]:
-    """The latest checkpoint's step and raw tree."""
+    """Return the latest checkpoint's step and raw tree."""
     manager = checkpoints.CheckpointStore(workdir / "checkpoints").manager
     step = manager.latest_step()
     args = ocp.args.Composite(state=ocp.args.StandardRestore())
@@ -26,7 +26,7 @@ def saved(workdir) -> tuple[int, dict]:
 
 
 def assert_same_end(a, b):
-    """The same latest weights, statistics and optimisers, and the same records, once."""
+    """Assert equal latest weights, statistics, optimisers and records, without duplicates."""
     (step, tree), (other_step, other) = saved(a), saved(b)
     assert step == other_step
     jax.tree.map(np.testing.assert_array_equal, tree, other)
@@ -40,15 +40,15 @@ def assert_same_end(a, b):
 
 
 def finish(config, workdir) -> str:
-    """Runs to the end; returns what it said."""
+    """Train to the end; return the output."""
     process = smoke_runs.start(config, workdir)
-    said, _ = process.communicate(timeout=600)
-    assert process.returncode == 0, said
-    return said
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+    return output
 
 
 def sagnet():
-    """Twelve steps; saves do not fall together with evaluations."""
+    """Return a config of twelve steps, which saves at other steps than it evaluates."""
     return smoke_runs.small("sagnet", epochs=3.0, save_every="3 steps")
 
 
@@ -62,28 +62,31 @@ def unbroken(tmp_path_factory):
 @pytest.mark.slow
 def test_killed_in_save_rename_and_step_ends_the_same(unbroken, tmp_path):
     workdir = tmp_path / "run"
-    for what, number in (("step", 5), ("save", 3), ("rename", 3)):
-        process = smoke_runs.start(sagnet(), workdir, what, str(number))
-        said, _ = process.communicate(timeout=600)
-        assert process.returncode == -signal.SIGKILL, said
-    said = finish(sagnet(), workdir)
-    assert "resuming" in said
+    for trigger, number in (("step", 5), ("save", 3), ("rename", 3)):
+        process = smoke_runs.start(sagnet(), workdir, trigger, str(number))
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == -signal.SIGKILL, output
+    output = finish(sagnet(), workdir)
+    assert "resuming" in output
     assert_same_end(unbroken, workdir)
-    one, several = (
+    costs_unbroken, costs_killed = (
         json.loads((w / "costs.json").read_text()) for w in (unbroken, workdir)
     )
-    assert one["total"]["starts"] == 1 < several["total"]["starts"]
-    steps = [start["step"] for start in several["starts"]]
-    assert steps == sorted(set(steps)) and steps[-1] == one["starts"][0]["step"] == 12
-    assert several["total"] == costs.total(several["starts"])
+    assert costs_unbroken["total"]["starts"] == 1 < costs_killed["total"]["starts"]
+    steps = [start["step"] for start in costs_killed["starts"]]
+    assert (
+        steps == sorted(set(steps))
+        and steps[-1] == costs_unbroken["starts"][0]["step"] == 12
+    )
+    assert costs_killed["total"] == costs.total(costs_killed["starts"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["SIGTERM", pytest.param("SIGUSR1", marks=pytest.mark.slow)]
 )
-def test_a_signal_saves_and_leaves_with_a_message(unbroken, tmp_path, name):
-    """A cluster may send it twice."""
+def test_a_signal_saves_and_stops_with_a_message(unbroken, tmp_path, name):
+    """The run stops with exit code 143, also if a cluster sends the signal twice."""
     workdir = tmp_path / "run"
     process = smoke_runs.start(sagnet(), workdir)
     while not (workdir / "evals" / "4.jsonl").exists():
@@ -91,18 +94,18 @@ def test_a_signal_saves_and_leaves_with_a_message(unbroken, tmp_path, name):
         time.sleep(0.02)
     for _ in range(2):
         process.send_signal(signal.Signals[name])
-    said, _ = process.communicate(timeout=600)
-    assert process.returncode == 143, said
-    assert f"{name} at step" in said
-    assert "Traceback" not in said
-    step = int(said.split(f"{name} at step ")[1].split(":")[0])
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 143, output
+    assert f"{name} at step" in output
+    assert "Traceback" not in output
+    step = int(output.split(f"{name} at step ")[1].split(":")[0])
     assert saved(workdir)[0] == step
     finish(sagnet(), workdir)
     assert_same_end(unbroken, workdir)
 
 
 @pytest.mark.slow
-def test_a_lost_evaluation_is_put_back_from_its_checkpoint(unbroken, tmp_path):
+def test_a_lost_evaluation_is_repeated_from_its_checkpoint(unbroken, tmp_path):
     config, workdir = sagnet(), tmp_path / "run"
     process = smoke_runs.start(config, workdir, "step", "9")
     process.communicate(timeout=600)
@@ -112,31 +115,33 @@ def test_a_lost_evaluation_is_put_back_from_its_checkpoint(unbroken, tmp_path):
 
 
 @pytest.mark.slow
-def test_spread_seeds_in_waves_killed_go_on_to_the_same_end(tmp_path):
-    """Four seeds over two devices; the run goes on without waves."""
+def test_seeds_in_waves_on_two_devices_killed_end_the_same(tmp_path):
+    """Four seeds on two devices, killed in waves, are resumed without waves."""
     config = smoke_runs.small(
         "erm", seeds=(0, 1, 2, 3), epochs=2.0, save_every="3 steps"
     )
     flags = os.environ.get("XLA_FLAGS", "")
-    two = {"XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=2"}
+    two_devices = {"XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=2"}
 
-    def ended(workdir, *death) -> str:
-        process = smoke_runs.start(config, workdir, *death, JAX_PLATFORMS="cpu", **two)
-        said, _ = process.communicate(timeout=600)
-        assert process.returncode == (-signal.SIGKILL if death else 0), said
-        return said
+    def run_to_end(workdir, *death) -> str:
+        process = smoke_runs.start(
+            config, workdir, *death, JAX_PLATFORMS="cpu", **two_devices
+        )
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == (-signal.SIGKILL if death else 0), output
+        return output
 
-    ended(tmp_path / "unbroken")
+    run_to_end(tmp_path / "unbroken")
     config.run.together = 2
-    ended(tmp_path / "run", "step", "6")
+    run_to_end(tmp_path / "run", "step", "6")
     config.run.together = 0
-    assert "resuming" in ended(tmp_path / "run")
+    assert "resuming" in run_to_end(tmp_path / "run")
     assert_same_end(tmp_path / "unbroken", tmp_path / "run")
 
 
 @pytest.mark.slow
 def test_ten_kills_at_random_moments_end_the_same(unbroken, tmp_path):
-    """Two of them inside a save and inside a rename."""
+    """Two of the ten kills are inside a save and inside a rename."""
     workdir, moments = tmp_path / "run", random.Random(0)
     for kill in range(10):
         death = {3: ("save", "2"), 6: ("rename", "2")}.get(kill, ())
@@ -151,7 +156,7 @@ def test_ten_kills_at_random_moments_end_the_same(unbroken, tmp_path):
 
 @pytest.mark.slow
 def test_killed_in_a_later_stage_and_at_its_border_ends_the_same(tmp_path):
-    """ERM for an epoch, then SagNet on the net that it left."""
+    """ERM for an epoch, then SagNet on the net that ERM trained."""
     algo = sagnet().algo.to_dict()
     stages = ({"epochs": 1.0}, {"algo": algo, "epochs": 1.0})
     config = smoke_runs.small("erm", stages=stages, save_every="3 steps")

@@ -33,7 +33,7 @@ def test_every_case_has_a_line_and_failures_decide_the_exit_code(folder, capsys)
     assert run_cases.main([str(folder)]) == 1
     lines = capsys.readouterr().out.splitlines()
     words = [line.split(" s  ") for line in lines[:-1]]
-    assert [(state.split()[0], rest) for state, rest in words] == [
+    assert [(state.split()[0], text) for state, text in words] == [
         ("ok", "a"),
         ("FAILED", "b c: exit code 3: why"),
         ("ok", "group/one.sh"),

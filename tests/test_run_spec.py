@@ -40,18 +40,18 @@ def test_a_config_of_ours_passes():
         ("stages", [{"epochs": "1"}], r"config\.stages\[0\]\.epochs: must be a number"),
     ],
 )
-def test_another_kind_is_refused_by_its_place(key, value, match):
+def test_entries_of_a_wrong_type_are_refused_by_key(key, value, match):
     config = whole()
-    *way, last = key.split(".")
+    *parents, last = key.split(".")
     inner = config
-    for name in way:
+    for name in parents:
         inner = inner[name]
     inner[last] = value
     with pytest.raises(ValueError, match=match):
         run_spec.check_entries(config)
 
 
-def test_what_is_no_json_is_refused():
+def test_values_without_json_are_refused():
     with pytest.raises(ValueError, match="config.variant: must be text, a number, "):
         jc.to_dict({**whole(), "variant": {1, 2}})
 
@@ -75,16 +75,16 @@ def test_options_are_of_the_kinds_that_a_function_says(options, match):
         build.call_checked("here", make, "net", **options)
 
 
-def test_options_of_these_kinds_pass():
+def test_options_of_valid_types_are_accepted():
     options = dict(p=1, name=None, sides=[1, 2])
-    before = copy.deepcopy(options)
+    copied = copy.deepcopy(options)
     assert build.call_checked("here", make, "net", **options) == (
         "net",
         1,
         None,
         [1, 2],
     )
-    assert options == before
+    assert options == copied
     jc.check_annotations("here", make, {"p": object()})  # A number that is traced.
 
 

@@ -107,7 +107,7 @@ def test_an_option_has_the_type_of_its_default_or_annotation(change, expected, p
         ("sites[0]=stem", "make", "no such entry 'sites'"),
     ],
 )
-def test_what_an_option_cannot_be_is_refused_with_what_to_write(
+def test_invalid_values_of_options_are_refused_with_an_example(
     change, function, words, path
 ):
     with pytest.raises(ValueError, match=words):
@@ -161,7 +161,7 @@ def test_a_transform_has_no_argument_before_its_options(path):
         jc.change(config, ["--config.inputs[0].q=1"], flag="config")
 
 
-def test_a_set_of_ones_own_lists_entries_beside_options(path):
+def test_unknown_entries_of_a_user_defined_set_suggest_known_names(path):
     words = ["--config.train.data=mine.py:discs", "--config.train.btach=3"]
     with pytest.raises(ValueError, match="did you mean 'batch'.*noise"):
         jc.load("jbias:erm:smoke", words, flag="config")
@@ -200,7 +200,7 @@ def _c(): pass
         ("", "other.py", "no file 'other.py'; give path/to/file.py:make$"),
     ],
 )
-def test_a_file_without_its_function_says_what_to_write(
+def test_a_file_without_its_function_names_the_function(
     text, name, words, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)

@@ -19,13 +19,13 @@ AGREEMENT = pd.read_csv(RESULTS / "agreement.csv")
 WORDS = " ".join(PAGE.split())
 
 
-def shown(value):
+def printed(value):
     """Return a number as the page prints it."""
     return f"{value:.2f}".replace("-", "−")
 
 
 def cells(first):
-    """Return the other cells of the page's first table row that starts with `first`."""
+    """Return the remaining cells of the page's first table row that starts with `first`."""
     line = next(x for x in PAGE.splitlines() if x.startswith(f"| {first} |"))
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
@@ -58,33 +58,39 @@ def test_intervals_are_over_methods():
 def test_the_page_has_shape_bias_with_each_other(other):
     row = AGREEMENT[AGREEMENT["x"].eq("shape bias") & AGREEMENT["y"].eq(other)].iloc[0]
     rho, given_accuracy = (
-        f"{shown(row[name])} [{shown(row[f'{name}_low'])}, {shown(row[f'{name}_high'])}]"
+        f"{printed(row[name])} [{printed(row[f'{name}_low'])}, {printed(row[f'{name}_high'])}]"
         for name in ("rho", "given_accuracy")
     )
     assert cells(other)[:2] == [rho, given_accuracy if other != "accuracy" else "–"]
 
 
-def test_the_page_says_how_the_networks_agree():
-    five = AGREEMENT[~AGREEMENT["y"].isin(["odd one out", "accuracy"])]
-    ends = (five[of].agg(["min", "max"]).map(shown) for of in ("rho", "given_accuracy"))
-    told = "Their ten rank correlations are {} to {}, and {} to {} given accuracy."
-    assert told.format(*itertools.chain(*ends)) in WORDS and len(five) == 10
-    of = NETWORKS["odd one out"].corr(NETWORKS["accuracy"], method="spearman")
-    assert f"no less with accuracy (ρ = {shown(of)})" in WORDS
-    assert of > AGREEMENT.loc[AGREEMENT["y"].eq("odd one out"), "rho"].max()
+def test_the_page_gives_the_agreement_of_the_measures():
+    pairs = AGREEMENT[~AGREEMENT["y"].isin(["odd one out", "accuracy"])]
+    ends = (
+        pairs[column].agg(["min", "max"]).map(printed)
+        for column in ("rho", "given_accuracy")
+    )
+    sentence = "Their ten rank correlations are {} to {}, and {} to {} given accuracy."
+    assert sentence.format(*itertools.chain(*ends)) in WORDS and len(pairs) == 10
+    rho = NETWORKS["odd one out"].corr(NETWORKS["accuracy"], method="spearman")
+    assert f"no less with accuracy (ρ = {printed(rho)})" in WORDS
+    assert rho > AGREEMENT.loc[AGREEMENT["y"].eq("odd one out"), "rho"].max()
 
 
-def test_the_page_says_where_they_disagree():
+def test_the_page_gives_examples_of_disagreement():
     low = NETWORKS[NETWORKS["shape bias"] < 0.2]
-    kept = low["without texture"]
+    without_texture = low["without texture"]
     assert len(low) == 13
-    assert f"go from {shown(kept.min())} to {shown(kept.max())}," in WORDS
-    odd = NETWORKS.set_index("method")["odd one out"]
-    assert [*odd["CutMix"].map(shown)] == ["0.61", "0.64"]
+    assert (
+        f"go from {printed(without_texture.min())} to {printed(without_texture.max())},"
+        in WORDS
+    )
+    odd_one_out = NETWORKS.set_index("method")["odd one out"]
+    assert [*odd_one_out["CutMix"].map(printed)] == ["0.61", "0.64"]
     by_shape = NETWORKS[NETWORKS["shape bias"] > 0.7].set_index("method")["odd one out"]
-    assert by_shape[["RandConv", "Gaussian noise"]].map(shown).eq("0.60").all()
+    assert by_shape[["RandConv", "Gaussian noise"]].map(printed).eq("0.60").all()
     worst = NETWORKS.loc[NETWORKS["accuracy"].idxmin()]
-    assert worst["method"] == "DSU" and shown(worst["shape bias"]) == "0.54"
+    assert worst["method"] == "DSU" and printed(worst["shape bias"]) == "0.54"
     assert f"{worst['accuracy']:.2f} {worst['neither']:.2f}" == "0.51 0.51"
     assert worst["neither"] == NETWORKS["neither"].max()
     places = NETWORKS[[*six_measures.MEASURES[:5]]].rank().loc[worst.name]
@@ -92,28 +98,31 @@ def test_the_page_says_where_they_disagree():
     split = NETWORKS.groupby("method")
     ends = split["shape bias"].agg(["min", "max"])
     wide = ends[(ends["min"] < 0.2) & (ends["max"] > 0.7)].index
-    told = "EFDMix, pAdaIN, RandConv, SagNet and Gaussian noise"
-    assert {*wide} == {*told.replace(" and", ",").split(", ")} and told in WORDS
+    method_names = "EFDMix, pAdaIN, RandConv, SagNet and Gaussian noise"
+    assert {*wide} == {*method_names.replace(" and", ",").split(", ")}
+    assert method_names in WORDS
     for name in wide:
         first, second = split.get_group(name)[[*six_measures.MEASURES[:5]]].to_numpy()
         assert abs(np.sign(first - second).sum()) == 5, name
 
 
 def with_ends(values, name):
-    ends = (shown(values[f"{name}_{end}"]) for end in ("lower", "upper"))
-    return "{} [{}, {}]".format(shown(values[name]), *ends)
+    """Return a value and its interval as the page prints them."""
+    lower, upper = (printed(values[f"{name}_{end}"]) for end in ("lower", "upper"))
+    return f"{printed(values[name])} [{lower}, {upper}]"
 
 
 def test_the_page_has_the_network_of_photographs():
     rows = pd.read_csv(RESULTS / "photographs.csv").fillna({"condition": ""})
     value = rows.set_index(["condition", "metric"])["value"]
-    part = PAGE.partition("## Photographs")[2].partition("## Published")[0]
+    section = PAGE.partition("## Photographs")[2].partition("## Published")[0]
     bias = value["shape_bias"]
-    part = " ".join(part.split())
+    section = " ".join(section.split())
     words = f"a shape bias of {with_ends(bias, 'shape_bias')}, from 195 decisions"
-    assert words in part
+    assert words in section
     neither = 100 * bias["fraction_neither"]
-    assert f"{neither:.0f} % of the decisions on 550 conflicts are for neither" in part
+    words = f"{neither:.0f} % of the decisions on 550 conflicts are for neither"
+    assert words in section
 
 
 def test_the_page_has_the_published_decisions():
@@ -125,17 +134,17 @@ def test_the_page_has_the_published_decisions():
     }
     known = pd.read_csv(ROOT / "jbias/report/published_shape_biases.csv")
     for network, name in names.items():
-        of = rows[rows["network"] == network]
-        bias, count = of["value"]["shape_bias"], of["count"]["shape_bias"]
+        decisions = rows[rows["network"] == network]
+        bias, count = decisions["value"]["shape_bias"], decisions["count"]["shape_bias"]
         shares = [count[f"fraction_{x}"] / 12 for x in ("shape", "texture", "neither")]
         assert sum(shares) == pytest.approx(100)  # Per cent of 1,200.
-        human = of["value"]["human"]
-        ends = (human[f"error_consistency_{end}"] for end in ("lower", "upper"))
-        told = "{:.3f} [{:.3f}, {:.3f}]".format(human["error_consistency"], *ends)
+        human = decisions["value"]["human"]
+        lower, upper = (human[f"error_consistency_{end}"] for end in ("lower", "upper"))
+        consistency = f"{human['error_consistency']:.3f} [{lower:.3f}, {upper:.3f}]"
         assert cells(name) == [
             with_ends(bias, "shape_bias"),
             ", ".join(f"{x:.0f}" for x in shares) + " %",
-            told,
+            consistency,
         ]
         counted = known["shape"] / known["either"]
         assert counted.sub(bias["shape_bias"]).abs().min() < 1e-4

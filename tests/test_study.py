@@ -1,4 +1,4 @@
-"""The study of a recipe: a run for each attribute and level, one after the other."""
+"""Studies of a config: a run for each attribute and level, trained in sequence."""
 
 import json
 import types
@@ -12,7 +12,7 @@ from jbias import study
 from jbias.runs import results
 from tests import cases
 
-RECIPE = "configs/erm.py:smoke,seeds=2"  # Of the embedded set, whose attribute is the texture.
+RECIPE = "configs/erm.py:smoke,seeds=2"  # Embedded set: the attribute is the texture.
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def at_root(monkeypatch, pytestconfig):
 
 @pytest.fixture(scope="module")
 def studied(tmp_path_factory, pytestconfig):
-    """A study of two levels, that of which one level was there before."""
+    """Return the folder of a study of two levels, one of which was trained before."""
     out = tmp_path_factory.mktemp("study")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(pytestconfig.rootpath)
@@ -36,16 +36,17 @@ def studied(tmp_path_factory, pytestconfig):
 
 
 @pytest.mark.slow
-def test_each_level_has_a_workdir_with_its_parts(studied):
+def test_every_level_has_a_workdir_with_its_data_sets(studied):
     folders = sorted(path.parent for path in studied.glob("*/*/*/done"))
     assert [path.name for path in folders] == ["C0", "C6"]
     for folder in folders:
         records = results.loads(next(folder.glob("evals/*.jsonl")).read_text())
         assert {r.dataset for r in records} == {"train", "valid", "id", "ood"}
         assert {r.seed for r in records} == {0, 1}
-        told = json.loads((folder / "provenance.json").read_text())["data"]
+        data_records = json.loads((folder / "provenance.json").read_text())["data"]
         tables = {
-            name: np.array(one["tables"]["attribute"]) for name, one in told.items()
+            name: np.array(record["tables"]["attribute"])
+            for name, record in data_records.items()
         }
         across = tables["train/0"][:8, 8:].sum() + tables["train/0"][8:, :8].sum()
         assert (across == 0) == (folder.name == "C6")
@@ -54,12 +55,12 @@ def test_each_level_has_a_workdir_with_its_parts(studied):
 
 
 @pytest.mark.slow
-def test_a_dry_run_tells_how_far_each_is(studied, at_root, capfd):
+def test_a_dry_run_shows_the_status_of_every_run(studied, at_root, capfd):
     common = [f"--config={RECIPE}", f"--workdir={studied}", "--config.epochs=1.0"]
     assert study.main([*common, "--levels=C6,M4", "--dry-run"]) == 0
-    told = capfd.readouterr().out
-    assert "C6: done" in told
-    assert "M4: not started" in told
+    output = capfd.readouterr().out
+    assert "C6: done" in output
+    assert "M4: not started" in output
     assert not (studied / "erm-resnet18/attribute/M4").exists()
 
 
@@ -84,29 +85,28 @@ def test_a_dry_run_tells_how_far_each_is(studied, at_root, capfd):
         (["--config.optim.rat.e=3"], "--config.optim.rat.e: no such entry"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_trained(
+def test_errors_are_reported_before_anything_is_trained(
     arguments, message, at_root, tmp_path, capsys
 ):
     common = [f"--config={RECIPE}", f"--workdir={tmp_path}"]
     assert study.main([*common, *arguments]) == 2
-    assert message in (told := capsys.readouterr().err)
-    assert told.count("\n") == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
     assert not [*tmp_path.iterdir()]
 
 
-def test_what_diverged_is_not_trained_the_second_time_either(
-    monkeypatch, tmp_path, capsys
-):
-    for name, fate in (("a", "diverged"), ("b", "finished")):
+def test_a_diverged_run_is_not_trained_again(monkeypatch, tmp_path, capsys):
+    for name, outcome in (("a", "diverged"), ("b", "finished")):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "done").write_text(f"{fate}\n")
+        (tmp_path / name / "done").write_text(f"{outcome}\n")
     planned = [study.ShiftRun(None, epath.Path(tmp_path / name)) for name in "ab"]
     monkeypatch.setattr(study, "plan_runs", lambda *_: (planned, []))
     args = types.SimpleNamespace(dry_run=False, workdir=tmp_path)
     assert study.run(args, ()) == 1
-    told = capsys.readouterr().err
-    assert f"{tmp_path / 'a'} diverged, every seed" in told
-    assert f"{tmp_path / 'b'} is done" in told and "1 networks in" in told
+    messages = capsys.readouterr().err
+    assert f"{tmp_path / 'a'} diverged, every seed" in messages
+    assert f"{tmp_path / 'b'} is done" in messages and "1 networks in" in messages
 
 
 def test_a_study_without_enough_images_says_so(at_root, tmp_path, capsys):
@@ -116,24 +116,24 @@ def test_a_study_without_enough_images_says_so(at_root, tmp_path, capsys):
 
 
 @cases.each("arguments", [["--levels="], ["--models=a,a"], ["--levels=C6", "more"]])
-def test_flags_of_no_sense_end_with_the_usage(arguments):
+def test_invalid_flags_end_with_the_usage(arguments):
     with pytest.raises(SystemExit):
         study.main([f"--config={RECIPE}", *arguments])
 
 
 def test_the_colored_mnist_preset_has_its_rates(at_root):
-    told = "configs/colored_mnist.py:root=x,shift=C6"
-    plain = jc.load(told, flag="config")
+    preset = "configs/colored_mnist.py:root=x,shift=C6"
+    plain = jc.load(preset, flag="config")
     assert plain.optim.rate == 5e-4
-    small = jc.load(f"{told},model=squeezenet1_0", flag="config")
+    small = jc.load(f"{preset},model=squeezenet1_0", flag="config")
     assert small.optim.rate == 1e-4
     assert plain.train.batch == 16
     assert plain.size == 32
 
 
-def test_a_network_that_is_none_is_refused_before_anything_is_listed(capsys, tmp_path):
+def test_an_unknown_network_is_refused_before_anything_is_listed(capsys, tmp_path):
     words = ["--config=jbias:erm:smoke", f"--workdir={tmp_path / 'w'}", "--dry-run"]
     assert study.main([*words, "--models=resnet19", "--attributes=background"]) == 2
-    said = capsys.readouterr()
-    assert "config.model.name: unknown 'resnet19'" in said.err
-    assert not said.out and not (tmp_path / "w").exists()
+    captured = capsys.readouterr()
+    assert "config.model.name: unknown 'resnet19'" in captured.err
+    assert not captured.out and not (tmp_path / "w").exists()

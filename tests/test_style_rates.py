@@ -7,9 +7,9 @@ from jbias import models
 
 
 @pytest.mark.slow
-def test_shape_stays_and_texture_follows():
+def test_stylized_images_keep_shape_and_change_texture():
     transfers = {name: models.TRANSFERS[name]() for name in ("render", "small")}
-    found = style_rates.rates(transfers, 32)
-    assert min(found["plain"].values()) >= 0.95, found
+    rates = style_rates.rates(transfers, 32)
+    assert min(rates["plain"].values()) >= 0.95, rates
     for name in transfers:
-        assert min(found[name].values()) >= 0.8, found
+        assert min(rates[name].values()) >= 0.8, rates

@@ -1,4 +1,4 @@
-"""Networks of PyTorch: their own bits, gradients and sites, and ours beside them."""
+"""PyTorch networks: logits, gradients and sites equal those that PyTorch itself gives."""
 
 import functools
 import os
@@ -29,7 +29,7 @@ nn, F = torch.nn, torch.nn.functional
 
 
 class Net(nn.Module):
-    """Four sites in a sequence, and maps that are changed in their place."""
+    """A network with sites in a sequence and with operations that modify maps in place."""
 
     def __init__(self, classes=5):
         super().__init__()
@@ -58,55 +58,61 @@ def images(n=3, side=16):
 
 
 def normalised(x):
-    """As torchvision's Normalize does it."""
+    """Normalise images as torchvision's Normalize does."""
     x = torch.from_numpy(x).permute(0, 3, 1, 2).contiguous()
     mean, std = (torch.tensor(c)[:, None, None] for c in (bridge.MEAN, bridge.STD))
     return (x - mean) / std
 
 
-def asked(model, x):
+def predict_logits(model, x):
     return model.predict(predictors._to_input(model, x))
 
 
-def test_logits_are_the_modules_own_to_the_bit(net):
+def test_logits_equal_the_modules_bit_for_bit(net):
     model = bridge.wrap(net, classes=list("abcde"))
     with torch.no_grad():
-        own = net(normalised(images())).numpy()
-    np.testing.assert_array_equal(asked(model, images()), own)
-    found = jax.jit(model.apply)(images())
-    np.testing.assert_allclose(found, own, rtol=1e-5, atol=1e-6)
+        expected = net(normalised(images())).numpy()
+    np.testing.assert_array_equal(predict_logits(model, images()), expected)
+    jitted = jax.jit(model.apply)(images())
+    np.testing.assert_allclose(jitted, expected, rtol=1e-5, atol=1e-6)
 
 
 TIMM = {"mean": (0.5, 0.4, 0.3), "std": (0.25, 0.5, 0.125), "crop_pct": 0.95}
 
 
-def test_images_are_normalised_as_the_module_says_unless_the_caller_says_more():
+def test_arguments_override_the_normalisation_of_the_module():
     """Logits, and the function that attacks differentiate, by timm's configuration."""
-    own, x = Net().eval(), images()
-    own.pretrained_cfg = {**TIMM, "input_size": (3, 16, 16)}
+    net, x = Net().eval(), images()
+    net.pretrained_cfg = {**TIMM, "input_size": (3, 16, 16)}
 
     def logits(mean, std):
         mean, std = (torch.tensor(c)[:, None, None] for c in (mean, std))
-        shown = torch.from_numpy(x).permute(0, 3, 1, 2)
+        channels_first = torch.from_numpy(x).permute(0, 3, 1, 2)
         with torch.no_grad():
-            return own((shown - mean) / std).numpy()
+            return net((channels_first - mean) / std).numpy()
 
-    said = logits(TIMM["mean"], TIMM["std"])
-    for wrapped in (own, nn.DataParallel(own)):
+    expected = logits(TIMM["mean"], TIMM["std"])
+    for wrapped in (net, nn.DataParallel(net)):
         model = bridge.wrap(wrapped, classes=list("abcde"))
-        np.testing.assert_allclose(asked(model, x), said, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(jax.jit(model.apply)(x), said, rtol=1e-4, atol=1e-5)
-    more = bridge.wrap(own, mean=0.0, classes=list("abcde"))
-    expected = logits((0.0, 0.0, 0.0), TIMM["std"])
-    np.testing.assert_allclose(asked(more, x), expected, rtol=1e-5, atol=1e-6)
-    told = more.resolve().notes
-    assert told == ("mean=0 was given, while pretrained_cfg says 0.5 0.4 0.3",)
+        np.testing.assert_allclose(
+            predict_logits(model, x), expected, rtol=1e-5, atol=1e-6
+        )
+        np.testing.assert_allclose(
+            jax.jit(model.apply)(x), expected, rtol=1e-4, atol=1e-5
+        )
+    overridden = bridge.wrap(net, mean=0.0, classes=list("abcde"))
+    expected_overridden = logits((0.0, 0.0, 0.0), TIMM["std"])
+    np.testing.assert_allclose(
+        predict_logits(overridden, x), expected_overridden, rtol=1e-5, atol=1e-6
+    )
+    notes = overridden.resolve().notes
+    assert notes == ("mean=0 was given, while pretrained_cfg says 0.5 0.4 0.3",)
     plain = bridge.wrap(Net()).resolve()
     assert plain.values["mean"] == bridge.MEAN
     assert plain.origins["mean"] == "by default: the model says nothing"
 
 
-def test_gradients_are_those_of_autograd(net):
+def test_gradients_equal_autograds(net):
     model, x = bridge.wrap(net, classes=list("abcde")), images()
 
     @jax.jit
@@ -114,58 +120,64 @@ def test_gradients_are_those_of_autograd(net):
     def gradient(x):
         return jax.nn.log_softmax(model.apply(x))[:, 1].sum()
 
-    given = torch.from_numpy(x).requires_grad_()
-    shaped = given.permute(0, 3, 1, 2)
+    leaf = torch.from_numpy(x).requires_grad_()
+    channels_first = leaf.permute(0, 3, 1, 2)
     mean, std = (torch.tensor(c)[:, None, None] for c in (bridge.MEAN, bridge.STD))
-    F.log_softmax(net((shaped - mean) / std), -1)[:, 1].sum().backward()
-    np.testing.assert_allclose(gradient(x), given.grad, rtol=1e-4, atol=1e-7)
-    assert given.grad.abs().max() > 1e-4
+    F.log_softmax(net((channels_first - mean) / std), -1)[:, 1].sum().backward()
+    np.testing.assert_allclose(gradient(x), leaf.grad, rtol=1e-4, atol=1e-7)
+    assert leaf.grad.abs().max() > 1e-4
 
 
-def test_sites_show_what_passes_before_it_is_changed_in_its_place(net):
+def test_sites_return_activations_before_in_place_operations(net):
     model, x = bridge.wrap(net, classes=list("abcde")), images()
     assert model.net.sites(16) == ("stem", "relu", *(f"layers.{i}" for i in range(4)))
-    logits, seen = jax.jit(model.net.read)(x)
+    logits, features_by_site = jax.jit(model.net.read)(x)
     with torch.no_grad():
         stem = net.stem(normalised(x))
         second = net.layers[1](net.layers[0](stem.relu()))
-    np.testing.assert_allclose(logits, asked(model, x), rtol=1e-5, atol=1e-6)
-    for site, own in (("stem", stem), ("layers.1", second)):
-        assert (own < 0).any()
-        expected = own.permute(0, 2, 3, 1)
-        np.testing.assert_allclose(seen[site], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(logits, predict_logits(model, x), rtol=1e-5, atol=1e-6)
+    for site, activations in (("stem", stem), ("layers.1", second)):
+        assert (activations < 0).any()
+        expected = activations.permute(0, 2, 3, 1)
+        np.testing.assert_allclose(
+            features_by_site[site], expected, rtol=1e-4, atol=1e-5
+        )
 
 
-def test_what_is_salient_is_what_autograd_says(net):
+def test_activations_and_gradients_at_a_site_equal_autograds(net):
     model = bridge.wrap(net, classes=list("abcde"), sites={"last": "layers.3"})
     x = images()
-    seen, gradient = jax.jit(functools.partial(model.at, site="last"))(x)
+    activations, gradient = jax.jit(functools.partial(model.at, site="last"))(x)
     with torch.no_grad():
-        own = net.layers(net.stem(normalised(x)).relu())
-    own.requires_grad_()
-    net.fc(own.mean((2, 3))).max(-1).values.sum().backward()
-    np.testing.assert_allclose(seen, own.detach().permute(0, 2, 3, 1), atol=1e-5)
-    np.testing.assert_allclose(gradient, own.grad.permute(0, 2, 3, 1), atol=1e-6)
-    assert grad_cam.maps(seen, gradient, 16, 16).shape == (3, 16, 16)
+        leaf = net.layers(net.stem(normalised(x)).relu())
+    leaf.requires_grad_()
+    net.fc(leaf.mean((2, 3))).max(-1).values.sum().backward()
+    np.testing.assert_allclose(
+        activations, leaf.detach().permute(0, 2, 3, 1), atol=1e-5
+    )
+    np.testing.assert_allclose(gradient, leaf.grad.permute(0, 2, 3, 1), atol=1e-6)
+    assert grad_cam.maps(activations, gradient, 16, 16).shape == (3, 16, 16)
     with pytest.raises(ValueError, match="site must be of last, got 'stage3'"):
         model.at(x, "stage3")
     with pytest.raises(ValueError, match="no module 'layers.9'"):
         bridge.wrap(net, sites=["layers.9"])
 
 
-def test_what_looks_inside_reads_a_module_as_one_of_ours(net):
-    """Of features, and receptive fields: a 3 by 3 filter of stride 1 sees 3 by 3."""
-    model, held = bridge.wrap(net), (255 * images(4)).astype(np.uint8)
-    found = features.read(model.net, {}, held, sites=["stem"], pool=1, batch=4)
+def test_features_and_receptive_fields_of_a_module(net):
+    """Features are means over positions; a 3 by 3 filter has a receptive field of 3 by 3."""
+    model, stimuli = bridge.wrap(net), (255 * images(4)).astype(np.uint8)
+    site_features = features.read(
+        model.net, {}, stimuli, sites=["stem"], pool=1, batch=4
+    )
     with torch.no_grad():
-        own = net.stem(normalised(held / np.float32(255))).mean((2, 3))
-    np.testing.assert_allclose(found["stem"], own, rtol=1e-3, atol=1e-4)
-    of = dict(sites=["stem", "layers.0"], batch=4)
-    fields = receptive_field.fields(model.net, {}, held, **of)
-    assert [np.count_nonzero(fields[x]) for x in of["sites"]] == [9, 25]
+        expected = net.stem(normalised(stimuli / np.float32(255))).mean((2, 3))
+    np.testing.assert_allclose(site_features["stem"], expected, rtol=1e-3, atol=1e-4)
+    sites = ["stem", "layers.0"]
+    fields = receptive_field.fields(model.net, {}, stimuli, sites=sites, batch=4)
+    assert [np.count_nonzero(fields[site]) for site in sites] == [9, 25]
 
 
-def test_tokens_and_maps_are_laid_out_as_ours():
+def test_tokens_and_maps_are_converted_to_channels_last():
     shapes = {
         (2, 16, 7): (2, 4, 4, 7),
         (2, 17, 7): (2, 1, 17, 7),
@@ -173,9 +185,9 @@ def test_tokens_and_maps_are_laid_out_as_ours():
         (2, 4, 4, 7): (2, 4, 4, 7),
         (2, 4, 4, 4): (2, 4, 4, 4),
     }
-    for given, expected in shapes.items():
-        assert bridge._channels_last(torch.zeros(given)).shape == expected
-    cube = torch.arange(8.0).reshape(1, 2, 2, 2)  # Then as PyTorch has it.
+    for shape, expected in shapes.items():
+        assert bridge._channels_last(torch.zeros(shape)).shape == expected
+    cube = torch.arange(8.0).reshape(1, 2, 2, 2)  # Ambiguous: read as channels first.
     assert (bridge._channels_last(cube) == cube.permute(0, 2, 3, 1)).all()
 
 
@@ -185,21 +197,23 @@ def test_texts_make_a_classifier_of_an_encoder():
     texts, x = torch.randn(3, 6), images(4, 4)
     model = bridge.wrap(bridge.ZeroShot(encoder, texts), classes=["cat", "dog", "car"])
     with torch.no_grad():
-        seen = encoder(normalised(x))
-    cosines = F.cosine_similarity(seen[:, None], texts[None], dim=-1)
-    np.testing.assert_allclose(asked(model, x), 100 * cosines, rtol=1e-4, atol=1e-3)
+        embeddings = encoder(normalised(x))
+    cosines = F.cosine_similarity(embeddings[:, None], texts[None], dim=-1)
+    np.testing.assert_allclose(
+        predict_logits(model, x), 100 * cosines, rtol=1e-4, atol=1e-3
+    )
 
 
-def test_other_weights_are_another_network(net):
-    one = bridge.wrap(net).version
-    again = Net()
-    again.load_state_dict(net.state_dict())
-    assert bridge.wrap(again).version == one != bridge.wrap(Net()).version
+def test_the_version_depends_on_the_weights(net):
+    version = bridge.wrap(net).version
+    reloaded = Net()
+    reloaded.load_state_dict(net.state_dict())
+    assert bridge.wrap(reloaded).version == version != bridge.wrap(Net()).version
     assert not net.training
 
 
 class Block(nn.Module):
-    """A residual block, as torchvision calls its parts."""
+    """A residual block with the module names of torchvision."""
 
     def __init__(self, fan_in, width, stride):
         super().__init__()
@@ -217,7 +231,7 @@ class Block(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """Torchvision's, of random weights."""
+    """A ResNet-18 with the module names of torchvision and random weights."""
 
     def __init__(self, classes):
         super().__init__()
@@ -236,8 +250,8 @@ class ResNet18(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-def test_a_network_that_we_know_decides_the_same_either_way(tmp_path):
-    """The same weights, imported, and as a module of torchvision's layout."""
+def test_imported_weights_and_a_wrapped_module_agree(tmp_path):
+    """Imported weights and a wrapped module with the same weights give the same logits."""
     torch.manual_seed(0)
     net = ResNet18(10)
     torch.save(net.state_dict(), tmp_path / "resnet18.pth")
@@ -246,7 +260,7 @@ def test_a_network_that_we_know_decides_the_same_either_way(tmp_path):
     ours = networks.from_file(str(tmp_path / "resnet18.pth"), classes=str(classes))
     bound = ours.bind(jnp.float32, mesh.make(1))
     model, x = bridge.wrap(net, classes=list("abcdefghij")), images(32, 64)
-    theirs = asked(model, x)
+    theirs = predict_logits(model, x)
     logits = np.asarray(
         bound.predict(x, inference.StimulusOrigin("x", "", np.arange(32)))
     )
@@ -275,21 +289,23 @@ def get_config(text=""):
 """
 
 
-def test_attacks_and_what_looks_inside_run_in_a_suite(tmp_path):
+def test_attacks_decoding_and_receptive_fields_run_in_a_suite(tmp_path):
     (tmp_path / "suite.py").write_text(SUITE)
     classes = data.load("shapes", "edge", size=32, n=48, correlation=0.99).classes
     model = bridge.wrap(Net(16), size=32, classes=classes, sites=["stem", "layers.3"])
-    found = jbias.measure(model, str(tmp_path / "suite.py"), out=tmp_path / "out")
-    assert not found.left_out and found.folder.name == "Net"
+    result = jbias.measure(model, str(tmp_path / "suite.py"), out=tmp_path / "out")
+    assert not result.left_out and result.folder.name == "Net"
     assert {"pgd_accuracy", "shape_decoding", "receptive_area"} <= {
-        *found.numbers["metric"]
+        *result.numbers["metric"]
     }
 
 
 def test_a_plain_function_of_tensors_needs_no_wrapping():
     assert "torch" in sys.modules
-    one = predictors.Predictor(lambda x: torch.from_numpy(x).mean((1, 2)), list("abc"))
-    kind, logits = predictors.query(one, images(), "abc", "x")
+    predictor = predictors.Predictor(
+        lambda x: torch.from_numpy(x).mean((1, 2)), list("abc")
+    )
+    kind, logits = predictors.query(predictor, images(), "abc", "x")
     assert kind == "logits" and logits.shape == (3, 3)
 
 
@@ -298,8 +314,8 @@ import os
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 import jbias, jbias.torch, torch
 from jbias import data
-parts = torch.nn.Conv2d(3, 16, 3, 2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
-net = jbias.torch.wrap(torch.nn.Sequential(*parts), size=32, name="net",
+layers = torch.nn.Conv2d(3, 16, 3, 2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+net = jbias.torch.wrap(torch.nn.Sequential(*layers), size=32, name="net",
                        classes=data.load("shapes", "test").classes)
 print(jbias.measure(net, "jbias:suites/biases:smoke", only=["decoding"]).left_out)
 """
@@ -307,9 +323,16 @@ print(jbias.measure(net, "jbias:suites/biases:smoke", only=["decoding"]).left_ou
 
 @pytest.mark.slow
 def test_one_core_is_enough(tmp_path):
-    """It would wait for ever: for PyTorch, which answers inside a program of jax."""
+    """PyTorch, called from inside a jax program, does not deadlock on a single core."""
     command = [sys.executable, "-c", _ON_ONE_CORE]
     env = {key: value for key, value in os.environ.items() if key != "NPROC"}
-    how = dict(cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
-    done = subprocess.run(command, check=True, **how)
-    assert done.stdout.splitlines()[-1] == "()"
+    completed = subprocess.run(
+        command,
+        check=True,
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert completed.stdout.splitlines()[-1] == "()"

@@ -1,4 +1,4 @@
-"""The whole loop: what a run leaves behind, and what it refuses."""
+"""Complete runs: the files that they write, and configs that they refuse."""
 
 import contextlib
 import dataclasses
@@ -21,12 +21,12 @@ from jbias.runtime import messages, signals
 from jbias.training import checkpointing, setup
 from tests import cases, smoke_runs
 
-MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
+OWN_ALGORITHM = pathlib.Path(__file__).parent / "own_algorithm.py"
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A finished run of two seeds, with decisions kept."""
+    """Return a finished run of two seeds that stored its decisions."""
     config = smoke_runs.small()
     config.run.decisions = True
     with config.unlocked():
@@ -41,8 +41,8 @@ def test_every_set_seed_and_epoch_is_recorded_once(finished):
     rows = [r for r in smoke_runs.records(workdir) if r["dataset"] != "train"]
     keys = {(r["seed"], r["step"], r["dataset"], r["metric"]) for r in rows}
     sets = [("valid", "accuracy"), ("edge", "accuracy"), ("cue_conflict", "accuracy")]
-    beside = ("fraction_neither", "mrr_shape", "mrr_texture", "mrr_relative")
-    sets += [("cue_conflict", metric) for metric in ("shape_bias", *beside)]
+    cue_metrics = ("fraction_neither", "mrr_shape", "mrr_texture", "mrr_relative")
+    sets += [("cue_conflict", metric) for metric in ("shape_bias", *cue_metrics)]
     assert keys == {(s, t, d, m) for s in (0, 1) for t in (4, 8) for d, m in sets}
     assert len(rows) == len(keys)
     assert {(r["step"], r["epoch"]) for r in rows} == {(4, 1.0), (8, 2.0)}
@@ -73,12 +73,12 @@ def test_records_are_functions_of_the_decisions(finished):
             for number in evals.MEASURES[measure](decided)
         }
         assert numbers[r["metric"]] == (r["value"], r["count"], r["n"])
-        sure = decided.columns["confidence"]
+        confidence = decided.columns["confidence"]
         right = decided.prediction == decided.columns["label"]
         likelihood = decided.columns["likelihood"]
-        assert ((0 < sure) & (sure <= 1.0001)).all()
-        np.testing.assert_array_equal(likelihood[right], sure[right])
-        assert (likelihood[~right] <= sure[~right]).all()
+        assert ((0 < confidence) & (confidence <= 1.0001)).all()
+        np.testing.assert_array_equal(likelihood[right], confidence[right])
+        assert (likelihood[~right] <= confidence[~right]).all()
         for (
             name,
             cue,
@@ -90,14 +90,14 @@ def test_records_are_functions_of_the_decisions(finished):
     assert not edge.columns.keys() & cue_conflict.RANKED.keys()
 
 
-def test_provenance_says_what_the_numbers_are_made_of(finished):
+def test_provenance_has_config_data_device_and_packages(finished):
     config, workdir = finished
-    facts = json.loads((workdir / "provenance.json").read_text())
-    assert facts["config"] == jc.to_dict(config)
-    assert facts["data"]["edge"]["n"] == facts["data"]["edge"]["scored"] == 48
-    assert len(facts["data"]["train/0"]["fingerprint"]) >= 16
-    assert facts["device"]["platform"] == "cpu"
-    assert {"jax", "flax", "optax", "orbax-checkpoint"} <= facts["packages"].keys()
+    provenance = json.loads((workdir / "provenance.json").read_text())
+    assert provenance["config"] == jc.to_dict(config)
+    assert provenance["data"]["edge"]["n"] == provenance["data"]["edge"]["scored"] == 48
+    assert len(provenance["data"]["train/0"]["fingerprint"]) >= 16
+    assert provenance["device"]["platform"] == "cpu"
+    assert {"jax", "flax", "optax", "orbax-checkpoint"} <= provenance["packages"].keys()
 
 
 @pytest.mark.slow
@@ -137,22 +137,22 @@ def test_a_run_begun_in_waves_ends_the_same_without(finished, tmp_path, monkeypa
 
 
 @pytest.mark.slow
-def test_a_stop_after_what_is_due_was_decided_is_saved_all_the_same(
+def test_a_stop_signal_after_the_save_decision_still_saves(
     finished, tmp_path, monkeypatch
 ):
     config, workdir = finished
     config = config.copy_and_resolve_references()
     config.run.steps_per_dispatch = 1
-    decide, turns = train._is_save_due, itertools.count()
+    decide, calls = train._is_save_due, itertools.count()
 
-    def then_stopped(*args, **options):
-        due = decide(*args, **options)
-        if next(turns) == 2:  # Nothing is due at step 2.
+    def decide_then_stop(*args, **options):
+        is_due = decide(*args, **options)
+        if next(calls) == 2:  # Nothing is due at step 2.
             signal.raise_signal(signal.SIGTERM)
-        return due
+        return is_due
 
     with monkeypatch.context() as patch:
-        patch.setattr(train, "_is_save_due", then_stopped)
+        patch.setattr(train, "_is_save_due", decide_then_stop)
         with pytest.raises(signals.Interrupted, match="SIGTERM at step 3: saved"):
             train.run(config, tmp_path / "run")
     assert checkpoints.steps(tmp_path / "run" / "checkpoints")[-1] == 3
@@ -160,38 +160,40 @@ def test_a_stop_after_what_is_due_was_decided_is_saved_all_the_same(
     assert smoke_runs.records(tmp_path / "run") == smoke_runs.records(workdir)
 
 
-def test_the_same_again_says_done_and_changes_nothing(finished, capsys):
+def test_a_second_start_says_done_and_changes_nothing(finished, capsys):
     config, workdir = finished
-    before = {p: p.read_bytes() for p in (workdir / "evals").iterdir()}
+    contents = {p: p.read_bytes() for p in (workdir / "evals").iterdir()}
     assert train.run(config, workdir)
     assert "is done: nothing to do" in capsys.readouterr().err
-    assert before == {p: p.read_bytes() for p in (workdir / "evals").iterdir()}
+    assert contents == {p: p.read_bytes() for p in (workdir / "evals").iterdir()}
 
 
-def test_a_lost_evaluation_is_put_back_from_its_checkpoint(finished, tmp_path):
+def test_a_lost_evaluation_is_repeated_from_its_checkpoint(finished, tmp_path):
     config, workdir = finished
-    again = tmp_path / "run"
-    shutil.copytree(workdir, again)
-    (again / "done").unlink()
-    last = max(again.glob("evals/*.jsonl"), key=lambda path: int(path.stem))
+    copied = tmp_path / "run"
+    shutil.copytree(workdir, copied)
+    (copied / "done").unlink()
+    last = max(copied.glob("evals/*.jsonl"), key=lambda path: int(path.stem))
     last.unlink()
-    assert train.run(config, again)
-    assert smoke_runs.records(again) == smoke_runs.records(workdir)
+    assert train.run(config, copied)
+    assert smoke_runs.records(copied) == smoke_runs.records(workdir)
 
 
-def test_who_lost_the_lock_saves_nothing():
-    """Another process may have taken the workdir over by then."""
+def test_a_process_without_the_lock_saves_nothing():
+    """Another process may have claimed the workdir in the meantime."""
 
-    def lost():
+    def raise_lost():
         raise ValueError("the lock was taken over")
 
-    job = types.SimpleNamespace(flush=lambda: None, check_lock=lost)
+    job = types.SimpleNamespace(flush=lambda: None, check_lock=raise_lost)
     with pytest.raises(ValueError, match="taken over"):
         checkpointing.save(job, None, None, step=1)
 
 
-@cases.each("left", [True, False])
-def test_only_where_another_process_evaluates_a_save_leaves_that_to_do(left):
+@cases.each("evaluate_later", [True, False])
+def test_a_checkpoint_records_a_pending_evaluation_only_for_another_process(
+    evaluate_later,
+):
     saved, resets = {}, []
     job = types.SimpleNamespace(
         flush=lambda: None,
@@ -202,7 +204,7 @@ def test_only_where_another_process_evaluates_a_save_leaves_that_to_do(left):
         records=types.SimpleNamespace(sums_until=lambda step: {}),
         config={"run": {"eval_batch": 16, "decisions": False}},
         checkpoints=types.SimpleNamespace(
-            save=lambda *of: saved.update(of[2], told=of[3])
+            save=lambda *args: saved.update(args[2], valid=args[3])
         ),
         log=lambda line: None,
         team=types.SimpleNamespace(is_main=False),
@@ -210,11 +212,14 @@ def test_only_where_another_process_evaluates_a_save_leaves_that_to_do(left):
     )
     layout = types.SimpleNamespace(unpack=lambda states: states)
     stage = types.SimpleNamespace(number=0, layout=layout)
-    checkpointing.save(job, stage, (), 8, evaluate_later=left)
-    asked = {"eval_batch": 16, "decisions": False}
-    assert (saved["step"], saved["left"]) == (8, asked if left else None)
-    assert saved["told"] == ({} if left else None)
-    assert (job.pending, resets) == ((8, [8]) if left else (None, []))
+    checkpointing.save(job, stage, (), 8, evaluate_later=evaluate_later)
+    evaluation_options = {"eval_batch": 16, "decisions": False}
+    assert (saved["step"], saved["left"]) == (
+        8,
+        evaluation_options if evaluate_later else None,
+    )
+    assert saved["valid"] == ({} if evaluate_later else None)
+    assert (job.pending, resets) == ((8, [8]) if evaluate_later else (None, []))
 
 
 def test_another_config_is_refused_by_its_differing_keys(finished):
@@ -249,7 +254,7 @@ def test_a_workdir_begun_with_another_preset_names_both_presets(tmp_path):
 
 
 def test_a_changed_config_file_is_not_recommended_as_the_remedy(tmp_path):
-    """The same command now gives another config, as the file was edited."""
+    """The file was edited, so that the same command now gives another config."""
     config, workdir = smoke_runs.small(), tmp_path / "run"
     config.epochs = 0.5
     command = "--config=mine.py:demo"
@@ -273,7 +278,7 @@ def test_report_reads_the_run(finished):
     assert set(table["seed"]) == {0, 1}
 
 
-def test_a_second_process_is_kept_out(finished, tmp_path):
+def test_a_second_process_is_refused(finished, tmp_path):
     from jbias.runs import workdirs
 
     config, _ = finished
@@ -282,14 +287,16 @@ def test_a_second_process_is_kept_out(finished, tmp_path):
         train.run(config, tmp_path)
 
 
-def test_files_of_another_kind_are_left_alone(tmp_path):
+def test_a_workdir_with_foreign_files_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(ValueError, match="holds files but no run"):
         train.run(smoke_runs.small(), tmp_path)
 
 
-def test_what_an_early_error_left_is_no_foreign_file(tmp_path, monkeypatch, capsys):
-    """The traceback stays for who reads it; a start or search may have left more."""
+def test_files_of_an_early_error_do_not_prevent_a_restart(
+    tmp_path, monkeypatch, capsys
+):
+    """The traceback remains; files of an earlier start or of a search do not matter."""
     workdir = tmp_path / "run"
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="early"):
         patch.setattr(setup, "open_run", _raise_early)
@@ -308,11 +315,11 @@ BUGGY = """
 from jbias.algos import base, erm
 
 def make(net, *, site="stage1", p=0.5):
-    tap = lambda x, here, key: x * (1 + p) if here == site else x
-    made = erm.make(net.clone(tap=tap))
+    tap = lambda x, name, key: x * (1 + p) if name == site else x
+    plain = erm.make(net.clone(tap=tap))
     def losses(params, stats, batch, key, static=None):
         batch = {**batch, "image": batch["images"]}
-        return made.losses(params, stats, batch, key, static)
+        return plain.losses(params, stats, batch, key, static)
     return base.Algo(net, losses)
 """
 
@@ -326,8 +333,8 @@ def _one_seed(path, **algo):
 
 
 @pytest.mark.slow
-def test_what_the_first_start_got_wrong_is_mended_in_the_same_workdir(tmp_path):
-    """One seed is traced only in its run, which by then has an identity."""
+def test_errors_of_the_first_start_can_be_fixed_in_the_same_workdir(tmp_path):
+    """A single seed is traced only after the config was recorded."""
     workdir, path = tmp_path / "run", tmp_path / "mine.py"
     path.write_text(BUGGY)
     config = _one_seed(path, site="stage9")
@@ -342,18 +349,21 @@ def test_what_the_first_start_got_wrong_is_mended_in_the_same_workdir(tmp_path):
         train.run(config, workdir)
     config.algo.site = "stage2"
     assert train.run(config, workdir)
-    held = json.loads((workdir / "config.json").read_text())
-    facts = json.loads((workdir / "provenance.json").read_text())
-    assert held == facts["config"] == jc.to_dict(config) and not facts["resumed"]
-    assert facts["own_code"] == build.user_file_digests(held)
+    stored = json.loads((workdir / "config.json").read_text())
+    provenance = json.loads((workdir / "provenance.json").read_text())
+    assert (
+        stored == provenance["config"] == jc.to_dict(config)
+        and not provenance["resumed"]
+    )
+    assert provenance["own_code"] == build.user_file_digests(stored)
     checksums.check(workdir, lambda name: True)
     config.algo.site = "stage3"
     with pytest.raises(ValueError, match="another config.*stage2.* != .*stage3"):
         train.run(config, workdir)
 
 
-def test_a_run_ends_though_its_records_stay_in_many_files(tmp_path, monkeypatch):
-    """A damaged line is for the reader of the records to name."""
+def test_a_run_finishes_if_its_records_cannot_be_compacted(tmp_path, monkeypatch):
+    """Compaction may fail on a damaged line; readers of the records name that line."""
 
     def refuse(workdir):
         raise ValueError("evals/20.jsonl:3: must be a JSON object")
@@ -365,21 +375,23 @@ def test_a_run_ends_though_its_records_stay_in_many_files(tmp_path, monkeypatch)
     assert workdirs.read_done(epath.Path(tmp_path / "run")) == "finished"
 
 
-OWN = """
+IMPORTING = """
 import sys
 from jbias.algos import erm
 sys.path.append({folder!r})
-import of_mine
+import imported_module
 
-def make(net, *, p=of_mine.P):
+def make(net, *, p=imported_module.P):
     return erm.make(net)
 """
 
 
-def test_a_run_that_is_done_is_not_the_run_of_code_that_changed_after(tmp_path, capfd):
-    """Its numbers are those of the files with which it began; these restored, it is done."""
-    workdir, path, imported = (tmp_path / x for x in ("run", "mine.py", "of_mine.py"))
-    contents = {path: OWN.format(folder=str(tmp_path)), imported: "P = 0.5\n"}
+def test_a_done_run_is_refused_after_its_code_changed(tmp_path, capfd):
+    """A done run is refused while its code files differ, and accepted once they are restored."""
+    workdir, path, imported = (
+        tmp_path / x for x in ("run", "mine.py", "imported_module.py")
+    )
+    contents = {path: IMPORTING.format(folder=str(tmp_path)), imported: "P = 0.5\n"}
     for file, text in contents.items():
         file.write_text(text)
     config = _one_seed(path)
@@ -399,27 +411,27 @@ def test_a_run_that_is_done_is_not_the_run_of_code_that_changed_after(tmp_path, 
 
 
 @cases.each(
-    "made",
+    "written",
     [
         *("checkpoints/4", "evals/4.jsonl", "vary/rate=1/evals/4.jsonl", "done"),
         *("replaced/4", "evaluate.lock", ""),
     ],
 )
-def test_a_run_that_computed_anything_keeps_its_identity(tmp_path, made):
-    """So does one that another process waits to evaluate, and what is no run's."""
+def test_a_run_that_computed_anything_keeps_its_identity(tmp_path, written):
+    """A run also keeps its config with an evaluation lock, and with no further files."""
     workdir, old, new = epath.Path(tmp_path), {"seeds": [0]}, {"seeds": [1]}
     workdirs.record_config(workdir, old)
     checksums.write(
         workdir,
         {"config.json": checksums.checksum((workdir / "config.json").read_bytes())},
     )
-    if made:
+    if written:
         workdirs.record_provenance(workdir, {"config": old})
-        (workdir / made).parent.mkdir(parents=True, exist_ok=True)
-    if made and not made.endswith("lock"):
-        (workdir / made).write_text("")
-    followed = made.endswith("lock") and workdirs.claim_evaluation(workdir)
-    with followed or contextlib.nullcontext():
+        (workdir / written).parent.mkdir(parents=True, exist_ok=True)
+    if written and not written.endswith("lock"):
+        (workdir / written).write_text("")
+    is_evaluated = written.endswith("lock") and workdirs.claim_evaluation(workdir)
+    with is_evaluated or contextlib.nullcontext():
         with (
             pytest.raises(ValueError, match=r"another config.*seeds: \[0\] != \[1\]"),
             workdirs.claim(workdir, new),
@@ -427,11 +439,11 @@ def test_a_run_that_computed_anything_keeps_its_identity(tmp_path, made):
             pass
         workdirs.record_config(workdir, new, anew=True)
     assert json.loads((workdir / "config.json").read_text()) == old
-    assert (workdir / "provenance.json").exists() == bool(made)
+    assert (workdir / "provenance.json").exists() == bool(written)
     assert checksums.read(workdir)
 
 
-def test_a_run_that_computed_nothing_leaves_nothing_to_the_next(tmp_path):
+def test_a_run_without_results_is_replaced_by_another_config(tmp_path):
     workdir, old, new = epath.Path(tmp_path), {"seeds": [0]}, {"seeds": [1]}
     workdirs.record_config(workdir, old)
     workdirs.record_provenance(workdir, {"config": old})
@@ -457,29 +469,31 @@ def _raise_early(*args, **kwargs):
 
 
 @pytest.mark.slow
-def test_a_diverged_seed_is_marked_and_the_others_go_on(tmp_path, capsys):
-    """The algorithm's loss is not finite where a draw of the seed's own says so."""
-    config = smoke_runs.small(algo={"name": f"{MINE}:make", "chance": 0.2}, epochs=2.0)
+def test_a_diverged_seed_is_marked_and_other_seeds_continue(tmp_path, capsys):
+    """The loss of a seed becomes infinite at random; other seeds are trained to the end."""
+    config = smoke_runs.small(
+        algo={"name": f"{OWN_ALGORITHM}:make", "chance": 0.2}, epochs=2.0
+    )
     config.seeds = (0, 1, 2)
     assert train.run(config, tmp_path / "run")
     rows = smoke_runs.records(tmp_path / "run")
     marks = {r["seed"]: r["value"] for r in rows if r["metric"] == "diverged"}
     assert 0 < len(marks) < 3, "choose another chance"
-    said = capsys.readouterr().err
+    messages = capsys.readouterr().err
     for seed in (0, 1, 2):
         later = [r for r in rows if r["seed"] == seed and r["dataset"] == "edge"]
-        lost = [r["step"] >= marks.get(seed, math.inf) for r in later]
-        assert [r["status"] == "diverged" for r in later] == lost
-        assert [r["value"] is None for r in later] == lost
-        assert [r["count"] is None for r in later] == lost
+        is_diverged = [r["step"] >= marks.get(seed, math.inf) for r in later]
+        assert [r["status"] == "diverged" for r in later] == is_diverged
+        assert [r["value"] is None for r in later] == is_diverged
+        assert [r["count"] is None for r in later] == is_diverged
         if seed in marks:
             step = int(marks[seed])
-            assert f"seed {seed} diverged: loss not finite at step {step}" in said
+            assert f"seed {seed} diverged: loss not finite at step {step}" in messages
 
 
 @pytest.mark.slow
 def test_when_all_diverge_the_run_ends_and_says_so(tmp_path, capsys):
-    config = smoke_runs.small(algo={"name": f"{MINE}:make", "chance": 1.0})
+    config = smoke_runs.small(algo={"name": f"{OWN_ALGORITHM}:make", "chance": 1.0})
     assert not train.run(config, tmp_path / "run")
     assert "every seed diverged" in capsys.readouterr().err
     assert not train.run(config, tmp_path / "run"), "done, and still diverged"
@@ -487,7 +501,7 @@ def test_when_all_diverge_the_run_ends_and_says_so(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_stages_follow_one_another(tmp_path):
-    """SagNet's head grows on the net that ERM left; the net itself goes on."""
+    """SagNet's head is added to the net that ERM trained; training of the net continues."""
     sagnet = jc.to_dict(smoke_runs.small("sagnet"))["algo"]
     config = smoke_runs.small(stages=({"epochs": 1.0}, {"algo": sagnet, "epochs": 1.0}))
     assert train.run(config, tmp_path / "run")
@@ -505,8 +519,8 @@ def test_stages_follow_one_another(tmp_path):
     }
 
 
-def _split(options):
-    """What a training set takes from its data set."""
+def _split_options(options):
+    """Return the options that select a training set from its data set."""
     return {key: options[key] for key in ("split", "n", "correlation")}
 
 
@@ -539,14 +553,16 @@ def _split(options):
             "must not be 'train' or 'valid', got 'valid'",
         ),
         (
-            lambda c: setattr(c, "valid", dict(data="shapes", **_split(c.train))),
+            lambda c: setattr(
+                c, "valid", dict(data="shapes", **_split_options(c.train))
+            ),
             "valid is the training set",
         ),
         (lambda c: setattr(c, "valid", c.train), "config.valid: .*got 'accumulate'"),
         (lambda c: setattr(c, "seeds", (1, 1)), "config.seeds"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_written(
+def test_invalid_configs_are_refused_before_anything_is_written(
     tmp_path, change, message
 ):
     config = smoke_runs.small()
@@ -565,10 +581,10 @@ def test_other_data_under_the_same_config_is_refused(finished, tmp_path):
     shutil.copytree(workdir, copy)
     (copy / "done").unlink()
     path = copy / "provenance.json"
-    facts = json.loads(path.read_text())
-    facts["data"]["edge"]["fingerprint"] = "another"
-    path.write_text(json.dumps(facts))
-    (copy / "sums.json").unlink()  # It would be damaged.
+    provenance = json.loads(path.read_text())
+    provenance["data"]["edge"]["fingerprint"] = "another"
+    path.write_text(json.dumps(provenance))
+    (copy / "sums.json").unlink()  # Else the checksum would be wrong.
     with pytest.raises(ValueError, match="other data or code.*edge.fingerprint"):
         train.run(config, copy)
 
@@ -581,7 +597,7 @@ def test_other_data_under_the_same_config_is_refused(finished, tmp_path):
         ("sagnet", {"w_adv": -1.0}, "w_adv must be"),
     ],
 )
-def test_an_algorithm_refuses_what_it_cannot_mean(tmp_path, preset, change, message):
+def test_an_algorithm_refuses_invalid_options(tmp_path, preset, change, message):
     config = smoke_runs.small(preset)
     config.algo.update(change)
     with pytest.raises(ValueError, match=message):

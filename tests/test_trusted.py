@@ -22,14 +22,14 @@ def make(net):
 
 @pytest.fixture
 def foreign(tmp_path):
-    """The workdir of a run whose config names a file of Python."""
+    """Return the workdir of a run whose config names a Python file."""
     (tmp_path / "evil.py").write_text(EVIL)
     (workdir := tmp_path / "run").mkdir()
     config = smoke_runs.small().to_dict()
     config["algo"] = {"name": f"{tmp_path}/evil.py:make"}
     (workdir / "config.json").write_text(json.dumps(config))
-    told = {"data": {"train/0": {"space": "names", "names": ["a", "b"]}}}
-    (workdir / "provenance.json").write_text(json.dumps(told))
+    provenance = {"data": {"train/0": {"space": "names", "names": ["a", "b"]}}}
+    (workdir / "provenance.json").write_text(json.dumps(provenance))
     (workdir / "checkpoints" / "1").mkdir(parents=True)
     return workdir
 

@@ -1,4 +1,4 @@
-"""What is wrong in an algorithm of a user's own names that file, and what it was given."""
+"""Errors in a user's algorithm name the user's file and line, and the arguments."""
 
 import functools
 import types
@@ -102,35 +102,35 @@ WRONG = {
 
 
 @functools.cache
-def drawn():
+def net_and_shapes():
     net = models.MODELS["cnn"](16, width=4)
     image = jax.ShapeDtypeStruct((1, 32, 32, 3), jnp.float32)
     return net, jax.eval_shape(net.init, jax.random.key(0), image)
 
 
 def traced(path):
-    """Makes the algorithm and traces its losses."""
-    net, shapes = drawn()
+    """Build the algorithm, and trace its losses."""
+    net, shapes = net_and_shapes()
     algo = build.algorithm({"name": f"{path}:make"}, net)
     params, stats = ({"net": shapes.get(key, {})} for key in ("params", "stats"))
     image = jax.ShapeDtypeStruct((2, 32, 32, 3), jnp.float32)
     batch = {"image": image, "target": jax.ShapeDtypeStruct((2, 16), jnp.float32)}
     batch["weight"] = jax.ShapeDtypeStruct((), jnp.float32)
-    taken = (params, stats, batch, jax.random.key(0))
-    return jax.eval_shape(lambda *args: algo.losses(*args, None), *taken)
+    args = (params, stats, batch, jax.random.key(0))
+    return jax.eval_shape(lambda *args: algo.losses(*args, None), *args)
 
 
 @cases.each("kind", WRONG)
-def test_what_is_wrong_in_ones_own_file_names_its_line(kind, tmp_path):
-    text, line, told = WRONG[kind]
+def test_errors_name_the_line_in_the_user_file(kind, tmp_path):
+    text, line, pattern = WRONG[kind]
     path = tmp_path / "mine.py"
     path.write_text(HEAD + text)
-    with pytest.raises(messages.UserCodeError, match=f"{told}") as error:
+    with pytest.raises(messages.UserCodeError, match=pattern) as error:
         traced(path)
-    said = str(error.value)
-    assert said.startswith(f"error in {path}:{line}") and "\n" not in said
-    assert said.endswith("JBIAS_TRACEBACK=1 shows the whole traceback")
-    assert "removed its internal frames" not in said
+    message = str(error.value)
+    assert message.startswith(f"error in {path}:{line}") and "\n" not in message
+    assert message.endswith("JBIAS_TRACEBACK=1 shows the whole traceback")
+    assert "removed its internal frames" not in message
 
 
 TRACED = {
@@ -162,7 +162,7 @@ def test_python_on_a_traced_value_is_named_with_its_line_and_a_remedy(code, tmp_
 
 
 @cases.each(
-    "made",
+    "wrapped",
     [
         "Called()",
         "functools.partial(losses)",
@@ -171,32 +171,34 @@ def test_python_on_a_traced_value_is_named_with_its_line_and_a_remedy(code, tmp_
         "functools.partial(Called())",
     ],
 )
-def test_losses_within_others_begin_where_they_are_written(made, tmp_path):
+def test_errors_of_wrapped_losses_name_the_line_of_the_loss(wrapped, tmp_path):
     """The line of a loss with wrong arguments is named, which no other message does."""
     path = tmp_path / "mine.py"
-    path.write_text(HEAD + WITHIN + f"    return base.Algo(net, {made})\n")
-    algo = build.algorithm({"name": f"{path}:make"}, drawn()[0])
-    line = 4 if "Called" in made else 6
+    path.write_text(HEAD + WITHIN + f"    return base.Algo(net, {wrapped})\n")
+    algo = build.algorithm({"name": f"{path}:make"}, net_and_shapes()[0])
+    line = 4 if "Called" in wrapped else 6
     with pytest.raises(messages.UserCodeError, match=rf"mine\.py:{line}: TypeError"):
         algo.losses(1)
 
 
 @cases.each("key", ["static", "decide", "settle"])
-def test_what_else_an_algorithm_has_is_guarded_within_others(key, tmp_path):
+def test_errors_of_other_wrapped_functions_name_their_line(key, tmp_path):
     path = tmp_path / "mine.py"
-    made = f"    return base.Algo(net, losses, {key}=functools.partial(bad, {{}}))\n"
-    path.write_text(HEAD + WITHIN + made)
-    algo = build.algorithm({"name": f"{path}:make"}, drawn()[0])
+    last_line = (
+        f"    return base.Algo(net, losses, {key}=functools.partial(bad, {{}}))\n"
+    )
+    path.write_text(HEAD + WITHIN + last_line)
+    algo = build.algorithm({"name": f"{path}:make"}, net_and_shapes()[0])
     with pytest.raises(
         messages.UserCodeError, match=r"mine\.py:9, in bad: KeyError: 'nothing'"
     ):
         getattr(algo, key)(1, 2)
 
 
-def test_an_algorithm_without_fault_is_as_it_was(tmp_path):
+def test_an_algorithm_without_errors_works(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(HEAD + "make = erm.make\n")
-    (losses, _), net = traced(path), drawn()[0]
+    (losses, _), net = traced(path), net_and_shapes()[0]
     algo = build.algorithm({"name": f"{path}:make"}, net)
     assert losses["class"].shape == ()
     assert algo.static is base.no_static and algo.settle is base.as_updated
@@ -209,7 +211,7 @@ def test_numbers_of_python_are_losses(loss, tmp_path):
     assert traced(path)[0]["class"].dtype == jnp.float32
 
 
-def test_statistics_of_another_type_are_no_fault(tmp_path):
+def test_statistics_of_another_type_are_accepted(tmp_path):
     """Return a Python number beside a float32 array."""
     path = tmp_path / "mine.py"
     cast = 'jax.tree.map(lambda x: x.astype("bfloat16"), stats)'
@@ -218,7 +220,7 @@ def test_statistics_of_another_type_are_no_fault(tmp_path):
     assert traced(path)[0]["class"].shape == ()
 
 
-def test_a_function_that_is_not_there_is_refused_as_the_config_is(tmp_path):
+def test_an_unknown_function_is_an_error_of_the_config(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(HEAD + "make = erm.make\n")
     with pytest.raises(
@@ -229,7 +231,9 @@ def test_a_function_that_is_not_there_is_refused_as_the_config_is(tmp_path):
 
 
 @cases.each(("error", "code"), [(messages.UserCodeError, 1), (ValueError, 2)])
-def test_ones_own_fault_is_no_refused_config(error, code, monkeypatch, capsys):
+def test_errors_in_user_code_and_in_the_config_have_different_exit_codes(
+    error, code, monkeypatch, capsys
+):
     def run(*args, **kwargs):
         raise error("error in mine.py:3")
 

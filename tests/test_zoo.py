@@ -39,13 +39,13 @@ def test_two_models_normalise_nothing():
     assert plain == ["resnet50_diffusionnoise_fixed_nonoise", "resnet50_simclrv2"]
 
 
-def test_each_file_is_found_and_is_of_one():
+def test_every_file_belongs_to_exactly_one_entry():
     names = [name for e in zoo.ZOO.values() for name in (*e.files, *e.heads)]
     assert len(set(names)) == len(names)
     for entry in zoo.ZOO.values():
         assert entry.model in models.MODELS and entry.where.startswith("https://")
-        own = (f"{entry.id}.pth", f"{entry.id}/model.safetensors")
-        for name in (*entry.files, *own):
+        default_files = (f"{entry.id}.pth", f"{entry.id}/model.safetensors")
+        for name in (*entry.files, *default_files):
             assert zoo.find(pathlib.Path("somewhere") / name) is entry
         for name in entry.heads:
             assert zoo.find(name) is None and zoo.is_head(name)
@@ -53,7 +53,7 @@ def test_each_file_is_found_and_is_of_one():
 
 
 @cases.each("end", [*state_dicts.SUFFIXES, ".pth.tar"])
-def test_an_identifier_is_found_with_whatever_can_be_read(end):
+def test_an_identifier_is_recognised_in_every_readable_format(end):
     """Also one that has a dot itself."""
     for name in ("resnet50_swav", "resnet50.a1_in1k"):
         assert zoo.find(f"models/{name}{end}") is zoo.ZOO[name]

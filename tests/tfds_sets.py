@@ -21,7 +21,7 @@ def picture(i):
 
 @functools.cache  # TFDS takes a name once.
 def tiny_builder():
-    """A class of TFDS, "tiny", that writes n images without TensorFlow or a network."""
+    """Return a TFDS builder class, "tiny", that writes n images without TensorFlow."""
     tfds = pytest.importorskip("tensorflow_datasets")
     from etils import epath
 
@@ -46,7 +46,11 @@ def tiny_builder():
 
         def _generate_examples(self):
             for i in range(self.n):
-                held = {"image": picture(i)[1], "label": i % 3, "file_name": f"x{i}"}
-                yield str(i), held
+                features = {
+                    "image": picture(i)[1],
+                    "label": i % 3,
+                    "file_name": f"x{i}",
+                }
+                yield str(i), features
 
     return Tiny

@@ -1,9 +1,9 @@
-"""One of two processes that read a stream together; writes what came to its device.
+"""One of two processes that share a stream; writes the images of its device.
 
     python -m tests.two_processes folder port number
 
-`folder` has the configs, <name>.json; the process writes <name>-<number>.npz: of five
-steps of seed 1, the images of its share of each batch, or of what it holds.
+`folder` has the configs, <name>.json; the process writes <name>-<number>.npz: for five steps
+of seed 1, the images of its share of each batch, or of the shared window.
 """
 
 import json
@@ -24,17 +24,17 @@ def main(folder: str, port: str, number: str) -> None:
         spec = run_spec.RunSpec.from_config(json.loads(path.read_text()))
         plans = input_plan.plan_stages(spec.stages, setup.open_train_sets(spec))
         (stage,) = stages.build_stages(spec, plans, {}, mesh.make())
-        found = {}
+        arrays = {}
         for step in range(5):
-            held, taken = stage.shared(step)["train"], stage.batch(1, step)["train"]
-            rows = taken if isinstance(taken, dict) else held
+            window, batch = stage.shared(step)["train"], stage.batch(1, step)["train"]
+            rows = batch if isinstance(batch, dict) else window
             for name, x in rows.items():
                 x = x.rows if isinstance(x, input_pipeline.FlatImages) else x
                 shards = [np.asarray(shard.data) for shard in x.addressable_shards]
                 whole = shards[0] if x.is_fully_replicated else np.concatenate(shards)
-                found[f"{step}/{name}"] = whole
+                arrays[f"{step}/{name}"] = whole
         stage.close()
-        np.savez(path.with_name(f"{path.stem}-{number}.npz"), **found)
+        np.savez(path.with_name(f"{path.stem}-{number}.npz"), **arrays)
 
 
 if __name__ == "__main__":

@@ -15,16 +15,16 @@ _BLOCK = 32768
 
 
 def read(path: pathlib.Path, *, ended: bool = True) -> list:
-    """All records of a file, in order; of one that has `ended`, once it is whole.
+    """Return all records of a file, in order; if `ended`, once the file is complete.
 
     wandb's own process goes on writing for a moment after the run is finished.
     """
     until = time.monotonic() + 60
     while True:
-        found = _records(path)
-        last = found[-1].WhichOneof("record_type") if found else ""
+        records = _records(path)
+        last = records[-1].WhichOneof("record_type") if records else ""
         if not ended or last == "exit":
-            return found
+            return records
         assert time.monotonic() < until, f"{path} is not whole"
         time.sleep(0.05)
 
@@ -32,12 +32,12 @@ def read(path: pathlib.Path, *, ended: bool = True) -> list:
 def _records(path: pathlib.Path) -> list:
     from wandb.proto import wandb_internal_pb2
 
-    found = []
+    records = []
     for body in _bodies(path.read_bytes()):
         record = wandb_internal_pb2.Record()
         record.ParseFromString(body)
-        found.append(record)
-    return found
+        records.append(record)
+    return records
 
 
 def history(path: pathlib.Path, *, ended: bool = True) -> dict[int, dict[str, float]]:

@@ -72,8 +72,8 @@ def begin(variables, image):
         return lambda *args: draw(jax.eval_shape(part, *args), seed=1)
 
     def state(algo, txs):
-        parts = {name: draw_part(part) for name, part in algo.parts.items()}
-        algo = algo._replace(parts=parts)
+        drawn_parts = {name: draw_part(part) for name, part in algo.parts.items()}
+        algo = algo._replace(parts=drawn_parts)
         return train_step.init(algo, txs, jax.random.key(7), image[:1], variables)
 
     return state

@@ -25,7 +25,7 @@ def strong_options(name):
 
 
 @cases.each("name", algos.ALGOS, quick=QUICK)
-def test_initialisation_and_evaluation_are_those_of_the_plain_net(name, net, image):
+def test_initialisation_and_evaluation_equal_those_of_the_plain_net(name, net, image):
     """Initialisation and evaluation have the same programs as the plain net."""
     algo = algos.ALGOS[name](net, **strong_options(name))
     key = jax.random.key(3)
@@ -54,7 +54,7 @@ def test_the_first_loss_is_near_the_logarithm_of_the_classes(name, train):
     algos.ALGOS,
     quick=QUICK,
 )
-def test_training_moves_the_right_weights_and_stays_finite(name, net, train, variables):
+def test_training_changes_the_right_weights_and_is_finite(name, net, train, variables):
     _, state, logits = train(name, **strong_options(name))
     assert all(jnp.isfinite(x).all() for x in jax.tree.leaves((state, logits)))
     moved = jax.tree.map(
@@ -102,11 +102,15 @@ def test_refuses_batches_that_groups_do_not_divide(name, net, variables, batch):
     algo = algos.ALGOS[name](net, **{**strong_options(name), "mix_group": 3})
     assert algo.mix_group == 3
     key = jax.random.key(0)
-    parts = {
+    part_shapes = {
         name: jax.eval_shape(init, key, batch["image"], variables)
         for name, init in algo.parts.items()
     }
-    params = {"net": variables["params"]} | {k: v["params"] for k, v in parts.items()}
-    stats = {"net": variables["stats"]} | {k: v["stats"] for k, v in parts.items()}
+    params = {"net": variables["params"]} | {
+        k: v["params"] for k, v in part_shapes.items()
+    }
+    stats = {"net": variables["stats"]} | {
+        k: v["stats"] for k, v in part_shapes.items()
+    }
     with pytest.raises(ValueError, match="multiple of mix_group=3, got 8"):
         jax.eval_shape(algo.losses, params, stats, batch, key)

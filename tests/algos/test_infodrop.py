@@ -83,7 +83,7 @@ def test_a_high_temperature_drops_uniformly():
 
 
 @pytest.mark.parametrize("sampler", infodrop.SAMPLERS)
-def test_marginals_are_those_of_draws_with_replacement(sampler):
+def test_marginals_equal_those_of_draws_with_replacement(sampler):
     """P(kept) = (1 - share)^draws at each position, over many channels."""
     share = jnp.asarray(RNG.dirichlet(np.ones(20)), jnp.float32)
     channels, draws = 20_000, 30
@@ -138,7 +138,7 @@ def test_gradients_reach_kept_positions_only(stem):
     assert (mask[..., 0] != mask[..., 1]).any()
 
 
-def test_with_rate_0_the_program_is_that_of_erm(net, variables, batch):
+def test_with_rate_0_the_program_equals_erms(net, variables, batch):
     net = net.clone(dropout=0.5)
     params, stats = {"net": variables["params"]}, {"net": variables["stats"]}
 

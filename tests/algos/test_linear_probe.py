@@ -25,7 +25,7 @@ def test_only_the_linear_layer_is_trained(train, variables):
     jax.tree.map(equal, state.stats["net"], variables["stats"])
 
 
-def test_the_loss_is_that_of_the_net_in_evaluation(net, variables, batch):
+def test_the_loss_uses_the_net_in_evaluation_mode(net, variables, batch):
     """The loss is that of the net in evaluation; the gradient has a closed form."""
     net = net.clone(dropout=0.5, tap=lambda x, site, key: 0 * x)
     algo = linear_probe.make(net)

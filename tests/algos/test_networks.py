@@ -28,7 +28,7 @@ MIXES = {name for name, method in METHODS.items() if "mix_group" in method.stron
 PLAIN = {"vgg11", "vgg16", "vgg19", "alexnet", "squeezenet1_0", "squeezenet1_1"}
 PLAIN |= {name for name in models.MODELS if name.startswith("vit")}
 RESNETS = {name for name in models.MODELS if name.startswith(("resnet", "resnext"))}
-# Where an algorithm is refused, and what the line says.
+# Refused pairs of algorithm and network, and the error message.
 REFUSED = {
     **{("sagnet", name): "trains the batch norms before stage 3" for name in PLAIN},
     **{("debiased", name): "aux_bn must be False" for name in PLAIN},
@@ -41,9 +41,9 @@ REFUSED = {
         for name in set(models.MODELS) - RESNETS
     },
 }
-# To trace all pairs takes a minute; these have what the others have.
+# Tracing all pairs takes a minute; these networks represent the others.
 QUICK = ("cnn", "vgg11", "vit_small16", "mobilenetv3_small")
-# What is to be set there instead, if anything.
+# Options with which refused pairs are accepted, if any.
 REMEDY = {"sagnet": {"w_adv": 0}, "debiased": {"aux_bn": False}}
 
 
@@ -55,7 +55,8 @@ def make_algorithm(algorithm, net, **options):
 @functools.cache
 def shapes_of_losses(algorithm, net, side, remedy):
     """Return the shapes of an algorithm's losses on one batch."""
-    algo = make_algorithm(algorithm, net, **dict(remedy))
+    options = dict(remedy)
+    algo = make_algorithm(algorithm, net, **options)
     image = jax.ShapeDtypeStruct((BATCH, side, side, 3), jnp.float32)
     views = METHODS[algorithm].views
 
@@ -93,9 +94,11 @@ def test_unsupported_pairs_are_refused_in_one_line(algorithm, network):
 @cases.each(
     ("algorithm", "network"),
     [
-        pytest.param(*pair, marks=() if pair[1] in QUICK else pytest.mark.slow)
-        for pair in itertools.product(algos.ALGOS, models.MODELS)
-        if pair not in REFUSED or pair[0] in REMEDY
+        pytest.param(
+            algorithm, network, marks=() if network in QUICK else pytest.mark.slow
+        )
+        for algorithm, network in itertools.product(algos.ALGOS, models.MODELS)
+        if (algorithm, network) not in REFUSED or algorithm in REMEDY
     ],
     quick=("sagnet",),
 )
@@ -147,10 +150,10 @@ def test_taps_act_at_their_sites(network):
     sites = sites_of_taps(net, side)
     assert sites["mixstyle"] == sites["efdmix"] == ["stage1", "stage2"]
     assert sites["dsu"] == list(dsu.default_sites(net))
-    first, *others = sites["dsu"]
+    first_site, *later_sites = sites["dsu"]
     stages = ["stem", "stage1", "stage2", "stage3", "stage4"]
-    assert "conv" in first
-    assert others == (["stage1", "stage2"] if network == "cnn" else stages)
+    assert "conv" in first_site
+    assert later_sites == (["stage1", "stage2"] if network == "cnn" else stages)
     shapes = taps.shapes(net, side).sites
     swapped = [s for s, x in shapes.items() if "conv" in s and x[1] * x[2] > 1]
     assert sites["padain"] == swapped != []

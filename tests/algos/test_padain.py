@@ -77,7 +77,7 @@ def test_maps_of_a_single_pixel_are_unchanged(net):
 
 
 def test_swapping_with_oneself_is_erm_up_to_epsilon(net, variables, image):
-    """In groups of one image the only permutation is the identity."""
+    """The only permutation of a group of one image is the identity."""
     key = jax.random.key(0)
     swapped = padain.make(net, p=1.0, mix_group=1).net
     options = {"train": True, "mutable": ["stats"]}
@@ -108,7 +108,7 @@ def test_a_traced_probability_equals_a_constant(net, seed):
 
 
 @pytest.mark.slow
-def test_running_statistics_are_those_of_swapped_activations(train):
+def test_running_statistics_follow_swapped_activations(train):
     """The stem's own swap keeps the channel means of the batch but not deviations."""
     swapped = train("padain", p=1.0, mix_group=4)[1].stats["net"]
     plain = train("erm")[1].stats["net"]

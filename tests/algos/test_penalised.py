@@ -79,7 +79,7 @@ def test_the_penalty_is_the_formula(name):
         "irm",
     ),
 )
-def test_the_gradient_of_the_penalty_is_that_of_the_formula(name):
+def test_the_gradient_of_the_penalty_equals_the_formula(name):
     """The gradient along a direction equals finite differences by NumPy."""
     _, penalty, expected = CASES[name]
 

@@ -73,7 +73,7 @@ def test_the_order_of_images_and_views_does_not_matter():
     np.testing.assert_array_equal(reordered_is_correct, is_correct[order])
 
 
-def test_accuracy_is_that_of_the_nearest_other_row():
+def test_accuracy_follows_from_the_nearest_other_row():
     angle = jnp.array([0.0, 0.1, 1.0, 1.5, 1.45, 1.1])
     z = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
     _, right = simclr.contrast(z, 0.1)

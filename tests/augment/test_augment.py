@@ -174,7 +174,7 @@ def test_windows_are_uniform_in_area_log_aspect_and_place():
     [((30, 300), (0, 130, 30, 40)), ((300, 30), (130, 0, 40, 30))],
 )
 def test_windows_that_never_fit_become_central(size, expected):
-    """In a long image, an area of 1 gives the largest window of 3:4 or 4:3."""
+    """An area of 1 gives the largest window of 3:4 or 4:3 in a long image."""
     height, width = size
     windows = draw_windows(height, width, count=50, area=(1.0, 1.0))
     for drawn, value in zip(windows, expected):
@@ -183,7 +183,7 @@ def test_windows_that_never_fit_become_central(size, expected):
 
 @pytest.mark.slow
 @cases.each(("width", "height"), [(1600, 800), (600, 1400)])
-def test_windows_of_a_canvas_are_those_of_the_original(width, height):
+def test_windows_of_a_canvas_equal_those_of_the_original(width, height):
     """Windows cut on a canvas have the areas, aspects and places of windows of the
     original.
     """

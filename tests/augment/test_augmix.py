@@ -109,7 +109,7 @@ def test_a_chain_applies_its_operations_in_order():
 
 
 @cases.each("severity", [0.1, 1, 3])
-def test_amounts_are_those_of_their_levels(severity):
+def test_amounts_follow_from_their_levels(severity):
     """All operations are equally likely; amounts are in the ranges of the paper's code."""
     names, (h, w) = augmix.ALL_OPERATIONS, (224, 96)
     u = jax.random.uniform(KEY, (3, 26000))

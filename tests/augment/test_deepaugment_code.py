@@ -36,7 +36,7 @@ def test_code_0_amplifies_the_bits():
     assert len({image.max() for image in gain}) == len(gain)  # Each has its own.
 
 
-def test_code_1_to_8_leave_the_bits_as_they_are():
+def test_code_1_to_8_do_not_change_the_bits():
     for option in range(1, 9):
         assert (damage_code(option)[1] == 1).all()
 

@@ -130,7 +130,7 @@ def identity(weights, number):
     return weights | {conv(block, number): kernel for block in range(16)}
 
 
-def test_9_blurs_by_a_bank_of_its_own_for_each_pair(weights):
+def test_9_blurs_with_a_separate_bank_for_each_pair(weights):
     low, high = [], []
     for block, new in damage_all(identity(weights, 0), 9, THIRDS, "0.weight"):
         bank = new[conv(block, 0)]

@@ -65,7 +65,7 @@ def test_parts_of_a_split_keep_the_values_of_the_whole_split(load, path, split):
     assert values_of(part, "sky") == [sky_by_file[name] for name in part.files]
 
 
-def test_an_image_without_a_name_has_a_value_of_its_own(load, tmp_path):
+def test_an_image_without_a_name_has_a_separate_value(load, tmp_path):
     path = str(tmp_path / "sky.csv")
     set_options.write_columns(path, load(), {"sky": ["", *SKY[1:]]})
     source = load(columns=path)

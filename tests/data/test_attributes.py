@@ -71,7 +71,7 @@ def test_images_need_exactly_one_of_several_attributes(faces):
     assert source.note == f"{published}; 1 with none or several of {hair} left out"
 
 
-def test_the_folders_of_the_authors_are_found(faces):
+def test_the_folders_of_the_authors_are_recognised(faces):
     for place, name in (
         ("Anno", "list_attr_celeba.txt"),
         ("Eval", "list_eval_partition.txt"),

@@ -32,7 +32,7 @@ def test_a_severity_is_a_fifth_of_the_rows(root, severity):
     assert source.name == f"cifar10_c/fog/{severity}"
 
 
-def test_the_archive_s_own_folder_is_found(root):
+def test_the_folder_of_the_archive_is_recognised(root):
     (root / "CIFAR-100-C").mkdir()
     for name in ("fog.npy", "labels.npy"):
         (root / name).rename(root / "CIFAR-100-C" / name)
@@ -44,7 +44,7 @@ def test_a_part_of_a_severity(root):
     assert len(data.load("cifar10_c", "fog/2[:50%]", root=str(root))) == N // 2
 
 
-def test_names_are_those_of_the_archives():
+def test_class_names_are_sorted_and_complete():
     for name, k in (("cifar10", 10), ("cifar100", 100), ("office_home", 65)):
         assert len(set(tables.class_names(name))) == k
         assert list(tables.class_names(name)) == sorted(tables.class_names(name))

@@ -78,7 +78,7 @@ def check_rates(source, flips, noise=0.25):
 
 
 @cases.each("form", colored_mnist.FLIPS)
-def test_rates_are_those_of_the_environments(root, form):
+def test_rates_equal_those_of_the_environments(root, form):
     flips = colored_mnist.FLIPS[form]
     for split in colored_mnist.SPLITS:
         check_rates(load(root, split, form=form), flips)

@@ -172,7 +172,7 @@ def test_frost_mixes_a_crop_of_one_photograph(tmp_path):
     np.testing.assert_allclose(on_grey, expected, atol=1)
 
 
-def test_frost_says_what_is_missing_and_where_it_goes(tmp_path):
+def test_frost_names_the_missing_files_and_their_folder(tmp_path):
     image, rng = smooth(224, 0), np.random.default_rng(0)
     with pytest.raises(
         ValueError, match=r"not shipped.*pass a folder with frost1\.png"

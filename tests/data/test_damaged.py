@@ -161,7 +161,7 @@ def shade(i, keep=None):
     ("form", "names"), [("tar", 9), ("parquet", 3), ("records", 3), ("records", 15)]
 )
 @cases.each("bad", [(1,), (1, 10)])
-def test_damaged_images_are_found_where_names_repeat(form, names, bad, tmp_path):
+def test_damaged_images_are_named_correctly_if_names_repeat(form, names, bad, tmp_path):
     """WebDataset's keys repeat in every shard, and other names may repeat freely."""
     rows = [
         (f"{i % names:05}.png", shade(i, 40 if i in bad else None), i // 5)

@@ -211,7 +211,7 @@ def test_labels_of_the_largest_known_set_fit(tmp_path):
 
 
 @pytest.mark.slow
-def test_memory_is_that_of_the_command_alone(tmp_path):
+def test_memory_is_measured_for_the_command_alone(tmp_path):
     """Memory used to write a set does not count against the process that reads the set."""
     (b"1" * 400_000_000).count(1)
     idle = [sys.executable, "-S", "-c", "import time; time.sleep(0.3)"]

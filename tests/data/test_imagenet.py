@@ -64,7 +64,7 @@ def test_numbers_are_classes_in_their_own_order_and_not_as_they_sort(classes, fo
 
 
 @pytest.mark.parametrize("split", ["matched-frequency", "threshold-0.7", "top-images"])
-def test_every_variant_of_imagenet_v2_is_found_as_unpacked(classes, split):
+def test_every_variant_of_imagenet_v2_is_recognised_as_unpacked(classes, split):
     folder = f"imagenetv2-{split.replace('threshold-', 'threshold')}-format-val"
     root = classes(folder, [str(i) for i in range(1000)])
     half = data.load("imagenet_v2", f"{split}[:50%]", root=root, size=8)
@@ -301,7 +301,7 @@ def test_images_of_224_pixels_are_not_resized(tmp_path, image):
         ("deepaugment", "edsr", "EDSR"),
     ],
 )
-def test_relatives_are_found_by_the_authors_names(classes, name, split, folder):
+def test_related_sets_are_recognised_by_the_authors_names(classes, name, split, folder):
     root = classes(folder, WNIDS[:3])
     source = data.load(name, split, root=root, subset=True, size=8)
     assert source.classes == WNIDS[:3]

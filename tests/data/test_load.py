@@ -60,7 +60,7 @@ HAVE_TO_BE_GOT = [name for name, entry in data.DATASETS.items() if entry.size]
 
 
 @cases.each("name", HAVE_TO_BE_GOT)
-def test_errors_for_missing_sets_say_what_to_download(name, tmp_path):
+def test_errors_for_missing_sets_name_the_download(name, tmp_path):
     entry = data.DATASETS[name]
     split = entry.splits[0] if entry.splits else "val"
     for options in ({}, {"root": str(tmp_path / "none")}, {"root": str(tmp_path)}):

@@ -107,7 +107,7 @@ def test_array_source_elements():
         ({"columns": {"label": np.array([2, 0], np.int32)}}, "below 2, got 0 to 2"),
     ],
 )
-def test_array_source_refuses_what_does_not_fit(changes, message):
+def test_an_array_source_refuses_inconsistent_arrays(changes, message):
     with pytest.raises(ValueError, match=message):
         array_source(**changes)
 

@@ -39,7 +39,7 @@ def test_several_classes_map_to_one_and_unmapped_classes_to_none(tmp_path):
         ("train_class,test_class\nrose,dog\n", base.Mismatch),
     ],
 )
-def test_a_mapping_for_another_network_has_an_error_of_its_own(tmp_path, text, kind):
+def test_a_mapping_for_another_network_has_a_specific_error(tmp_path, text, kind):
     with pytest.raises(ValueError, match="train_class must be a class") as refused:
         matched(tmp_path, text)
     assert refused.type is kind

@@ -1,6 +1,4 @@
-"""Which classes the outputs of any network mean, and which classes of a set they answer
-for.
-"""
+"""The classes of a network's outputs, and their mapping to the classes of a data set."""
 
 import numpy as np
 import pytest
@@ -87,7 +85,7 @@ def test_several_outputs_answer_for_one_class_and_some_for_none():
     assert outputs_by_class(twice, SIXTEEN, "entry16")["dog"] == [0, 1]
 
 
-def test_a_set_of_ones_own_is_answered_whole_or_not_at_all():
+def test_a_user_defined_set_needs_outputs_for_all_classes():
     assert outputs_by_class(["b", "a"], ("a", "b"), "names") == {"a": [1], "b": [0]}
     with pytest.raises(ValueError, match="training must have every class of the test"):
         outputs_by_class(["dog", "cat"], ("dog", "cat", "horse"), "names")
@@ -160,7 +158,7 @@ def test_ids_answer_a_set_with_folders_of_those_names_in_any_space():
     assert class_map.matrix is None and class_map.relabel.tolist() == [0]
 
 
-def test_words_answer_a_set_of_ones_own_whole_or_not_at_all():
+def test_words_must_cover_all_classes_of_a_user_defined_set():
     with pytest.raises(ValueError, match="label spaces must be the same"):
         outputs_by_class(BIG_CATS, (*BIG_CATS, "unicorn"), "names")
 

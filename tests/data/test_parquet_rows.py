@@ -99,7 +99,7 @@ def test_columns_of_every_usual_type_are_read(columns, tmp_path):
         (dict(image=[IMAGES[0], b""]), "test/1.*must be a whole image, got 0 bytes"),
     ],
 )
-def test_messages_name_what_a_row_lacks(columns, message, tmp_path):
+def test_messages_name_the_missing_fields_of_a_row(columns, message, tmp_path):
     with pytest.raises(ValueError, match=message) as refused:
         read(tmp_path, columns)
     assert "\n" not in str(refused.value) and "got int64" not in str(refused.value)

@@ -97,7 +97,7 @@ def test_cue_conflict_textures(unpacked):
         assert element["image"].shape == (64, 64, 3)
 
 
-def test_stimuli_at_224_are_used_as_they_are(unpacked):
+def test_stimuli_at_224_are_used_unchanged(unpacked):
     root = unpacked("geirhos-stimuli", "geirhos/cue-conflict/cat/") / "geirhos"
     for name in labels.geirhos16():  # The other classes are not needed here.
         if name != "cat":

@@ -96,7 +96,7 @@ def test_only_the_pattern_tells_the_class_where_textures_do():
     assert {*shapes.CURVED} < {*shape_scenes.TEXTURES, *shape_scenes.HELD_OUT}
 
 
-def test_images_show_what_the_factors_say(large_set):
+def test_images_agree_with_their_factors(large_set):
     """Means over images, computed from pixels alone, differ as the factors' names say."""
     image = large_set.images.astype(float).mean(-1) / 255
     colour = large_set.images.astype(float)

@@ -120,7 +120,7 @@ def test_stylized_textures_are_new_and_uninformative():
 
 
 def test_patterns_differ_from_one_another():
-    """In a single pose no two of the 24 patterns agree, in either polarity."""
+    """No two of the 24 patterns agree in a single pose, in either polarity."""
     scenes = shape_scenes.draw(np.random.default_rng(0), 24)
     repeated_scene = scenes[np.zeros(24, int)]
     share = shape_scenes.shares(repeated_scene, np.arange(24), 64)
@@ -147,7 +147,7 @@ def test_patterns_have_both_tones_about_equally():
 
 @pytest.mark.slow
 @cases.each("column", ["label", "attribute"], quick=("label",))
-def test_neither_cue_is_told_by_mean_colour_or_contrast(column):
+def test_mean_colour_and_contrast_predict_neither_cue(column):
     def features(source):
         x = source.images / 255
         return np.concatenate([x.mean((1, 2)), x.std((1, 2))], 1)

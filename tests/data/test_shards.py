@@ -1,4 +1,4 @@
-"""The same images in every storage format: equal to the last pixel, in the same order."""
+"""Every storage format gives the same images, bit for bit, in the same order."""
 
 import pathlib
 import pickle
@@ -34,7 +34,7 @@ def images(tree):
 
 
 @pytest.mark.parametrize("form", forms.FORMS)
-def test_every_form_gives_what_the_folder_gives(form, images, tmp_path):
+def test_every_format_gives_the_images_of_the_folder(form, images, tmp_path):
     expected = data.load("folder", "train", root=str(images[0]), size=8)
     names = tmp_path / "names.txt"
     names.write_text("\n".join(forms.CLASSES))
@@ -52,8 +52,8 @@ def test_every_form_gives_what_the_folder_gives(form, images, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["tar of folders", "parquet", "records"])
-def test_parts_are_those_of_the_folder(form, images, tmp_path):
-    """In formats that keep names, images fall into the same parts."""
+def test_splits_equal_those_of_the_folder(form, images, tmp_path):
+    """Formats that keep file names split images into the same parts."""
     root = str(forms.written(form, images[1], tmp_path))
     for split in ("train[:60%]", "train[60%:]"):
         expected = data.load("folder", split, root=str(images[0]), size=8)

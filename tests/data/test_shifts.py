@@ -178,7 +178,7 @@ def test_remainders_are_the_largest(seed):
         ].max(initial=0)
 
 
-def test_a_refusal_counts_what_is_missing():
+def test_an_error_counts_the_missing_images():
     y, attribute = np.repeat([0, 1], 10), np.tile([0, 1], 10)
     train, test = pair("C6", 2, 2)
     with pytest.raises(

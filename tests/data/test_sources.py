@@ -137,7 +137,7 @@ def test_temporary_errors_are_retried(number, wrap):
 
 
 @pytest.mark.parametrize("error", [OSError("damaged page"), ValueError("too large")])
-def test_damage_is_found_once_for_a_group(error):
+def test_damage_is_detected_once_per_group(error):
     store, reads = _failing_store(error)
     for _ in range(3):
         with pytest.raises(type(error), match=str(error)):

@@ -100,7 +100,7 @@ def test_a_union_is_shuffled_as_one_set(grey):
     assert sorted(images) == list(range(158))
 
 
-def test_a_second_stream_has_an_order_and_transforms_of_its_own(grey):
+def test_a_second_stream_has_a_separate_order_and_transforms(grey):
     config = smoke_runs.small().to_dict()
     other = dict(SHAPES, split="valid", inputs=(dict(name="flip", p=1.0),))
     config["train"].update(other=other)

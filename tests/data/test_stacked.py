@@ -61,7 +61,7 @@ def load(roots, split, **options):
     return data.load("stacked", split, **roots, **options)
 
 
-def test_a_digit_stands_above_a_photograph(roots):
+def test_a_digit_is_stacked_above_a_photograph(roots):
     source = load(roots, "train")
     assert source.images.shape == (600, 64, 32, 3) and source.shape == (64, 32)
     top, bottom = source.images[:, :32], source.images[:, 32:]

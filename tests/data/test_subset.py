@@ -75,7 +75,7 @@ def test_arrays_are_selected_by_the_same_numbers(tmp_path):
     assert {x.tobytes() for x in joined} == {x.tobytes() for x in images[MASK]}
 
 
-def test_a_dropped_class_is_gone_and_the_others_numbered_anew(root):
+def test_a_dropped_class_is_removed_and_labels_are_renumbered(root):
     whole, source = load(root), load(root, drop="dog")
     assert source.classes == ("cat", "eel")
     assert source.columns["label"].tolist() == [0] * 10 + [1] * 10

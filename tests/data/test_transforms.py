@@ -63,7 +63,7 @@ def test_offsets_round_half_to_even(tmp_path, image):
         ((224, None, False), "squeezed to 224x224"),
     ],
 )
-def test_the_description_says_what_preprocessing_does(options, words):
+def test_the_description_lists_the_steps_of_preprocessing(options, words):
     step = decoding.preprocess(*options)
     assert step.description == f"Pillow bilinear antialias: {words}"
 

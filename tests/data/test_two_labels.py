@@ -26,7 +26,7 @@ def encoded(colour, kind="PNG") -> bytes:
     return content.getvalue()
 
 
-def tar(root, *members):
+def write_and_load_tar(root, members):
     """Write an archive of (name, bytes), and return the label of each image by its colour."""
     with tarfile.open(root / "test.tar", "w") as archive:
         for name, content in members:
@@ -66,10 +66,10 @@ RIGHT = [(True, 0), (False, 1)]
         ([("0.cls", b"0"), ("0.cls", b"0")], []),
     ],
 )
-def test_labels_that_agree_are_one(first, second, tmp_path):
+def test_several_equal_labels_are_accepted(first, second, tmp_path):
     """Captions and metadata without a label may accompany an image."""
     members = [("0.png", RED), *first, *second, ("1.png", GREEN), ("1.cls", b"1")]
-    assert tar(tmp_path, *members) == RIGHT
+    assert write_and_load_tar(tmp_path, members) == RIGHT
 
 
 @cases.each(
@@ -85,48 +85,55 @@ def test_labels_that_agree_are_one(first, second, tmp_path):
         [("0.cls", b"0"), ("0.CLS", b"1")],
     ],
 )
-def test_two_labels_of_a_sample_in_a_tar_are_refused_by_name(files, tmp_path):
+def test_contradicting_labels_in_a_tar_are_refused_by_name(files, tmp_path):
     members = [("0.png", RED), *files, ("1.png", GREEN), ("1.cls", b"1")]
     with pytest.raises(ValueError, match=r"got 0 \(.*\) and 1 \(.*\) for '0.png'") as e:
-        tar(tmp_path, *members)
+        write_and_load_tar(tmp_path, members)
     assert "\n" not in str(e.value)
 
 
 @cases.each("text", [b"", b"cat", b"1_0", b"-1", b"0.5", b"\x01", b"1e0"])
-def test_what_is_no_whole_number_is_no_label(text, tmp_path):
+def test_labels_must_be_whole_numbers(text, tmp_path):
     with pytest.raises(ValueError, match=r"labels must be whole numbers .*0\.cls"):
-        tar(tmp_path, ("0.png", RED), ("0.cls", text))
+        write_and_load_tar(tmp_path, [("0.png", RED), ("0.cls", text)])
 
 
 def test_names_with_dots_have_their_own_labels(tmp_path):
     """A label whose image is missing does not apply to another image."""
     members = [("22.05.png", RED), ("22.05.cls", b"0"), ("22.06.cls", b"1")]
-    assert tar(tmp_path, *members, ("9.png", GREEN), ("9.cls", b"1")) == RIGHT
+    assert (
+        write_and_load_tar(tmp_path, [*members, ("9.png", GREEN), ("9.cls", b"1")])
+        == RIGHT
+    )
     members = [
         ("a.1.png", RED),
         ("a.1.cls", b"0"),
         ("a.2.png", GREEN),
         ("a.2.cls", b"1"),
     ]
-    assert tar(tmp_path, *members) == RIGHT
-    assert tar(tmp_path, ("cat/a.1.png", RED), ("dog/a.1.png", GREEN)) == RIGHT
+    assert write_and_load_tar(tmp_path, members) == RIGHT
     assert (
-        len(tar(tmp_path, *((f"{c}/a.{i}.png", RED) for c in "cd" for i in "12"))) == 4
+        write_and_load_tar(tmp_path, [("cat/a.1.png", RED), ("dog/a.1.png", GREEN)])
+        == RIGHT
     )
+    members = [(f"{c}/a.{i}.png", RED) for c in "cd" for i in "12"]
+    assert len(write_and_load_tar(tmp_path, members)) == 4
     with pytest.raises(ValueError, match="every image must have a label"):
-        tar(
+        write_and_load_tar(
             tmp_path,
-            ("22.05.png", RED),
-            ("22.06.cls", b"1"),
-            ("9.png", RED),
-            ("9.cls", b"0"),
+            [
+                ("22.05.png", RED),
+                ("22.06.cls", b"1"),
+                ("9.png", RED),
+                ("9.cls", b"0"),
+            ],
         )
 
 
-def test_endings_of_several_words_are_no_part_of_a_name(tmp_path):
+def test_compound_file_extensions_are_not_part_of_a_name(tmp_path):
     members = [("0.rgb.png", RED), ("0.target.cls", b"0")]
     more_members = [("1.rgb.png", GREEN), ("1.target.cls", b"1")]
-    assert tar(tmp_path, *members, *more_members) == RIGHT
+    assert write_and_load_tar(tmp_path, members + more_members) == RIGHT
 
 
 @cases.each("second", ["0.png", "0.jpg", "0.seg.png", "./0.png"])
@@ -134,28 +141,30 @@ def test_a_sample_has_one_image(second, tmp_path):
     for folder, label in (("", [("0.cls", b"0")]), ("cat/", [])):
         members = [(f"{folder}0.png", RED), (f"{folder}{second}", GREEN), *label]
         with pytest.raises(ValueError, match="must have one image, got a second"):
-            tar(
+            write_and_load_tar(
                 tmp_path,
-                *members,
-                ("dog/0.png", RED),
-                *[("dog/0.cls", b"1")] * len(label),
+                [
+                    *members,
+                    ("dog/0.png", RED),
+                    *[("dog/0.cls", b"1")] * len(label),
+                ],
             )
 
 
-def parquet(root, **columns):
+def write_and_load_parquet(root, **columns):
     columns = {"image": [encoded(RED), encoded(GREEN)], **columns}
     pq.write_table(pa.table(columns), root / "test.parquet")
     return load(root)
 
 
 def test_label_columns_of_parquet_must_agree(tmp_path):
-    assert parquet(tmp_path, label=[0, 1], cls=[0, 1]) == RIGHT
-    assert parquet(tmp_path, label=[0, 1], cls=[None, 1]) == RIGHT
+    assert write_and_load_parquet(tmp_path, label=[0, 1], cls=[0, 1]) == RIGHT
+    assert write_and_load_parquet(tmp_path, label=[0, 1], cls=[None, 1]) == RIGHT
     class_column = {"class": ["cat", "dog"]}  # A keyword of Python.
-    assert parquet(tmp_path, label=[0, 1], **class_column) == RIGHT
-    assert parquet(tmp_path, label=["cat", "dog"], cls=[0, 1]) == RIGHT
+    assert write_and_load_parquet(tmp_path, label=[0, 1], **class_column) == RIGHT
+    assert write_and_load_parquet(tmp_path, label=["cat", "dog"], cls=[0, 1]) == RIGHT
     with pytest.raises(ValueError, match=r"got 1 \(label\) and 0 \(cls\) for row 1 of"):
-        parquet(tmp_path, label=[0, 1], cls=[0, 0])
+        write_and_load_parquet(tmp_path, label=[0, 1], cls=[0, 0])
     table = pa.table([[encoded(RED)], [0], [1]], names=["image", "label", "label"])
     pq.write_table(table, tmp_path / "test.parquet")
     with pytest.raises(ValueError, match="each column once, got 'label' 2 times"):
@@ -170,15 +179,15 @@ def record(image: list, **labels: list) -> bytes:
     return example.SerializeToString()
 
 
-def write_records(path, *contents):
+def write_records(path, contents):
     writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
     for content in contents:
         writer.write(content)
     writer.close()
 
 
-def records(root, *contents):
-    write_records(root / "test.array_record", *contents)
+def write_and_load_records(root, contents):
+    write_records(root / "test.array_record", contents)
     return load(root)
 
 
@@ -195,21 +204,24 @@ def test_records_of_two_labels_are_refused(first, message, tmp_path):
     first = {"image": [encoded(RED)], **first}
     second = record([encoded(GREEN)], label=[1])
     with pytest.raises(ValueError, match=message):
-        records(tmp_path, record(**first), second)
+        write_and_load_records(tmp_path, [record(**first), second])
 
 
-def test_a_broken_record_is_named_by_its_file_and_its_place_in_it(tmp_path):
+def test_a_broken_record_is_named_by_file_and_position(tmp_path):
     right = record([encoded(RED)], label=[0])
     shard = "test.array_record-0000{}-of-00002"
-    write_records(tmp_path / shard.format(0), right, right)
-    write_records(tmp_path / shard.format(1), right, record([], label=[0]))
+    write_records(tmp_path / shard.format(0), [right, right])
+    write_records(tmp_path / shard.format(1), [right, record([], label=[0])])
     with pytest.raises(ValueError, match=r"another at 1 of '.*-00001-of-00002'"):
         load(tmp_path)
 
 
-def test_records_may_say_a_label_twice(tmp_path):
+def test_records_may_contain_a_label_twice(tmp_path):
     first = record([encoded(RED)], label=[0], cls=[0])
-    assert records(tmp_path, first, record([encoded(GREEN)], label=[1])) == RIGHT
+    assert (
+        write_and_load_records(tmp_path, [first, record([encoded(GREEN)], label=[1])])
+        == RIGHT
+    )
 
 
 @pytest.mark.parametrize("link", [os.link, os.symlink])
@@ -229,7 +241,7 @@ def test_one_file_is_not_in_two_class_folders(link, tree):
         load(root)
 
 
-def test_a_table_has_a_line_for_an_image_once(tree):
+def test_a_table_has_one_line_per_image(tree):
     root = tree({"pictures": 2})
     (root / "test.csv").write_text(
         "file,class,sky\npictures/000.png,a,x\n./pictures/000.png,b,y\n"
@@ -268,7 +280,7 @@ def test_tiny_imagenets_annotations_must_agree(tree):
         data.load("tiny_imagenet", "val", root=str(root))
 
 
-def test_an_archive_of_arrays_has_each_array_once(tmp_path):
+def test_arrays_that_occur_twice_in_an_archive_are_refused(tmp_path):
     np.savez(tmp_path / "test.npz", images=np.zeros((2, 8, 8), np.uint8), labels=[0, 1])
     again = io.BytesIO()
     np.save(again, np.array([1, 0]))
@@ -281,18 +293,22 @@ def test_an_archive_of_arrays_has_each_array_once(tmp_path):
         data.load("npz", "test", root=str(tmp_path))
 
 
-def test_metadata_beside_images_in_class_folders_are_no_labels(tmp_path):
+def test_metadata_files_in_class_folders_are_not_labels(tmp_path):
     metadata = json.dumps({"width": 8}).encode()
     members = [("cat/0.png", RED), ("cat/0.json", metadata), ("dog/0.png", GREEN)]
-    assert tar(tmp_path, *members) == RIGHT
+    assert write_and_load_tar(tmp_path, members) == RIGHT
 
 
-def test_a_label_that_is_the_class_folder_agrees_with_it(tmp_path):
+def test_a_label_equal_to_the_class_folder_is_accepted(tmp_path):
     metadata = [json.dumps({"label": name}).encode() for name in ("cat", "dog")]
     members = [("cat/0.png", RED), ("cat/0.json", metadata[0]), ("dog/0.png", GREEN)]
-    assert tar(tmp_path, *members) == RIGHT
-    assert tar(tmp_path, *members, ("dog/0.json", metadata[1])) == RIGHT
+    assert write_and_load_tar(tmp_path, members) == RIGHT
+    assert (
+        write_and_load_tar(tmp_path, [*members, ("dog/0.json", metadata[1])]) == RIGHT
+    )
     with pytest.raises(ValueError, match="got 'cat' in .*dog/0.json"):
-        tar(tmp_path, *members, ("dog/0.json", metadata[0]))
+        write_and_load_tar(tmp_path, [*members, ("dog/0.json", metadata[0])])
     with pytest.raises(ValueError, match="got an empty file in .*cat/0.json"):
-        tar(tmp_path, *members, ("cat/0.json", b""), ("dog/0.json", b""))
+        write_and_load_tar(
+            tmp_path, [*members, ("cat/0.json", b""), ("dog/0.json", b"")]
+        )

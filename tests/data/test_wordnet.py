@@ -112,6 +112,6 @@ def test_geirhos16_has_the_published_positions():
     )
 
 
-def test_positions_are_those_of_the_published_order():
+def test_positions_follow_the_published_order():
     wnids = tables.wnids()
     np.testing.assert_array_equal(tables.positions(wnids[::-1]), np.arange(1000)[::-1])

@@ -64,7 +64,7 @@ def test_the_order_of_classes_and_values_does_not_matter(kind):
 
 
 @cases.each("kind", shifts.KINDS)
-def test_tables_are_those_of_the_shift(kind):
+def test_tables_equal_those_of_the_shift(kind):
     """Columns are values; in the chosen order they have the published form."""
     accuracy = np.random.default_rng(1).random((4, 4))
     chosen = attribute_reliance.choose_arrangement(kind, accuracy)

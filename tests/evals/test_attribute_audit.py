@@ -133,7 +133,7 @@ HIGH, LOW, MID = [0.9] * 4, [0.3] * 4, [0.6] * 4
         ([[0.9, 0.9, 0.3, 0.6]] * 2 + [[0.3, 0.9, 0.9, 0.6]] * 2, "joint"),
     ],
 )
-def test_the_kind_is_that_of_the_model(rows, kind):
+def test_the_kind_of_shift_is_identified(rows, kind):
     reliance = measure_exact(rows)
     pvalues = {name: result.pvalue for name, result in reliance.kinds.items()}
     assert attribute_audit.harmful_kind(reliance, pvalues) == (kind, True)

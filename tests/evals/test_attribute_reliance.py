@@ -49,8 +49,8 @@ def joint_accuracy():
 
 def measure_drops(accuracy):
     """Return the drop under each kind of shift."""
-    answers = make_exact_answers(accuracy, 400)
-    reliance = attribute_reliance.measure(*answers, draws=100)
+    correct, label, value = make_exact_answers(accuracy, 400)
+    reliance = attribute_reliance.measure(correct, label, value, draws=100)
     return {kind: result.drop for kind, result in reliance.kinds.items()}
 
 
@@ -76,18 +76,19 @@ def test_known_drops(accuracy, expected):
     assert measure_drops(accuracy) == pytest.approx(expected, abs=0.03)
 
 
-def test_cells_weigh_equally_whatever_their_number_of_images():
+def test_cells_have_equal_weight_for_any_number_of_images():
     """The number of images in a cell does not change the drop under a shift."""
     small_cells = make_exact_answers(shortcut_accuracy(), 40)
     large_cells = make_exact_answers(shortcut_accuracy(), 400)
     # Cell (0, 0) is small, all others are large.
     is_other_cell = (large_cells[1] > 0) | (large_cells[2] > 0)
     is_first_cell = (small_cells[1] == 0) & (small_cells[2] == 0)
-    mixed = [
+    correct, label, value = (
         np.concatenate([a[is_other_cell], b[is_first_cell]])
         for a, b in zip(large_cells, small_cells, strict=True)
-    ]
-    result = attribute_reliance.measure(*mixed, draws=100).kinds["conditional"]
+    )
+    reliance = attribute_reliance.measure(correct, label, value, draws=100)
+    result = reliance.kinds["conditional"]
     assert result.drop == pytest.approx(HIGH - LOW, abs=0.03)
 
 
@@ -272,10 +273,10 @@ def test_tests_with_a_reference_hold_their_level():
 
 
 def test_same_seed_same_numbers():
-    answers = draw_answers(shortcut_accuracy(), 400, 0)
+    correct, label, value = draw_answers(shortcut_accuracy(), 400, 0)
     curves = []
     for seed in (0, 0, 1):
-        reliance = attribute_reliance.measure(*answers, seed=seed)
+        reliance = attribute_reliance.measure(correct, label, value, seed=seed)
         curves.append([result.curve for result in reliance.kinds.values()])
     assert curves[0] == curves[1] != curves[2]
 
@@ -284,9 +285,9 @@ def test_rare_values_are_left_out_with_a_note():
     correct, label, value = make_exact_answers(unseen_accuracy(), 20)
     is_removed = (label == 1) & (value == 3)
     is_removed[np.flatnonzero(is_removed)[0]] = False  # One image remains.
-    answers = [column[~is_removed] for column in (correct, label, value)]
+    correct, label, value = (column[~is_removed] for column in (correct, label, value))
     names = ("cat", "dog", "elk", "fox"), ("red", "green", "blue", "grey")
-    reliance = attribute_reliance.measure(*answers, names=names, draws=100)
+    reliance = attribute_reliance.measure(correct, label, value, names=names, draws=100)
     assert reliance.missing == (
         "left out: value grey has 1 of dog, 2 of each are needed"
     )

@@ -162,9 +162,11 @@ def test_pixels_beyond_the_sixteen_tiles_do_not_move(h, w):
     np.testing.assert_array_equal(
         swapped[:, :, w // 4 * 4 :], image[:, :, w // 4 * 4 :]
     )
-    for before, after in zip(image, swapped, strict=True):
-        assert (before != after).any()
-        np.testing.assert_array_equal(np.sort(before, None), np.sort(after, None))
+    for original, swapped_image in zip(image, swapped, strict=True):
+        assert (original != swapped_image).any()
+        np.testing.assert_array_equal(
+            np.sort(original, None), np.sort(swapped_image, None)
+        )
 
 
 def test_order_dependence_is_the_difference_between_plain_and_swapped():

@@ -160,7 +160,7 @@ def test_means_are_over_corruptions_and_severities():
     overall = numbers["corruption_accuracy", ""]
     assert overall.value == pytest.approx(cells.mean())
     assert (overall.count, overall.n) == (round(cells.sum() * 1000), 95_000)
-    fifteen = [not one.extra for one in published.CORRUPTIONS.values()]
+    fifteen = [not corruption.extra for corruption in published.CORRUPTIONS.values()]
     assert numbers["corruption_accuracy_15", ""].value == pytest.approx(
         cells[fifteen].mean()
     )
@@ -168,7 +168,7 @@ def test_means_are_over_corruptions_and_severities():
     assert fog == pytest.approx(cells[list(published.CORRUPTIONS).index("fog")].mean())
 
 
-def test_means_without_frost_have_names_of_their_own():
+def test_means_without_frost_have_separate_names():
     names = [name for name in published.CORRUPTIONS if name != "frost"]
     numbers = by_name(corruption_error.numbers(make_decisions(draw_shares(names))))
     mean = np.mean(list(draw_shares(names).values()))

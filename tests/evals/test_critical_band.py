@@ -250,7 +250,7 @@ def test_older_records_without_a_flag_get_one():
 
 
 @cases.each("side", [32, 64, 224])
-def test_a_band_of_known_shape_is_found(side):
+def test_a_band_of_known_shape_is_recovered(side):
     frequencies = critical_band.octave_frequencies(side)
     f = np.arange(len(frequencies))
     band = evals.critical_band_fit(

@@ -129,7 +129,7 @@ def test_a_set_without_textures_is_refused():
         cue_conflict.make(classes="cat")
 
 
-def test_images_whose_cues_agree_or_are_unknown_do_not_count():
+def test_images_with_agreeing_or_unknown_cues_do_not_count():
     decided = np.array([0, 1, 0, 1, 2])
     shape = np.array([0, 1, 0, 0, 0])
     texture = np.array([1, 1, -1, 1, 1])
@@ -187,7 +187,7 @@ def test_ranks_of_the_authors_code():
     assert cue_conflict.mean_reciprocal_rank(ranks) == pytest.approx(0.416667, abs=1e-6)
 
 
-def test_ranks_are_those_of_a_flipped_sort():
+def test_ranks_equal_those_of_a_reversed_sort():
     """Ranks, also of ties, equal scipy's in the authors' order; monotone maps change nothing."""
     random = np.random.default_rng(0)
     scores = random.integers(6, size=(200, 12)) / 2

@@ -114,8 +114,8 @@ def answered(exported, network):
     return index_rows
 
 
-def measure_table(exported, out, *arguments):
-    return evaluate.main([f"--suite={exported}/s.py", f"--out={out}", *arguments])
+def measure_table(exported, out, *args):
+    return evaluate.main([f"--suite={exported}/s.py", f"--out={out}", *args])
 
 
 def read_records(folder):
@@ -208,8 +208,8 @@ def test_wrong_files_are_refused_in_a_line(
 ):
     edge = [row for row in answered if row["set"] == "edge"]
     table = write_table(tmp_path / "mine.csv", change(edge))
-    arguments = f"--decisions={table}", "--only=classes"
-    assert measure_table(exported, tmp_path / "out", *arguments) == 2
+    args = f"--decisions={table}", "--only=classes"
+    assert measure_table(exported, tmp_path / "out", *args) == 2
     assert message in capsys.readouterr().err
 
 
@@ -221,8 +221,8 @@ def test_a_file_about_some_images_is_measured_on_these(
     num_correct = sum(row["object_response"] == row["category"] for row in edge[:20])
     table = write_table(tmp_path / "mine.csv", edge[:20])
     for only, code in (("accuracy,classes", 1), ("classes", 0), ("classes", 0)):
-        arguments = f"--decisions={table}", f"--only={only}"
-        assert measure_table(exported, tmp_path / "out", *arguments) == code
+        args = f"--decisions={table}", f"--only={only}"
+        assert measure_table(exported, tmp_path / "out", *args) == code
         error_output = capsys.readouterr().err
         assert (
             "28 of the 48 images of edge have no decision; measured on the"
@@ -241,9 +241,9 @@ def test_no_answer_is_wrong_and_for_neither_cue(exported, answered, tmp_path, ca
     unanswered = [{**row, "object_response": "na"} for row in cues[:30]]
     shape = [{**row, "object_response": row["category"]} for row in cues[30:]]
     table = write_table(tmp_path / "mine.csv", [*unanswered, *shape])
-    arguments = f"--decisions={table}", "--only=shape_bias"
-    assert measure_table(exported, tmp_path / "out", *arguments) == 0
-    assert measure_table(exported, tmp_path / "out", *arguments) == 0  # It resumes.
+    args = f"--decisions={table}", "--only=shape_bias"
+    assert measure_table(exported, tmp_path / "out", *args) == 0
+    assert measure_table(exported, tmp_path / "out", *args) == 0  # It resumes.
     error_output = capsys.readouterr().err
     assert "30 of the 240 decisions on cue_conflict are 'na', no answer" in error_output
     records = read_records(tmp_path / "out/net")["shape_bias@cue_conflict.jsonl"]
@@ -264,8 +264,8 @@ def test_a_table_without_any_answer_is_not_one_of_a_constant_class(
     cues = [row for row in answered if row["set"] == "cue_conflict"]
     unanswered = [{**row, "object_response": "na"} for row in cues]
     table = write_table(tmp_path / "mine.csv", unanswered)
-    arguments = f"--decisions={table}", "--only=shape_bias"
-    assert measure_table(exported, tmp_path / "out", *arguments) == 0
+    args = f"--decisions={table}", "--only=shape_bias"
+    assert measure_table(exported, tmp_path / "out", *args) == 0
     measured_network = results_of_model.read(tmp_path / "out/net")
     (line,) = measured_network.doubts()
     assert line.startswith("decisions for either cue on cue_conflict are no more than")
@@ -332,11 +332,11 @@ def test_empty_folders_and_files_cut_off_are_refused(
     table.write_text(
         table.read_text()[: len(table.read_text()) // 2].rpartition(",")[0]
     )
-    arguments = f"--decisions={table}", "--only=classes"
-    assert measure_table(exported, tmp_path / "out", *arguments) == 2
+    args = f"--decisions={table}", "--only=classes"
+    assert measure_table(exported, tmp_path / "out", *args) == 2
     assert "damaged or cut off" in capsys.readouterr().err
-    arguments = f"--decisions={table.rename(tmp_path / 'mine.parquet')}", *arguments[1:]
-    assert measure_table(exported, tmp_path / "out", *arguments) == 2
+    args = f"--decisions={table.rename(tmp_path / 'mine.parquet')}", *args[1:]
+    assert measure_table(exported, tmp_path / "out", *args) == 2
     assert "mine.parquet: must be a Parquet file" in capsys.readouterr().err
 
 

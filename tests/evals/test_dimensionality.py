@@ -14,7 +14,7 @@ def draw_factors(n=240, seed=0):
     return rng, shape, texture
 
 
-def test_correlation_is_that_of_all_pairs():
+def test_correlation_is_over_all_pairs():
     rng, shape, texture = draw_factors(40)
     x = rng.standard_normal((40, 6)) + shape[:, None] * rng.standard_normal(6)
     pairs = [
@@ -61,7 +61,7 @@ def test_half_of_the_variance_is_half_a_correlation():
     assert correlation == pytest.approx(0.5, abs=0.03)
 
 
-def test_what_has_no_pair_or_no_variance_has_no_correlation():
+def test_without_pairs_or_variance_there_is_no_correlation():
     x = np.zeros((6, 2))
     shape, texture = np.arange(6) % 2, np.arange(6) % 3
     assert np.isnan(linear_decoding.shared_correlation(x, shape, texture))

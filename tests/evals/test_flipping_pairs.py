@@ -40,7 +40,7 @@ def test_weights_give_the_accuracies_of_the_extreme_level(shortcut_model, kind):
         assert (weight >= 0).all() and not weight[:30].any()
 
 
-def test_sides_are_those_of_the_cue(shortcut_model):
+def test_sides_follow_the_cue(shortcut_model):
     _, label, value, reliance = shortcut_model
     side = attribute_audit.agreement(reliance, "conditional", label, value)
     agrees = np.where((label < K // 2) == (value < M // 2), 1, -1)

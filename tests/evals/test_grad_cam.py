@@ -62,7 +62,9 @@ def test_resizing_is_opencv_s_as_in_the_release(size):
     a = np.random.default_rng(2).random((6, 5), np.float32)
     a[3, 2] = 1
     activations = jnp.asarray(a)[None, :, :, None]
-    resized = grad_cam.maps(activations, jnp.ones_like(activations), *size)[0]
+    height, width = size
+    gradient = jnp.ones_like(activations)
+    resized = grad_cam.maps(activations, gradient, height, width)[0]
     np.testing.assert_allclose(resized, cv2.resize(a, size[::-1]), atol=1e-6)
 
 
@@ -77,10 +79,10 @@ def test_patches_of_a_vit_are_laid_out_without_the_class_token():
     x = np.random.default_rng(0).random((2, 1, 1 + 12, 5), np.float32)
     gradient = np.random.default_rng(1).random((2, 1, 1 + 12, 5), np.float32)
     maps = grad_cam.maps(jnp.asarray(x), jnp.asarray(gradient), 9, 12)
-    in_rows_and_columns = [
+    x_grid, gradient_grid = (
         jnp.asarray(tokens[:, 0, 1:].reshape(2, 3, 4, 5)) for tokens in (x, gradient)
-    ]
-    np.testing.assert_array_equal(maps, grad_cam.maps(*in_rows_and_columns, 9, 12))
+    )
+    np.testing.assert_array_equal(maps, grad_cam.maps(x_grid, gradient_grid, 9, 12))
 
 
 @pytest.mark.slow
@@ -129,7 +131,7 @@ def compute_activations():
 
 
 @pytest.mark.slow
-def test_maps_are_those_of_the_released_code():
+def test_maps_equal_those_of_the_released_code():
     stored = read_released()[2]["maps"]
     assert stored.shape == (6, 32, 32) and (stored.max((1, 2)) > 0.5).all()
     np.testing.assert_allclose(

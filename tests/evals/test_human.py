@@ -65,7 +65,7 @@ def as_read(subject_trials: trials.Trials) -> trials.Trials:
 
 
 @pytest.mark.parametrize("dataset", ["cue-conflict", "contrast"])
-def test_numbers_are_those_of_the_authors_code(dataset):
+def test_numbers_equal_those_of_the_authors_code(dataset):
     first, *other_subjects = read_oracle(dataset)
     people = [
         subject_trials

@@ -51,7 +51,7 @@ def find(name: str, names=NAMES) -> list[str]:
         (unicodedata.normalize("NFD", "ä.jpg"), "dog/ä.jpg"),
     ],
 )
-def test_an_image_is_found_by_every_spelling_of_its_path(name, image):
+def test_an_image_is_matched_by_every_spelling_of_its_path(name, image):
     assert find(name) == [image]
 
 

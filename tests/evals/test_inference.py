@@ -380,7 +380,7 @@ def test_a_class_excluded_by_minus_infinity_is_never_the_decision(aggregate):
 
 
 @cases.each("aggregate", labels.AGGREGATES)
-def test_images_whose_members_are_all_excluded_are_undecided(aggregate):
+def test_images_with_all_classes_excluded_are_undecided(aggregate):
     """This holds even if a class that is no member has a finite logit."""
     matrix = np.float32([[0, 0], [1, 0], [0, 1]])
     logits = np.float32([[1, -np.inf, -np.inf], [5, -np.inf, 1]])

@@ -19,8 +19,8 @@ def test_the_index_does_not_depend_on_scale_offset_and_order_of_sets():
     assert (indices >= 0).all()
     np.testing.assert_allclose(iocclusion.index(train, test, train, test), 1)
     # A scale and offset of all accuracies, and a swap of the sets, change nothing.
-    scaled = (0.1 + 0.5 * x for x in (train, test, hidden_train, hidden_test))
-    np.testing.assert_allclose(iocclusion.index(*scaled), indices)
+    args = (0.1 + 0.5 * x for x in (train, test, hidden_train, hidden_test))
+    np.testing.assert_allclose(iocclusion.index(*args), indices)
     swapped = iocclusion.index(test, train, hidden_test, hidden_train)
     np.testing.assert_allclose(swapped, indices)
 

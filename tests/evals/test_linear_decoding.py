@@ -46,7 +46,8 @@ def planted():
 
 @pytest.fixture(scope="module")
 def numbers_by_name(planted):
-    numbers = linear_decoding.measure(*planted, batch=40)
+    net, variables, images, columns = planted
+    numbers = linear_decoding.measure(net, variables, images, columns, batch=40)
     numbers_by_name = {(number.metric, number.condition): number for number in numbers}
     assert len(numbers_by_name) == len(numbers)
     return numbers_by_name
@@ -96,7 +97,10 @@ def test_sites_come_in_the_networks_order(numbers_by_name):
 
 
 def test_numbers_do_not_depend_on_the_batch_size(planted, numbers_by_name):
-    numbers = linear_decoding.measure(*planted, sites=("texture",), batch=17)
+    net, variables, images, columns = planted
+    numbers = linear_decoding.measure(
+        net, variables, images, columns, sites=("texture",), batch=17
+    )
     for number in numbers:
         if number.condition:
             assert number.value == pytest.approx(
@@ -166,25 +170,29 @@ def plain():
 
 
 def test_features_are_means_of_image_blocks(plain):
+    net, variables = plain
     image = np.random.default_rng(0).integers(0, 256, (5, 30, 30, 3), np.uint8)
     x = image / np.float32(255)
-    site_features = features.read(*plain, image, batch=3, columns=4000)
+    site_features = features.read(net, variables, image, batch=3, columns=4000)
     assert list(site_features) == ["map", "tokens", "row"]
     assert {array.dtype for array in site_features.values()} == {np.dtype(np.float32)}
     quarters = x.reshape(5, 2, 15, 2, 15, 3).mean((2, 4)).reshape(5, -1)
     np.testing.assert_allclose(site_features["map"], quarters, atol=1e-6)
     np.testing.assert_allclose(site_features["tokens"], x.mean((1, 2)), atol=1e-6)
     np.testing.assert_allclose(site_features["row"], x.reshape(5, -1), atol=1e-6)
-    site_features = features.read(*plain, image, batch=3, pool=4, sites=("map",))
+    site_features = features.read(
+        net, variables, image, batch=3, pool=4, sites=("map",)
+    )
     # 30 in four parts: 8, 8, 7 and 7.
     first = x[:, :8, 23:].mean((1, 2))
     np.testing.assert_allclose(site_features["map"][:, 9:12], first, atol=1e-6)
 
 
 def test_projections_keep_distances(plain):
+    net, variables = plain
     image = np.random.default_rng(0).integers(0, 256, (12, 30, 30, 3), np.uint8)
     pixels = image.reshape(12, -1) / 255
-    projected = features.read(*plain, image, columns=512)["row"]
+    projected = features.read(net, variables, image, columns=512)["row"]
     assert projected.shape == (12, 512)
 
     def squares(x):
@@ -193,7 +201,7 @@ def test_projections_keep_distances(plain):
     # The relative error of a squared distance is sqrt(2 / 512).
     np.testing.assert_allclose(squares(projected) / squares(pixels), 1, atol=0.25)
     assert (squares(projected) / squares(pixels)).mean() == pytest.approx(1, abs=0.05)
-    projected_again = features.read(*plain, image, columns=512, seed=1)["row"]
+    projected_again = features.read(net, variables, image, columns=512, seed=1)["row"]
     assert abs(projected_again - projected).max() > 0.1
 
 
@@ -226,9 +234,11 @@ def test_an_untrained_network_distinguishes_textures_of_the_embedded_set():
 
 
 def test_the_number_of_images_is_limited_and_unknown_textures_are_left_out(planted):
-    numbers = linear_decoding.measure(*planted, sites=("shape",), most=60)
-    assert {number.n for number in numbers} == {60}
     net, variables, images, columns = planted
+    numbers = linear_decoding.measure(
+        net, variables, images, columns, sites=("shape",), most=60
+    )
+    assert {number.n for number in numbers} == {60}
     unknown = np.where(columns["texture"] == 2, -1, columns["texture"])
     columns_with_unknown = dict(columns, texture=unknown)
     numbers = linear_decoding.measure(
@@ -243,19 +253,21 @@ def test_invalid_arguments_are_refused(planted):
     with pytest.raises(ValueError, match="columns 'label' and 'texture', got .'label'"):
         linear_decoding.measure(net, variables, images, {"label": columns["label"]})
     with pytest.raises(ValueError, match="sites must be of shape, texture, noise"):
-        linear_decoding.measure(*planted, sites=("stage9",))
+        linear_decoding.measure(net, variables, images, columns, sites=("stage9",))
     message = "a shape needs three pictures of its own; "
     with pytest.raises(ValueError, match=rf"{message}class \d+ \(from 0\) has"):
-        linear_decoding.measure(*planted, most=6)
+        linear_decoding.measure(net, variables, images, columns, most=6)
     class_names = [*map(str, range(7)), "cat", "n02012849", "c9", "c10"]
     with pytest.raises(
         ValueError, match=rf"{message}(cat|crane \(n02012849\)|c9|c10) has"
     ):
-        linear_decoding.measure(*planted, most=6, classes=class_names)
+        linear_decoding.measure(
+            net, variables, images, columns, most=6, classes=class_names
+        )
     with pytest.raises(ValueError, match="folds must be at least 3, got 2"):
-        linear_decoding.measure(*planted, folds=2)
+        linear_decoding.measure(net, variables, images, columns, folds=2)
     with pytest.raises(ValueError, match="strengths must be above 0"):
-        linear_decoding.measure(*planted, strengths=(0.1, 0.0))
+        linear_decoding.measure(net, variables, images, columns, strengths=(0.1, 0.0))
     all_unknown = dict(columns, texture=np.full(N, -1))
     with pytest.raises(ValueError, match="no image has a shape and a texture"):
         linear_decoding.measure(net, variables, images, all_unknown)

@@ -117,7 +117,7 @@ def test_fourier_masks_have_few_patches():
         assert 1 < edges.mean() < 2.5  # White noise would have 15.5.
 
 
-def test_most_and_least_salient_pixels_are_those_of_a_stable_sort():
+def test_most_and_least_salient_pixels_follow_a_stable_sort():
     """The first of equal pixels is the more salient; the two orders are complements."""
     saliency = np.random.default_rng(0).integers(0, 4, (6, 5)).astype(np.float32)
     order = np.argsort(-saliency.ravel(), kind="stable")

@@ -101,7 +101,7 @@ def test_an_images_mask_does_not_depend_on_its_batch(mask_name):
 
 
 @pytest.mark.slow
-def test_masks_are_drawn_anew_for_each_condition_and_seed():
+def test_masks_are_drawn_for_each_condition_and_seed():
     masks = {
         (name, seed): find_hidden(
             show_stimuli(make_occlusion(seed=seed), f"{name} 0.3")
@@ -118,10 +118,10 @@ def test_masks_are_drawn_anew_for_each_condition_and_seed():
 @pytest.mark.slow
 def test_grad_cam_hides_the_most_or_the_least_salient():
     """The map is that of the unchanged image; the random order is one of the two orders."""
-    activations_and_gradients = at(
+    activations, gradients = at(
         jnp.float32(1), jnp.asarray(IMAGES / np.float32(255)), "stage3"
     )
-    maps = np.asarray(grad_cam.maps(*activations_and_gradients, SIDE, SIDE))
+    maps = np.asarray(grad_cam.maps(activations, gradients, SIDE, SIDE))
     by_order = {
         order: find_hidden(show_stimuli(make_occlusion(), f"grad_cam {order} 0.3"))
         for order in occlusion.ORDERS
@@ -171,7 +171,7 @@ def test_the_map_is_computed_once_per_batch():
 
 
 @pytest.mark.slow
-def test_hidden_pixels_are_those_of_a_map_made_for_the_condition():
+def test_hidden_pixels_follow_the_map_of_the_condition():
     """One map serves all conditions of a convolutional network, to the bit."""
     net = models.MODELS["cnn"](4, width=4)
     image = IMAGES / np.float32(255)
@@ -205,7 +205,7 @@ def test_hidden_pixels_are_those_of_a_map_made_for_the_condition():
                 )
             )
             np.testing.assert_array_equal(
-                np.sort(places, 1), [np.flatnonzero(one) for one in mask]
+                np.sort(places, 1), [np.flatnonzero(image_mask) for image_mask in mask]
             )
 
 
@@ -235,7 +235,7 @@ def test_random_order_hides_the_most_or_the_least_salient_equally_often():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fill", ["mean", "other"])
-def test_hidden_pixels_are_those_of_the_fill(fill):
+def test_hidden_pixels_show_the_fill(fill):
     occlusion_probe = make_occlusion(fill=fill, others=OTHERS, mean=(0.5, 0.25, 0.75))
     for mask_name in ("rectangle", "grad_cam most"):
         stimuli = show_stimuli(occlusion_probe, f"{mask_name} 0.3")

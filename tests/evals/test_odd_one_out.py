@@ -55,7 +55,7 @@ def measure(images, *, ends_too=False, **options):
     return (values, *interval) if ends_too else values
 
 
-def score_triple(*rows):
+def score_triple(rows):
     return odd_one_out.scores(np.array(rows, float)[:, None]).item()
 
 
@@ -64,9 +64,9 @@ def test_a_published_example():
     rows = np.array([(1, 2, 3), (3, 1, 2), (3, 2, 1)])
     np.testing.assert_allclose(1 - np.corrcoef(rows)[0, 1:], [1.5, 2])
     np.testing.assert_allclose(1 - np.corrcoef(rows)[1, 2], 0.5)
-    assert score_triple(*rows) == 1
-    assert score_triple(*rows[[1, 0, 2]]) == score_triple(*rows[[2, 1, 0]]) == 0
-    assert score_triple(*(5 * rows - 3)) == 1  # Scale and offset do not matter.
+    assert score_triple(rows) == 1
+    assert score_triple(rows[[1, 0, 2]]) == score_triple(rows[[2, 1, 0]]) == 0
+    assert score_triple(5 * rows - 3) == 1  # Scale and offset do not matter.
 
 
 @cases.each(
@@ -81,7 +81,7 @@ def test_a_published_example():
     ],
 )
 def test_ties_and_constant_features_score_zero(rows, score):
-    assert score_triple(*rows) == pytest.approx(score, abs=0)
+    assert score_triple(rows) == pytest.approx(score, abs=0)
 
 
 def test_random_features_score_at_chance():
@@ -98,7 +98,7 @@ def test_a_bag_of_tiles_scores_exactly_a_third_and_pixels_score_at_chance():
     assert abs(values["pixels"] - 1 / 3) < 4 * np.sqrt(2 / 9 / 900)
 
 
-def test_intervals_are_those_of_the_mean_score():
+def test_widths_of_intervals_follow_from_the_deviation():
     """A constant score has an interval of width 0; that of pixels follows from the deviation."""
     images = RANDOM.integers(0, 256, (900, 16, 16, 3)).astype(np.uint8)
     values, lower, upper = measure(images, ends_too=True)

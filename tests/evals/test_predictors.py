@@ -273,7 +273,7 @@ def write_two_images(path):
     return [path / "test" / name / "a.png" for name in ("circle", "ring")]
 
 
-def test_names_alone_make_decisions_and_files_come_as_they_are_stored(suite, tmp_path):
+def test_names_alone_give_decisions_and_files_are_unchanged(suite, tmp_path):
     stored_bytes = [p.read_bytes() for p in write_two_images(tmp_path / "set")]
     bytes_seen = []
 

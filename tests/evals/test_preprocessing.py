@@ -174,7 +174,7 @@ def test_arguments_override_the_model_and_the_model_overrides_defaults():
     assert resolved_silent.origins["std"] == "by default: the model says nothing"
 
 
-def test_a_line_says_what_is_applied_and_what_is_not():
+def test_a_line_lists_applied_and_ignored_settings():
     resolved = preprocessing.resolve(
         preprocessing.parse(TIMM, "pretrained_cfg"), {}, {}
     )

@@ -56,7 +56,7 @@ def up(a, side):
 
 
 @cases.each("side", [28, 37, 64])
-def test_bands_are_those_of_the_pyramid(side):
+def test_bands_equal_those_of_the_pyramid(side):
     image = np.random.default_rng(side).standard_normal((side, side))
     sizes, level_images = pyramid.sizes(side), [image]
     for _ in sizes[1:]:

@@ -145,7 +145,7 @@ def test_a_run_that_has_not_ended_is_reported(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_numbers_are_those_of_the_run_itself(run, measured):
+def test_numbers_equal_those_of_the_run(run, measured):
     keys = ["run", "stage", "seed", "step", "dataset", "condition", "metric"]
     records = results.read(run).merge(
         results.read(f"{measured}/*"), on=keys, suffixes=("", "_measured")
@@ -206,7 +206,7 @@ def test_an_absent_set_is_named_and_the_other_sets_are_measured(
     assert "4 measures are there already" in err
 
 
-def test_a_stopped_evaluation_measures_only_what_is_missing(
+def test_a_resumed_evaluation_measures_only_missing_measures(
     run, file, measured, tmp_path, capsys
 ):
     """A second call measures only what is missing, and gets the same records."""
@@ -227,8 +227,8 @@ def test_a_stopped_evaluation_measures_only_what_is_missing(
 
 @pytest.mark.slow
 def test_other_options_under_the_same_name_are_refused(run, file, measured, capsys):
-    arguments = (f"--checkpoint={run}", f"--suite={file}", "--step=latest")
-    assert measure(*arguments, "--suite.measures.few.images=8", out=measured) == 2
+    args = (f"--checkpoint={run}", f"--suite={file}", "--step=latest")
+    assert measure(*args, "--suite.measures.few.images=8", out=measured) == 2
     err = capsys.readouterr().err
     assert err.count("few@edge was measured with other settings") == 2  # Once a seed.
     assert "measure.images: 16 != 8" in err
@@ -240,12 +240,12 @@ def test_an_option_at_its_default_equals_one_left_out(
 ):
     """Descriptions are equal with and without an option at its default, also older ones."""
 
-    arguments = (*published, f"--suite={file}", "--only=few")
+    args = (*published, f"--suite={file}", "--only=few")
 
     def measure_few(**options):
         measure_config = dict(probe="calibration", sets=("edge",), images=16, **options)
         change = f"--suite.measures.few={measure_config}"
-        return measure(*arguments, change, out=tmp_path)
+        return measure(*args, change, out=tmp_path)
 
     path = tmp_path / "small.one/measures/few@edge.json"
     assert measure_few(bins=15) == 0
@@ -289,8 +289,8 @@ def test_other_weights_of_the_same_name_are_refused(
 
 
 def test_another_size_under_the_same_name_is_refused(run, file, measured, capsys):
-    arguments = (f"--checkpoint={run}", f"--suite={file}", "--step=latest")
-    assert measure(*arguments, "--suite.size=40", out=measured) == 2
+    args = (f"--checkpoint={run}", f"--suite={file}", "--step=latest")
+    assert measure(*args, "--suite.size=40", out=measured) == 2
     assert "drawn at 32 pixels' != 'drawn at 40 pixels'" in capsys.readouterr().err
 
 
@@ -408,8 +408,8 @@ def test_wrong_arguments_are_refused_in_one_line_before_sets_are_opened(
         "--suite.measures.accuracy={'probe': 'occlusion', 'sets': ('edge',), 'fill': 'blak'}",
         "--suite.measures.accuracy={'probe': 'decoding', 'sets': ('edge',), 'fold': 2}",
     ):
-        arguments = f"--checkpoint={run}", f"--suite={file}", change
-        assert measure(*arguments, out=tmp_path / "out") == 2
+        args = f"--checkpoint={run}", f"--suite={file}", change
+        assert measure(*args, out=tmp_path / "out") == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
     for out in (tmp_path / "taken", tmp_path / "taken" / "out"):
         assert measure(f"--checkpoint={run}", f"--suite={file}", out=out) == 2
@@ -635,8 +635,8 @@ def test_a_network_of_which_nothing_was_measured_does_not_count(file, tmp_path, 
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
     path = tmp_path / "net.safetensors"
     models.save_safetensors(path, net, variables, names="own")
-    arguments = f"--checkpoint={path}", f"--suite={file}"
-    assert measure(*arguments, out=tmp_path / "out") == 2
+    args = f"--checkpoint={path}", f"--suite={file}"
+    assert measure(*args, out=tmp_path / "out") == 2
     assert "measured 0 networks" in capsys.readouterr().err
 
 
@@ -651,7 +651,7 @@ def test_a_network_of_which_nothing_was_measured_does_not_count(file, tmp_path, 
         ),
     ],
 )
-def test_a_network_whose_classes_do_not_fit_the_sets_is_refused_in_one_line(
+def test_a_network_with_unsuitable_classes_is_refused_in_one_line(
     file, tmp_path, capsys, num_classes, class_lines, remedy
 ):
     """One line is printed, not a line per set, if too few classes are shared or none.
@@ -668,8 +668,8 @@ def test_a_network_whose_classes_do_not_fit_the_sets_is_refused_in_one_line(
     models.save_safetensors(path, net, variables, names="own")
     names.write_text(class_lines)
     class_arguments = (f"--classes={names}",) if class_lines else ()
-    arguments = f"--checkpoint={path}", f"--suite={suite_file}", *class_arguments
-    assert measure(*arguments, out=tmp_path / "out") == 2
+    args = f"--checkpoint={path}", f"--suite={suite_file}", *class_arguments
+    assert measure(*args, out=tmp_path / "out") == 2
     err = capsys.readouterr().err
     (line,) = (line for line in err.splitlines() if "its classes are" in line)
     assert f"net: its classes are {num_classes:,} of " in line
@@ -953,7 +953,7 @@ def test_the_precision_that_was_used_is_recorded(
     assert "net: 1 measure is there already" in lines
 
 
-def test_weight_files_are_found_in_all_subfolders(tmp_path):
+def test_weight_files_are_collected_from_all_subfolders(tmp_path):
     """Files are found in the layout of hubs: a folder per model, and links into a store."""
     for name in ("a.pth", "notes.txt", "b/model.safetensors", "b/c/D.PT", ".d/e.pth"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -1194,8 +1194,8 @@ def test_provenance_of_sets_survives_later_evaluations_of_other_sets(
     file, published, tmp_path, capsys
 ):
     """A report needs the name of each set, also of those that the last call did not open."""
-    arguments = *published, f"--suite={file}"
-    assert measure(*arguments, "--only=accuracy", out=tmp_path) == 0
+    args = *published, f"--suite={file}"
+    assert measure(*args, "--only=accuracy", out=tmp_path) == 0
     path = tmp_path / "small.one/provenance.json"
     first = json.loads(path.read_text())
     assert [*first["missing"]] == ["photos"]
@@ -1685,7 +1685,7 @@ def test_images_of_another_aspect_ratio_than_the_training_images_are_refused(
         prepared_sets.prepare(network, suite, "test", print)
 
 
-def test_costs_take_what_the_suite_assumes(file, published, tmp_path, capsys):
+def test_costs_follow_the_assumptions_of_the_suite(file, published, tmp_path, capsys):
     args = *published, f"--suite={file}", "--only=few"
     energy_argument = "--suite.run.energy={'watts': 100, 'pue': 2.0}"
     assert measure(*args, energy_argument, out=tmp_path) == 0
@@ -1718,7 +1718,7 @@ def get_config(text=""):
     return c
 """
     )
-    arguments = *published, f"--suite={tmp_path / 'suite.py'}"
+    args = *published, f"--suite={tmp_path / 'suite.py'}"
     own_arguments = "--trained=cifar10", "--method=fmix"
     out = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
@@ -1727,7 +1727,7 @@ def get_config(text=""):
             "describe_train_difference",
             lambda _: "trained on others",
         )
-        assert measure(*arguments, *own_arguments, out=out) == 0
+        assert measure(*args, *own_arguments, out=out) == 0
     study, notes = distortion_study.read([f"{out}/*"])
     (group,) = study.groups.values()
     assert group.key == ("cnn", "CIFAR-10", "FMix", "")
@@ -1741,9 +1741,9 @@ def get_config(text=""):
         next(out.rglob("grid_shuffle@test.json")).read_text()
     )
     # All records of a network must have the same data set and method.
-    assert measure(*arguments, "--method=basic", out=out) == 2
+    assert measure(*args, "--method=basic", out=out) == 2
     assert "train.data: 'cifar10' != 'unknown'" in capsys.readouterr().err
-    assert measure(*arguments, "--trained=cifar", out=out) == 2
+    assert measure(*args, "--trained=cifar", out=out) == 2
     assert "--trained: unknown 'cifar'; did you mean" in capsys.readouterr().err
 
 

@@ -2,8 +2,9 @@
 
     python tests/launch/fake_main.py '{"curve": [0.1, 0.2], ...}' --workdir=DIR
 
-writes an evaluation a step, holds the lock, saves and leaves on SIGTERM or SIGUSR1, and goes on where
-it was. "dies": how it ends at a step: by a signal's number, or by an exit code and words.
+writes an evaluation per step, holds the lock, saves and stops on SIGTERM or SIGUSR1, and
+resumes at the last step. "dies": how it ends at a step: by a signal's number, or by an exit
+code and words.
 """
 
 import fcntl
@@ -30,49 +31,49 @@ def evaluation(workdir: pathlib.Path, step: int, value: float) -> None:
     part.rename(path)
 
 
-def main(told: dict, workdir: pathlib.Path) -> int:
+def main(behaviour: dict, workdir: pathlib.Path) -> int:
     """Run the replacement."""
     workdir.mkdir(parents=True, exist_ok=True)
-    asked = []
+    signals_received = []
 
     def note(number: int, _) -> None:
-        if number in asked:
-            os._exit(99)  # A run that saves is killed by a second.
-        asked.append(number)
+        if number in signals_received:
+            os._exit(99)  # A second signal ends a run that is saving.
+        signals_received.append(number)
 
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, note)
-    seen = {
+    job = {
         "devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "cores": sorted(os.sched_getaffinity(0)),
         "began": time.time(),
     }
     with (workdir / "lock").open("w") as lock, (workdir / "log.txt").open("a") as log:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        done = len([*workdir.glob("evals/*.jsonl")])
+        num_done = len([*workdir.glob("evals/*.jsonl")])
         (workdir / "config.json").write_text("{}")
-        for step in range(done + 1, len(told["curve"]) + 1):
-            time.sleep(told.get("seconds", 0.05))
-            if asked:
+        for step in range(num_done + 1, len(behaviour["curve"]) + 1):
+            time.sleep(behaviour.get("seconds", 0.05))
+            if signals_received:
                 time.sleep(1.0)
-                name = signal.Signals(asked[0]).name
+                name = signal.Signals(signals_received[0]).name
                 line = (
                     f"jbias: {name} at step {step - 1}: saved; the same command resumes"
                 )
                 print(line, file=log)
                 print(line, flush=True)
                 return 143
-            evaluation(workdir, step, told["curve"][step - 1])
-            print(f"at step {step}/{len(told['curve'])}", file=log, flush=True)
+            evaluation(workdir, step, behaviour["curve"][step - 1])
+            print(f"at step {step}/{len(behaviour['curve'])}", file=log, flush=True)
             once = workdir / "died"
-            if told.get("dies") and not once.exists():
+            if behaviour.get("dies") and not once.exists():
                 once.touch()
-                if "signal" in told["dies"]:
-                    os.kill(os.getpid(), told["dies"]["signal"])
-                print(told["dies"]["words"], flush=True)
-                return told["dies"]["code"]
-        seen["ended"] = time.time()
-        (workdir / "seen.json").write_text(json.dumps(seen))
+                if "signal" in behaviour["dies"]:
+                    os.kill(os.getpid(), behaviour["dies"]["signal"])
+                print(behaviour["dies"]["words"], flush=True)
+                return behaviour["dies"]["code"]
+        job["ended"] = time.time()
+        (workdir / "seen.json").write_text(json.dumps(job))
         (workdir / "done").write_text("finished\n")
     return 0
 

@@ -26,14 +26,14 @@ def planned(*changes: str, folder) -> int:
     return sweep.main(["run", SMOKE, *changes, f"--workdir={folder}", "--dry-run"])
 
 
-def test_code_that_a_foreign_folder_names_is_not_run(tmp_path, monkeypatch, capsys):
+def test_code_named_by_a_foreign_folder_is_not_run(tmp_path, monkeypatch, capsys):
     evil, ran = tmp_path / "evil.py", tmp_path / "RAN"
     evil.write_text(f"import pathlib\npathlib.Path({str(ran)!r}).touch()\n")
     (tmp_path / ".sweep").mkdir()
     settings = {"config": [str(evil)], "changes": []}
     (tmp_path / ".sweep/search.json").write_text(json.dumps(settings))
-    for what in ("status", "retry", "run"):
-        assert sweep.main([what, f"--workdir={tmp_path}"]) == 2
+    for action in ("status", "retry", "run"):
+        assert sweep.main([action, f"--workdir={tmp_path}"]) == 2
         assert "was not written by you on this machine" in capsys.readouterr().err
     assert not ran.exists()
     monkeypatch.setenv("JBIAS_OWN_CODE", "1")
@@ -45,7 +45,7 @@ def test_code_that_a_foreign_folder_names_is_not_run(tmp_path, monkeypatch, caps
 @cases.each(
     "text", ["[1]", '{"config": 5, "changes": []}', '{"config": []}', "[" * 200_000]
 )
-def test_a_damaged_search_is_told_in_one_line(tmp_path, capsys, text):
+def test_a_damaged_search_is_reported_in_one_line(tmp_path, capsys, text):
     (tmp_path / ".sweep").mkdir()
     (tmp_path / ".sweep/search.json").write_text(text)
     assert sweep.main(["status", f"--workdir={tmp_path}"]) == 2
@@ -79,7 +79,7 @@ def test_nothing_is_written_into_the_log_of_a_run_at_work(tmp_path, monkeypatch)
     assert (tmp_path / "log.txt").read_text().count("\n") == 1
 
 
-def test_what_a_terminal_would_obey_is_shown_as_its_code(tmp_path):
+def test_control_characters_are_shown_as_codes(tmp_path):
     run = tmp_path / "a\x1b]0;owned\x07"
     (run / "evals").mkdir(parents=True)
     (run / "config.json").write_text("[" * 200_000)
@@ -91,7 +91,7 @@ def test_what_a_terminal_would_obey_is_shown_as_its_code(tmp_path):
     assert "\\x1b" in text
 
 
-def test_who_stops_reading_hears_no_traceback(monkeypatch):
+def test_a_closed_pipe_gives_no_traceback(monkeypatch):
     class Gone:
         def write(self, text):
             raise BrokenPipeError

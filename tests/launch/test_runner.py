@@ -50,7 +50,7 @@ def test_an_entry_that_is_given_twice(tmp_path, capsys):
 
 
 @cases.each(
-    "given, word",
+    "body, word",
     [
         ("return {'config': None}", "--sweep: config: must be text or a list"),
         ("return {'changes': 'text'}", "--sweep: changes: must be"),
@@ -63,9 +63,9 @@ def test_an_entry_that_is_given_twice(tmp_path, capsys):
         ("", "must define get_sweep(arg)"),
     ],
 )
-def test_a_file_of_another_form(tmp_path, capsys, given, word):
+def test_invalid_sweep_files_are_refused(tmp_path, capsys, body, word):
     file = tmp_path / "mine.py"
-    file.write_text(f"def get_sweep(arg):\n    {given}\n" if given else "x = 1\n")
+    file.write_text(f"def get_sweep(arg):\n    {body}\n" if body else "x = 1\n")
     assert word in refused(capsys, f"--workdir={tmp_path / 'w'}", f"--sweep={file}")
 
 

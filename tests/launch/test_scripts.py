@@ -81,7 +81,7 @@ def shellcheck(text: str, tmp_path: pathlib.Path, severity: str = "style") -> No
 
 
 @cases.each("where", OPTIONS)
-def test_scripts_are_what_they_were(where):
+def test_scripts_are_unchanged(where):
     path = HERE / "golden" / f"{where}.sh"
     text = script(where).replace(sys.executable, "/env/bin/python")
     if os.environ.get("JBIAS_GOLDEN"):
@@ -156,7 +156,7 @@ def test_the_hosts_of_a_slice_get_the_commands_word_by_word(todo, tmp_path):
     assert calls[-1][:4] == ["compute", "tpus", "queued-resources", "delete"]
 
 
-def test_what_the_cloud_took_away_is_asked_for_again(tmp_path):
+def test_a_preempted_resource_is_requested_again(tmp_path):
     """A resource that is suspended, then unknown, is requested again."""
     states = ["SUSPENDED", "", "ACTIVE"]
     then = (
@@ -175,14 +175,14 @@ FAILS = SAID.format("ACTIVE") + "sys.exit(any(word in sys.argv for word in {!r})
 
 
 @cases.each("step", ["scp", "ssh"])
-def test_a_slice_is_given_back_whatever_fails(step, tmp_path):
+def test_a_slice_is_released_after_any_failure(step, tmp_path):
     failing = FAILS.format([step])
     _, *calls = run(script("tpu_pod"), tmp_path, 1, gcloud=failing, git="")
     assert [step in call for call in calls].count(True) == 1  # No run was begun.
     assert calls[-1][:4] == ["compute", "tpus", "queued-resources", "delete"]
 
 
-def test_what_was_not_given_back_is_told(tmp_path):
+def test_slices_that_were_not_released_are_named(tmp_path):
     failing = FAILS.format(["scp", "delete"])
     (said,), *_ = run(script("tpu_pod"), tmp_path, 1, gcloud=failing, git="")
     assert "costs money; delete it yourself:\ngcloud compute tpus queued-res" in said
@@ -190,13 +190,13 @@ def test_what_was_not_given_back_is_told(tmp_path):
     assert command[-3:] == ["jbias", "--zone=us-east5-b", "--force"]
 
 
-def test_who_gets_no_slice_has_none_to_give_back(tmp_path):
+def test_without_a_slice_nothing_is_released(tmp_path):
     refused = "sys.exit('create' in sys.argv)\n"
     (said,), *calls = run(script("tpu_pod"), tmp_path, 1, gcloud=refused, git="")
     assert [call[3] for call in calls] == ["describe", "create"] and not said
 
 
-def test_who_waits_for_a_slice_sees_its_state_each_minute(tmp_path):
+def test_the_state_of_a_requested_slice_is_shown_each_minute(tmp_path):
     then = (
         "told = open('said').read().count('describe')\n"
         "print('ACTIVE' if told > 4 else 'WAITING_FOR_RESOURCES')\n"
@@ -228,7 +228,7 @@ def without_nulls(tree):
     return [*map(without_nulls, tree)] if isinstance(tree, list) else tree
 
 
-def test_what_xpk_makes_of_a_run_is_a_jobset_that_kueue_queues():
+def test_the_jobset_of_xpk_is_queued_by_kueue():
     """Oracle: xpk's output for the first frozen command; tests/oracles/launchers.py."""
     jobset, command = (
         without_nulls(TOLD["jobset"]),
@@ -288,27 +288,27 @@ def test_skypilot_gets_a_task_that_its_schema_allows(todo, pool, tmp_path):
 @pytest.fixture
 def skypilot(monkeypatch):
     """Replacement of SkyPilot's Python API that records its calls."""
-    asked = {}
-    launch = lambda task, **more: asked.update(task=task, **more) or "request"
-    made = types.ModuleType("sky")
-    made.__spec__ = importlib.machinery.ModuleSpec("sky", None)
-    made.jobs = types.SimpleNamespace(launch=launch)
-    made.Task = types.SimpleNamespace(from_yaml_config=dict)
-    made.get = lambda request: ([7, 8], None)
-    monkeypatch.setitem(sys.modules, "sky", made)
-    return types.SimpleNamespace(asked=asked, module=made)
+    calls = {}
+    launch = lambda task, **options: calls.update(task=task, **options) or "request"
+    module = types.ModuleType("sky")
+    module.__spec__ = importlib.machinery.ModuleSpec("sky", None)
+    module.jobs = types.SimpleNamespace(launch=launch)
+    module.Task = types.SimpleNamespace(from_yaml_config=dict)
+    module.get = lambda request: ([7, 8], None)
+    monkeypatch.setitem(sys.modules, "sky", module)
+    return types.SimpleNamespace(calls=calls, module=module)
 
 
 @cases.each("pool", ["", "gpus"])
 def test_all_trials_are_one_call_of_skypilot(pool, skypilot):
     options, said = runner.parse_executor(OPTIONS["sky"])[1], []
     sky.start(TRIALS, {**options, "pool": pool}, said.append)
-    assert skypilot.asked.pop("task") == sky_task(pool=pool)
-    assert skypilot.asked == {"pool": pool or None, "num_jobs": 2}
+    assert skypilot.calls.pop("task") == sky_task(pool=pool)
+    assert skypilot.calls == {"pool": pool or None, "num_jobs": 2}
     assert said == ["managed jobs: [7, 8]; sky jobs queue shows them"]
 
 
-def test_what_skypilot_refuses_is_told(skypilot):
+def test_errors_of_skypilot_are_reported(skypilot):
     def fails(request):
         raise RuntimeError("no cloud is enabled")
 
@@ -399,7 +399,7 @@ def test_a_run_on_several_nodes_has_all_their_gpus():
     assert " --kill-on-bad-exit=0 " in text
 
 
-def test_labels_are_what_clouds_take_and_end_with_the_hash():
+def test_labels_are_valid_for_clouds_and_end_with_the_hash():
     names = [
         "erm-shapes-01234567",
         "Infodrop+erm-shapes+folder+x-shapes-89abcdef",
@@ -430,6 +430,6 @@ def test_the_help_names_every_place_and_option():
         ("slurm:qos=a\nb", "--on=slurm: qos must be one line, got 'a\\nb'"),
     ],
 )
-def test_wrong_places_are_told(text, message):
+def test_invalid_places_are_refused(text, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         runner.parse_executor(text)

@@ -28,7 +28,7 @@ def test_lists_and_ranges_are_axes_and_nothing_else(text, wanted):
     assert search_space.parse("a.b", text) == wanted
 
 
-def test_what_files_say_is_read_as_what_flags_say():
+def test_files_and_flags_are_read_alike():
     parse = search_space.parse
     assert parse("a", search_space.choice("x", 0.1)) == CHOICE(("x", "0.1"))
     assert parse("a", search_space.uniform(0, 0.5)) == FLOAT(0, 0.5)

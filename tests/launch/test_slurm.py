@@ -17,7 +17,7 @@ import submitit  # Imported in a test it would close what pytest captures.
 from benchmarks import slurm_cluster
 from jbias.launch import search, slurm, study, sweep
 from tests import smoke_runs
-from tests.launch.test_sweep import swept, table, told
+from tests.launch.test_sweep import replace_training, run_sweep, table
 from tests.runtime import test_processes
 
 ASKED = sweep.parser().parse_args(["status", "--workdir=x"])
@@ -66,14 +66,12 @@ def job_of(folder, rate: float) -> str:
 
 
 @pytest.mark.slow
-def test_an_array_is_submitted_told_to_save_drained_and_goes_on(
-    cluster, monkeypatch, capsys
-):
+def test_an_array_is_submitted_saved_drained_and_resumed(cluster, monkeypatch, capsys):
     bad = dict(curve=[0.1], dies={"code": 2, "words": "jbias: disk: full; empty it"})
     by_rate = {0.1: dict(curve=[0.3]), 0.2: bad, 0.3: SLOW, 0.4: SLOW, 0.5: SLOW}
-    told(monkeypatch, by_rate)
+    replace_training(monkeypatch, by_rate)
     where = "--on=slurm:minutes=10,warn=20"
-    assert swept(cluster, by_rate, where) == 0
+    assert run_sweep(cluster, by_rate, where) == 0
     assert "5 of 5 trials to run, 0 are queued already" in capsys.readouterr().err
     signalled, drained = job_of(cluster, 0.3), job_of(cluster, 0.4)
     assert "queued" in capsys.readouterr().out
@@ -84,9 +82,9 @@ def test_an_array_is_submitted_told_to_save_drained_and_goes_on(
     node = call("squeue", "--noheader", f"--jobs={drained}", "--format=%N").strip()
     call("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     call("scontrol", "requeue", drained)
-    assert swept(cluster, by_rate, where) == 0
+    assert run_sweep(cluster, by_rate, where) == 0
     assert not re.search(r"job \d", capsys.readouterr().err)  # All are there.
-    assert swept(cluster, by_rate, where, "--wait") == 1
+    assert run_sweep(cluster, by_rate, where, "--wait") == 1
     trials_table = table(cluster)
     assert [*trials_table.state] == ["done", "failed", "done", "done", "done"]
     assert trials_table.reason[0.2] == "disk: full; empty it"
@@ -111,20 +109,22 @@ if (os.environ.get("SLURM_PROCID"), os.environ.get("SLURM_RESTART_COUNT")) == ("
 
 
 @pytest.mark.slow
-def test_two_nodes_train_a_run_and_go_on_when_a_process_was_lost(cluster, tmp_path):
+def test_two_nodes_train_a_run_and_resume_after_the_loss_of_a_process(
+    cluster, tmp_path
+):
     path = tmp_path / "config.py"
     path.write_text(
         FIRST + test_processes.CONFIG.format(config=test_processes.config())
     )
-    where = "--on=slurm:nodes=2,minutes=20,warn=20"
-    run = ["run", f"--config={path}", f"--workdir={cluster}", where, "--wait"]
+    cluster_flag = "--on=slurm:nodes=2,minutes=20,warn=20"
+    run = ["run", f"--config={path}", f"--workdir={cluster}", cluster_flag, "--wait"]
     assert sweep.main(run) == 0
     (done,) = cluster.glob("*/done")
     log = (done.parent / "log.txt").read_text()
     assert re.search(r"jbias: processes: process 1 of 2 .* was lost; start all", log)
     assert "resuming" in log
-    facts = json.loads((done.parent / "provenance.json").read_text())
-    assert facts["device"]["processes"] == facts["device"]["count"] == 2
+    provenance = json.loads((done.parent / "provenance.json").read_text())
+    assert provenance["device"]["processes"] == provenance["device"]["count"] == 2
     lone = tmp_path / "lone" / done.parent.name
     main = (sys.executable, "-m", "jbias.main", f"--config={path}")
     call(*main, f"--workdir={lone}")
@@ -135,9 +135,11 @@ def test_two_nodes_train_a_run_and_go_on_when_a_process_was_lost(cluster, tmp_pa
 def test_the_median_rule_cancels_jobs(cluster, monkeypatch):
     good = dict(curve=[0.5] * 200, seconds=0.01)
     by_rate = {0.1: good, 0.2: good, 0.3: good, 0.4: dict(SLOW, curve=[0.1] * 200)}
-    told(monkeypatch, by_rate)
+    replace_training(monkeypatch, by_rate)
     monkeypatch.setattr(slurm.Executor, "poll_seconds", 0.5)
-    code = swept(cluster, by_rate, "--on=slurm:minutes=10", "--stop=median", "--wait")
+    code = run_sweep(
+        cluster, by_rate, "--on=slurm:minutes=10", "--stop=median", "--wait"
+    )
     assert code == 0
     assert [*table(cluster).state] == ["done"] * 3 + ["stopped"]
     assert table(cluster).step[0.4] < 200
@@ -154,8 +156,8 @@ def test_an_array_of_more_jobs_than_the_cluster_takes(
     call("scontrol", "reconfigure")
     until(lambda: "MaxArraySize            = 3" in call("scontrol", "show", "config"))
     rates = [round(0.1 * i, 1) for i in range(1, 8)]
-    told(monkeypatch, {rate: dict(curve=[rate]) for rate in rates})
-    assert swept(cluster, rates, "--on=slurm:minutes=10", "--wait") == 0
+    replace_training(monkeypatch, {rate: dict(curve=[rate]) for rate in rates})
+    assert run_sweep(cluster, rates, "--on=slurm:minutes=10", "--wait") == 0
     jobs = re.findall(r"job (\d+)(?:_\d)?:", capsys.readouterr().err)
     assert sorted(jobs.count(job) for job in {*jobs}) == [1, 3, 3]
     assert [*table(cluster).state] == ["done"] * 7
@@ -163,9 +165,9 @@ def test_an_array_of_more_jobs_than_the_cluster_takes(
 
 
 @pytest.mark.slow
-def test_what_slurm_refuses_is_told(cluster, monkeypatch, capsys):
-    told(monkeypatch, {0.1: {}, 0.2: {}})
-    assert swept(cluster, [0.1, 0.2], "--on=slurm:partition=none") == 2
+def test_errors_of_slurm_are_reported(cluster, monkeypatch, capsys):
+    replace_training(monkeypatch, {0.1: {}, 0.2: {}})
+    assert run_sweep(cluster, [0.1, 0.2], "--on=slurm:partition=none") == 2
     said = capsys.readouterr().err
     assert "--on=slurm: the array was not submitted: " in said
     assert "invalid partition" in said

@@ -1,4 +1,4 @@
-"""The calls of SLURM's programs, which the tests replace."""
+"""Calls of SLURM's programs; the tests replace these programs."""
 
 import types
 
@@ -33,22 +33,22 @@ class Cluster:
 
     def executor(self, folder, max_num_timeout):
         return types.SimpleNamespace(
-            update_parameters=self._named, submit_array=self._submitted
+            update_parameters=self._set_parameters, submit_array=self._submit_array
         )
 
-    def _named(self, *, job_name, array_parallelism, **_):
+    def _set_parameters(self, *, job_name, array_parallelism, **_):
         self.name = job_name
         self.parallel.append(array_parallelism)
 
-    def _submitted(self, found):
-        assert len(found) <= self.most
+    def _submit_array(self, commands):
+        assert len(commands) <= self.most
         first = 7 + len(self.jobs)
-        ids = [f"{first}_{i}" for i in range(len(found))]
-        ids = ids if len(found) > 1 else [str(first)]
+        ids = [f"{first}_{i}" for i in range(len(commands))]
+        ids = ids if len(commands) > 1 else [str(first)]
         self.jobs |= dict.fromkeys(ids, self.name)
         if self.killed:
             raise KeyboardInterrupt
-        return [types.SimpleNamespace(job_id=one) for one in ids]
+        return [types.SimpleNamespace(job_id=job_id) for job_id in ids]
 
     def call(self, *command):
         self.called.append(command)
@@ -62,22 +62,23 @@ class Cluster:
 
 @pytest.fixture
 def cluster(monkeypatch):
-    made = Cluster()
-    monkeypatch.setattr(submitit, "SlurmExecutor", made.executor)
-    monkeypatch.setattr(slurm, "_call", made.call)
-    return made
+    cluster_double = Cluster()
+    monkeypatch.setattr(submitit, "SlurmExecutor", cluster_double.executor)
+    monkeypatch.setattr(slurm, "_call", cluster_double.call)
+    return cluster_double
 
 
 @pytest.fixture
 def executor(cluster):
-    made = optuna.create_study()
-    found = slurm.Executor(slurm.OPTIONS, made, lambda line: None, 256)
-    assert found.active_trials() == {} and not cluster.called
-    return found
+    created = slurm.Executor(
+        slurm.OPTIONS, optuna.create_study(), lambda line: None, 256
+    )
+    assert created.active_trials() == {} and not cluster.called
+    return created
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_jobs_of_a_start_that_was_killed_are_found(count, todo, cluster, executor):
+def test_jobs_of_a_killed_start_are_recognised(count, todo, cluster, executor):
     cluster.killed = True
     with pytest.raises(KeyboardInterrupt):
         executor.start(todo[:count])
@@ -94,7 +95,7 @@ def test_names_of_arrays_differ(todo, cluster, executor):
     assert len({*cluster.jobs.values()}) == 2
 
 
-def test_arrays_are_as_large_as_the_cluster_takes_them(todo, cluster, executor):
+def test_arrays_are_at_most_as_large_as_the_cluster_allows(todo, cluster, executor):
     cluster.most = 2
     executor.start(todo)
     assert [*cluster.jobs] == ["7_0", "7_1", "9"]
@@ -114,19 +115,21 @@ def test_a_trial_is_cancelled_once(tmp_path, cluster, monkeypatch):
         trial.workdir.mkdir()
     executor = slurm.Executor(slurm.OPTIONS, ledger.study, lambda line: None, 256)
     executor.start([first, second])
-    trials.mark_stopped(second.workdir, "by one who waited before")
-    looks, active_trials = [], executor.active_trials
+    trials.mark_stopped(second.workdir, "by an earlier process")
+    polls, active_trials = [], executor.active_trials
 
     def six_times() -> dict[str, str]:
-        looks.append(0)
-        return dict.fromkeys(active_trials(), "running") if len(looks) < 6 else {}
+        polls.append(0)
+        return dict.fromkeys(active_trials(), "running") if len(polls) < 6 else {}
 
     monkeypatch.setattr(executor, "active_trials", six_times)
     monkeypatch.setattr(executor, "poll_seconds", 0)
     monkeypatch.setattr(ledger, "report", lambda look: "too low")
     args = types.SimpleNamespace(wait=True, every=60)
     runner._run_trials(ledger, executor, ["not started"], args=args, say=print)
-    sent = [one for one in cluster.called if one[0] == "scancel"]
-    assert sent == [("scancel", "7_0")]
-    ended = {one.user_attrs["run"]: one.state.name for one in ledger.study.trials}
-    assert ended == {first.name: "PRUNED", second.name: "PRUNED"}
+    cancelled = [call for call in cluster.called if call[0] == "scancel"]
+    assert cancelled == [("scancel", "7_0")]
+    states = {
+        trial.user_attrs["run"]: trial.state.name for trial in ledger.study.trials
+    }
+    assert states == {first.name: "PRUNED", second.name: "PRUNED"}

@@ -10,7 +10,9 @@ from jbias.runtime import signals
 from tests import cases
 
 
-def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> slurm.Job:
+def job_that(
+    tmp_path: pathlib.Path, monkeypatch, does: str, **variables: str
+) -> slurm.Job:
     """Return a job that runs a shell command, with a scontrol that records its calls."""
     fake = tmp_path / "bin" / "scontrol"
     fake.parent.mkdir()
@@ -19,7 +21,7 @@ def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> slu
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     for name in ("JOB_ID", "PROCID", "RESTART_COUNT"):
         monkeypatch.delenv(f"SLURM_{name}", raising=False)
-    for name, value in told.items():
+    for name, value in variables.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     log = tmp_path / "logs" / "x.log"
     return slurm.Job(["sh", "-c", does], tmp_path / "x", log, 1.0, again=2)
@@ -27,7 +29,7 @@ def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> slu
 
 @pytest.mark.slow
 @cases.each(
-    ("code", "told", "asked"),
+    ("code", "variables", "calls"),
     [
         (signals.EXIT_LOST, dict(JOB_ID="7"), ["requeue 7"]),
         (
@@ -40,12 +42,12 @@ def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> slu
         (143, dict(JOB_ID="7"), []),
     ],
 )
-def test_a_job_whose_process_was_lost_is_requeued(
-    code, told, asked, tmp_path, monkeypatch
+def test_a_job_that_lost_a_process_is_requeued(
+    code, variables, calls, tmp_path, monkeypatch
 ):
-    assert job_that(tmp_path, monkeypatch, f"exit {code}", **told)() == code
-    said = tmp_path / "asked"
-    assert (said.read_text().splitlines() if said.exists() else []) == asked
+    assert job_that(tmp_path, monkeypatch, f"exit {code}", **variables)() == code
+    recorded = tmp_path / "asked"
+    assert (recorded.read_text().splitlines() if recorded.exists() else []) == calls
 
 
 @pytest.mark.slow
@@ -62,7 +64,7 @@ def test_process_0_alone_writes_into_the_workdir(number, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_end_of_a_run_with_damaged_records_is_told(tmp_path):
+def test_the_end_of_a_run_with_damaged_records_is_logged(tmp_path):
     (tmp_path / "evals").mkdir()
     (tmp_path / "evals" / "5.jsonl").write_bytes(b"\xff{half")
     local.log_exit(tmp_path, -9, tmp_path / "none.log", 0)

@@ -92,11 +92,11 @@ def test_all_configs_get_the_same_draws():
 
 
 @pytest.mark.parametrize("kind", ["uniform", "log_uniform"])
-def test_draws_are_even(kind, monkeypatch):
-    made = lambda search, workdir, params: trials.Trial(
+def test_draws_are_uniform(kind, monkeypatch):
+    make_trial = lambda search, workdir, params: trials.Trial(
         str(params), workdir, (), {}, params
     )
-    monkeypatch.setattr(trials, "make", made)
+    monkeypatch.setattr(trials, "make", make_trial)
     all_trials = ledger(
         search(f"a={kind}(0.01, 100)", trials=500, seed=3)
     ).trials.values()
@@ -141,7 +141,7 @@ def test_tpe_goes_by_results_and_is_a_function_of_them(tmp_path):
     assert np.mean([*map(good, late)]) > np.mean([*map(good, early)]) + 0.1
 
 
-def test_what_tpe_has_drawn_is_known_to_the_next_start(tmp_path):
+def test_draws_of_tpe_are_known_to_the_next_start(tmp_path):
     settings = search(RATE, kind="tpe", trials=4)
     first = ledger(settings, tmp_path, keep=True)
     assert first.num_undrawn == 4
@@ -236,7 +236,7 @@ def test_few_completed_trials_and_the_grace_stop_none(more, tmp_path):
 
 
 @cases.each("name", ["done", status.STOPPED_FILE, "evals/1.jsonl"])
-def test_a_damaged_trial_has_no_say_and_stops_no_search(name, tmp_path):
+def test_a_damaged_trial_is_ignored_and_does_not_stop_the_search(name, tmp_path):
     axis = "optim.rate=[0.1, 0.2]"
     search_ledger = ledger(
         search(axis, kind="grid", stop="median", fewest=1), tmp_path, keep=True
@@ -253,7 +253,7 @@ def test_a_damaged_trial_has_no_say_and_stops_no_search(name, tmp_path):
     assert not search_ledger.report(trials.read_status(trial))
 
 
-def test_what_ended_is_told_and_what_changed_comes_again(tmp_path):
+def test_ended_trials_are_recorded_and_changed_trials_run_again(tmp_path):
     axis = "optim.rate=[0.1, 0.2, 0.3, 0.4, 0.5]"
     search_ledger = ledger(search(axis, kind="grid"), tmp_path, keep=True)
     done, diverged, failed, stopped, interrupted = iter(search_ledger.next_trial, None)
@@ -350,7 +350,7 @@ def test_a_study_may_lie_elsewhere(storage, tmp_path, monkeypatch):
 @cases.each(
     "storage", ["nosuch://x", "sqlite:////no/such/folder/x.db", "{}/broken.log"]
 )
-def test_a_study_that_cannot_be_read_is_told_in_one_line(storage, tmp_path):
+def test_a_study_that_cannot_be_read_is_refused_in_one_line(storage, tmp_path):
     (tmp_path / "broken.log").write_text('{"op_code": 99}\n[]\n')
     settings = search(kind="grid", storage=storage.format(tmp_path))
     with pytest.raises(ValueError, match="--storage: the study cannot be read"):
@@ -375,16 +375,18 @@ def test_the_importance_of_axes_is_drawn_and_written(tmp_path):
     assert str(tmp_path / "importance.csv") in said[0]
 
 
-def test_what_decides_no_number_keeps_the_study(tmp_path):
+def test_settings_without_effect_on_numbers_keep_the_study(tmp_path):
     searches = [search(RATE, trials=5), search(RATE, trials=9, stop="asha")]
     searches += [search(RATE, "run.devices=0"), search(RATE, "epochs=3.0")]
     searches += [search(RATE, seed=1)]
-    opened = (study.open_study(one, tmp_path, keep=True) for one in searches)
-    first, more, devices, *others = [one.study_name for one in opened]
-    assert first == more == devices and len({first, *others}) == 3
+    opened = (study.open_study(settings, tmp_path, keep=True) for settings in searches)
+    first, longer, devices, *changed = [
+        opened_study.study_name for opened_study in opened
+    ]
+    assert first == longer == devices and len({first, *changed}) == 3
 
 
-def test_what_is_kept_is_json(tmp_path):
+def test_stored_settings_are_json(tmp_path):
     """The attributes in the study are JSON, which optuna-dashboard reads."""
     search_ledger = ledger(search(RATE, trials=2), tmp_path, keep=True)
     search_ledger.next_trial()

@@ -147,7 +147,7 @@ def test_an_algorithm_with_its_own_prediction_is_folded():
 
 
 def test_factors_are_multiplied_in_float32():
-    """In bfloat16 a kernel is rounded once, after it was multiplied by the factors."""
+    """A bfloat16 kernel is rounded once, after it was multiplied by the factors."""
     net = ConvolutionAndNorm(dtype=jnp.bfloat16)
     variables, image = draw_variables(net, 8), images(8, 2)
     norm, stats = variables["params"]["BatchNorm_0"], variables["stats"]["BatchNorm_0"]
@@ -163,7 +163,7 @@ def test_factors_are_multiplied_in_float32():
     np.testing.assert_array_equal(folded, x + level[None, None, None])
 
 
-def test_a_diverged_network_stays_non_finite():
+def test_a_diverged_network_has_non_finite_outputs():
     net = ConvolutionAndNorm()
     variables, image = draw_variables(net, 8), images(8, 2)
     variables["stats"]["BatchNorm_0"]["var"][0] = np.nan

@@ -92,7 +92,7 @@ def test_keys_of_storages_that_nest(tmp_path):
 
 @cases.each("kind", ["list", "tuple"])
 @cases.each("place", ["keys", "key", "system", "magic", "storage"])
-def test_what_doubles_59_times_is_refused_soon(kind, place, tmp_path):
+def test_contents_that_double_59_times_are_refused_quickly(kind, place, tmp_path):
     """Neither hash nor repr of nested objects of a pickle is computed."""
     nested = hostile.doubled_pickle(kind)
     dumped = [pickle.dumps(x, 2) for x in (torch_files._MAGIC, torch_files._PROTOCOL)]
@@ -210,7 +210,7 @@ def test_the_sound_ones_are_read(tmp_path):
         assert {k: v.shape for k, v in arrays.items()} == {"x0.weight": (4,)}
 
 
-def test_one_state_in_many_places_is_one(tmp_path):
+def test_a_state_in_several_places_is_read_once(tmp_path):
     """Five nested dicts, each with the next under every known name, count once."""
     pickled = hostile.state(hostile.tensor())[:-1]
     for level in range(5):

@@ -104,7 +104,7 @@ def test_bits_are_1_with_the_encoders_probability():
     assert not np.array_equal(bits[0], bits[1])
 
 
-def test_the_gradient_of_a_bit_is_that_of_its_probability():
+def test_the_gradient_of_a_bit_equals_that_of_its_probability():
     latent = jnp.zeros((2, 3, 3, 4))
     gradient = jax.grad(lambda x: cae.binarise(x, KEYS).sum())(latent)
     np.testing.assert_array_equal(gradient, np.full(latent.shape, 0.5))

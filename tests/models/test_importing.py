@@ -87,7 +87,7 @@ def test_names_and_shapes_are_the_published_ones(model, listed):
 @pytest.mark.slow
 @cases.each("model", [None, "resnet18"], quick=("None",))
 @cases.each("form", ["published.pth.tar", "published_robust.pt"])
-def test_reads_what_pytorch_saved_of_a_training(form, model, state):
+def test_a_training_checkpoint_of_pytorch_is_read(form, model, state):
     """Reads files with optimisers and counters, under DataParallel or an attacker."""
     net, variables = models.load(ORACLES / form, model)
     assert (net.classes, net.stem, net.width) == (5, "small", 2)
@@ -111,7 +111,7 @@ def test_arguments_take_precedence_over_the_files_metadata():
         *("module.encoder_q.", "encoder.", "module.backbone.net.", "_orig_mod.module."),
     ],
 )
-def test_prefixes_are_found(prefix, state, save_state):
+def test_prefixes_are_recognised(prefix, state, save_state):
     path = save_state({f"{prefix}{key}": value for key, value in state.items()})
     assert equals_state(models.load(path, "resnet18")[1], state)
 
@@ -126,7 +126,7 @@ def test_training_only_entries_are_left_out(state, save_state):
 
 @pytest.mark.slow
 @cases.each("name", ["linear.", "fc.", "module.linear.", "head."])
-def test_a_head_of_its_own(name, state, save_state):
+def test_a_separate_head_is_imported(name, state, save_state):
     """SwAV, MoCo, SimCLR and DINO publish the linear layer in a separate file."""
     body = {k: v for k, v in state.items() if not k.startswith("fc.")}
     body |= {"fc.0.weight": np.ones((16, 16)), "fc.0.bias": np.ones(16)}
@@ -189,7 +189,7 @@ def test_several_state_dicts_are_refused_unless_one_is_named(monkeypatch, tmp_pa
 
 
 @pytest.mark.slow
-def test_simclr_has_names_of_its_own(state, save_state):
+def test_names_of_simclr_are_imported(state, save_state):
     """Reads the names of SimCLR's conversion from TensorFlow."""
     names = registry.dialects("resnet18")[1]
     shapes = registry.shapes("resnet18", {"classes": 5, **SMALL})

@@ -211,7 +211,7 @@ def test_evaluation_calls_no_tap(small):
 
 
 @pytest.mark.quick("alexnet")
-def test_a_tap_changes_what_follows(small):
+def test_a_tap_changes_later_features(small):
     net, variables, image = small
 
     @jax.jit

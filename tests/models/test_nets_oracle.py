@@ -139,7 +139,7 @@ def test_running_statistics_of_the_first_batch_norm_equal_pytorchs(name):
         np.testing.assert_allclose(statistics[key], STORED[f"{case}/{key}"], atol=1e-5)
 
 
-def test_vgg_with_one_linear_layer_is_that_of_the_distortion_paper():
+def test_vgg_with_one_linear_layer_equals_the_distortion_papers():
     """Its VGG-16 at an eighth of the width: batch norm, no hidden layer."""
 
     def name(net, path):

@@ -112,7 +112,7 @@ def test_alpha_goes_from_the_content_to_the_style(pixels):
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
-def test_ones_own_style_is_the_identity(pixels, alpha):
+def test_the_style_of_the_image_itself_is_the_identity(pixels, alpha):
     np.testing.assert_allclose(pixels({"image": X}, identity, alpha), X, atol=1e-5)
 
 

@@ -86,7 +86,7 @@ def test_reading_adds_no_variables(net):
 
 
 @pytest.mark.slow
-def test_the_gradient_at_a_stage_is_that_of_its_head(net):
+def test_the_gradient_at_a_stage_equals_that_of_its_head(net):
     """At a stage the gradient equals that of head_of, to the bit."""
     variables = net.init(KEY, IMAGE)
 

@@ -120,7 +120,7 @@ def test_files_without_state_dict_are_refused(form, thing, tmp_path):
 
 
 @cases.each("key", [0, b"fc.weight", None])
-def test_refuses_a_state_dict_whose_keys_are_no_text(key):
+def test_a_state_dict_with_keys_other_than_text_is_refused(key):
     state = {"fc.bias": torch_files.Tensor("0", 0, (8,), (1,)), key: 1}
     with pytest.raises(
         ValueError, match=r"x.pth: .* keys must be text, got "
@@ -167,7 +167,7 @@ def test_errors_of_other_or_truncated_files_have_a_remedy(tmp_path, content, mes
     "thing",
     [b"\x80\x02L" + b"9" * 5000 + b"L\n.", pickle.dumps({1 << 20_000: 1}, 2)],
 )
-def test_a_giant_number_has_an_error_of_its_own(thing, tmp_path):
+def test_a_giant_number_has_a_specific_error(thing, tmp_path):
     path = tmp_path / "giant.pth"
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("a/data.pkl", thing)

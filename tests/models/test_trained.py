@@ -107,7 +107,7 @@ def test_later_stages_come_first_and_averages_are_read(write_run):
 
 
 @pytest.mark.slow
-def test_branches_have_states_of_their_own(write_run):
+def test_branches_have_separate_states(write_run):
     vary = [{"key": "optim.rate", "values": [0.1, 0.01]}]
     workdir = write_run(
         {1: (tuple(state(n) for n in (1, 2, 3, 4)), {})},

@@ -136,7 +136,7 @@ def test_sites_in_the_order_of_passage():
 
 
 @pytest.mark.slow
-def test_bfloat16_stays_near():
+def test_bfloat16_outputs_are_close_to_float32():
     net = small()
     image = DRAWN["images"](32)
     variables = draw_variables(net, image)

@@ -17,8 +17,8 @@ FOLDER = pathlib.Path(__file__).parent
 
 
 def conv(inside: int, outside: int, relu: bool = True) -> list[nn.Module]:
-    made = [nn.ReflectionPad2d(1), nn.Conv2d(inside, outside, 3)]
-    return made + [nn.ReLU()] if relu else made
+    modules = [nn.ReflectionPad2d(1), nn.Conv2d(inside, outside, 3)]
+    return modules + [nn.ReLU()] if relu else modules
 
 
 def vgg() -> nn.Sequential:

@@ -1,4 +1,4 @@
-"""Makes corruptions.npz: samples of what the released code makes of three pictures.
+"""Write corruptions.npz: pixels of three pictures, corrupted by the released code.
 
     git clone https://github.com/hendrycks/robustness
     git -C robustness checkout 8190fe3
@@ -8,7 +8,7 @@
 
 Needs numpy, scipy, Pillow, opencv, scikit-image 0.26 and Wand with ImageMagick 6.9.
 Numbers are drawn by numpy's RandomState, whose streams are frozen, with the severity as
-seed. Of each image every STRIDE-th row and column is stored; nothing of the code is.
+seed. Every STRIDE-th row and column of each image is stored, and no part of the code.
 """
 
 import ast
@@ -40,7 +40,7 @@ CORRUPTIONS = (
 
 
 class Numpy:
-    """Numpy with names that the code knows, and with a generator in place of its own."""
+    """Numpy with names of older versions, and with another random generator."""
 
     float_ = np.float64
 
@@ -56,7 +56,7 @@ class Numpy:
 
 
 class Stream(np.random.RandomState):
-    """A generator that passes for the module, and for all that it would seed."""
+    """A generator that replaces numpy.random and all generators created from it."""
 
     def RandomState(self, seed):
         return self
@@ -68,7 +68,7 @@ class Stream(np.random.RandomState):
 
 
 def picture(side: int) -> np.ndarray:
-    """Draws slopes and checks in colours, with grey and black in two corners."""
+    """Return an image of gradients and coloured checks, with grey and black corners."""
     y, x = np.mgrid[:side, :side] * 224 // side
     checks = (x // 28 + y // 20) % 3 * 50
     image = np.stack(
@@ -85,7 +85,7 @@ def gaussian(x, sigma, multichannel=False, **options):
 
 
 def functions(path: pathlib.Path) -> dict:
-    """Runs only the definitions of a file, with the names that they need."""
+    """Execute only the definitions of a file; return its namespace."""
     names = dict(
         sk=skimage,
         cv2=cv2,
@@ -105,20 +105,24 @@ def functions(path: pathlib.Path) -> dict:
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
         file.write(ast.unparse(tree))
         file.flush()
-        found = importlib.util.spec_from_file_location(path.stem, file.name)
-        module = importlib.util.module_from_spec(found)
+        spec = importlib.util.spec_from_file_location(path.stem, file.name)
+        module = importlib.util.module_from_spec(spec)
         vars(module).update(names)
-        found.loader.exec_module(module)
+        spec.loader.exec_module(module)
     return vars(module)
 
 
 def lattices() -> dict:
-    """What Perlin's generator draws: gradients and the permutation, by severity."""
+    """Return the random gradients and permutations of Perlin's generator, by severity."""
     module = importlib.import_module("utils.perlin_noise")
-    made = [module.PerlinNoiseGenerator(Stream(severity)) for severity in range(1, 6)]
+    generators = [
+        module.PerlinNoiseGenerator(Stream(severity)) for severity in range(1, 6)
+    ]
     return {
-        "gradients": np.stack([one.g[:256] for one in made]),
-        "order": np.stack([one.p[:256] for one in made]).astype(np.uint8),
+        "gradients": np.stack([generator.g[:256] for generator in generators]),
+        "order": np.stack([generator.p[:256] for generator in generators]).astype(
+            np.uint8
+        ),
     }
 
 

@@ -155,12 +155,12 @@ def main():
         for net, module in (("cae", cae), ("edsr", edsr))
     }
     (FOLDER / "deepaugment.json").write_text(json.dumps(shapes) + "\n")
-    for net, named in shapes.items():
-        save(net, named)
-    found = {name: value.permute(0, 2, 3, 1) for name, value in images.items()}
+    for net, shapes_of_net in shapes.items():
+        save(net, shapes_of_net)
+    outputs = {name: value.permute(0, 2, 3, 1) for name, value in images.items()}
     np.savez_compressed(
         FOLDER / "deepaugment.npz",
-        **{name: value.float().numpy() for name, value in (found | weights).items()},
+        **{name: value.float().numpy() for name, value in (outputs | weights).items()},
     )
 
 

@@ -43,26 +43,26 @@ def with_weights(net: torch.nn.Module, factor: float) -> torch.nn.Module:
     return net.eval()
 
 
-def saliency(shown: torch.Tensor) -> dict[str, np.ndarray]:
-    """Maps in [0, 1], and which pixels stay if the most or the least salient go."""
+def saliency(images: torch.Tensor) -> dict[str, np.ndarray]:
+    """Return maps in [0, 1], and masks of the most and the least salient pixels."""
     gradcam = importlib.import_module("gradcam")
     net = with_weights(sys.modules["models.resnet"].ResNet18(CLASSES), 1.3)
     net = gradcam.ResNet_CAM(net, 6).eval()
-    resize, maps, found = gradcam.cv2.resize, [], {}
+    resize, maps, masks = gradcam.cv2.resize, [], {}
 
-    def kept(*args):
+    def resize_and_record(*args):
         maps.append(resize(*args))
         return maps[-1]
 
-    gradcam.cv2 = types.SimpleNamespace(resize=kept)
+    gradcam.cv2 = types.SimpleNamespace(resize=resize_and_record)
     torch.Tensor.get_device = lambda self: "cpu"
     for side, name in enumerate(("most", "least")):
         maps.clear()
         torch.randint = lambda *_, side=side: torch.tensor([side])
-        seen = gradcam.get_grad_cam(net, shown, HIDDEN)
+        masked = gradcam.get_grad_cam(net, images, HIDDEN)
         # The mask multiplies the image, which is nowhere exactly 0.
-        found[f"{name} hidden"] = np.packbits((seen == 0).all(1).numpy())
-    return {"maps": np.stack(maps).astype(np.float32), **found}
+        masks[f"{name} hidden"] = np.packbits((masked == 0).all(1).numpy())
+    return {"maps": np.stack(maps).astype(np.float32), **masks}
 
 
 def vgg(shown: torch.Tensor) -> np.ndarray:

@@ -36,8 +36,8 @@ def main(folder: pathlib.Path) -> None:
     dropped = frame.index.str.contains("aws|batch64|subsample")
     standard = frame.index.isin(known) & ~dropped
     frame = frame[[*COLUMNS]].rename(columns=COLUMNS).assign(standard=standard)
-    kept = frame[standard | frame.index.isin(OTHERS)].dropna(subset=["val", "v2"])
-    print(kept.to_csv(lineterminator="\n"), end="")
+    selected = frame[standard | frame.index.isin(OTHERS)].dropna(subset=["val", "v2"])
+    print(selected.to_csv(lineterminator="\n"), end="")
 
 
 main(pathlib.Path(sys.argv[1]))

@@ -30,11 +30,11 @@ CASES = (
 
 
 def main(checkout: str) -> None:
-    found = importlib.util.spec_from_file_location(
+    spec = importlib.util.spec_from_file_location(
         "fmix", pathlib.Path(checkout) / "fmix.py"
     )
-    fmix = importlib.util.module_from_spec(found)
-    found.loader.exec_module(fmix)
+    fmix = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fmix)
     rng, stored = np.random.default_rng(0), {"cases": np.array(CASES)}
     for i, (height, width, decay, lam, up, max_soft) in enumerate(CASES):
         drawn = []

@@ -1,4 +1,4 @@
-"""Writes human.npz: people's and networks' answers, and what the authors' code says of them.
+"""Write human.npz: people's and networks' answers, and the results of the authors' code.
 
     git clone https://github.com/bethgelab/model-vs-human
     git -C model-vs-human checkout 79ed7cd
@@ -6,9 +6,9 @@
 
 Needs numpy, pandas and this package. NETWORKS is a folder with the answers of three networks to the
 cue-conflict set, cue-conflict_<network>.csv, in the same form. The numbers are those of
-plotting/analyses.py, called for each condition and pair, as plotting/plot.py does. Of the
-answers everything is kept that the numbers need: response, category and texture as places
-in the alphabetical order of the 16 classes (-1 is no answer), and the condition.
+plotting/analyses.py, called for each condition and pair, as plotting/plot.py does. The file
+has the columns that the numbers need: response, category and texture as indices into the
+alphabetical list of the 16 classes (-1 is no answer), and the condition.
 
 The answers are published data of Geirhos et al. (https://arxiv.org/abs/1811.12231,
 https://arxiv.org/abs/2106.07411), kept here unchanged but for their form; cite these.
@@ -28,11 +28,11 @@ import pandas as pd
 from jbias.data import labels
 
 CLASSES = [*labels.geirhos16()]
-CONTRAST = ("c50", "c30", "c15", "c10", "c05")  # Those that count.
+CONTRAST = ("c50", "c30", "c15", "c10", "c05")  # Conditions that are analysed.
 
 
 def authors(root: pathlib.Path) -> types.SimpleNamespace:
-    """Their module, without the package around it; pandas no longer takes one index."""
+    """Return the authors' module without its package, with an indexing fix for new pandas."""
     text = (root / "modelvshuman/plotting/analyses.py").read_text()
     lines = [line for line in text.splitlines() if not line.startswith("from ")]
     text = "from abc import ABC, abstractmethod\nfrom copy import deepcopy\n"
@@ -46,29 +46,30 @@ def authors(root: pathlib.Path) -> types.SimpleNamespace:
 
 
 def read(paths: list[str]) -> list[pd.DataFrame]:
-    found = []
+    frames = []
     for path in paths:
         frame = pd.read_csv(path)
         frame.columns = [name.lower() for name in frame.columns]
         tokens = frame["imagename"].str.split("_")
         frame["image_id"] = tokens.str[-2] + "_" + tokens.str[-1]
         frame["condition"] = frame["condition"].astype(str)
-        found.append(frame.sort_values("image_id", ignore_index=True))
-    return found
+        frames.append(frame.sort_values("image_id", ignore_index=True))
+    return frames
 
 
-def compared(code, one, others, conditions) -> dict[str, float]:
-    found = collections.defaultdict(list)
+def compared(code, subject, people, conditions) -> dict[str, float]:
+    values_by_name = collections.defaultdict(list)
     for condition in conditions:
-        for other in others:
-            pair = [x[x["condition"] == condition] for x in (one, other)]
-            if condition is None:
-                pair = [one, other]
-            told = code.ErrorConsistency().analysis(*pair)
-            told |= code.SixteenClassAccuracyDifference().analysis(*pair)
-            for name, value in told.items():
-                found[name].append(value)
-    return {name: float(np.mean(values)) for name, values in found.items()}
+        for person in people:
+            first, second = subject, person
+            if condition is not None:
+                first = subject[subject["condition"] == condition]
+                second = person[person["condition"] == condition]
+            results = code.ErrorConsistency().analysis(first, second)
+            results |= code.SixteenClassAccuracyDifference().analysis(first, second)
+            for name, value in results.items():
+                values_by_name[name].append(value)
+    return {name: float(np.mean(values)) for name, values in values_by_name.items()}
 
 
 def main(root: str, networks: str) -> None:

@@ -1,10 +1,10 @@
-"""What SkyPilot and xpk take, and what xpk makes of a run; writes launchers.json.
+"""Write launchers.json: the input formats of SkyPilot and xpk, and xpk's JobSet of a run.
 
 pip install skypilot==0.14.1 xpk==1.16.0
 python tests/oracles/launchers.py jobset.x-k8s.io_jobsets.yaml
 
-The file is config/components/crd/bases/ of github.com/kubernetes-sigs/jobset at 08dfbdf. Of its
-schema what the JobSet does not mention is left out.
+The file is in config/components/crd/bases/ of github.com/kubernetes-sigs/jobset at 08dfbdf.
+Entries of its schema that the JobSet does not use are left out.
 """
 
 import json
@@ -19,19 +19,19 @@ from typing import Any
 import yaml
 from sky.utils import schemas
 
-HERE = pathlib.Path(__file__).parent
-GOLDEN = HERE.parent / "launch/golden/xpk.sh"
+FOLDER = pathlib.Path(__file__).parent
+GOLDEN = FOLDER.parent / "launch/golden/xpk.sh"
 
 
 def main() -> None:
-    """Asks both, and writes it down."""
+    """Query both programs, and write the file."""
     command = ["xpk", "workload", "create", "--help"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    usage = told.split("\n\n")[0]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    usage = output.split("\n\n")[0]
     manifest = jobset()
     crd = yaml.safe_load(pathlib.Path(sys.argv[1]).read_text())
     (version,) = crd["spec"]["versions"]
-    found = {
+    formats = {
         "sky_task": schemas.get_task_schema(),
         "sky_resources": schemas.get_resources_schema(),
         "sky_storage": schemas.get_storage_schema(),
@@ -40,39 +40,39 @@ def main() -> None:
         "jobset_schema": mentioned(version["schema"]["openAPIV3Schema"], manifest),
     }
     path = pathlib.Path(__file__).with_suffix(".json")
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    path.write_text(json.dumps(formats, indent=1) + "\n")
 
 
 def jobset() -> dict[str, Any]:
-    """What xpk would hand to Kubernetes for the first frozen command."""
-    (line, _) = (one for one in GOLDEN.read_text().splitlines() if "xpk w" in one)
+    """Return the manifest that xpk would send to Kubernetes for the first golden command."""
+    (line, _) = (line for line in GOLDEN.read_text().splitlines() if "xpk w" in line)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "jobset.yaml")
-        more = ["--dry-run", "--skip-validation", f"--output-manifest-file={path}"]
-        subprocess.run([*shlex.split(line), *more], check=True)
+        options = ["--dry-run", "--skip-validation", f"--output-manifest-file={path}"]
+        subprocess.run([*shlex.split(line), *options], check=True)
         return yaml.safe_load(path.read_text())
 
 
 def mentioned(schema: Any, value: Any) -> Any:
-    """A structural schema without what the value does not mention, and descriptions.
+    """Return a structural schema without descriptions and without entries unused by `value`.
 
-    What it does not know is refused: Kubernetes would drop it.
+    Unknown properties are refused, as Kubernetes would drop them.
     """
-    kept = {key: one for key, one in schema.items() if key != "description"}
+    reduced = {key: entry for key, entry in schema.items() if key != "description"}
     if isinstance(value, dict) and "properties" in schema:
         known, needed = schema["properties"], schema.get("required", ())
         names = [key for key in known if key in value or key in needed]
-        kept["properties"] = {
+        reduced["properties"] = {
             key: mentioned(known[key], value.get(key)) for key in names
         }
         if not schema.get("x-kubernetes-preserve-unknown-fields"):
-            kept["additionalProperties"] = False
+            reduced["additionalProperties"] = False
     if isinstance(value, list) and "items" in schema:
         merged = {}
-        for one in value:
-            merged |= one if isinstance(one, dict) else {}
-        kept["items"] = mentioned(schema["items"], merged or value[:1] and value[0])
-    return kept
+        for entry in value:
+            merged |= entry if isinstance(entry, dict) else {}
+        reduced["items"] = mentioned(schema["items"], merged or value[:1] and value[0])
+    return reduced
 
 
 if __name__ == "__main__":

@@ -29,6 +29,6 @@ for strength in (0.1, 0.01, 0.001):
             bias=model.intercept_.tolist(),
         )
     )
-found = dict(version=sklearn.__version__, x=x.tolist(), y=y.tolist(), answers=answers)
+stored = dict(version=sklearn.__version__, x=x.tolist(), y=y.tolist(), answers=answers)
 path = pathlib.Path(__file__).with_suffix(".json")
-path.write_text(json.dumps(found) + "\n")
+path.write_text(json.dumps(stored) + "\n")

@@ -1,4 +1,4 @@
-"""Makes nets.npz: shapes and logits of networks in PyTorch 2.13.0 (CPU).
+"""Write nets.npz: shapes and logits of networks in PyTorch 2.13.0 (CPU).
 
     PYTHONPATH=... python tests/oracles/nets.py
 
@@ -27,7 +27,7 @@ from torch import nn
 from torchvision.models import resnet, vgg
 
 FOLDER = pathlib.Path(__file__).parent
-SIDES = range(1, 80)  # Where the least size of an image is looked for.
+SIDES = range(1, 80)  # Image sizes that are tried to find the smallest.
 
 
 def resnext50(classes, *, depths):
@@ -69,14 +69,14 @@ def squeezenet(version, classes):
     return torchvision.models.get_model(version, num_classes=classes)
 
 
-def bagnet(three, classes, *, depths):
+def bagnet(kernels, classes, *, depths):
     return bagnet_file.BagNet(
-        bagnet_file.Bottleneck, list(depths), [2, 2, 2, 1], three, classes
+        bagnet_file.Bottleneck, list(depths), [2, 2, 2, 1], kernels, classes
     )
 
 
 def with_hidden(net, layers: dict[int, int], hidden: int):
-    """Replaces linear layers, given the inputs of each, by smaller ones."""
+    """Replace linear layers, given the inputs of each, by smaller layers."""
     for i, fan_in in layers.items():
         last = i == max(layers)
         out = net.classifier[i].out_features if last else hidden
@@ -102,35 +102,35 @@ BUILDERS = {
 
 
 def weights(net, factor: float) -> dict:
-    found = {}
+    drawn_weights = {}
     for name, value in net.state_dict().items():
         if not name.endswith("num_batches_tracked"):
             value = drawn.draw(name, tuple(value.shape))
             value = torch.from_numpy(nets_cases.scaled(name, value, factor)).double()
-        found[name] = value
-    return found
+        drawn_weights[name] = value
+    return drawn_weights
 
 
 def case(model: str, size: int, factor: float, options: dict) -> dict[str, np.ndarray]:
-    """Logits, and what the first batch norm remembers of one batch."""
+    """Return logits, the smallest image size, and the first batch norm's running statistics."""
     net = BUILDERS[model](drawn.CLASSES, **options)
     net.load_state_dict(weights(net, factor))
     image = torch.from_numpy(drawn.images(size)).double().permute(0, 3, 1, 2)
     mean = torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1)
     std = torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1)
     image = (image - mean) / std
-    found = {"logits": net.eval()(image), "least": torch.tensor(least(net))}
+    outputs = {"logits": net.eval()(image), "least": torch.tensor(least(net))}
     norms = [n for n, m in net.named_modules() if isinstance(m, nn.BatchNorm2d)]
     for name in norms[:1]:
         net.train()(image)
-        seen = net.get_submodule(name)
-        found[f"{name}.running_mean"] = seen.running_mean
-        found[f"{name}.running_var"] = seen.running_var
-    return {name: value.detach().float().numpy() for name, value in found.items()}
+        norm = net.get_submodule(name)
+        outputs[f"{name}.running_mean"] = norm.running_mean
+        outputs[f"{name}.running_var"] = norm.running_var
+    return {name: value.detach().float().numpy() for name, value in outputs.items()}
 
 
 def least(net) -> int:
-    """The smallest side, of all that are tried, of an image that the net takes."""
+    """Return the smallest side length of an image that the net accepts."""
     for side in SIDES:
         try:
             net(torch.zeros(1, 3, side, side))
@@ -151,18 +151,18 @@ def shapes(net) -> dict[str, list[int]]:
 def main():
     published = {}
     with torch.device("meta"):
-        for name, theirs in nets_cases.PUBLISHED.items():
-            published[name] = shapes(torchvision.models.get_model(theirs))
+        for name, torchvision_name in nets_cases.PUBLISHED.items():
+            published[name] = shapes(torchvision.models.get_model(torchvision_name))
         published["preact_resnet18"] = shapes(fmix_resnet.ResNet18(1000))
         for name in ("bagnet9", "bagnet17", "bagnet33"):
             published[name] = shapes(getattr(bagnet_file, name)())
     text = json.dumps(published, separators=(",", ":")).encode()
     stored = {"shapes": np.frombuffer(text, np.uint8)}
     torch.set_default_dtype(torch.float64)
-    for name, options in nets_cases.CASES.items():
-        found = case(*options)
-        print(name, found["logits"].std(), int(found["least"]))
-        stored |= {f"{name}/{key}": value for key, value in found.items()}
+    for name, (model, size, factor, options) in nets_cases.CASES.items():
+        outputs = case(model, size, factor, options)
+        print(name, outputs["logits"].std(), int(outputs["least"]))
+        stored |= {f"{name}/{key}": value for key, value in outputs.items()}
     np.savez_compressed(FOLDER / "nets.npz", **stored)
 
 

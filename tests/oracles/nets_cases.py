@@ -50,6 +50,6 @@ PUBLISHED = {
 
 
 def scaled(name: str, drawn, factor: float):
-    """What the network has, of what was drawn for that name."""
+    """Return the weight of a network; drawn: random values for its name."""
     scale = drawn.ndim == 1 and name.endswith(".weight")
     return drawn * factor if scale else drawn

@@ -78,10 +78,10 @@ def main():
     }
     for case, options in CASES.items():
         iterates, bests = zip(*attack(drawn, *options))
-        found = {f"{case}/iterates": iterates}
+        outputs = {f"{case}/iterates": iterates}
         if case == "coarse":
-            found[f"{case}/bests"] = bests
-        for name, images in found.items():
+            outputs[f"{case}/bests"] = bests
+        for name, images in outputs.items():
             images = torch.stack(images).permute(0, 1, 3, 4, 2)
             stored[name] = images.float().numpy()
         print(case, [float(losses(drawn, x).mean().detach()) for x in iterates])

@@ -59,11 +59,13 @@ def shaffer(rng, k, n):
 
 
 def cliques(rng, k):
-    """Groups that scikit-posthocs would draw a bar over, two members or more."""
+    """Return the groups of two or more that scikit-posthocs would connect by a bar."""
     near = rng.random((k, k)) < 0.5
     near = (near & near.T) | np.eye(k, dtype=bool)
-    found = _plotting._find_maximal_cliques(pd.DataFrame(near.astype(int)))
-    groups = sorted(sorted(int(i) for i in group) for group in found if len(group) > 1)
+    maximal = _plotting._find_maximal_cliques(pd.DataFrame(near.astype(int)))
+    groups = sorted(
+        sorted(int(i) for i in group) for group in maximal if len(group) > 1
+    )
     return {"near": near.astype(int).tolist(), "groups": groups}
 
 

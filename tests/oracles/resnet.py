@@ -1,4 +1,4 @@
-"""Makes resnet.npz: what PyTorch 2.13.0 (CPU) computes with weights drawn from names.
+"""Write resnet.npz: outputs of PyTorch 2.13.0 (CPU) with weights drawn from names.
 
     python tests/oracles/resnet.py
 
@@ -74,7 +74,7 @@ class Net(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-def answers(depths, bottleneck, stem, size) -> dict[str, np.ndarray]:
+def compute_outputs(depths, bottleneck, stem, size) -> dict[str, np.ndarray]:
     net = Net(depths, bottleneck, stem)
     net.load_state_dict(
         {
@@ -85,25 +85,25 @@ def answers(depths, bottleneck, stem, size) -> dict[str, np.ndarray]:
         }
     )
     image = torch.from_numpy(drawn.images(size)).double().permute(0, 3, 1, 2)
-    found = {"eval": net.eval()(image)}
-    found["train"] = net.train()(image)
-    loss = nn.functional.cross_entropy(found["train"], torch.tensor(drawn.labels()))
+    outputs = {"eval": net.eval()(image)}
+    outputs["train"] = net.train()(image)
+    loss = nn.functional.cross_entropy(outputs["train"], torch.tensor(drawn.labels()))
     loss.backward()
     for name in WATCHED_NORMS:
         layer = net.get_submodule(name)
-        found[f"{name}.running_mean"] = layer.running_mean
-        found[f"{name}.running_var"] = layer.running_var
+        outputs[f"{name}.running_mean"] = layer.running_mean
+        outputs[f"{name}.running_var"] = layer.running_var
     for name in () if bottleneck else WATCHED_GRADIENTS:
-        found[f"grad.{name}"] = net.get_parameter(name).grad
-    return {name: value.detach().float().numpy() for name, value in found.items()}
+        outputs[f"grad.{name}"] = net.get_parameter(name).grad
+    return {name: value.detach().float().numpy() for name, value in outputs.items()}
 
 
 def main():
     torch.set_default_dtype(torch.float64)
     stored = {}
-    for case, options in drawn.CASES.items():
-        found = answers(*options)
-        stored |= {f"{case}/{name}": value for name, value in found.items()}
+    for name, (depths, bottleneck, stem, size) in drawn.CASES.items():
+        outputs = compute_outputs(depths, bottleneck, stem, size)
+        stored |= {f"{name}/{key}": value for key, value in outputs.items()}
     np.savez_compressed(FOLDER / "resnet.npz", **stored)
 
 

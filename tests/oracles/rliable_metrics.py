@@ -18,16 +18,21 @@ def main():
         scores = (rng.random((n, k, r)) * 1.2 + np.linspace(0, 0.2, k)[:, None]).round(
             digits
         )
-        each = [scores[:, j].T for j in range(k)]
+        runs_by_algorithm = [scores[:, j].T for j in range(k)]
         cases.append(
             {
                 "scores": scores.tolist(),
-                "mean": [metrics.aggregate_mean(x) for x in each],
-                "iqm": [metrics.aggregate_iqm(x) for x in each],
-                "optimality_gap": [metrics.aggregate_optimality_gap(x) for x in each],
+                "mean": [metrics.aggregate_mean(x) for x in runs_by_algorithm],
+                "iqm": [metrics.aggregate_iqm(x) for x in runs_by_algorithm],
+                "optimality_gap": [
+                    metrics.aggregate_optimality_gap(x) for x in runs_by_algorithm
+                ],
                 "probability_of_improvement": [
-                    [metrics.probability_of_improvement(x, y) for y in each]
-                    for x in each
+                    [
+                        metrics.probability_of_improvement(x, y)
+                        for y in runs_by_algorithm
+                    ]
+                    for x in runs_by_algorithm
                 ],
             }
         )

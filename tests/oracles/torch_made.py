@@ -18,15 +18,15 @@ _LAYERS = {
 
 
 def shapes(net: str) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a published file's entries, (out, in, h, w)."""
-    inside = {"vgg": 3, "decoder": 512}[net]
-    found = {}
+    """Return the shapes of a published file's entries by name, (out, in, h, w)."""
+    fan_in = {"vgg": 3, "decoder": 512}[net]
+    shape_by_name = {}
     for number, width in _LAYERS[net]:
         size = 3 if number else 1
-        found[f"{number}.weight"] = (width, inside, size, size)
-        found[f"{number}.bias"] = (width,)
-        inside = width
-    return found
+        shape_by_name[f"{number}.weight"] = (width, fan_in, size, size)
+        shape_by_name[f"{number}.bias"] = (width,)
+        fan_in = width
+    return shape_by_name
 
 
 def storage() -> np.ndarray:
@@ -42,7 +42,7 @@ def offset(name: str) -> int:
 
 
 def tensor(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """What the file says under that name, in PyTorch's layout."""
+    """Return the tensor of that name in the file, in PyTorch's layout."""
     at = offset(name)
     steps = tuple(4 * step for step in strides(shape))
     return np.lib.stride_tricks.as_strided(storage()[at:], shape, steps)

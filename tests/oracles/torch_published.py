@@ -1,10 +1,10 @@
-"""Makes files as others publish them, of a ResNet-18 of two channels, with PyTorch.
+"""Write weight files in published forms, of a ResNet-18 of two channels, with PyTorch.
 
     python tests/oracles/torch_published.py
 
-PyTorch 2.13.0. Names and shapes are torchvision's, numbers drawn from names.
-published.pth.tar is what training on several devices saves, published_robust.pt what the
-robustness library does, in the older form.
+PyTorch 2.13.0. Names and shapes are torchvision's; numbers are drawn from names.
+published.pth.tar has the form of training on several devices, published_robust.pt that of the
+robustness library, in the older file format.
 """
 
 import collections
@@ -19,21 +19,21 @@ WIDTH, CLASSES = 2, 5
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    found = {"conv1.weight": (WIDTH, 3, 3, 3), **norm("bn1", WIDTH)}
-    inside = WIDTH
+    shape_by_name = {"conv1.weight": (WIDTH, 3, 3, 3), **norm("bn1", WIDTH)}
+    fan_in = WIDTH
     for stage in range(1, 5):
         width = WIDTH * 2 ** (stage - 1)
         for block in range(2):
             stem = f"layer{stage}.{block}"
-            found[f"{stem}.conv1.weight"] = (width, inside, 3, 3)
-            found |= norm(f"{stem}.bn1", width)
-            found[f"{stem}.conv2.weight"] = (width, width, 3, 3)
-            found |= norm(f"{stem}.bn2", width)
-            if inside != width:
-                found[f"{stem}.downsample.0.weight"] = (width, inside, 1, 1)
-                found |= norm(f"{stem}.downsample.1", width)
-            inside = width
-    return {**found, "fc.weight": (CLASSES, inside), "fc.bias": (CLASSES,)}
+            shape_by_name[f"{stem}.conv1.weight"] = (width, fan_in, 3, 3)
+            shape_by_name |= norm(f"{stem}.bn1", width)
+            shape_by_name[f"{stem}.conv2.weight"] = (width, width, 3, 3)
+            shape_by_name |= norm(f"{stem}.bn2", width)
+            if fan_in != width:
+                shape_by_name[f"{stem}.downsample.0.weight"] = (width, fan_in, 1, 1)
+                shape_by_name |= norm(f"{stem}.downsample.1", width)
+            fan_in = width
+    return {**shape_by_name, "fc.weight": (CLASSES, fan_in), "fc.bias": (CLASSES,)}
 
 
 def norm(name: str, width: int) -> dict[str, tuple[int, ...]]:
@@ -55,7 +55,7 @@ def main():
         (f"module.{key}", value) for key, value in {**state, **counted}.items()
     )
     ordered._metadata = collections.OrderedDict(version=1)
-    whole = {
+    checkpoint = {
         "epoch": 90,
         "arch": "resnet18",
         "state_dict": ordered,
@@ -69,14 +69,17 @@ def main():
         "default": collections.defaultdict(dict, a=1),
         "device": torch.device("cpu"),
     }
-    torch.save(whole, FOLDER / "published.pth.tar")
+    torch.save(checkpoint, FOLDER / "published.pth.tar")
     robust = {f"module.model.{k}": v for k, v in {**state, **counted}.items()}
     robust |= {f"module.attacker.model.{k}": v for k, v in state.items()}
     for layer in ("module.normalizer", "module.attacker.normalize"):
         robust[f"{layer}.new_mean"] = torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1)
         robust[f"{layer}.new_std"] = torch.tensor([0.2, 0.3, 0.25]).view(3, 1, 1)
-    old = {"_use_new_zipfile_serialization": False}
-    torch.save({"model": robust, "epoch": 3}, FOLDER / "published_robust.pt", **old)
+    torch.save(
+        {"model": robust, "epoch": 3},
+        FOLDER / "published_robust.pt",
+        _use_new_zipfile_serialization=False,
+    )
 
 
 if __name__ == "__main__":

@@ -54,15 +54,15 @@ def main():
     torch.set_default_dtype(torch.float64)
     stored = {}
     for case, (library, drawn_at, side, options) in drawn.CASES.items():
-        one = net(library, drawn_at, options).eval()
+        model = net(library, drawn_at, options).eval()
         state = {
             name: torch.from_numpy(drawn.draw(name, tuple(value.shape))).double()
-            for name, value in one.state_dict().items()
+            for name, value in model.state_dict().items()
         }
-        one.load_state_dict(state)
+        model.load_state_dict(state)
         image = torch.from_numpy(drawn.images(side)).double().permute(0, 3, 1, 2)
         with torch.no_grad():
-            out = one((image - 0.5) / 0.5)
+            out = model((image - 0.5) / 0.5)
         out = out.logits if library == "transformers" else out
         stored[case] = out.float().numpy()
     np.savez_compressed(FOLDER / "vit.npz", **stored)

@@ -27,8 +27,8 @@ def lines():
         return {line["model"]: line for line in csv.DictReader(file)}
 
 
-def test_the_study_is_the_one_of_its_selection(published):
-    """Oracle: biases.csv, computed independently, with six decimals."""
+def test_the_frame_equals_the_published_selection(published):
+    """The frame equals biases.csv, computed independently, with six decimals."""
     expected = pd.read_csv(FOLDER / "biases.csv", index_col="model")
     assert list(published.frame.index) == list(expected.index)
     assert (published.frame["training"] == expected["training"]).all()
@@ -38,7 +38,7 @@ def test_the_study_is_the_one_of_its_selection(published):
     )
 
 
-def test_the_stored_means_of_corruptions_are_met(published, lines):
+def test_means_of_corruptions_equal_the_stored_means(published, lines):
     for name, column in (
         ("imagenet_c", "imagenet-c"),
         ("imagenet_cbar", "imagenet-cbar"),
@@ -47,14 +47,14 @@ def test_the_stored_means_of_corruptions_are_met(published, lines):
         np.testing.assert_allclose(published.frame[name], stored, atol=1e-6)
 
 
-def test_the_names_are_those_printed(published):
+def test_names_equal_the_printed_names(published):
     printed = pd.read_csv(FOLDER / "biases_printed.csv", index_col="model")
     frame = published.frame.loc[printed.index]
     assert (frame["name"] == printed["name"]).all()
     assert (frame["training"] == printed["training"]).all()
 
 
-def test_faults_of_the_published_numbers_are_told(published):
+def test_faults_of_the_published_numbers_are_named(published):
     text = " ".join(map(" ".join, biases_published.ANOMALIES.values()))
     for fault in ("326", "800", "50,048", "five cut-offs", "11295.35", "0.943"):
         assert fault in text
@@ -73,7 +73,7 @@ def page(vit):
     return biases_published.report(vit, study, study)
 
 
-def test_what_is_wrong_stands_first_where_it_matters(page):
+def test_known_faults_come_first_in_their_sections(page):
     sections = {section.id: section for section in page.sections}
     assert [*sections][-3:] == ["printed", "vit", "caveats"]
     for name, faults in biases_published.ANOMALIES.items():
@@ -100,14 +100,14 @@ def test_figures_are_legible(page, vit):
     blocks = [block for section in page.sections for block in section.blocks]
     figures = [block for block in blocks if isinstance(block, document.Figure)]
     assert len(figures) > 6
-    for one in figures:
-        assert one.caption
-        fig, name = one.drawn, one.name
+    for figure in figures:
+        assert figure.caption
+        fig, name = figure.drawn, figure.name
         hide_what_is_not_drawn(fig)
-        found = test_figures.boxes(fig)
+        boxes = test_figures.boxes(fig)
         if "correlations" in name:  # Boxes of slanted names overlap; names do not.
-            found = [each for each in found if each[0] not in names]
-        assert list(test_figures.overlapping(found)) == [], name
+            boxes = [box for box in boxes if box[0] not in names]
+        assert list(test_figures.overlapping(boxes)) == [], name
         drawn, (width, height) = fig.get_tightbbox(), fig.get_size_inches()
         assert min(drawn.x0, drawn.y0) >= -0.02, name
         assert drawn.x1 <= width + 0.02, name
@@ -115,16 +115,20 @@ def test_figures_are_legible(page, vit):
 
 
 @pytest.mark.slow
-def test_the_study_is_set_beside_what_is_printed(tmp_path, capsys):
+def test_the_study_is_compared_with_printed_numbers(tmp_path, capsys):
     arguments = [f"--benchmark={BENCHMARK}", f"--printed={FOLDER}", f"--out={tmp_path}"]
     assert biases.main([*arguments, "--permutations=99"]) == 0
-    said = capsys.readouterr().out
-    assert "885 of 912 cells of tables 1 and 2 and " in said
-    assert said.endswith(f"written: {tmp_path / 'index.html'}\n")
+    output = capsys.readouterr().out
+    assert "885 of 912 cells of tables 1 and 2 and " in output
+    assert output.endswith(f"written: {tmp_path / 'index.html'}\n")
     tree = json.loads((tmp_path / "results.json").read_text())
     printed = pd.DataFrame(tree["printed"]["tables"])
-    off = printed[~printed["agrees"]]
-    assert (len(printed), len(off), *off["column"].unique()) == (912, 27, "cb_cf_raw")
+    disagreeing = printed[~printed["agrees"]]
+    assert (len(printed), len(disagreeing), *disagreeing["column"].unique()) == (
+        912,
+        27,
+        "cb_cf_raw",
+    )
     assert len(tree["printed"]["correlations"]) == 87
     table = pd.read_csv(tmp_path / "tables" / "printed_correlations.csv")
     assert len(table) == 72
@@ -135,8 +139,8 @@ def test_the_study_is_set_beside_what_is_printed(tmp_path, capsys):
 def test_refuses_in_one_line(tmp_path, capsys):
     small = tmp_path / "small.csv"
     with open(BENCHMARK) as file:
-        head, *rest = file
-    first = next(line for line in rest if line.startswith("tv_resnet50,"))
+        head, *lines = file
+    first = next(line for line in lines if line.startswith("tv_resnet50,"))
     small.write_text(head)
     cut = tmp_path / "cut.csv"
     cut.write_text("model,shape-bias\n")

@@ -1,4 +1,4 @@
-"""The paper's tables with our and the printed numbers, its claims, and missing parts."""
+"""The report on the paper: measured and printed numbers, its claims, and missing parts."""
 
 import csv
 import itertools
@@ -28,7 +28,7 @@ measured = distorted.measured
 
 
 @pytest.fixture(scope="module")
-def made(measured, tmp_path_factory):
+def report_folder(measured, tmp_path_factory):
     out = tmp_path_factory.mktemp("report")
     return distorted.report(distortion, f"{measured}/*", out, PRINTED)
 
@@ -38,29 +38,29 @@ def printed():
     return published.read(str(PUBLISHED))
 
 
-def test_ours_are_those_of_the_report(made):
+def test_tables_of_the_paper_agree_with_the_table_of_values(report_folder):
     """The paper's tables contain exactly the values of the table of all values."""
 
     def rows(name):
-        path = made / f"tables/{name}.csv"
+        path = report_folder / f"tables/{name}.csv"
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
         frame = frame[frame["source"] != "paper"].drop(columns="training")
         return set(frame.itertuples(index=False, name=None))
 
-    names = [path.stem for path in (made / "tables").glob("table[1-7]_*.csv")]
+    names = [path.stem for path in (report_folder / "tables").glob("table[1-7]_*.csv")]
     assert len(names) == 7
     for name in (*names, "mnist_cifar"):
         assert rows(name) and rows(name) <= rows("values")
 
 
-def test_networks_without_a_class_are_those_of_any_class(made):
+def test_networks_without_a_class_are_in_table_6(report_folder):
     dropped = distorted.row(
-        made, "table6_without_class", source="preact_resnet18", method="MixUp"
+        report_folder, "table6_without_class", source="preact_resnet18", method="MixUp"
     )
     assert dropped["dominant"] == "ship" and dropped["training"] == "without "
 
 
-def test_printed_numbers_are_untouched(made, printed):
+def test_printed_numbers_are_untouched(report_folder, printed):
     """Every number of the files is in the tables, and no other number is the paper's."""
     sizes = dict(table1=20, table2=8, table3=20, table4=15, table5=6, table6=4)
     for name, size in (sizes | dict(table7=18, simplicity=4)).items():
@@ -74,8 +74,8 @@ def test_printed_numbers_are_untouched(made, printed):
             if key.endswith("mean") or key == "mean"
             if value
         ]
-        path = next((made / "tables").glob(f"{name}_*.csv"), None)
-        frame = pd.read_csv(path or made / "tables/mnist_cifar.csv")
+        path = next((report_folder / "tables").glob(f"{name}_*.csv"), None)
+        frame = pd.read_csv(path or report_folder / "tables/mnist_cifar.csv")
         theirs = frame["mean"][frame["source"] == "paper"]
         assert sorted(theirs) == sorted(numbers)
     basic = published.NumberKey("di_grid", "CIFAR-10", "basic")
@@ -86,29 +86,34 @@ def test_printed_numbers_are_untouched(made, printed):
     assert math.isnan(single["std"]) and single["n"] is None
 
 
-def test_orderings_of_seeds_by_brute_force(made, measured):
+def test_orderings_of_seeds_by_brute_force(report_folder, measured):
     """p of basic > MixUp equals the count over all 252 splits of ten networks."""
     pairs = []
     for method in ("basic", "mixup"):
-        grown = distorted.di_index(measured, method, "grid_shuffle", "4x4")[2]
-        best = grown.mean(axis=0).argmax()
-        pairs.append(np.stack([grown[:, best] / grown.sum(axis=1), grown[:, best]], 1))
+        errors = distorted.di_index(measured, method, "grid_shuffle", "4x4")[2]
+        dominant = errors.mean(axis=0).argmax()
+        pairs.append(
+            np.stack([errors[:, dominant] / errors.sum(axis=1), errors[:, dominant]], 1)
+        )
     pooled = np.concatenate(pairs)
 
     def mean(rows):
         return rows[:, 0].mean() * rows[:, 1].mean()
 
-    seen, hits = mean(pairs[0]) - mean(pairs[1]), 0
-    for chosen in itertools.combinations(range(10), 5):
-        rest = [i for i in range(10) if i not in chosen]
-        hits += mean(pooled[list(chosen)]) - mean(pooled[rest]) >= seen - 1e-12
+    observed, count = mean(pairs[0]) - mean(pairs[1]), 0
+    for first in itertools.combinations(range(10), 5):
+        second = [i for i in range(10) if i not in first]
+        count += mean(pooled[list(first)]) - mean(pooled[second]) >= observed - 1e-12
     words = "DI: basic > MixUp"
-    claim = distorted.row(made, "claims", data="CIFAR-10", claim=words, table="Table 1")
-    assert float(claim["here_p"]) == pytest.approx(hits / 252)
+    claim = distorted.row(
+        report_folder, "claims", data="CIFAR-10", claim=words, table="Table 1"
+    )
+    assert float(claim["here_p"]) == pytest.approx(count / 252)
     assert claim["here_ranks"] == ""  # Runs share a weight.
-    for whose, size in (("text", 2), ("table", 3)):
-        selected = dict(data="CIFAR-10", table="Table 1", whose=whose)
-        family = distorted.table(made, "claims", **selected)
+    for origin, size in (("text", 2), ("table", 3)):
+        family = distorted.table(
+            report_folder, "claims", data="CIFAR-10", table="Table 1", whose=origin
+        )
         p = np.sort(family["here_p"].astype(float))
         holm = np.minimum(np.maximum.accumulate(p * np.arange(len(p), 0, -1)), 1)
         assert len(p) == size
@@ -116,16 +121,16 @@ def test_orderings_of_seeds_by_brute_force(made, measured):
         for row in family.to_dict("records"):
             holds = float(row["here_holm"]) <= 0.025
             assert (row["here_verdict"] == "holds") == holds
-    every = distorted.table(made, "claims")
-    every = every[every["here_p"] != ""]
-    both = 2 * every[["here_p", "here_against"]].astype(float).min(axis=1)
-    fdr = scipy.stats.false_discovery_control(np.minimum(both, 1))
-    assert every["fdr"].astype(float).tolist() == pytest.approx(fdr)
+    claims = distorted.table(report_folder, "claims")
+    claims = claims[claims["here_p"] != ""]
+    two_sided = 2 * claims[["here_p", "here_against"]].astype(float).min(axis=1)
+    fdr = scipy.stats.false_discovery_control(np.minimum(two_sided, 1))
+    assert claims["fdr"].astype(float).tolist() == pytest.approx(fdr)
 
 
-def test_orderings_in_the_paper_are_welch_tests(made, printed):
+def test_orderings_in_the_paper_are_welch_tests(report_folder, printed):
     """FMix on CIFAR-10: 95.03 plus a point with Fashion-MNIST, 94.36 with itself."""
-    rows = distorted.table(made, "claims", data="CIFAR-10", table="Table 7")
+    rows = distorted.table(report_folder, "claims", data="CIFAR-10", table="Table 7")
     (claim,) = (row for _, row in rows.iterrows() if row["claim"].startswith("FMix"))
     (first, a, n), (second, b, _) = (
         printed.numbers[
@@ -141,23 +146,31 @@ def test_orderings_in_the_paper_are_welch_tests(made, printed):
     assert claim["paper_verdict"] == "holds"
 
 
-def test_no_test_of_numbers_that_made_the_claim_or_share_a_weight(made):
-    every = pd.concat(
-        [distorted.table(made, "claims"), distorted.table(made, "claims_unmeasured")]
+def test_claims_read_off_a_table_or_of_dependent_numbers_are_not_tested(report_folder):
+    claims = pd.concat(
+        [
+            distorted.table(report_folder, "claims"),
+            distorted.table(report_folder, "claims_unmeasured"),
+        ]
     )
-    index = every["claim"].str.startswith("DI: ")
-    without = index | (every["whose"] == "table")
-    assert set(every["paper_p"][without]) == {""}
-    theirs = every["paper_order"] != ""
-    assert set(every["paper_verdict"][without & theirs]) == {"no test"}
-    tested = every[~without & theirs]
+    is_index = claims["claim"].str.startswith("DI: ")
+    is_untested = is_index | (claims["whose"] == "table")
+    assert set(claims["paper_p"][is_untested]) == {""}
+    is_printed = claims["paper_order"] != ""
+    assert set(claims["paper_verdict"][is_untested & is_printed]) == {"no test"}
+    tested = claims[~is_untested & is_printed]
     assert set(tested["table"]) == {"Table 7", "MNIST-CIFAR"}
     assert (tested["paper_p"] != "").all()
-    orders = every.drop_duplicates(["table", "data", "claim"])["paper_order"]
+    orders = claims.drop_duplicates(["table", "data", "claim"])["paper_order"]
     counts = orders.value_counts()
     assert (counts["as claimed"], counts["equal"], counts["opposite"]) == (57, 1, 9)
-    selected = dict(data="FashionMNIST", claim="DI: basic > MixUp")
-    fashion = distorted.row(made, "claims_unmeasured", table="Table 3", **selected)
+    fashion = distorted.row(
+        report_folder,
+        "claims_unmeasured",
+        table="Table 3",
+        data="FashionMNIST",
+        claim="DI: basic > MixUp",
+    )
     assert fashion["paper_order"] == "opposite"  # 0.44 against 2.59.
     assert fashion["here_verdict"] == fashion["here_order"] == ""
 
@@ -166,7 +179,8 @@ def test_a_printed_deviation_of_zero_is_taken_as_half_a_digit():
     cells = [
         published.NumberKey("cifar", "MNIST-CIFAR", name) for name in ("FMix", "basic")
     ]
-    claim = published.Claim("MNIST-CIFAR", "", *cells, published.TEXT)
+    larger, smaller = cells
+    claim = published.Claim("MNIST-CIFAR", "", larger, smaller, published.TEXT)
     means = (10.01, 10.0)
     numbers = {x: dict(mean=m, std=0.0, n=5) for x, m in zip(cells, means, strict=True)}
     p = scipy.stats.t.sf(0.01 / math.sqrt(2 * 0.005**2 / 5), 8)
@@ -174,7 +188,7 @@ def test_a_printed_deviation_of_zero_is_taken_as_half_a_digit():
 
 
 def test_claims_of_a_table_are_in_its_order(printed):
-    """In the printed numbers, all claims that were read off Table 4 hold."""
+    """All claims that were read off Table 4 hold in the printed numbers."""
     orders = {"cut_occlusion": [], "iocclusion": []}
     for claim in printed.claims():
         if claim.more.quantity in orders:
@@ -184,7 +198,7 @@ def test_claims_of_a_table_are_in_its_order(printed):
 
 
 def test_claims_are_made_for_other_data_too(printed):
-    """Except for mixing with Fashion-MNIST, and for stacked images."""
+    """Claims on mixing with Fashion-MNIST and on stacked images are not repeated."""
     known = list(printed.claims())
     other = [x for x in printed.claims(["shapes"]) if x not in known]
     assert {x.more.data for x in other} == {"shapes"} and len(known) == 70
@@ -193,8 +207,8 @@ def test_claims_are_made_for_other_data_too(printed):
     assert first == [x.words for x in other if x.table == "Table 1"]
 
 
-def test_no_harm_is_told_by_a_margin(made):
-    rows = distorted.table(made, "claims", table="Table 7")
+def test_noninferiority_is_tested_with_a_margin(report_folder):
+    rows = distorted.table(report_folder, "claims", table="Table 7")
     verdicts = dict(zip(rows["claim"], rows["here_verdict"], strict=True))
     assert verdicts == dict.fromkeys(
         [
@@ -208,12 +222,15 @@ def test_no_harm_is_told_by_a_margin(made):
 
 def test_iocclusion_is_tested_by_the_gaps_of_all_seeds(tmp_path, printed):
     """Seeds without a gap of their own count; without a mean gap there is no test."""
-    sure, unsure, none = (0.95, 0.80), (0.95, 0.90), (0.9, 0.9)
-    gaps = {"basic": [sure] * 3, "mixup": [sure, sure, unsure, none, sure]}
-    for method, each in (gaps | {"cutmix": [unsure, (0.92, 0.9)]}).items():
-        for seed, (train, test) in enumerate(each):
-            found = {
-                ("occlusion", "occlusion", on): (
+    large_gap, small_gap, no_gap = (0.95, 0.80), (0.95, 0.90), (0.9, 0.9)
+    gaps = {
+        "basic": [large_gap] * 3,
+        "mixup": [large_gap, large_gap, small_gap, no_gap, large_gap],
+    }
+    for method, accuracies in (gaps | {"cutmix": [small_gap, (0.92, 0.9)]}).items():
+        for seed, (train, test) in enumerate(accuracies):
+            measurements = {
+                ("occlusion", "occlusion", split): (
                     [
                         distorted.accuracy(clean),
                         distorted.accuracy(hidden, "grad_cam most 0.3"),
@@ -221,34 +238,39 @@ def test_iocclusion_is_tested_by_the_gaps_of_all_seeds(tmp_path, printed):
                     None,
                     {"fill": "other"},
                 )
-                for on, clean, hidden in (("train", train, 0.4), ("test", test, 0.37))
+                for split, clean, hidden in (
+                    ("train", train, 0.4),
+                    ("test", test, 0.37),
+                )
             }
-            where = tmp_path / f"{method}-{seed}"
-            distorted.write(where, found, method=method, data="cifar10", seed=seed)
+            folder = tmp_path / f"{method}-{seed}"
+            distorted.write(
+                folder, measurements, method=method, data="cifar10", seed=seed
+            )
     study, _ = distortion_study.read([f"{tmp_path}/*"])
-    told = {
+    tests = {
         claim.words: published.of_measured(claim, study, "preact_resnet18")
         for claim in printed.claims(study.names("data"))
         if claim.more.quantity == "iocclusion" and claim.more.data == "CIFAR-10"
     }
-    mixup = told["iOcclusion: MixUp > basic"]
+    mixup = tests["iOcclusion: MixUp > basic"]
     assert mixup["n"] == "5 and 3" and mixup["least"] == 1 / 56
     assert math.isnan(mixup["ranks"])
     assert (mixup["more"], mixup["less"]) == pytest.approx((0.03 / 0.1, 0.2))
-    lost = told["iOcclusion: CutMix > MixUp"]
-    assert lost["n"] == "0 and 5" and math.isnan(lost["p"])
+    untested = tests["iOcclusion: CutMix > MixUp"]
+    assert untested["n"] == "0 and 5" and math.isnan(untested["p"])
 
 
-def test_two_seeds_cannot_tell(made):
-    few = distorted.table(made, "claims", table="Table 2")
-    assert set(few["here_verdict"]) == {"cannot be told"}
+def test_two_seeds_are_too_few_for_a_verdict(report_folder):
+    claims = distorted.table(report_folder, "claims", table="Table 2")
+    assert set(claims["here_verdict"]) == {"cannot be told"}
     assert set(
-        distorted.table(made, "claims_unmeasured", data="ImageNet")["paper_p"]
+        distorted.table(report_folder, "claims_unmeasured", data="ImageNet")["paper_p"]
     ) == {""}
-    assert set(few["here_least"].astype(float)) == {1 / 6}
+    assert set(claims["here_least"].astype(float)) == {1 / 6}
 
 
-def test_groups_of_other_sizes(measured, printed, tmp_path):
+def test_groups_of_unequal_sizes(measured, printed, tmp_path):
     """Groups of 5, 4, 3 and 2 seeds have the exact smallest possible p."""
     sizes = dict(basic=5, mixup=4, fmix=3, cutmix=2)
     for method, size in sizes.items():
@@ -276,8 +298,8 @@ def test_groups_of_other_sizes(measured, printed, tmp_path):
     assert line.startswith(f"{blind} orderings") and "up to 3 claims" in line
 
 
-def test_what_is_missing_has_its_command(made):
-    missing = distorted.table(made, "missing").set_index("missing")
+def test_missing_measurements_have_commands(report_folder):
+    missing = distorted.table(report_folder, "missing").set_index("missing")
     fmix = missing.loc["networks: FMix on CIFAR-100"]
     assert fmix["of"] == "Table 1 and Table 3"
     assert "distortion.py:method=fmix,data=cifar100,root=DIR " in fmix["command"]
@@ -292,31 +314,31 @@ def test_what_is_missing_has_its_command(made):
     )
 
 
-def test_every_part_is_on_the_page(made):
-    page = (made / "index.html").read_text()
+def test_every_part_is_on_the_page(report_folder):
+    page = (report_folder / "index.html").read_text()
     assert re.findall(r'<section id="(\w+)">', page) == [
         *("claims", "tables", "values", "figures", "wrong", "curves", "detail"),
         *("caveats", "costs", "made", "missing"),
     ]
-    tables = {path.stem for path in (made / "tables").glob("*.csv")}
+    tables = {path.stem for path in (report_folder / "tables").glob("*.csv")}
     assert {"claims", "claims_unmeasured", "missing"} < tables
-    assert tables == {path.stem for path in (made / "tables").glob("*.tex")}
+    assert tables == {path.stem for path in (report_folder / "tables").glob("*.tex")}
 
 
-def test_tables_that_are_empty_say_how_to_begin(tmp_path):
+def test_empty_tables_name_a_first_command(tmp_path):
     """Only the measures of Table 4 exist; the other tables name a command."""
     for seed in range(2):
         rng = np.random.default_rng(seed)
-        found = {
-            ("occlusion", "occlusion", on): (
-                distorted.fake_occlusion(rng, "basic", on),
+        measurements = {
+            ("occlusion", "occlusion", split): (
+                distorted.fake_occlusion(rng, "basic", split),
                 None,
                 {"fill": "other"},
             )
-            for on in ("test", "train")
+            for split in ("test", "train")
         }
-        where = tmp_path / f"in/{seed}"
-        distorted.write(where, found, method="basic", data="cifar10", seed=seed)
+        folder = tmp_path / f"in/{seed}"
+        distorted.write(folder, measurements, method="basic", data="cifar10", seed=seed)
     out = distorted.report(distortion, f"{tmp_path}/in/*", tmp_path / "out", PRINTED)
     text = (out / "index.html").read_text()
     empty = re.findall(r"<li>(\S+ ?\d?): no measurements\. For ([^<]*)</li>", text)
@@ -326,7 +348,9 @@ def test_tables_that_are_empty_say_how_to_begin(tmp_path):
     ]
     assert all("jbias " in words for _, words in empty)
     assert "MixUp on CIFAR-10, without CLASS: " in dict(empty)["Table 6"]
-    assert dict(empty)["Table 1"].startswith("DI index")  # Before what must be trained.
+    assert dict(empty)["Table 1"].startswith(
+        "DI index"
+    )  # Measuring comes before training.
     assert not (out / "tables/claims.csv").exists()
     missing = set(distorted.table(out, "missing")["missing"])
     assert "networks: MixUp on CIFAR-10" in missing
@@ -371,7 +395,7 @@ def test_files_that_are_not_as_published_are_refused(tmp_path, table, old, new):
         published.read(str(tmp_path))
 
 
-def test_models_have_claims_of_their_own(measured, printed, tmp_path):
+def test_claims_are_tested_per_model(measured, printed, tmp_path):
     """Each of two models has its own rows; a claim without measurements has one row."""
     for method in ("basic", "mixup"):
         for seed in range(3):
@@ -386,9 +410,13 @@ def test_models_have_claims_of_their_own(measured, printed, tmp_path):
     frame = published.frame(study, printed, alpha=0.05)
     key = ["table", "data", "claim"]
     assert not frame.duplicated(["model", *key]).any()
-    here = frame[frame["here_verdict"] != ""]
-    assert set(here["model"]) == {"preact_resnet18", "vgg16"}
-    first, second = (part.set_index(key) for _, part in here.groupby("model"))
+    measured_claims = frame[frame["here_verdict"] != ""]
+    assert set(measured_claims["model"]) == {"preact_resnet18", "vgg16"}
+    first, second = (
+        rows.set_index(key) for _, rows in measured_claims.groupby("model")
+    )
     assert first["here_p"].equals(second["here_p"])
-    lost = frame[frame["here_verdict"] == ""]
-    assert not lost.duplicated(key).any() and set(lost["model"]) == {""}
+    unmeasured_claims = frame[frame["here_verdict"] == ""]
+    assert not unmeasured_claims.duplicated(key).any() and set(
+        unmeasured_claims["model"]
+    ) == {""}

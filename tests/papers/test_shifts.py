@@ -36,30 +36,34 @@ def test_printed_drops_of_table_1_are_relative_and_of_averages():
     average = table[table["model"] == "Average"].set_index(["dataset", "shift"])
     means = models[["id_acc", "ood_acc"]].mean()
     assert np.abs(means - average[means.columns]).to_numpy().max() < 0.011
-    of_drops = models["drop_pct"].mean() - average["drop_pct"]
-    assert of_drops.abs().max() > 0.03  # So they are no averages of drops.
+    difference = models["drop_pct"].mean() - average["drop_pct"]
+    # Hence printed averages are not averages of drops.
+    assert difference.abs().max() > 0.03
 
 
-def test_printed_drops_of_table_2_are_three_quarters_but_for_one():
+def test_printed_drops_of_table_2_are_three_quarters_of_the_drop_except_one():
     """The paper's mean is over four columns, of which one is 0; one row repeats."""
     table, drops = published("table2"), published("table2_drops")
     key = ["model", "train_colour", "train_size"]
-    rows = {
+    expected_drops = {
         names: shift_drops.percent(
-            part.loc[part["is_id"] == 1, "accuracy"].item(),
-            part.loc[part["is_id"] == 0, "accuracy"].mean(),
+            rows.loc[rows["is_id"] == 1, "accuracy"].item(),
+            rows.loc[rows["is_id"] == 0, "accuracy"].mean(),
         )
-        for names, part in table.groupby(key)
+        for names, rows in table.groupby(key)
     }
-    assert len(rows) == 16
-    off = {}
+    assert len(expected_drops) == 16
+    deviating = {}
     for names, printed in drops.set_index(key)["drop_pct"].items():
-        expected = shifts_published.paper_compat(float(rows[names]), 4)
+        expected = shifts_published.paper_compat(float(expected_drops[names]), 4)
         if abs(printed - expected) > 0.02:
-            off[names] = printed, round(expected, 2)
-    assert off == {("2-layer CNN", "B", "1K"): (12.26, 12.45)}
-    same = drops.set_index(key)["drop_pct"]
-    assert same["2-layer CNN", "G", "1K"] == same["2-layer CNN", "B", "1K"]
+            deviating[names] = printed, round(expected, 2)
+    assert deviating == {("2-layer CNN", "B", "1K"): (12.26, 12.45)}
+    drop_by_names = drops.set_index(key)["drop_pct"]
+    assert (
+        drop_by_names["2-layer CNN", "G", "1K"]
+        == drop_by_names["2-layer CNN", "B", "1K"]
+    )
 
 
 def test_ranks_of_the_printed_models(printed):
@@ -79,23 +83,30 @@ def read(folder):
     return shift_runs.read([f"{folder}/*"]).cells
 
 
-def only(folder, value, *, others, name="", **more):
-    accuracies = {f"ood-{x}": y for x, y in others.items()}
+def write_single_value_runs(folder, value, *, other_accuracies, name="", **options):
+    accuracies = {f"ood-{x}": y for x, y in other_accuracies.items()}
     shifted.write(
-        folder / f"{name}{value}", f"only-{value}", {"id": 0.99, **accuracies}, **more
+        folder / f"{name}{value}",
+        f"only-{value}",
+        {"id": 0.99, **accuracies},
+        **options,
     )
 
 
-def test_table_1_has_ours_beside_theirs(tmp_path, printed):
+def test_table_1_has_measured_and_printed_rows(tmp_path, printed):
     for level, inside, outside in (
         ("M4", 0.96, 0.48),
         ("C6", 0.98, 0.0),
         ("J4", 0.9, 0.3),
     ):
-        for model, up in (("resnet18", 0.0), ("squeezenet1_0", 0.02), ("mine", 0.04)):
-            where = tmp_path / f"{model}-{level}"
+        for model, added in (
+            ("resnet18", 0.0),
+            ("squeezenet1_0", 0.02),
+            ("mine", 0.04),
+        ):
+            folder = tmp_path / f"{model}-{level}"
             shifted.write(
-                where, level, {"id": inside, "ood": outside + up}, model=model
+                folder, level, {"id": inside, "ood": outside + added}, model=model
             )
     shifted.write(tmp_path / "M0", "M0", {"id": 0.9, "ood": 0.9})
     (table,) = shifts_published.make_tables(read(tmp_path), printed, DRAWS)
@@ -113,8 +124,10 @@ def test_table_1_has_ours_beside_theirs(tmp_path, printed):
     assert rows["Average", "paper"][:3] == ("93.88", "37.90", "59.63")
     assert ("mine", "here, n=3") in rows and ("ResNet34", "paper") in rows
     assert sum(label == "here, n=3" for _, label in rows) == 4
-    own = table.data.set_index(["model", "kind"])
-    assert own.loc[("mine", "joint"), "drop_percent"] == pytest.approx(100 * 0.56 / 0.9)
+    by_model = table.data.set_index(["model", "kind"])
+    assert by_model.loc[("mine", "joint"), "drop_percent"] == pytest.approx(
+        100 * 0.56 / 0.9
+    )
 
 
 def test_averages_of_the_same_models(tmp_path, printed):
@@ -124,11 +137,11 @@ def test_averages_of_the_same_models(tmp_path, printed):
     rows = {row[1:3]: row[3:] for row in table.rows}
     inside, outside = (96.8 + 98) / 2, (49.51 + 41.21) / 2
     drop = f"{100 * (inside - outside) / inside:.2f}"
-    shown = rows["Average of these models", "paper"][:3]
-    assert shown == (f"{inside:.2f}", f"{outside:.2f}", drop)
+    cells = rows["Average of these models", "paper"][:3]
+    assert cells == (f"{inside:.2f}", f"{outside:.2f}", drop)
 
 
-def test_a_level_before_the_last_is_named(tmp_path):
+def test_a_level_other_than_the_last_is_named(tmp_path):
     shifted.write(tmp_path / "a", "C5", {"id": 0.9, "ood": 0.5})
     (table,) = shifts_published.make_tables(
         read(tmp_path), shifts_published.read(""), DRAWS
@@ -136,22 +149,25 @@ def test_a_level_before_the_last_is_named(tmp_path):
     assert table.rows[0][8].endswith("(C5)") and table.rows[0][5] == "–"
 
 
-def test_table_2_has_a_column_a_value(tmp_path, printed):
-    only(
+def test_table_2_has_a_column_per_value(tmp_path, printed):
+    write_single_value_runs(
         tmp_path,
         "green",
-        others={"red": 0.2, "yellow": 0.6, "blue": 0.1},
+        other_accuracies={"red": 0.2, "yellow": 0.6, "blue": 0.1},
         trained=1_000,
     )
-    only(
-        tmp_path, "red", others={"green": 0.2, "yellow": 0.6, "blue": 0.1}, model="mine"
+    write_single_value_runs(
+        tmp_path,
+        "red",
+        other_accuracies={"green": 0.2, "yellow": 0.6, "blue": 0.1},
+        model="mine",
     )
     (table,) = shifts_published.make_tables(read(tmp_path), printed, DRAWS)
     assert (
         table.head[4:8] == shifted.COLOURS
     )  # In the order of the data, not of letters.
-    mine, green, paper = table.rows
-    assert mine[1:4] == ("mine", "red", "here, n=3, 8,000 images")
+    own_row, green, paper = table.rows
+    assert own_row[1:4] == ("mine", "red", "here, n=3, 8,000 images")
     assert green[4:8] == (
         "20.00 ± 0.00",
         "60.00 ± 0.00",
@@ -170,14 +186,14 @@ def test_table_2_has_a_column_a_value(tmp_path, printed):
     assert drops.iloc[0] == pytest.approx(100 * np.mean(relative))
 
 
-def test_others_that_are_tested_together_are_of_as_many_values(tmp_path):
-    where = tmp_path / "a"
-    shifted.write(where, "only-red", {"id": 0.8, "ood": 0.2}, data="faces")
+def test_the_paper_compatible_drop_needs_the_number_of_values(tmp_path):
+    folder = tmp_path / "a"
+    shifted.write(folder, "only-red", {"id": 0.8, "ood": 0.2}, data="faces")
     (table,) = shifts_published.make_tables(
         read(tmp_path), shifts_published.read(""), DRAWS
     )
     assert table.rows[0][4:] == ("80.00 ± 0.00", "20.00 ± 0.00", "75.00", "56.25")
-    path = where / "provenance.json"
+    path = folder / "provenance.json"
     path.write_text("{}")
     (table,) = shifts_published.make_tables(
         read(tmp_path), shifts_published.read(""), DRAWS
@@ -188,8 +204,14 @@ def test_others_that_are_tested_together_are_of_as_many_values(tmp_path):
 def test_table_3_has_clusters_in_their_order(tmp_path, printed):
     names = [f"D{i}" for i in range(1, 11)]
     for i in (10, 2, 1):
-        others = {name: 0.5 for name in names if name != f"D{i}"} | {"D5": 0.86}
-        only(tmp_path, f"D{i}", others=others, attribute="cluster", data="celeba")
+        accuracies = {name: 0.5 for name in names if name != f"D{i}"} | {"D5": 0.86}
+        write_single_value_runs(
+            tmp_path,
+            f"D{i}",
+            other_accuracies=accuracies,
+            attribute="cluster",
+            data="celeba",
+        )
     (table,) = shifts_published.make_tables(read(tmp_path), printed, DRAWS)
     rows = [row[1:] for row in table.rows]
     assert [row[1] for row in rows] == ["D1", "D1", "D2", "D2", "D10", "mean"]
@@ -200,36 +222,40 @@ def test_table_3_has_clusters_in_their_order(tmp_path, printed):
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    """Fixture: the report of a few runs for everything in the paper."""
+    """Return the folder of a report on a few runs for everything in the paper."""
     runs, out = (tmp_path_factory.mktemp(name) for name in ("runs", "report"))
-    fine = {"id": 0.9, "ood": 0.5}
+    accuracies = {"id": 0.9, "ood": 0.5}
     for model in ("resnet18", "cnn", "squeezenet1_0"):
-        shifted.write(runs / model, "C6", fine, model=model)
-    only(runs, "red", others={"green": 0.2, "yellow": 0.6, "blue": 0.1})
-    only(runs, "D1", others={"D2": 0.5}, attribute="cluster", data="celeba")
+        shifted.write(runs / model, "C6", accuracies, model=model)
+    write_single_value_runs(
+        runs, "red", other_accuracies={"green": 0.2, "yellow": 0.6, "blue": 0.1}
+    )
+    write_single_value_runs(
+        runs, "D1", other_accuracies={"D2": 0.5}, attribute="cluster", data="celeba"
+    )
     args = [f"--runs={runs}/*", f"--out={out}", "--draws=100"]
     assert shifts.main([*args, f"--printed={PUBLISHED}"]) == 0
     return out
 
 
-def test_the_page_is_that_of_the_report_with_the_papers_tables(out):
+def test_the_page_has_the_sections_of_the_report_and_the_papers_tables(out):
     text = (out / "index.html").read_text()
-    found = re.findall(r'<section id="(\w+)">', text)
-    there = [x for x in [*shift_page.SECTIONS, "tables"] if x in found]
-    assert sorted(found) == sorted(there)
-    assert found.index("tables") + 1 == found.index("ranks")
+    sections = re.findall(r'<section id="(\w+)">', text)
+    expected = [x for x in [*shift_page.SECTIONS, "tables"] if x in sections]
+    assert sorted(sections) == sorted(expected)
+    assert sections.index("tables") + 1 == sections.index("ranks")
     assert "The paper's are computed from its Table 1" in html.unescape(text)
-    told = json.loads((out / "results.json").read_text(), parse_constant=pytest.fail)
-    named = {path.stem for path in (out / "tables").glob("*.csv")}
-    assert named == set(told["tables"])
-    assert {"table1_kinds", "table2_single_values", "table3_clusters"} <= named
-    assert {"verdicts", "kinds", "levels", "ranks", "runs"} <= named
+    results = json.loads((out / "results.json").read_text(), parse_constant=pytest.fail)
+    tables = {path.stem for path in (out / "tables").glob("*.csv")}
+    assert tables == set(results["tables"])
+    assert {"table1_kinds", "table2_single_values", "table3_clusters"} <= tables
+    assert {"verdicts", "kinds", "levels", "ranks", "runs"} <= tables
     ranks = pd.read_csv(out / "tables/ranks.csv")
     assert ranks["whose"].tolist() == ["here"] + 6 * ["paper"]
-    assert len(ranks) == len(told["tables"]["ranks"])
+    assert len(ranks) == len(results["tables"]["ranks"])
 
 
-def test_numbers_that_are_not_there_are_one_line(tmp_path, capsys):
+def test_missing_or_damaged_numbers_are_one_line(tmp_path, capsys):
     args = ["--runs=x", f"--out={tmp_path}/out"]
     assert shifts.main([*args, "--printed=nowhere"]) == 2
     assert "--printed: nowhere/ood_table1.csv does not exist" in capsys.readouterr().err

@@ -21,8 +21,8 @@ def root(tmp_path):
     return tmp_path / "set"
 
 
-def run(root, *more):
-    return prepare.main(["check", f"--src={root}", *more])
+def run(root, *args):
+    return prepare.main(["check", f"--src={root}", *args])
 
 
 def test_the_images_of_an_undamaged_set_are_counted(root, tmp_path, capsys):
@@ -65,15 +65,15 @@ def digits_root(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("args", "message"),
     [
         (["--data=floder"], "did you mean 'folder'"),
         (["--splits=tset"], "tset"),
         (["--data=pacs"], "photo"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(root, more, message, capsys):
-    assert run(root, *more) == 2
+def test_bad_arguments_are_refused_in_one_line(root, args, message, capsys):
+    assert run(root, *args) == 2
     error_text = capsys.readouterr().err
     assert message in error_text and error_text.count("\n") == 1
 
@@ -114,10 +114,10 @@ def test_options_of_a_set_are_passed_on(tmp_path, capsys):
 
 
 def test_options_may_be_booleans_and_numbers(digits_root, root, capsys):
-    more = ("--data=mnist", "--splits=train", "--options=pad=2,crop=False")
-    assert run(digits_root, *more) == 2
+    args = ("--data=mnist", "--splits=train", "--options=pad=2,crop=False")
+    assert run(digits_root, *args) == 2
     assert "'crop'" in capsys.readouterr().err, "a switch that is off is passed on"
-    assert run(digits_root, *more[:2], "--options=pad=2") == 0
+    assert run(digits_root, *args[:2], "--options=pad=2") == 0
     assert run(root, "--options=crop=False,resize=70") == 2
     assert "crop=False squeezes to 64x64" in capsys.readouterr().err
 
@@ -178,7 +178,7 @@ def test_a_list_replaces_an_earlier_one(root, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["$\\frac{x$", "a$b^$", "$x_{y}$", "a\nb", "\x1b31m"])
-def test_a_name_is_drawn_as_it_is(name, tmp_path):
+def test_a_name_is_drawn_unchanged(name, tmp_path):
     """The name of a split or a class is drawn neither as a formula nor on several lines."""
     for i in range(2):
         path = tmp_path / "set" / name / f"{name}{i}" / "0.png"

@@ -69,7 +69,7 @@ def load(planted, out, **options):
 
 
 @pytest.mark.slow
-def test_planted_clusters_are_found_and_read_back(run, planted, tmp_path, capsys):
+def test_planted_clusters_are_recovered_and_read_back(run, planted, tmp_path, capsys):
     assert run() == 0
     out = tmp_path / "out"
     output = capsys.readouterr().out
@@ -142,8 +142,8 @@ def test_the_command_is_deterministic_and_resumes(run, tmp_path, monkeypatch, ca
 
 
 def test_options_balanced_normalise_site_and_name(run, planted, tmp_path, capsys):
-    options = ("--balanced", "--normalise", "--site=stage1", "--name=kind", "--shown=0")
-    assert run(*options, k=4) == 0
+    args = ("--balanced", "--normalise", "--site=stage1", "--name=kind", "--shown=0")
+    assert run(*args, k=4) == 0
     source = load(planted, tmp_path / "out")
     for k in range(3):
         sizes = np.bincount(source.columns["kind"][source.columns["label"] == k])
@@ -166,7 +166,7 @@ def test_images_outside_a_part_have_no_cluster(run, planted, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("args", "message"),
     [
         (["--k=20"], "must have --k=20 images or more, got 19 of class 'dog'; take"),
         (["--k=1"], "--k must be 2 or more"),
@@ -179,8 +179,8 @@ def test_images_outside_a_part_have_no_cluster(run, planted, tmp_path):
         (["--restarts=0"], "--restarts must be 1 or more, got 0"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(run, arguments, message, capsys):
-    assert run(*arguments) == 2
+def test_bad_arguments_are_refused_in_one_line(run, args, message, capsys):
+    assert run(*args) == 2
     error = capsys.readouterr().err
     assert error.count("\n") <= 2 and re.search(message, error)
 

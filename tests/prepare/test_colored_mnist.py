@@ -23,8 +23,8 @@ def root(tmp_path_factory):
     return str(folder)
 
 
-def run(root, out, *more):
-    return prepare.main(["colored-mnist", f"--root={root}", f"--out={out}", *more])
+def run(root, out, *args):
+    return prepare.main(["colored-mnist", f"--root={root}", f"--out={out}", *args])
 
 
 def read_files(out):
@@ -96,7 +96,7 @@ def test_an_interrupted_write_leaves_no_file(root, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @cases.each(
-    ("more", "message"),
+    ("args", "message"),
     [
         (["--seed=1"], "got others: seed is 0 there, 1 here; name another --out"),
         (["--correlation=0.3"], "correlation is None there, 0.3 here"),
@@ -107,11 +107,11 @@ def test_an_interrupted_write_leaves_no_file(root, tmp_path, monkeypatch):
     ],
 )
 def test_other_settings_are_refused_and_nothing_is_changed(
-    root, tmp_path, more, message, capsys
+    root, tmp_path, args, message, capsys
 ):
     assert run(root, tmp_path) == 0
     contents = read_files(tmp_path)
-    assert run(root, tmp_path, *more) == 2
+    assert run(root, tmp_path, *args) == 2
     error_text = capsys.readouterr().err
     assert message in error_text and error_text.count("\n") == 1
     assert read_files(tmp_path) == contents
@@ -130,7 +130,7 @@ def test_other_digits_and_files_of_others_are_refused(root, tmp_path, capsys):
 
 
 @cases.each(
-    ("more", "message"),
+    ("args", "message"),
     [
         (["--form=imr"], "did you mean 'irm'?"),
         (["--splits=train+valid"], "got 'valid'"),
@@ -141,8 +141,8 @@ def test_other_digits_and_files_of_others_are_refused(root, tmp_path, capsys):
         (["--size=0"], "size must be a whole number >= 1, got 0"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(root, tmp_path, more, message, capsys):
-    assert run(root, tmp_path / "out", *more) == 2
+def test_bad_arguments_are_refused_in_one_line(root, tmp_path, args, message, capsys):
+    assert run(root, tmp_path / "out", *args) == 2
     error_text = capsys.readouterr().err
     assert message in error_text and error_text.count("\n") == 1
     assert not (tmp_path / "out").exists()

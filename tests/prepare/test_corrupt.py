@@ -11,8 +11,8 @@ from tests import cases
 SET = ["--data=shapes", "--split=valid", "--n=32"]
 
 
-def run(out, *more):
-    return prepare.main(["corrupt", f"--out={out}", *SET, *more])
+def run(out, *args):
+    return prepare.main(["corrupt", f"--out={out}", *SET, *args])
 
 
 def test_images_equal_those_of_the_function(tmp_path, capsys):
@@ -34,15 +34,15 @@ def test_images_equal_those_of_the_function(tmp_path, capsys):
 
 def test_missing_images_are_made_again_and_equal(tmp_path, capsys):
     out = tmp_path / "c"
-    more = ["--names=gaussian_noise", "--severities=3"]
-    assert run(out, *more) == 0
+    args = ["--names=gaussian_noise", "--severities=3"]
+    assert run(out, *args) == 0
     contents = {path: path.read_bytes() for path in out.rglob("0*.png")}
     deleted = sorted(contents)[5]
     deleted.unlink()
-    assert run(out, *more) == 0
+    assert run(out, *args) == 0
     assert "1 images made, 32 in all" in capsys.readouterr().out
     assert deleted.read_bytes() == contents[deleted]
-    assert run(tmp_path / "other", *more, "--seed=1") == 0
+    assert run(tmp_path / "other", *args, "--seed=1") == 0
     other = tmp_path / "other" / deleted.relative_to(out)
     assert other.read_bytes() != contents[deleted]
 
@@ -51,8 +51,8 @@ def test_other_settings_are_refused_in_the_same_folder(tmp_path, capsys):
     out = tmp_path / "c"
     assert run(out, "--names=fog", "--severities=1") == 0
     capsys.readouterr()
-    for more in (["--seed=1"], ["--table=64"], ["--correlation=0"]):
-        assert run(out, "--names=contrast+fog", "--severities=1", *more) == 2
+    for args in (["--seed=1"], ["--table=64"], ["--correlation=0"]):
+        assert run(out, "--names=contrast+fog", "--severities=1", *args) == 2
         error_text = capsys.readouterr().err
         assert (
             "must hold images of these settings" in error_text
@@ -64,7 +64,7 @@ def test_other_settings_are_refused_in_the_same_folder(tmp_path, capsys):
 
 
 @cases.each(
-    ("more", "message"),
+    ("args", "message"),
     [
         (["--names=smog"], "did you mean"),
         (["--severities=a"], "--severities must be like 1+3+5"),
@@ -73,8 +73,8 @@ def test_other_settings_are_refused_in_the_same_folder(tmp_path, capsys):
         (["--size=48", "--names=fog"], "48"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(tmp_path, more, message, capsys):
-    assert run(tmp_path / "c", *more) == 2
+def test_bad_arguments_are_refused_in_one_line(tmp_path, args, message, capsys):
+    assert run(tmp_path / "c", *args) == 2
     error_text = capsys.readouterr().err
     assert message in error_text and error_text.count("\n") == 1
     assert not (tmp_path / "c").exists()
@@ -83,18 +83,18 @@ def test_bad_arguments_are_refused_in_one_line(tmp_path, more, message, capsys):
 @cases.each("level", ["fog", "fog/1", "fog/1/*"])
 def test_nothing_is_written_through_a_link(level, tmp_path, capsys):
     """An image folder that links elsewhere is refused before anything is written."""
-    out, others = tmp_path / "c", tmp_path / "others"
-    arguments = ["--names=fog", "--severities=1"]
-    assert run(out, *arguments) == 0
-    others.mkdir()
+    out, target = tmp_path / "c", tmp_path / "others"
+    args = ["--names=fog", "--severities=1"]
+    assert run(out, *args) == 0
+    target.mkdir()
     folder = next(path for path in sorted(out.glob(level)) if path.is_dir())
     shutil.rmtree(folder)
-    folder.symlink_to(others)
+    folder.symlink_to(target)
     capsys.readouterr()
-    assert run(out, *arguments) == 2
+    assert run(out, *args) == 2
     error = capsys.readouterr().err
     assert "must be no link" in error and error.count("\n") == 1
-    assert not [*others.iterdir()]
+    assert not [*target.iterdir()]
 
 
 def test_the_output_folder_may_be_a_link(tmp_path):

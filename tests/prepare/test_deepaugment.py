@@ -35,8 +35,8 @@ def weights(tmp_path_factory):
     return paths
 
 
-def run_deepaugment(net, weights, out, *more):
-    command = ["deepaugment", f"--net={net}", f"--out={out}", *SHAPES, *more]
+def run_deepaugment(net, weights, out, *args):
+    command = ["deepaugment", f"--net={net}", f"--out={out}", *SHAPES, *args]
     return prepare.main([*command, f"--weights={weights[net]}"])
 
 
@@ -156,7 +156,7 @@ def test_parts_add_up_to_the_whole_set(filled_folders, weights, tmp_path):
 
 
 @cases.each(
-    ("more", "key"),
+    ("args", "key"),
     [
         (["--seed=1"], "seed"),
         (["--renewal=0.5"], "renewal"),
@@ -164,10 +164,10 @@ def test_parts_add_up_to_the_whole_set(filled_folders, weights, tmp_path):
     ],
 )
 def test_a_folder_of_other_settings_is_refused(
-    more, key, filled_folders, weights, capsys
+    args, key, filled_folders, weights, capsys
 ):
     contents = files(filled_folders["cae"])
-    assert run_deepaugment("cae", weights, filled_folders["cae"], *more) == 2
+    assert run_deepaugment("cae", weights, filled_folders["cae"], *args) == 2
     error = capsys.readouterr().err
     assert f"{key} is" in error and error.count("\n") == 1
     assert files(filled_folders["cae"]) == contents
@@ -176,8 +176,8 @@ def test_a_folder_of_other_settings_is_refused(
 def test_a_folder_of_unknown_origin_is_refused(weights, tmp_path, capsys):
     """The folder is refused before any training."""
     (tmp_path / "valid").mkdir()
-    for more in ([], ["--weights="]):
-        assert run_deepaugment("cae", weights, tmp_path, *more) == 2
+    for args in ([], ["--weights="]):
+        assert run_deepaugment("cae", weights, tmp_path, *args) == 2
         assert "must be new" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["valid"]
 

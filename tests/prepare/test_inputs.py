@@ -9,8 +9,8 @@ from jbias.prepare import inputs
 from tests import cases
 
 
-def run_inputs(tmp_path, *options: str) -> int:
-    return prepare.main(["inputs", f"--out={tmp_path}", "--size=32", *options])
+def run_inputs(tmp_path, *args: str) -> int:
+    return prepare.main(["inputs", f"--out={tmp_path}", "--size=32", *args])
 
 
 @pytest.mark.slow
@@ -32,7 +32,7 @@ def test_every_visible_transform_can_be_shown():
 
 
 @cases.each(
-    ("options", "message"),
+    ("args", "message"),
     [
         (("--methods=flop",), "--methods: unknown 'flop'; did you mean 'flip'"),
         (("--methods=views",), "--methods: unknown 'views'"),
@@ -40,6 +40,6 @@ def test_every_visible_transform_can_be_shown():
         (("--columns=99",), "--columns must be 1 to 32, got 99"),
     ],
 )
-def test_bad_arguments_are_refused(tmp_path, capsys, options, message):
-    assert run_inputs(tmp_path, *options) == 2
+def test_bad_arguments_are_refused(tmp_path, capsys, args, message):
+    assert run_inputs(tmp_path, *args) == 2
     assert message in capsys.readouterr().err

@@ -25,7 +25,7 @@ def blobs():
     return rows[order].astype(np.float32), number[order], middle
 
 
-def test_planted_blobs_are_found_the_largest_first(blobs):
+def test_planted_clusters_are_recovered_in_order_of_size(blobs):
     rows, number, middle = blobs
     clustering = clusters.kmeans(rows, 4)
     np.testing.assert_array_equal(clustering.number, number)

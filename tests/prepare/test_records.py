@@ -17,9 +17,9 @@ def root(tmp_path):
     return tmp_path
 
 
-def run(root, *more):
+def run(root, *args):
     dst = f"--dst={root / 'dst'}"
-    return prepare.main(["records", f"--src={root / 'src'}", dst, *more])
+    return prepare.main(["records", f"--src={root / 'src'}", dst, *args])
 
 
 def test_shards_equal_their_folder(root, capsys):
@@ -61,7 +61,7 @@ def test_damaged_images_are_counted_and_their_shard_is_not_written(root, capsys)
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("args", "message"),
     [
         (["--shards=13"], "--shards must be at most 12"),
         (["--shards=-1"], "--shards at least 0"),
@@ -69,8 +69,8 @@ def test_damaged_images_are_counted_and_their_shard_is_not_written(root, capsys)
         (["--split=val"], "val"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(root, more, message, capsys):
-    assert run(root, *more) == 2
+def test_bad_arguments_are_refused_in_one_line(root, args, message, capsys):
+    assert run(root, *args) == 2
     error_text = capsys.readouterr().err
     assert message in error_text and error_text.count("\n") == 1
 

@@ -10,8 +10,8 @@ from jbias.prepare import style
 from tests import cases
 
 
-def run(out, *more):
-    return prepare.main(["style", f"--out={out}", "--pictures=32", *more])
+def run(out, *args):
+    return prepare.main(["style", f"--out={out}", "--pictures=32", *args])
 
 
 @pytest.fixture(scope="module")
@@ -79,15 +79,15 @@ def test_photographs_may_be_added_to_the_pictures(tmp_path):
 
 
 @cases.each(
-    ("arguments", "message"),
+    ("args", "message"),
     [
         (["--steps=0"], "--steps must be at least 1 and --pictures 32, got 0 and 32"),
         (["--data=nonesuch"], "nonesuch"),
         (["--data=fractals", "--size=16"], "at least 32 pixels"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(arguments, message, tmp_path, capsys):
+def test_bad_arguments_are_refused_in_one_line(args, message, tmp_path, capsys):
     out = tmp_path / "none.npz"
-    assert run(out, *arguments) == 2
+    assert run(out, *args) == 2
     error_text = capsys.readouterr().err
     assert message in error_text and error_text.count("\n") == 1 and not out.exists()

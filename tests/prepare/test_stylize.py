@@ -12,8 +12,8 @@ from tests import cases
 SET = ["--data=shapes", "--split=valid", "--n=32"]
 
 
-def run(out, *more):
-    return prepare.main(["stylize", f"--out={out}", *SET, *more])
+def run(out, *args):
+    return prepare.main(["stylize", f"--out={out}", *SET, *args])
 
 
 def images(out):
@@ -77,7 +77,7 @@ def test_styles_may_be_a_folder(stylised_set, tmp_path):
 
 
 @cases.each(
-    ("more", "message"),
+    ("args", "message"),
     [
         (["--seed=1"], "seed is 0 there, 1 here"),
         (["--alpha=2"], "--alpha must be in [0, 1], got 2.0"),
@@ -87,7 +87,7 @@ def test_styles_may_be_a_folder(stylised_set, tmp_path):
         (["--data=shape"], "did you mean 'shapes'"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(stylised_set, more, message, capsys):
-    assert run(stylised_set, *more) == 2
+def test_bad_arguments_are_refused_in_one_line(stylised_set, args, message, capsys):
+    assert run(stylised_set, *args) == 2
     error_text = capsys.readouterr().err
     assert message in error_text and error_text.count("\n") == 1

@@ -77,7 +77,7 @@ def test_tensorboard_reads_the_logged_numbers(tmp_path, begin):
 
 
 def test_tensorboard_has_the_settings_of_each_seed(tmp_path, begin):
-    """In a run with branches, the settings are those of the seed's branch."""
+    """The settings are those of the seed's branch in a run with branches."""
     pytest.importorskip("tensorboardX")
     begin(["tensorboard"], tmp_path).scalars(2, numbers(0.5))
     pytest.importorskip("tensorboard")

@@ -176,7 +176,7 @@ def test_a_run_with_renamed_checkpoints_only_is_refused(workdir):
     assert checkpoints.steps(workdir / "checkpoints") == steps_before
 
 
-def test_a_renamed_checkpoint_stays_where_all_others_are_damaged(workdir):
+def test_a_renamed_checkpoint_is_kept_if_all_other_checkpoints_are_damaged(workdir):
     (workdir / "checkpoints/6").rename(workdir / "checkpoints/7")
     for path in (workdir / "checkpoints/4/state").rglob("*"):
         if path.is_file():
@@ -212,7 +212,7 @@ def test_readers_refuse_foreign_and_renamed_checkpoints(folder, tmp_path, reader
 
 
 def test_a_run_may_start_from_another_runs_checkpoint(folder, tmp_path):
-    """That checkpoint is compared with its own workdir."""
+    """The checkpoint of `init` is checked against the seal of its own workdir."""
     assert train.run(config(init=str(folder / "rate")), tmp_path / "begun")
 
 

@@ -58,17 +58,17 @@ def test_a_file_is_fetched_once_and_is_there_without_a_network(server, cache):
     folder = cache / "models--timm--resnet18.a1_in1k"
     assert path == folder / "snapshots" / COMMIT / "model.safetensors"
     assert path.resolve().name == hashlib.sha256(WEIGHTS).hexdigest()
-    assert [line.split()[0] for line in server.asked] == ["GET"]
+    assert [line.split()[0] for line in server.requests] == ["GET"]
     server.shutdown()
-    assert fetch() == path and len(server.asked) == 1
+    assert fetch() == path and len(server.requests) == 1
 
 
 def test_pickled_weights_are_used_if_there_are_no_others(server, cache):
     del server.files[REPOSITORY, "model.safetensors"]
     path = fetch()
     assert path.name == "pytorch_model.bin" and path.read_bytes() == PICKLED
-    count = len(server.asked)
-    assert fetch() == path and len(server.asked) == count
+    count = len(server.requests)
+    assert fetch() == path and len(server.requests) == count
 
 
 def test_offline_the_cache_may_know_the_pickled_weights_alone(
@@ -97,7 +97,7 @@ def test_offline_the_cache_may_know_the_pickled_weights_alone(
 def test_references_without_a_commit_are_refused(reference, message, server, cache):
     line = refusal(reference)
     assert re.search(message, line)
-    assert not server.asked
+    assert not server.requests
 
 
 @cases.each(
@@ -126,7 +126,7 @@ def test_references_without_a_commit_are_refused(reference, message, server, cac
         ),
     ],
 )
-def test_failed_downloads_say_why_and_what_to_do(
+def test_failed_downloads_name_the_cause_and_a_remedy(
     change, message, server, cache, monkeypatch
 ):
     for key, value in change.items():
@@ -140,7 +140,7 @@ def test_a_missing_commit_is_refused(server, cache):
     assert "has no such commit" in line and f"{REPOSITORY}/commits/main" in line
 
 
-def test_without_a_network_it_says_what_to_fetch(server, cache, monkeypatch):
+def test_errors_without_a_network_name_the_file_to_fetch(server, cache, monkeypatch):
     url = f"{server.url}/{REPOSITORY}/resolve/{COMMIT}/model.safetensors"
     by_hand = f"fetch {url} elsewhere and give the path of that file"
     server.server_close()
@@ -152,7 +152,7 @@ def test_without_a_network_it_says_what_to_fetch(server, cache, monkeypatch):
     assert "offline mode is enabled" in line and by_hand in line
 
 
-def test_without_the_package_it_says_what_to_install_or_fetch(monkeypatch):
+def test_errors_without_the_package_name_the_package_or_file(monkeypatch):
     monkeypatch.delenv("HF_ENDPOINT", raising=False)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     line = refusal()
@@ -230,7 +230,7 @@ def test_a_limit_that_is_no_plain_number_of_gib_is_refused(
     monkeypatch.setenv(hub.LIMIT_VARIABLE, text)
     must = "JBIAS_HUB_GIB must be a number of GiB above 0 and at most 1000000, got"
     assert f"{must} {text!r}" in refusal()
-    assert not server.asked
+    assert not server.requests
 
 
 def test_without_a_length_the_whole_file_is_taken(server, cache):
@@ -276,7 +276,7 @@ def test_slow_headers_are_reported_and_aborted(server, cache, monkeypatch, capsy
 
 
 def test_only_the_file_is_requested_and_the_token_is_sent(server, tmp_path):
-    """In a new process, because huggingface_hub sends some requests once per process."""
+    """Use a new process, because huggingface_hub sends some requests once per process."""
     code = (
         "from jbias.runtime import hub; hub._open_as_it_is = hub._open\n"
         "def _open(url, headers):\n"
@@ -294,7 +294,7 @@ def test_only_the_file_is_requested_and_the_token_is_sent(server, tmp_path):
     )
     assert done.stdout == "Bearer own\n"
     path = f"/{REPOSITORY}/resolve/{COMMIT}/model.safetensors"
-    assert server.asked == [f"GET {path}"]
+    assert server.requests == [f"GET {path}"]
 
 
 @pytest.mark.parametrize("part", ["", "blobs", f"snapshots/{COMMIT}"])
@@ -328,7 +328,7 @@ def test_a_cache_that_is_itself_a_link_is_used(server, cache, tmp_path):
     (tmp_path / "disk").mkdir()
     cache.symlink_to(tmp_path / "disk")
     assert fetch().read_bytes() == WEIGHTS == fetch().read_bytes()
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @cases.each(

@@ -198,7 +198,7 @@ def test_a_removed_or_replaced_directory_is_detected(tmp_path):
         own_lock.check()
 
 
-def test_a_lock_whose_file_was_removed_meanwhile_is_not_held(path, monkeypatch):
+def test_a_lock_is_acquired_again_if_its_file_was_removed(path, monkeypatch):
     """A process that opened the file before would hold a lock that no process sees."""
     flock, removed = fcntl.flock, []
 

@@ -62,8 +62,8 @@ def test_another_processes_objects_are_seen_immediately(store, run):
     files.write(run / "evals" / "1.jsonl", "x")
     assert [p.name for p in (run / "evals").iterdir()] == ["1.jsonl"]
     name = f"{run.parts[-2]}/run/evals/2.jsonl"
-    metadata = {**store.held.get_file_obj(gcs_server.BUCKET, name.replace("2", "1"))}
-    store.held.create_file(gcs_server.BUCKET, name, b"y", metadata | {"name": name})
+    metadata = {**store.stored.get_file_obj(gcs_server.BUCKET, name.replace("2", "1"))}
+    store.stored.create_file(gcs_server.BUCKET, name, b"y", metadata | {"name": name})
     assert (run / "evals" / "2.jsonl").exists()
     assert sorted(p.name for p in (run / "evals").iterdir()) == ["1.jsonl", "2.jsonl"]
 
@@ -168,7 +168,7 @@ def test_network_errors_are_one_line(store, run, monkeypatch):
 
     monkeypatch.setattr(object_store.filesystem(), "hurried", True)
     with lock.acquire(run / "lock", "is at work here", ignore) as own_lock:
-        monkeypatch.setattr(store.held, "before", broken)
+        monkeypatch.setattr(store.stored, "before_request", broken)
         line = r"run: cannot be written \(Server disconnected\); .* check the network,"
         with pytest.raises(OSError, match=line):
             own_lock.check()
@@ -176,7 +176,7 @@ def test_network_errors_are_one_line(store, run, monkeypatch):
             OSError, match="^store: Server disconnected; all earlier saves"
         ):
             files.write(run / "a", "a")
-        monkeypatch.setattr(store.held, "before", lambda method, name: None)
+        monkeypatch.setattr(store.stored, "before_request", lambda method, name: None)
         own_lock.check()
 
 

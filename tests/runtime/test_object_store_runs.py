@@ -83,9 +83,9 @@ def at(store, method: str, name: str, act):
             done.append(request_name)
             act()
 
-    store.held.before = before
+    store.stored.before_request = before
     yield
-    store.held.before = lambda method, name: None
+    store.stored.before_request = lambda method, name: None
     assert done, f"never asked: {method} {name}"
 
 
@@ -131,7 +131,7 @@ def test_of_two_jobs_on_one_workdir_the_second_is_refused(store, unbroken):
 @pytest.mark.slow
 def test_a_damaged_checkpoint_is_moved_aside(store, unbroken):
     wait_for_exit(start("gs://bucket/runs/x"), 0)
-    store.held.delete_file("bucket", "runs/x/done")
+    store.stored.delete_file("bucket", "runs/x/done")
     *_, latest = sorted(
         {int(name.split("/")[3]) for name in store.names("runs/x/checkpoints/")}
     )

@@ -303,7 +303,7 @@ def test_runs_that_did_not_finish_are_left_out_with_a_line(tmp_path, column):
     assert len(every.tidy) == 6 and not every.unfinished
 
 
-def test_a_state_is_that_of_a_run_only_where_all_cells_are_such(tmp_path):
+def test_a_column_is_the_state_of_runs_only_if_all_cells_are_states(tmp_path):
     text = EXPORT.format(column="State")
     finished = text.replace("crashed", "finished").replace("failed", "finished")
     assert len(read_text(tmp_path, finished).tidy) == 6
@@ -382,7 +382,7 @@ def test_bold_names_of_a_csv_file_have_no_markup_and_no_line(tmp_path):
     assert "names without" not in reading.description[2]
 
 
-def test_names_of_a_frame_are_those_of_its_user():
+def test_names_of_a_frame_are_unchanged():
     frame = pd.DataFrame({"method": ["A [1]", "B†"], "art": [1.5, 2], "clip": [3, 4]})
     assert set(scores.read(frame).tidy["algorithm"]) == {"A [1]", "B†"}
 
@@ -398,7 +398,7 @@ def test_lines_across_a_table_of_latex_are_no_part_of_names(tmp_path):
 
 
 @cases.each("cell", [r"73.8$^{\pm 0.2}$", "73.8<sup>±0.2</sup>", "73.8<sup>2</sup>"])
-def test_what_stands_above_a_score_is_its_spread_or_a_mark(tmp_path, cell):
+def test_superscripts_of_a_score_are_its_spread_or_a_mark(tmp_path, cell):
     text = f"| method | art |\n|---|---|\n| ERM | {cell} |\n| RSC | 70.1 |\n"
     tidy = read_text(tmp_path, text, "table.md").tidy
     assert tidy["score"].tolist() == [73.8, 70.1]

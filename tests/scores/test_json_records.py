@@ -54,7 +54,7 @@ OTHERS = {
 
 @cases.each("form", OTHERS)
 @cases.each("name", ["t.json", "t.jsonl"])
-def test_other_json_is_refused_in_one_line_that_says_what_to_do(tmp_path, form, name):
+def test_other_json_is_refused_in_one_line_with_a_remedy(tmp_path, form, name):
     path = tmp_path / name
     path.write_text(OTHERS[form]())
     with pytest.raises(

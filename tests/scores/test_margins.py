@@ -98,7 +98,7 @@ def test_margins_of_sorted_rows_and_columns_are_left_out():
     assert "All" not in {*tidy["algorithm"], *tidy["dataset"]}
 
 
-def test_a_printed_average_over_data_sets_stays(tmp_path):
+def test_a_printed_average_over_data_sets_is_kept(tmp_path):
     """The report notes it, with the flag that leaves it out."""
     path = tmp_path / "t.csv"
     path.write_text(

@@ -33,7 +33,7 @@ def latex(*, is_up=False):
 
 
 @cases.each("form", ["below", "above", "excel"])
-def test_a_name_over_several_rows_is_that_of_each(tmp_path, form):
+def test_a_name_over_several_rows_applies_to_each(tmp_path, form):
     path = tmp_path / ("t.xlsx" if form == "excel" else "t.tex")
     if form == "excel":
         frame = pd.DataFrame(ROWS, columns=["Backbone", "Method", "PACS", "VLCS"])

@@ -138,7 +138,7 @@ def test_the_coverage_page_prints_the_largest_standard_error_of_its_shares():
 
 
 @pytest.mark.slow
-def test_simulated_coverages_are_those_of_the_stored_table():
+def test_simulated_coverages_equal_the_stored_table():
     """1,000 studies of each kind: within 4 standard errors of the stored shares."""
     path = ROOT / "benchmarks/results/interval-coverage.md"
     rows = [
@@ -146,19 +146,19 @@ def test_simulated_coverages_are_those_of_the_stored_table():
         for line in path.read_text().splitlines()
         if line.endswith("% |")
     ]
-    made = [
+    simulated = [
         [interval_coverage.seed_coverage(draw, r, studies=1000) for r in (3, 5, 10)]
         for draw in (interval_coverage.normal, interval_coverage.two_humps)
     ]
     for runs in (3, 10):
-        both = [
+        coverages = [
             interval_coverage.dataset_coverage(n, runs, studies=1000)
             for n in (5, 10, 20)
         ]
-        made += [list(shares) for shares in zip(*both, strict=True)]
-    np.testing.assert_allclose(made, rows, atol=0.06)
-    assert np.min(made[3::2]) > 0.925  # What intervals over data sets hold now.
-    assert made[4][0] < 0.88  # What they held before.
+        simulated += [list(shares) for shares in zip(*coverages, strict=True)]
+    np.testing.assert_allclose(simulated, rows, atol=0.06)
+    assert np.min(simulated[3::2]) > 0.925  # Coverage of intervals over data sets.
+    assert simulated[4][0] < 0.88  # Coverage of the earlier intervals.
 
 
 def test_runs_are_drawn_for_all_data_sets_together(array):
@@ -280,7 +280,7 @@ def test_refusals(array):
         resampling.draw(score_table.read(array), draws=100, seed=0, runs=0)
 
 
-def test_widened_intervals_stay_within_what_is_possible():
+def test_widened_intervals_stay_within_the_range_of_scores():
     """Normalised scores stay in [0, 1], gaps at 0 or above, means within the bounds."""
     rng = np.random.default_rng(0)
     options = dict(datasets=True, larger_is_better=True, draws=500)

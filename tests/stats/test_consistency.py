@@ -198,8 +198,8 @@ def literal(experiment, draws):
     for _ in range(draws):
         rows = random.integers(n, size=n)
         swap, people = random.random(n) < 0.5, experiment.people[:, rows]
-        redrawn = a[rows], b[rows]
-        pairs = redrawn, (np.where(swap, *redrawn), np.where(swap, *redrawn[::-1]))
+        x, y = a[rows], b[rows]
+        pairs = (x, y), (np.where(swap, x, y), np.where(swap, y, x))
         result.append(
             [with_people(x, people) - with_people(y, people) for x, y in pairs]
         )
@@ -246,12 +246,11 @@ def test_comparison_is_antisymmetric_and_of_identical_ones_nothing():
 def test_comparison_averages_conditions_then_experiments():
     """Weights do not depend on the numbers of images, people and conditions."""
     large, small = answers(60), answers(30, seed=1)
-    joined = [
-        np.concatenate(x, axis=1)
-        for x in zip(*((x.networks, x.people) for x in (large, small)))
-    ]
-    names = ["a"] * 60 + ["b"] * 30
-    several = consistency.Experiment(*joined, names)
+    two_conditions = consistency.Experiment(
+        np.concatenate([large.networks, small.networks], axis=1),
+        np.concatenate([large.people, small.people], axis=1),
+        ["a"] * 60 + ["b"] * 30,
+    )
     one_condition = dataclasses.replace(
         answers(50, seed=2), people=answers(50, seed=2).people[:2]
     )
@@ -259,7 +258,9 @@ def test_comparison_averages_conditions_then_experiments():
         consistency.compare_networks([x], draws=10).kappas
         for x in (large, small, one_condition)
     ]
-    result = consistency.compare_networks([several, one_condition], draws=10).kappas
+    result = consistency.compare_networks(
+        [two_conditions, one_condition], draws=10
+    ).kappas
     expected = (np.mean(kappas[:2], axis=0) + kappas[2]) / 2
     assert result == pytest.approx(expected, abs=1e-12)
 
@@ -282,9 +283,9 @@ def test_copies_have_the_requested_kappa_and_accuracies(kappa):
 
 def test_ends_of_the_copy_model():
     """Every kappa that two accuracies allow has a model; if all is copied, kappa is unique."""
-    for ends in ((0.9, 0.6), (0.3, 0.2), (0.8, 0.8)):
-        for kappa in consistency.kappa_bounds(*ends):
-            assert 0 <= consistency.copy_model(kappa, *ends).latent <= 1
+    for first, second in ((0.9, 0.6), (0.3, 0.2), (0.8, 0.8)):
+        for kappa in consistency.kappa_bounds(first, second):
+            assert 0 <= consistency.copy_model(kappa, first, second).latent <= 1
     model = consistency.copy_model(1, 0.8, 0.8)
     assert (model.kappas(50, 20, np.random.default_rng(0)) == 1).all()
 
@@ -316,7 +317,7 @@ def test_trials_needed(setting):
 
 
 @cases.each("width", [0.1, 0.2])
-def test_those_who_hardly_err_need_many(width):
+def test_high_accuracies_need_many_trials(width):
     """With few images both are always right, so kappa is 1 whatever its true value."""
     options = dict(kappa=0.3, accuracies=(0.99, 0.99))
     n = consistency.trials_needed(width, **options)
@@ -329,9 +330,9 @@ def test_those_who_hardly_err_need_many(width):
 def test_conditions_may_be_an_array():
     correct = np.random.default_rng(0).random((3, 40)) < 0.8
     names = ["a", "b"] * 20
-    arguments = correct, ((0, 1), (0, 2))
-    kappa = consistency.mean_kappa(*arguments, np.array(names), draws=50)
-    assert kappa == consistency.mean_kappa(*arguments, names, draws=50)
+    pairs = ((0, 1), (0, 2))
+    kappa = consistency.mean_kappa(correct, pairs, np.array(names), draws=50)
+    assert kappa == consistency.mean_kappa(correct, pairs, names, draws=50)
 
 
 @cases.each(

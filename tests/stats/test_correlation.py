@@ -155,7 +155,7 @@ def test_a_family_of_24_takes_less_than_a_second():
 def test_partial_is_the_textbooks_for_one_covariate():
     x, y, z = drawn(30, 3, seed=1).T
     xy, xz, yz = (
-        scipy.stats.spearmanr(*pair).statistic for pair in [(x, y), (x, z), (y, z)]
+        scipy.stats.spearmanr(a, b).statistic for a, b in [(x, y), (x, z), (y, z)]
     )
     expected = (xy - xz * yz) / np.sqrt((1 - xz**2) * (1 - yz**2))
     result = stats.partial(x, y, covariates=[z], permutations=9)
@@ -170,7 +170,7 @@ def test_partial_with_one_group_is_spearman():
     assert result.pvalue == plain.pvalue
 
 
-def test_partial_removes_what_groups_explain():
+def test_partial_removes_differences_between_groups():
     """Two distant groups without a relation within: rho drops from 0.75 to its residual."""
     rng = np.random.default_rng(2)
     groups = np.repeat([0, 1], 20)
@@ -240,7 +240,7 @@ def test_partial_holds_its_level_with_a_covariate():
     assert abs(np.mean(is_rejected) - 0.05) < 4 * np.sqrt(0.0475 / 200)
 
 
-def test_influence_is_what_leaving_out_changes():
+def test_influence_is_the_change_from_leaving_one_out():
     x, y = drawn(12, 2, seed=1).T
     result = stats.influence(x, y)
     for i in range(12):
@@ -313,8 +313,8 @@ def test_interval_given_several_covariates_is_of_residuals():
     for r in rows:
         ranked = [scipy.stats.rankdata(v[r]) for v in (x, y, z, u)]
         design = np.column_stack([np.ones(15), *ranked[2:]])
-        left = [v - design @ np.linalg.lstsq(design, v)[0] for v in ranked[:2]]
-        expected.append(np.corrcoef(*left)[0, 1])
+        first, second = (v - design @ np.linalg.lstsq(design, v)[0] for v in ranked[:2])
+        expected.append(np.corrcoef(first, second)[0, 1])
     for covariates in ([z, u], [u, z, z, np.ones(15)]):
         interval = correlation.bootstrap_interval(
             x, y, covariates=covariates, resamples=50, seed=7
@@ -324,7 +324,7 @@ def test_interval_given_several_covariates_is_of_residuals():
         )
 
 
-def test_interval_leaves_out_resamples_whose_covariate_explains_all():
+def test_interval_leaves_out_resamples_explained_by_the_covariate():
     """x equals z except for two exchanged models; without both, the residual is 0."""
     z = np.arange(6.0)
     x, y = z[[0, 1, 2, 3, 5, 4]], z[[3, 1, 5, 0, 2, 4]]
@@ -336,7 +336,7 @@ def test_interval_leaves_out_resamples_whose_covariate_explains_all():
     assert np.isnan([whole.statistic, whole.low, whole.high]).all()
 
 
-def test_unexplained_is_what_scipys_regression_leaves():
+def test_unexplained_equals_scipys_regression_residual():
     x, z = drawn(30, 2, seed=1).T
     r = scipy.stats.linregress(*map(scipy.stats.rankdata, (z, x))).rvalue
     assert correlation.unexplained(x, [z]) == pytest.approx(1 - r**2)

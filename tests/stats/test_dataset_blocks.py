@@ -91,7 +91,7 @@ def partition(labels):
 
 
 @cases.each("method", METHODS)
-def test_blocks_are_those_of_scipys_tree(method):
+def test_blocks_equal_those_of_scipys_tree(method):
     for seed in range(3):
         scores = draw(9, 30, seed=seed)
         distances = distance.squareform(1 - correlations(scores, method), checks=False)
@@ -276,7 +276,7 @@ def test_invalid_arguments_are_refused(call, message):
         call()
 
 
-def test_the_smallest_pvalue_is_that_of_full_agreement():
+def test_the_smallest_pvalue_has_full_agreement():
     for n, k in ((3, 3), (4, 3), (3, 4)):
         agreed = np.tile(np.arange(float(k)), (n, 1))
         exact = stats.friedman_permutation(agreed, **UP)

@@ -41,7 +41,7 @@ FIRST_FOUR = [True] * 4 + [False]
         ),
     ],
 )
-def test_is_that_of_the_authors_data(
+def test_results_equal_those_of_the_authors(
     ood, within, n_fit, slope, intercept, r_squared, robustness
 ):
     """Fits and the values of four networks equal those of the authors' code."""
@@ -79,7 +79,7 @@ def test_line_is_scipys_regression_of_probits():
     np.testing.assert_allclose(robustness.robustness, y - expected)
 
 
-def test_a_model_on_the_line_has_none_and_one_beyond_is_told():
+def test_models_on_the_line_have_robustness_0_and_extrapolation_is_marked():
     odds = [0.2, 0.5, 1, 3, 40]
     x = [100 * odd / (1 + odd) for odd in odds]
     y = [100 * odd**2 / (2 + odd**2) for odd in odds]  # Twice the logit, less log 2.

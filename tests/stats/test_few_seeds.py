@@ -50,7 +50,7 @@ def test_a_difference_equal_to_the_limit_does_not_count_and_a_tie_is_a_reversal(
 
 
 @cases.each(("n", "s"), [(10, 3), (40, 5)])
-def test_squared_differences_of_groups_are_those_of_new_seeds(n, s):
+def test_squared_differences_of_groups_estimate_those_of_new_seeds(n, s):
     """2 S^2 / s, exact if all groups are used, within 2 % for 5,000 draws."""
     x = np.random.default_rng(0).normal(size=n) ** 3
     order = few_seeds._groups(n, s, 5000, 0)
@@ -91,7 +91,7 @@ def test_normal_scores_have_closed_forms(s):
         (1, 0.9, 22.02110),
     ],
 )
-def test_seeds_for_t_are_those_of_power_t_test(difference, target, expected):
+def test_seeds_for_t_equal_power_t_test(difference, target, expected):
     """Equal to R 4: power.t.test(delta=..., sd=1, power=...)."""
     result = stats.seeds_for_t(difference=difference, deviation=1, target=target)
     assert result == math.ceil(expected)
@@ -134,16 +134,18 @@ def test_pairs_with_erm_in_biasbed(biasbed):
     assert [f"{share:.0%}" for share in shares] == ["12%", "6%", "4%"]
 
 
-def test_reversals_are_those_of_a_plain_count(biasbed):
+def test_reversals_equal_a_plain_count(biasbed):
     runs, result = biasbed
     x, y = (runs.runs(name)[0] for name in ("SagNet", "pAdaIN"))
     i, j = (runs.algorithms.index(name) for name in ("SagNet", "pAdaIN"))
-    means = [
+    first_means, second_means = (
         [np.mean(group) for group in itertools.combinations(method_runs, 3)]
         for method_runs in (x, y)
-    ]
+    )
     sign = np.sign(x.mean() - y.mean())
-    is_same_order = [sign * (a - b) > 1e-9 for a, b in itertools.product(*means)]
+    is_same_order = [
+        sign * (a - b) > 1e-9 for a, b in itertools.product(first_means, second_means)
+    ]
     assert result[0].reversed[1, i, j] == pytest.approx(1 - np.mean(is_same_order))
 
 

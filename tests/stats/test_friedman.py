@@ -134,13 +134,13 @@ def test_conover_degrees():
         ([[1, math.inf], [math.nan, 1]], "got inf for 1 on 0;"),
     ],
 )
-def test_refuses_what_cannot_be_ranked(scores, message):
+def test_scores_that_cannot_be_ranked_are_refused(scores, message):
     for test in (stats.friedman, stats.nemenyi, score_table.rank):
         with pytest.raises(ValueError, match=f"^scores: .*{message}"):
             test(scores, larger_is_better=True)
 
 
-def test_direction_must_be_said():
+def test_the_direction_is_required():
     with pytest.raises(TypeError, match="larger_is_better"):
         stats.friedman([[1, 2], [3, 4]])
 

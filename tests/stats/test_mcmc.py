@@ -34,12 +34,12 @@ def test_chains_that_agree_and_chains_that_do_not():
     assert mcmc.split_rhat(drift) > 1.2
 
 
-def test_many_numbers_at_once_and_still_ones():
+def test_several_parameters_at_once_and_constant_draws():
     draws = np.stack([autoregressive(0.2, (4, 400), seed=s) for s in range(3)], axis=2)
     for function in (mcmc.split_rhat, mcmc.effective_draws):
-        each = [function(draws[:, :, p]) for p in range(3)]
-        np.testing.assert_allclose(function(draws), each)
-    still = np.ones((4, 100))
-    assert mcmc.split_rhat(still) == 1
-    assert mcmc.effective_draws(still) == np.inf
-    assert mcmc.split_rhat(still * np.arange(4)[:, None]) == np.inf
+        separate = [function(draws[:, :, p]) for p in range(3)]
+        np.testing.assert_allclose(function(draws), separate)
+    constant = np.ones((4, 100))
+    assert mcmc.split_rhat(constant) == 1
+    assert mcmc.effective_draws(constant) == np.inf
+    assert mcmc.split_rhat(constant * np.arange(4)[:, None]) == np.inf

@@ -47,7 +47,7 @@ def partitions(items):
 
 
 @cases.each("k", [1, 2, 3, 4, 5, 6, 7])
-def test_numbers_of_possibly_true_pairs_are_those_of_all_partitions(k):
+def test_numbers_of_possibly_true_pairs_equal_those_of_all_partitions(k):
     counts = {
         sum(len(group) * (len(group) - 1) // 2 for group in partition)
         for partition in partitions(list(range(k)))

@@ -109,15 +109,15 @@ def scores(seed, runs):
     return x + truth[:, None], y
 
 
-def assert_same_posterior(found, theirs):
-    effective = found.effective_draws[0, 1]
-    assert_equal_mean(found.difference.value[0, 1], theirs["d0"], effective)
-    assert_quantile(found.difference.low[0, 1], 0.025, theirs["d0"], effective)
-    assert_quantile(found.difference.high[0, 1], 0.975, theirs["d0"], effective)
-    assert_quantile(found.between[0, 1], 0.5, theirs["s0"], effective)
-    assert_share(found.positive[0, 1], theirs["d0"] > 0, theirs["d0"], effective)
-    if "d" in theirs:
-        assert_equal_mean(found.by_dataset[:, 0, 1], theirs["d"], effective)
+def assert_same_posterior(result, draws):
+    effective = result.effective_draws[0, 1]
+    assert_equal_mean(result.difference.value[0, 1], draws["d0"], effective)
+    assert_quantile(result.difference.low[0, 1], 0.025, draws["d0"], effective)
+    assert_quantile(result.difference.high[0, 1], 0.975, draws["d0"], effective)
+    assert_quantile(result.between[0, 1], 0.5, draws["s0"], effective)
+    assert_share(result.positive[0, 1], draws["d0"] > 0, draws["d0"], effective)
+    if "d" in draws:
+        assert_equal_mean(result.by_dataset[:, 0, 1], draws["d"], effective)
 
 
 def means_model(m):

@@ -56,7 +56,7 @@ def of_wins(wins: int, pairs: int, **options):
     )
 
 
-def test_intervals_are_those_of_a_binomial():
+def test_intervals_equal_those_of_a_binomial():
     """The interval of a data set is exact; redrawn wins are binomial with r pairs."""
     result = of_wins(28, 40, draws=20_000)
     exact = scipy.stats.binomtest(28, 40).proportion_ci(method="exact")
@@ -78,8 +78,8 @@ def test_equal_algorithms_are_rarely_significantly_different(pairs):
 @cases.each("runs", [3, 10, 50])
 def test_almost_stochastic_order_is_no_test_at_its_level(runs):
     """The bound of equal distributions is below 0.5 far more often than in 5 of 100."""
-    drawn = np.random.default_rng(0).normal(size=(2, 400, runs))
-    result = stats.almost_stochastic_order(*drawn, draws=100, **MORE)
+    first, second = np.random.default_rng(0).normal(size=(2, 400, runs))
+    result = stats.almost_stochastic_order(first, second, draws=100, **MORE)
     assert (result.bound < 0.5).mean() > 0.12
     assert result.better.mean() < 0.1
 
@@ -145,7 +145,7 @@ def test_violations_of_both_directions_sum_to_one():
 
 
 @cases.each("sizes", [(5, 5), (7, 4), (3, 10)])
-def test_the_integral_is_what_a_fine_grid_comes_to(sizes):
+def test_the_integral_equals_a_fine_grid(sizes):
     """Equals deep-significance at 71b9e42 with its first point and a step of 1e-5."""
     rng = np.random.default_rng(0)
     a, b = (rng.normal(size=n) for n in sizes)
@@ -174,7 +174,7 @@ def exact_deviation() -> float:
     return math.sqrt((weights * (violation - mean) ** 2).sum())
 
 
-def test_the_bound_is_that_of_all_resamples():
+def test_the_bound_follows_from_all_resamples():
     """The bound is also near that of deep-significance, with 1,000 draws and seed 1234: 0.135."""
     z, deviation = scipy.stats.norm.ppf(0.95), exact_deviation()
     assert order(A, B, draws=100_000)[1] == pytest.approx(z * deviation, rel=0.02)
@@ -219,10 +219,11 @@ def test_frames_are_read_by_the_names_of_their_axes():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 5, 3))
     names = dict(index="seed", columns="dataset")
-    frames = [pd.DataFrame(x.T).rename_axis(**names) for x in (a, b)]
+    a_frame, b_frame = (pd.DataFrame(x.T).rename_axis(**names) for x in (a, b))
     options = dict(larger_is_better=True, draws=100)
     for test in (stats.probability_of_outperforming, stats.almost_stochastic_order):
-        expected, result = test(a, b, **options), test(*frames, **options)
+        expected = test(a, b, **options)
+        result = test(a_frame, b_frame, **options)
         for name in ("share", "violation"):
             if hasattr(expected, name):
                 first, other = getattr(expected, name), getattr(result, name)

@@ -137,5 +137,5 @@ def test_quade_equals_r():
 
 
 def test_every_method_is_checked():
-    mine = {*MADE["adjusted"][0]["adjusted"], "shaffer", "none"}
-    assert mine == set(multiple_testing.METHODS)
+    checked = {*MADE["adjusted"][0]["adjusted"], "shaffer", "none"}
+    assert checked == set(multiple_testing.METHODS)

@@ -110,7 +110,7 @@ def test_cliques_hold_all_pairs_that_do_not_differ():
         assert not any(a < b for a in groups for b in groups)
 
 
-def test_nemenyis_groups_are_those_of_its_difference():
+def test_nemenyis_groups_follow_from_the_critical_difference():
     rng = np.random.default_rng(6)
     for _ in range(50):
         scores = rng.random((10, 7)) + np.linspace(0, rng.random(), 7)
@@ -130,7 +130,7 @@ def test_groups_of_a_relation_that_is_not_by_rank():
     assert posthoc.largest_groups(np.eye(3, dtype=bool), np.arange(3)) == ()
 
 
-def test_nemenyi_tells_what_it_is_made_of():
+def test_fields_of_nemenyis_result_are_consistent():
     scores = np.random.default_rng(7).random((6, 5))
     result = stats.nemenyi(scores, larger_is_better=True)
     assert result.algorithms == ("0", "1", "2", "3", "4")

@@ -76,15 +76,15 @@ def test_t_has_a_closed_form(large):
 def test_closed_forms():
     deviation, n = 2.0, 12
     least = stats.minimal_difference_of_t(deviation=deviation, datasets=n)
-    again = stats.power_of_t(difference=least, deviation=deviation, datasets=n)
-    assert again == pytest.approx(0.8)
+    power = stats.power_of_t(difference=least, deviation=deviation, datasets=n)
+    assert power == pytest.approx(0.8)
     rng = np.random.default_rng(0)
     d = rng.normal(least, deviation, size=(20000, n))
     simulated = scipy.stats.ttest_1samp(d, 0, axis=1)
-    seen = (simulated.pvalue <= 0.05) & (simulated.statistic > 0)
-    assert seen.mean() == pytest.approx(0.8, abs=0.01)
-    none = stats.power_of_t(difference=1e-9, deviation=deviation, datasets=n)
-    assert none == pytest.approx(0.025)
+    is_significant = (simulated.pvalue <= 0.05) & (simulated.statistic > 0)
+    assert is_significant.mean() == pytest.approx(0.8, abs=0.01)
+    level = stats.power_of_t(difference=1e-9, deviation=deviation, datasets=n)
+    assert level == pytest.approx(0.025)
 
 
 @cases.each(("gap", "k"), [(1.0, 8), (3.3, 8), (0.7, 3)])

@@ -135,7 +135,7 @@ def test_all_columns_are_correlated_by_default():
 @pytest.mark.parametrize(
     "values", [[1 + 1j, 2, 3, 4, 5], np.arange(5).astype("datetime64[D]")]
 )
-def test_what_is_no_real_number_is_no_measure(values):
+def test_measures_must_be_real_numbers(values):
     with pytest.raises(ValueError, match="must be real numbers"):
         stats.spearman(values, [1, 2, 3, 4, 0])
 

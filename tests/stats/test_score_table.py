@@ -114,7 +114,7 @@ def test_runs_of_algorithms_with_numbers_for_names(array):
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_matrix_whose_axes_are_named_the_other_way_round_is_refused(array, axis):
+def test_a_matrix_with_swapped_axis_names_is_refused(array, axis):
     means = pd.DataFrame(array.mean(axis=2), index=list("vwxyz"), columns=list("abc"))
     for sets, methods in [
         ("dataset", "algorithm"),
@@ -378,7 +378,7 @@ SCALARS = {
 
 @cases.each("kind", SCALARS)
 def test_scalars_of_array_libraries_are_read(kind):
-    """In lists, in frames and in a tidy column."""
+    """Scalars are read from lists, from frames and from a tidy column."""
     matrix = np.array([[1.0, 2, 4], [8, 16, 32]])
     rows = [[SCALARS[kind](x) for x in row] for row in matrix]
     for scores in (rows, pd.DataFrame(rows)):

@@ -149,14 +149,14 @@ def test_drawn_p_is_the_exact_one_within_its_error(paired):
     ("sizes", "least"),
     [((3, 3), 0.1), ((5, 5), 2 / 252), ((2, 2), 1 / 3), ((3, 4), 1 / 35)],
 )
-def test_the_least_p_is_that_of_runs_far_apart(sizes, least):
+def test_the_smallest_p_has_separated_runs(sizes, least):
     first, second = (10 * i + 0.1 * np.arange(n) for i, n in enumerate(sizes))
     test = compare(first, second)
     assert test.least_permutation_pvalue == pytest.approx(least)
     assert test.permutation_pvalue == pytest.approx(least)
 
 
-def test_the_least_p_of_pairs_is_that_of_equal_signs():
+def test_the_smallest_p_of_pairs_has_equal_signs():
     test = compare([1, 2, 3, 4, 5.5], [0, 1, 2, 3, 4], paired=True)
     assert test.least_permutation_pvalue == test.permutation_pvalue == 2 / 32
 
@@ -296,7 +296,7 @@ def test_arrays_pair_by_place_and_may_lack_runs():
 
 
 @cases.each(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"reference": "x"}, "reference: must be one of a, b"),
         ({"alpha": 0}, "alpha: must lie between 0 and 1"),
@@ -304,8 +304,8 @@ def test_arrays_pair_by_place_and_may_lack_runs():
         ({"draws": 0}, "draws: must be at least 1"),
     ],
 )
-def test_refuses_what_it_cannot_do(options, told):
-    with pytest.raises(ValueError, match=told):
+def test_refuses_invalid_options(options, message):
+    with pytest.raises(ValueError, match=message):
         compare([1, 2], [3, 4], **options)
 
 
@@ -319,7 +319,7 @@ def test_one_data_set_is_enough_where_asked_for_only():
 
 
 @cases.each("paired", [False, True])
-def test_the_detectable_difference_is_found_so_often(paired):
+def test_the_detectable_difference_has_the_requested_power(paired):
     """4,000 simulated studies with the deviations of the table; 3 standard errors."""
     first, second = normal(5, 5, seed=9)
     test = compare(first, second, paired=paired)
@@ -348,7 +348,7 @@ def test_the_detectable_difference_is_at_the_level_that_tests_share():
     )
 
 
-def test_the_minimal_difference_of_equal_deviations_is_that_of_students_test():
+def test_the_minimal_difference_of_equal_deviations_equals_students():
     result = power.minimal_difference_of_welch(deviations=(2, 2), seeds=(6, 6))
     critical = scipy.stats.t.isf(0.025, 10)
     shift = result / (2 * math.sqrt(1 / 3))
@@ -369,9 +369,11 @@ def test_no_more_than_alpha_is_claimed_of_equal_means(sizes, deviations):
     studies = 1000
     claimed = np.zeros((2, studies), bool)
     for i in range(studies):
-        groups = [rng.normal(0, s, n) for n, s in zip(sizes, deviations, strict=True)]
-        claimed[0, i] = two_sample.welch_t(*groups).pvalue <= 0.05
-        claimed[1, i] = two_sample.permute_welch(*groups).pvalue <= 0.05
+        first, second = (
+            rng.normal(0, s, n) for n, s in zip(sizes, deviations, strict=True)
+        )
+        claimed[0, i] = two_sample.welch_t(first, second).pvalue <= 0.05
+        claimed[1, i] = two_sample.permute_welch(first, second).pvalue <= 0.05
     welch, permuted = claimed.mean(axis=1)
     error = math.sqrt(0.05 * 0.95 / studies)
     assert welch < 0.05 + 3 * error

@@ -14,13 +14,13 @@ from tests import cases
 
 def by_hand(d, zeros):
     """Return the results of all 2^n signs, one by one."""
-    ranked = scipy.stats.rankdata(np.abs(d))
+    ranks = scipy.stats.rankdata(np.abs(d))
     if zeros == "wilcox":
-        ranked, d = scipy.stats.rankdata(np.abs(d[d != 0])), d[d != 0]
-    seen = abs(np.sum(np.sign(d) * ranked))
-    weights = ranked if zeros == "split" else ranked[d != 0]
+        ranks, d = scipy.stats.rankdata(np.abs(d[d != 0])), d[d != 0]
+    observed = abs(np.sum(np.sign(d) * ranks))
+    weights = ranks if zeros == "split" else ranks[d != 0]
     signs = np.array(list(itertools.product([-1, 1], repeat=len(weights))))
-    return np.mean(np.abs(signs @ weights) >= seen - 1e-9)
+    return np.mean(np.abs(signs @ weights) >= observed - 1e-9)
 
 
 @cases.each("zeros", posthoc.ZEROS)
@@ -107,10 +107,10 @@ def test_control_is_a_row_of_the_pairs():
     result = stats.wilcoxon(scores, larger_is_better=True, control=2)
     assert result.control == "2"
     assert result.algorithms == ("0", "1", "3")
-    others = [0, 1, 3]
-    np.testing.assert_array_equal(result.pvalues, pairs.pvalues[2, others])
-    np.testing.assert_array_equal(result.statistics, pairs.statistics[others, 2])
-    np.testing.assert_array_equal(result.ranks, pairs.ranks[others])
+    compared = [0, 1, 3]
+    np.testing.assert_array_equal(result.pvalues, pairs.pvalues[2, compared])
+    np.testing.assert_array_equal(result.statistics, pairs.statistics[compared, 2])
+    np.testing.assert_array_equal(result.ranks, pairs.ranks[compared])
     assert result.control_rank == pairs.ranks[2]
     np.testing.assert_allclose(
         result.adjusted, stats.adjust(result.pvalues, result.adjustment)
@@ -175,7 +175,7 @@ def signs(n):
 
 def test_refusals():
     scores = np.random.default_rng(0).random((5, 4))
-    for asked, message in [
+    for options, message in [
         ({"zeros": "drop"}, "zeros: must be one of wilcox, pratt, split"),
         ({"adjust": "sidak"}, "adjust: must be one of"),
         ({"control": "ERM"}, "control: must be one of 0, 1, 2, 3, got 'ERM'"),
@@ -184,6 +184,6 @@ def test_refusals():
         ({"tolerance": math.nan}, "tolerance: must be"),
     ]:
         with pytest.raises(ValueError, match=message):
-            stats.wilcoxon(scores, larger_is_better=True, **asked)
+            stats.wilcoxon(scores, larger_is_better=True, **options)
     with pytest.raises(TypeError, match="larger_is_better"):
         stats.wilcoxon(scores)

@@ -34,7 +34,7 @@ def test_two_measurements_of_the_same_networks_go_together():
     np.testing.assert_allclose(weights.sum(1), 1)
 
 
-def test_one_network_is_as_it_is():
+def test_a_single_network_has_weight_1():
     np.testing.assert_array_equal(
         two_sample.t_weights(1, 3, np.random.default_rng(0)), 1
     )

@@ -53,7 +53,7 @@ def test_one_source_at_a_time_is_its_sample_variance():
     assert renamed.share.value == pytest.approx(sources.share.value)
 
 
-def test_components_of_crossed_seeds_are_those_of_an_analysis_of_variance():
+def test_components_of_crossed_seeds_equal_an_analysis_of_variance():
     y, runs = crossed(np.random.default_rng(1), (5, 6), (2.0, 1.0), 0.5)
     sources = stats.sources_of_variance(runs, sources=("init", "order"))
     residual = y - y.mean(1, keepdims=True) - y.mean(0) + y.mean()

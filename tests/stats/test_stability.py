@@ -33,27 +33,31 @@ def test_pvalues_are_friedmans(array, ties):
 @pytest.mark.slow
 def test_equals_explicit_resampling(array):
     rng, draws = np.random.default_rng(5), 1500
-    flips, best, before, moved = 0, np.zeros(4), 0, 0
+    friedman_flips, best, ranked_before, nemenyi_flips = 0, np.zeros(4), 0, 0
     observed = stats.nemenyi(array, larger_is_better=True)
     friedman = stats.friedman(array, larger_is_better=True).pvalue <= 0.05
     cd = observed.critical_difference(0.05)
     for _ in range(draws):
-        drawn = [array[:, j, rng.integers(0, 5, 5)].mean(axis=1) for j in range(4)]
-        again = stats.friedman(np.stack(drawn, axis=1), larger_is_better=True)
-        flips += (again.pvalue <= 0.05) != friedman
-        first = np.isclose(again.ranks, again.ranks.min())
+        means = [array[:, j, rng.integers(0, 5, 5)].mean(axis=1) for j in range(4)]
+        resampled = stats.friedman(np.stack(means, axis=1), larger_is_better=True)
+        friedman_flips += (resampled.pvalue <= 0.05) != friedman
+        first = np.isclose(resampled.ranks, resampled.ranks.min())
         best += first / first.sum()
-        before += (again.ranks[3] < again.ranks[1]) + 0.5 * np.isclose(
-            again.ranks[3], again.ranks[1]
+        ranked_before += (resampled.ranks[3] < resampled.ranks[1]) + 0.5 * np.isclose(
+            resampled.ranks[3], resampled.ranks[1]
         )
-        apart = [abs(r[0] - r[3]) >= cd for r in (again.ranks, observed.ranks)]
-        moved += apart[0] != apart[1]
+        is_apart = [abs(r[0] - r[3]) >= cd for r in (resampled.ranks, observed.ranks)]
+        nemenyi_flips += is_apart[0] != is_apart[1]
     stability = stats.rank_stability(array, larger_is_better=True, draws=3000)
     # Shares of 1500 and of 3000 draws differ by 0.016 at most; three times that.
-    assert stability.friedman_flips == pytest.approx(flips / draws, abs=0.05)
+    assert stability.friedman_flips == pytest.approx(friedman_flips / draws, abs=0.05)
     np.testing.assert_allclose(stability.best, best / draws, atol=0.05)
-    assert stability.ranked_before[3, 1] == pytest.approx(before / draws, abs=0.05)
-    assert stability.nemenyi_flips[0, 3] == pytest.approx(moved / draws, abs=0.05)
+    assert stability.ranked_before[3, 1] == pytest.approx(
+        ranked_before / draws, abs=0.05
+    )
+    assert stability.nemenyi_flips[0, 3] == pytest.approx(
+        nemenyi_flips / draws, abs=0.05
+    )
 
 
 def test_without_noise_nothing_changes(array):

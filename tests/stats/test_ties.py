@@ -108,7 +108,7 @@ def test_runs_that_differ_by_rounding_have_no_spread(unit):
         np.testing.assert_allclose(result.better, expected, atol=1e-9)
 
 
-def test_the_rounding_of_a_mean_is_that_of_its_own_runs():
+def test_the_rounding_error_of_a_mean_depends_only_on_its_runs():
     values = np.array([[[1.0, 3.0], [2.0, 2.0]], [[4e9, 1.0], [2.0, 2.0]]])
     errors = score_table.mean_errors(score_table.read(values))
     np.testing.assert_allclose(errors, [[3e-12, 2e-12], [4e-3, 2e-12]])
@@ -121,7 +121,7 @@ def scores_of_three():
 
 
 @pytest.mark.parametrize("huge", [1e8, 1e13, -1e13, 1e200, 1.7e308])
-def test_a_huge_score_of_one_method_leaves_the_tests_of_others_as_they_are(huge):
+def test_a_huge_score_of_one_method_does_not_change_tests_of_other_methods(huge):
     """Signed-rank p of two methods, and ranks of all, equal scipy's."""
     scores = scores_of_three()
     expected = scipy.stats.wilcoxon(scores[:, 0], scores[:, 1]).pvalue
@@ -135,7 +135,7 @@ def test_a_huge_score_of_one_method_leaves_the_tests_of_others_as_they_are(huge)
 
 
 @pytest.mark.parametrize("huge", [1e8, 1e13])
-def test_a_huge_score_of_a_pair_leaves_the_order_of_its_other_differences(huge):
+def test_a_huge_score_of_a_pair_does_not_change_the_order_of_other_differences(huge):
     scores = scores_of_three()
     scores[0, 1] = huge
     expected = scipy.stats.wilcoxon(scores[:, 0], scores[:, 1]).pvalue
@@ -143,7 +143,7 @@ def test_a_huge_score_of_a_pair_leaves_the_order_of_its_other_differences(huge):
     assert wilcoxon.pvalues[0, 1] == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_huge_score_leaves_effects_and_posteriors_of_others_as_they_are():
+def test_a_huge_score_does_not_change_effects_and_posteriors_of_other_methods():
     noise = np.random.default_rng(1).normal(size=(8, 3, 4))
     values = 50 + 3 * np.arange(3)[:, None] + noise
     huge = values.copy()
@@ -164,7 +164,7 @@ def test_a_huge_score_leaves_effects_and_posteriors_of_others_as_they_are():
         assert other == plain, field
 
 
-def test_scores_of_float32_tie_as_the_decimals_that_they_were():
+def test_float32_scores_tie_like_their_decimals():
     decimals = np.array([[73.2, 71.1], [64.3, 62.2], [58.9, 60.1], [80.4, 78.3]])
     single = decimals.astype(np.float32).astype(np.float64)
     options = dict(larger_is_better=True, adjust="none")
@@ -197,7 +197,7 @@ def test_sums_of_squares_of_large_tables_do_not_overflow(shape):
     assert result.statistic == pytest.approx((k - 1) * between / within, rel=1e-9)
 
 
-def test_one_huge_unit_leaves_the_order_of_exchanges_as_it_is():
+def test_a_huge_value_does_not_change_the_order_of_exchanges():
     """Two groups of four without overlap: p is 1 of the 70 splits, for any largest value."""
     first, second = np.array([60.0, 61, 62, 63]), np.array([50.0, 51, 52, 53])
     for largest in (64.0, 1e8, 1e12):
@@ -205,7 +205,7 @@ def test_one_huge_unit_leaves_the_order_of_exchanges_as_it_is():
         assert exchange.greater == pytest.approx(1 / 70)
 
 
-def test_a_method_with_huge_scores_leaves_groups_of_seeds_of_others_as_they_are():
+def test_a_method_with_huge_scores_does_not_change_groups_of_other_methods():
     rng = np.random.default_rng(3)
     runs = [list(50 + 3 * i + rng.normal(size=6)) for i in range(3)]
     options = dict(seeds=(2,), difference=0.5, larger_is_better=True)
@@ -294,7 +294,7 @@ def test_data_sets_of_other_units_tie_no_scores():
     np.testing.assert_array_equal(ranks, scipy.stats.rankdata(scores, axis=1))
 
 
-def test_narrow_scores_of_float32_tie_as_the_decimals_that_they_were():
+def test_close_float32_scores_tie_like_their_decimals():
     """Scores of 70.0 to 70.6 in per cent or as shares, one run or three."""
     up = dict(larger_is_better=True)
     for seed in range(4):

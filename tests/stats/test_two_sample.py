@@ -65,14 +65,16 @@ def test_rank_sum_is_exact_of_few():
     assert two_sample.rank_sum(second, first) == pytest.approx(1)
 
 
-def test_welch_is_that_of_the_runs():
+def test_welch_of_summaries_equals_welch_of_runs():
     rng = np.random.default_rng(2)
     first, second = rng.normal(1, 1, 5), rng.normal(0, 3, 7)
-    summaries = [(x.mean(), x.std(ddof=1), len(x)) for x in (first, second)]
+    first_summary, second_summary = (
+        (x.mean(), x.std(ddof=1), len(x)) for x in (first, second)
+    )
     expected = scipy.stats.ttest_ind(
         first, second, equal_var=False, alternative="greater"
     )
-    greater, less = two_sample.welch(*summaries)
+    greater, less = two_sample.welch(first_summary, second_summary)
     assert greater == pytest.approx(expected.pvalue) and greater + less == 1
     without_spread = two_sample.welch((1, 0, 5), (2, 0, 5))
     assert np.isnan(without_spread).all()
@@ -100,5 +102,6 @@ def test_the_unit_of_the_scores_changes_no_p(unit):
     tied = two_sample.exchange(np.array([0.1, 0.2]) * unit, np.array([0.3, 0.0]) * unit)
     assert tied.greater == pytest.approx(4 / 6)
     # Means that are tiny compared with the values.
-    units = np.array([1e8, -1e8, 0.1, 0.2]) * unit, np.array([0.3, 0.0, 1, 1]) * unit
-    assert two_sample.exchange(*units).less < 1
+    first = np.array([1e8, -1e8, 0.1, 0.2]) * unit
+    second = np.array([0.3, 0.0, 1, 1]) * unit
+    assert two_sample.exchange(first, second).less < 1

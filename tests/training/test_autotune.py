@@ -1,4 +1,4 @@
-"""What "auto" is, by which evidence, and when it is looked for again."""
+"""The strategy "auto": how it is chosen, cached, and when it is chosen again."""
 
 import dataclasses
 import json
@@ -17,8 +17,8 @@ from tests import smoke_runs
 
 
 @pytest.fixture
-def small(monkeypatch, tmp_path):
-    """A config and its stage, which counts as long enough, and nothing cached."""
+def small_stage(monkeypatch, tmp_path):
+    """A config and its stage, long enough for a comparison, with an empty cache."""
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
     monkeypatch.setattr(autotune, "_MAX_SAVING", math.inf)
@@ -26,132 +26,137 @@ def small(monkeypatch, tmp_path):
     return config, smoke_runs.stage(config)
 
 
-def chosen(config, stage, kept=None, said=None, full=()):
-    """`full`: strategies that do not fit any more."""
+def choose(config, stage, recorded=None, lines=None, too_large=()):
+    """Choose a strategy; those in `too_large` do not fit into memory.
+
+    recorded: the choice that the run has recorded earlier. lines: receives log messages.
+    """
     devices = mesh.make(1)
     fits = {
         seed_axis.resolve_strategy(name, devices): [memory.Fit(count, 2, 0, 0)]
         for name in ("threaded", "looped")
-        for count in [0 if name in full else 2]
+        for count in [0 if name in too_large else 2]
     }
     members = run_spec.RunSpec.from_config(config).members
     stage = dataclasses.replace(stage, members=members)
-    placed = memory.Placement(devices, [stage], config["run"], None, fits)
-    say = (said if said is not None else []).append
-    return autotune.choose_strategy(placed, kept, say)
+    placement = memory.Placement(devices, [stage], config["run"], None, fits)
+    log = (lines if lines is not None else []).append
+    return autotune.choose_strategy(placement, recorded, log)
 
 
 @pytest.mark.slow
-def test_first_steps_choose_and_are_taken_once(small, monkeypatch):
-    """On a busy machine, too, both are looked at: there is no limit on the time."""
+def test_the_faster_strategy_is_chosen_and_cached(small_stage, monkeypatch):
+    """Both strategies are timed once, without a limit on the time; the choice is cached."""
     monkeypatch.setattr(autotune, "_MAX_SECONDS", math.inf)
     monkeypatch.setattr(autotune, "_MAX_SAVING", math.inf)
-    config, stage = small
-    said = []
-    found = chosen(config, stage, said=said)
-    times = found["seconds"]
+    config, stage = small_stage
+    lines = []
+    choice = choose(config, stage, lines=lines)
+    times = choice["seconds"]
     assert set(times) == {"threaded", "looped"} and min(times.values()) > 0
-    assert found["strategy"] == min(times, key=times.get)
-    assert said[-1].startswith(f"auto: {found['strategy']}; seconds of a seed's step: ")
+    assert choice["strategy"] == min(times, key=times.get)
+    assert lines[-1].startswith(
+        f"auto: {choice['strategy']}; seconds of a seed's step: "
+    )
     monkeypatch.setattr(autotune, "measured_seconds", None)
-    assert chosen(config, stage) == found
+    assert choose(config, stage) == choice
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slow", ["threaded", "looped"])
-def test_what_takes_longer_is_not_chosen(small, monkeypatch, slow):
+def test_the_slower_strategy_is_not_chosen(small_stage, monkeypatch, slow):
+    config, stage = small_stage
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args, **more: 1 + (args[2] == slow)
+        autotune, "measured_seconds", lambda *args, **options: 1 + (args[2] == slow)
     )
-    found = chosen(*small)
-    assert found["strategy"] != slow and found["seconds"][slow] == 2
+    choice = choose(config, stage)
+    assert choice["strategy"] != slow and choice["seconds"][slow] == 2
 
 
-def test_what_a_run_had_before_stays(small, monkeypatch):
+def test_a_resumed_run_keeps_its_strategy(small_stage, monkeypatch):
+    config, stage = small_stage
     monkeypatch.setattr(autotune, "measured_seconds", None)
-    kept = {"strategy": "looped", "seconds": {"looped": 1, "threaded": 2}}
-    assert chosen(*small, kept=kept) == {"strategy": "looped"}
-    begun_before_anything_was_chosen = {"spread": 1, "devices": 1}
-    found = chosen(*small, kept=begun_before_anything_was_chosen)
-    assert found == {"strategy": "threaded"}
-    nothing_was_compared = {"strategy": "auto"}
-    assert chosen(*small, kept=nothing_was_compared) == {"strategy": "threaded"}
+    recorded = {"strategy": "looped", "seconds": {"looped": 1, "threaded": 2}}
+    assert choose(config, stage, recorded=recorded) == {"strategy": "looped"}
+    without_strategy = {"spread": 1, "devices": 1}
+    choice = choose(config, stage, recorded=without_strategy)
+    assert choice == {"strategy": "threaded"}
+    not_compared = {"strategy": "auto"}
+    assert choose(config, stage, recorded=not_compared) == {"strategy": "threaded"}
 
 
 class Clock:
-    """A clock that stands still unless `cost` lets it go on."""
+    """A clock that advances only when a test adds to `seconds`."""
 
-    now = 0.0
+    seconds = 0.0
 
     def perf_counter(self):
-        return self.now
+        return self.seconds
 
 
 @pytest.fixture
-def timed(small, monkeypatch):
-    """A stage on a GPU, whose costs and seconds of looking at them a test sets."""
+def timed(small_stage, monkeypatch):
+    """A stage on a GPU; a test sets the cost of each strategy and the seconds of timing it."""
     clock, costs, seconds = Clock(), {}, {}
 
-    def cost(placed, name, unit, *, is_first):
-        clock.now += seconds[name]
+    def cost(placement, name, unit, *, is_first):
+        clock.seconds += seconds[name]
         return costs[name]
 
     monkeypatch.setattr(autotune, "_MAX_SAVING", 0.5)
     monkeypatch.setattr(autotune.xla, "platform", lambda: "gpu")
     monkeypatch.setattr(autotune, "time", clock)
     monkeypatch.setattr(autotune, "_cost", cost)
-    return small, costs, seconds
+    return small_stage, costs, seconds
 
 
-def test_a_run_that_ends_soon_compares_nothing_more(timed, monkeypatch, tmp_path):
-    """Half of the run's time may be saved; looking at the other takes twice a lone step's."""
+def test_a_short_run_compares_no_further_strategy(timed, monkeypatch, tmp_path):
+    """A second strategy is timed only if that takes less than half of the run's time."""
     (config, stage), costs, seconds = timed
-    usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    default, other = seed_axis.AUTO_CANDIDATES["gpu"]
     assert len(config["seeds"]) == 2
-    takes = 1.0
-    costs.update({usual: takes / stage.last / 2, other: 1e-6})
-    seconds.update({usual: 0.3, other: 0.6})
-    said = []
-    found = chosen(config, stage, said=said)
-    assert found == {"strategy": usual, "seconds": {usual: costs[usual]}}
-    assert said[1] == (
+    run_seconds = 1.0
+    costs.update({default: run_seconds / stage.last / 2, other: 1e-6})
+    seconds.update({default: 0.3, other: 0.6})
+    lines = []
+    choice = choose(config, stage, lines=lines)
+    assert choice == {"strategy": default, "seconds": {default: costs[default]}}
+    assert lines[1] == (
         f"auto: {other} left out: timing it would take about 1 s, and 0 s are left; "
         f"--config.run.strategy={other} takes it"
     )
-    seconds[usual] = 0.2
+    seconds[default] = 0.2
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "empty"))
-    assert chosen(config, stage)["strategy"] == other
+    assert choose(config, stage)["strategy"] == other
 
 
-def test_what_probably_takes_too_long_is_left_out_of_the_longest_run(
-    timed, monkeypatch, tmp_path
-):
+def test_a_comparison_beyond_the_time_limit_is_left_out(timed, monkeypatch, tmp_path):
     (config, stage), costs, seconds = timed
-    usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
-    costs.update({usual: 1e6, other: 1.0})
-    seconds.update({usual: autotune._MAX_SECONDS / 2 + 1, other: 1.0})
-    assert chosen(config, stage)["strategy"] == usual
-    seconds[usual] -= 2
+    default, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    costs.update({default: 1e6, other: 1.0})
+    seconds.update({default: autotune._MAX_SECONDS / 2 + 1, other: 1.0})
+    assert choose(config, stage)["strategy"] == default
+    seconds[default] -= 2
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "empty"))
-    assert chosen(config, stage) == {"strategy": other, "seconds": costs}
+    assert choose(config, stage) == {"strategy": other, "seconds": costs}
 
 
-def test_what_was_left_out_is_looked_at_by_a_longer_run_alone(timed):
-    """A run of as many steps or fewer takes what was chosen, and looks at nothing."""
+def test_only_a_longer_run_times_a_strategy_that_was_left_out(timed):
+    """A run of as many steps or fewer takes the cached choice, and times nothing."""
     (config, stage), costs, seconds = timed
-    usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
-    costs.update({usual: 0.01, other: 0.005})
-    seconds.update({usual: 1e6, other: 1.0})
-    first = chosen(config, stage)
-    assert first["strategy"] == usual
-    seconds[usual], said = 0.0, []
-    assert chosen(config, stage, said=said) == first and not said
+    default, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    costs.update({default: 0.01, other: 0.005})
+    seconds.update({default: 1e6, other: 1.0})
+    first = choose(config, stage)
+    assert first["strategy"] == default
+    seconds[default], lines = 0.0, []
+    assert choose(config, stage, lines=lines) == first and not lines
     shorter, longer = (
-        dataclasses.replace(stage, last=stage.last + more) for more in (-1, 1)
+        dataclasses.replace(stage, last=stage.last + added) for added in (-1, 1)
     )
-    assert chosen(config, shorter, said=said) == first and not said
-    assert chosen(config, longer)["strategy"] == other
-    assert chosen(config, stage, said=said)["strategy"] == other and not said
+    assert choose(config, shorter, lines=lines) == first and not lines
+    assert choose(config, longer)["strategy"] == other
+    assert choose(config, stage, lines=lines)["strategy"] == other and not lines
 
 
 def test_a_default_that_compiles_too_long_is_taken_without_a_time(timed):
@@ -161,7 +166,7 @@ def test_a_default_that_compiles_too_long_is_taken_without_a_time(timed):
     costs.update({default: None, other: 1e-6})
     seconds.update({default: 24.2, other: 1.0})
     lines = []
-    choice = chosen(config, stage, said=lines)
+    choice = choose(config, stage, lines=lines)
     assert choice == {"strategy": default}
     (line,) = lines[1:]
     assert line == (
@@ -169,22 +174,22 @@ def test_a_default_that_compiles_too_long_is_taken_without_a_time(timed):
         f"--config.run.strategy={other} takes another"
     )
     lines.clear()  # A run of as many steps takes what the first one took.
-    assert chosen(config, stage, said=lines) == choice and not lines
+    assert choose(config, stage, lines=lines) == choice and not lines
 
 
-def test_the_usual_one_that_does_not_fit_gives_way(timed):
+def test_a_default_that_does_not_fit_is_replaced(timed):
     (config, stage), costs, seconds = timed
-    usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
-    costs.update({usual: math.inf, other: 0.125})
-    seconds.update({usual: 1e6, other: 1e6})
-    assert chosen(config, stage) == {"strategy": other, "seconds": {other: 0.125}}
+    default, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    costs.update({default: math.inf, other: 0.125})
+    seconds.update({default: 1e6, other: 1e6})
+    assert choose(config, stage) == {"strategy": other, "seconds": {other: 0.125}}
 
 
-def test_a_first_dispatch_that_takes_too_long_is_the_only_one(small, monkeypatch):
-    _, stage = small
+def test_a_first_dispatch_that_takes_too_long_is_the_only_one(small_stage, monkeypatch):
+    _, stage = small_stage
     dispatched = []
 
-    class Laid:
+    class PlacedStage:
         first, members = stage.first, stage.members
 
         def start(self):
@@ -193,8 +198,8 @@ def test_a_first_dispatch_that_takes_too_long_is_the_only_one(small, monkeypatch
         def batches(self, step):
             return ["batch"]
 
-        def advance(self, states, args, held, static):
-            clock.now += autotune._MAX_SECONDS + 1
+        def advance(self, states, args, shared, static):
+            clock.seconds += autotune._MAX_SECONDS + 1
             dispatched.append(len(args))
             return states, ()
 
@@ -202,7 +207,9 @@ def test_a_first_dispatch_that_takes_too_long_is_the_only_one(small, monkeypatch
 
     clock = Clock()
     monkeypatch.setattr(autotune, "time", clock)
-    monkeypatch.setattr(autotune.stages, "fit_to_devices", lambda *args, **more: Laid())
+    monkeypatch.setattr(
+        autotune.stages, "fit_to_devices", lambda *args, **options: PlacedStage()
+    )
     stopped = autotune.measured_seconds(
         stage, None, "looped", 2, scanned=3, may_stop=True
     )
@@ -214,84 +221,92 @@ def test_a_first_dispatch_that_takes_too_long_is_the_only_one(small, monkeypatch
 
 
 @pytest.mark.slow
-def test_what_was_found_once_must_still_fit(small, monkeypatch):
+def test_a_cached_choice_must_still_fit(small_stage, monkeypatch):
+    config, stage = small_stage
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args, **more: 1 + (args[2] == "threaded")
+        autotune,
+        "measured_seconds",
+        lambda *args, **options: 1 + (args[2] == "threaded"),
     )
-    assert chosen(*small)["strategy"] == "looped"
+    assert choose(config, stage)["strategy"] == "looped"
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args, **more: 1 + (args[2] == "looped")
+        autotune, "measured_seconds", lambda *args, **options: 1 + (args[2] == "looped")
     )
-    assert chosen(*small)["strategy"] == "looped"
-    assert chosen(*small, full=["looped"])["strategy"] == "threaded"
+    assert choose(config, stage)["strategy"] == "looped"
+    assert choose(config, stage, too_large=["looped"])["strategy"] == "threaded"
 
 
-def test_several_processes_compare_nothing(small, monkeypatch):
+def test_several_processes_compare_nothing(small_stage, monkeypatch):
     monkeypatch.setattr(autotune, "measured_seconds", None)
-    here = mesh.make(1)
-    assert len(autotune.candidates("auto", here, 2, steps=1)) == 2
+    local_mesh = mesh.make(1)
+    assert len(autotune.candidates("auto", local_mesh, 2, steps=1)) == 2
 
-    class Elsewhere:
+    class RemoteDevice:
         process_index = 1
 
-    both = np.array([[here.devices.flat[0], Elsewhere()]])
-    several = types.SimpleNamespace(devices=both, size=1, shape=here.shape)
-    assert autotune.candidates("auto", several, 2, steps=1) == ("threaded",)
+    devices = np.array([[local_mesh.devices.flat[0], RemoteDevice()]])
+    two_processes = types.SimpleNamespace(
+        devices=devices, size=1, shape=local_mesh.shape
+    )
+    assert autotune.candidates("auto", two_processes, 2, steps=1) == ("threaded",)
 
 
 @pytest.mark.slow
-def test_what_cannot_be_compiled_or_run_is_not_chosen(small, monkeypatch):
-    """And it is tried another time: nothing is cached."""
+def test_a_strategy_that_fails_is_not_chosen(small_stage, monkeypatch):
+    """A choice after a failure is not cached: the strategy is tried again."""
 
-    def full(*args, **more):
+    config, stage = small_stage
+
+    def fail_if_threaded(*args, **options):
         if args[2] == "threaded":
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
         return 1.0
 
-    monkeypatch.setattr(autotune, "measured_seconds", full)
-    said = []
-    found = chosen(*small, said=said)
-    assert found == {"strategy": "looped", "seconds": {"looped": 1.0}}
-    assert said[-1].endswith("threaded inf, looped 1")
-    assert "auto: threaded: RESOURCE_EXHAUSTED: Out of memory" in said
+    monkeypatch.setattr(autotune, "measured_seconds", fail_if_threaded)
+    lines = []
+    choice = choose(config, stage, lines=lines)
+    assert choice == {"strategy": "looped", "seconds": {"looped": 1.0}}
+    assert lines[-1].endswith("threaded inf, looped 1")
+    assert "auto: threaded: RESOURCE_EXHAUSTED: Out of memory" in lines
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args, **more: 1 + (args[2] == "looped")
+        autotune, "measured_seconds", lambda *args, **options: 1 + (args[2] == "looped")
     )
-    assert chosen(*small)["strategy"] == "threaded"
+    assert choose(config, stage)["strategy"] == "threaded"
 
 
 @pytest.mark.slow
 def test_a_cache_that_is_damaged_or_cannot_be_written_stops_nothing(
-    small, monkeypatch, tmp_path
+    small_stage, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(autotune, "measured_seconds", lambda *args, **more: 1.0)
-    found = chosen(*small)
-    (kept,) = (tmp_path / "cache" / "strategies").iterdir()
-    kept.write_text("{")
-    assert chosen(*small) == found
-    monkeypatch.setenv("JBIAS_CACHE", str(kept))  # A file, no folder.
-    assert chosen(*small) == found
+    config, stage = small_stage
+    monkeypatch.setattr(autotune, "measured_seconds", lambda *args, **options: 1.0)
+    choice = choose(config, stage)
+    (cached_file,) = (tmp_path / "cache" / "strategies").iterdir()
+    cached_file.write_text("{")
+    assert choose(config, stage) == choice
+    monkeypatch.setenv("JBIAS_CACHE", str(cached_file))  # A file, no folder.
+    assert choose(config, stage) == choice
 
 
-def test_nothing_is_compared_where_nothing_can_be_gained(small, monkeypatch):
+def test_nothing_is_compared_without_a_possible_gain(small_stage, monkeypatch):
     """One seed; a run of few steps; a strategy that the user named."""
-    config, stage = small
+    config, stage = small_stage
     monkeypatch.setattr(autotune, "measured_seconds", None)
-    assert chosen({**config, "seeds": (0,)}, stage) == {"strategy": "threaded"}
+    assert choose({**config, "seeds": (0,)}, stage) == {"strategy": "threaded"}
     run = {**config["run"], "strategy": "vmapped"}
-    assert chosen({**config, "run": run}, stage) == {"strategy": "vmapped"}
+    assert choose({**config, "run": run}, stage) == {"strategy": "vmapped"}
     monkeypatch.setattr(autotune, "_MIN_STEPS", stage.last + 1)
-    assert chosen(config, stage) == {"strategy": "threaded"}
+    assert choose(config, stage) == {"strategy": "threaded"}
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small")
-def test_a_run_keeps_what_it_chose(tmp_path):
+@pytest.mark.usefixtures("small_stage")
+def test_a_run_records_its_choice(tmp_path):
     train.run(smoke_runs.small(), tmp_path / "run")
-    told = json.loads((tmp_path / "run" / "provenance.json").read_text())["chosen"]
-    assert told["strategy"] in told["seconds"]
+    choice = json.loads((tmp_path / "run" / "provenance.json").read_text())["chosen"]
+    assert choice["strategy"] in choice["seconds"]
 
 
 def test_candidates_are_strategies():
-    for several in seed_axis.AUTO_CANDIDATES.values():
-        assert set(several) <= set(seed_axis.STRATEGIES)
+    for candidates in seed_axis.AUTO_CANDIDATES.values():
+        assert set(candidates) <= set(seed_axis.STRATEGIES)

@@ -123,7 +123,7 @@ def test_any_convolution_and_its_gradients(number):
     assert max_groups(step, "unrolled", *args) <= 1
 
 
-def test_each_seed_has_a_convolution_of_its_own():
+def test_each_seed_has_a_separate_convolution():
     step = convolution_step(
         window_strides=(2, 2),
         padding="SAME",

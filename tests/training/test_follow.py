@@ -78,7 +78,7 @@ def test_checkpoints_that_are_not_evaluated_yet_are_kept(trained):
 
 
 @pytest.mark.slow
-def test_a_follower_writes_what_the_run_itself_would_have(run_here, elsewhere, capsys):
+def test_a_follower_writes_the_same_files_as_the_run(run_here, elsewhere, capsys):
     config = json.loads((elsewhere / "config.json").read_text())
     config["run"].update(write="tensorboard", log="json")
     (elsewhere / "config.json").write_text(json.dumps(config))

@@ -112,7 +112,7 @@ def test_matrix_products_are_counted_in_calls_and_fusions(name):
         (0, 0, 0, 0.0),
     ],
 )
-def test_a_kernels_time_is_that_of_bytes_products_or_the_minimum(
+def test_a_kernels_time_is_the_largest_of_bytes_products_and_the_minimum(
     bytes_moved, flops, factor_bytes, seconds
 ):
     operation = operations_by_name()["conv.1"]._replace(
@@ -155,7 +155,7 @@ def _ratios(is_selected=lambda result: True) -> list[float]:
     return [x["measured"]["step_ms"] / x["step_ms"] for x in plans if is_selected(x)]
 
 
-def test_the_stated_accuracy_of_plans_is_that_of_the_results():
+def test_the_stated_accuracy_of_plans_equals_the_results():
     steps = _ratios(
         lambda result: not result.get("fitted") and result["strategy"] != "vmapped"
     )
@@ -175,7 +175,7 @@ def test_the_fitted_constants_solve_the_two_rates():
     assert len(fitted) == 2 and fitted == pytest.approx([1, 1], abs=0.03)
 
 
-def test_known_rates_are_those_of_the_results():
+def test_known_rates_equal_the_results():
     root = pathlib.Path(__file__).parents[2]
     for rate in plan_measured.RATES:
         if rate.seeds == 4:

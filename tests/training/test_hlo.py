@@ -69,7 +69,7 @@ def test_operations_without_an_estimate_are_returned():
     assert hlo.unestimated(operations_by_name(0.5).values()) == {"sort": 1, "Mine": 1}
 
 
-def test_bytes_are_those_of_operands_and_results():
+def test_bytes_are_the_sum_of_operands_and_results():
     by_name = operations_by_name(0.5)
     assert by_name["norm.1"].bytes == 4 * (4 + 4)
     assert by_name["rows.1"].bytes == 2 * 8 * 48  # Only the gathered rows of the set.
@@ -93,7 +93,7 @@ def test_shapes_and_bytes(out, wanted):
     assert list(hlo.arrays(out)) == wanted
 
 
-def test_a_named_probability_is_that_of_the_surrounding_conditional():
+def test_a_named_probability_applies_to_its_conditional():
     """Inner gates keep the default; the compiler drops the name of the conditional."""
     text = """HloModule m
 

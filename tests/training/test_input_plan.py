@@ -371,32 +371,39 @@ def test_the_steps_before_a_damaged_image_are_saved(photos, tmp_path, cut):
 
 @cases.each("steps", [2, 100])
 @cases.each("devices", [1, 4])
-@cases.each("parts", [2, 3])
-def test_parts_of_processes_partition_batches_and_windows(parts, devices, steps):
+@cases.each("num_processes", [2, 3])
+def test_parts_of_processes_partition_batches_and_windows(
+    num_processes, devices, steps
+):
     """No image is missing or repeated, also if the processes do not divide the window."""
     order = samplers.make_sampler(69, 12, steps, "order")
     for window in range(3 if steps == 2 else 1):
-        pieces = [
+        window_pieces = [
             input_pipeline.WindowPieces(
-                lambda m: {"index": m}, order, part, parts, devices
+                lambda m: {"index": m}, order, process, num_processes, devices
             )
-            for part in range(parts)
+            for process in range(num_processes)
         ]
-        assert all(part.share % devices == 0 for part in pieces)
+        assert all(
+            pieces_of_process.share % devices == 0
+            for pieces_of_process in window_pieces
+        )
         members = [
-            part(window * part.pieces_per_window + i)["index"]
-            for part in pieces
-            for i in range(part.pieces_per_window)
+            pieces_of_process(window * pieces_of_process.pieces_per_window + i)["index"]
+            for pieces_of_process in window_pieces
+            for i in range(pieces_of_process.pieces_per_window)
         ]
         np.testing.assert_array_equal(np.concatenate(members), order.members(window))
     batch_parts = [
-        input_pipeline.BatchPieces(lambda *a: {"rows": a}, (5, 6), 12, part, parts)
-        for part in range(parts)
+        input_pipeline.BatchPieces(
+            lambda *a: {"rows": a}, (5, 6), 12, process, num_processes
+        )
+        for process in range(num_processes)
     ]
     rows = [
-        part(part.number(4, 6) + i)["rows"]
-        for part in batch_parts
-        for i in range(part.pieces_per_batch)
+        pieces_of_process(pieces_of_process.number(4, 6) + i)["rows"]
+        for pieces_of_process in batch_parts
+        for i in range(pieces_of_process.pieces_per_batch)
     ]
     assert {(step, seed) for step, seed, _ in rows} == {(4, 6)}
     covered = [i for _, _, piece in rows for i in range(piece.start, piece.stop)]
@@ -410,9 +417,9 @@ def test_a_stream_stops_when_it_is_closed():
         numbers.append(number)
         return {"number": np.array(number)}
 
-    pieces = loader.prefetch(read, 0, 10**9, 2)
-    assert [int(next(pieces)["number"]) for _ in range(5)] == [0, 1, 2, 3, 4]
-    pieces.close()
+    stream = loader.prefetch(read, 0, 10**9, 2)
+    assert [int(next(stream)["number"]) for _ in range(5)] == [0, 1, 2, 3, 4]
+    stream.close()
     assert len(numbers) < 64
 
 
@@ -455,11 +462,13 @@ def test_the_shares_of_two_processes_are_the_batches_of_one(photos, tmp_path):
                     if isinstance(column, input_pipeline.FlatImages)
                     else column
                 )
-                got = [share[f"{step}/{key}"] for share in shares]
+                first, second = (share[f"{step}/{key}"] for share in shares)
                 if cut["crop"] == "device":  # Each process has the whole window.
-                    np.testing.assert_array_equal(*got)
-                    got = got[:1]
-                np.testing.assert_array_equal(np.concatenate(got), column)
+                    np.testing.assert_array_equal(first, second)
+                    np.testing.assert_array_equal(first, column)
+                else:
+                    whole = np.concatenate([first, second])
+                    np.testing.assert_array_equal(whole, column)
         built.close()
 
 

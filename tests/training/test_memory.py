@@ -26,7 +26,7 @@ def test_the_memory_of_several_programs(monkeypatch):
 
 
 @cases.each("room", [1000, 1009, 1010, 1039, 1079, 1080, 9999])
-def test_the_most_that_fit_are_found_with_few_guesses(room):
+def test_the_largest_number_that_fits_needs_few_trials(room):
     calls = []
 
     def needed(count):
@@ -138,7 +138,7 @@ def test_batches_of_all_seeds_for_two_dispatches_are_counted(monkeypatch):
         assert fit.needed == 2 * 3 * 4 * 1000 + 4 * 10 + 100
 
 
-def test_stacked_seeds_need_the_working_memory_of_their_own_program():
+def test_stacked_seeds_need_the_working_memory_of_the_stacked_program():
     """Four stacked seeds work at the same time; looped seeds share working memory."""
     stage = make_stage(9)
     stage.program = stages.SeedProgram(

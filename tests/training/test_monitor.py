@@ -8,7 +8,7 @@ def metrics(*losses):
     return tuple({"loss_class": loss} for loss in losses)
 
 
-def test_means_are_those_of_the_steps_since_the_reset():
+def test_means_are_over_the_steps_since_the_reset():
     eyes = divergence.Monitor((0, 1))
     for step, loss in enumerate([1.0, 2.0, 3.0], start=1):
         eyes.add(step, metrics(loss, 10 * loss))
@@ -22,7 +22,7 @@ def test_means_are_those_of_the_steps_since_the_reset():
     assert eyes.means(0) == {"loss_class": 5.0}
 
 
-def test_the_first_step_that_is_not_finite_is_told_once():
+def test_the_first_step_that_is_not_finite_is_reported_once():
     eyes = divergence.Monitor((7, 8))
     news = []
     for step, loss in enumerate([1.0, math.inf, math.nan, 2.0], start=1):

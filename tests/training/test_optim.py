@@ -137,7 +137,7 @@ def test_l1_rests_at_the_soft_threshold_of_kernels_alone(momentum):
     np.testing.assert_allclose(w["bias"], goal["bias"], rtol=1e-5)
 
 
-def test_without_l1_sgd_is_what_it_was():
+def test_without_l1_sgd_is_unchanged():
     w = {"kernel": jnp.ones((2, 2))}
     plain, none = optim.sgd(lambda step: 0.1), optim.sgd(lambda step: 0.1, l1=0.0)
     assert jax.tree.structure(plain.init(w)) == jax.tree.structure(none.init(w))

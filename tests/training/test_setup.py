@@ -10,28 +10,28 @@ from tests.training import test_input_plan
 
 
 @pytest.mark.slow
-def test_done_is_said_of_the_same_images_alone_wherever_they_lie(tmp_path, capsys):
+def test_a_run_is_done_only_for_the_same_images_in_any_folder(tmp_path, capsys):
     first = tmp_path / "photos"
     config = test_input_plan.config(test_input_plan.draw(first))
     config.epochs = 1.0
 
-    def asked(root):
+    def train_on(root):
         config.train.root = config.valid.root = str(root)
         return train.run(config, tmp_path / "run")
 
-    assert asked(first)
+    assert train_on(first)
     moved, other = tmp_path / "moved", tmp_path / "other"
     for root in (moved, other):
         shutil.copytree(first, root)
-    assert asked(moved)
+    assert train_on(moved)
     assert "is done: nothing to do" in capsys.readouterr().err
     image = other / "valid" / "star" / "00.png"
     shutil.copy(other / "valid" / "heart" / "00.png", image)
     with pytest.raises(ValueError, match="is done, with other data.*valid"):
-        asked(other)
+        train_on(other)
     with pytest.raises((ValueError, OSError), match="gone"):
-        asked(tmp_path / "gone")
-    assert asked(first)
+        train_on(tmp_path / "gone")
+    assert train_on(first)
 
 
 @cases.each(

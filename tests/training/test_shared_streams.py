@@ -35,7 +35,7 @@ def count_reads(process, folder: pathlib.Path) -> collections.Counter:
 
 
 @test_input_plan.cuts
-def test_two_processes_read_a_share_each_and_train_what_one_does(tmp_path, cut):
+def test_two_processes_read_a_share_each_and_train_like_one_process(tmp_path, cut):
     root = tmp_path / "photos"
     root.mkdir()
     c = config(test_input_plan.draw(root), **cut)

@@ -96,7 +96,7 @@ def test_the_average_follows_the_net():
     assert (state.params["net"]["a"] == -2).all()
 
 
-def test_without_an_average_the_net_is_that_of_the_state():
+def test_without_an_average_the_net_has_the_weights_of_the_state():
     _, state = moved(base.Update("more"))
     assert train_step.net_of(state)["params"] is state.params["net"]
     assert "average" not in state.stats

@@ -54,7 +54,7 @@ def test_other_names_are_refused_with_a_remedy(text):
 @cases.each(
     ("text", "hosts"), [("v5e-8", 1), ("v6e:2x4", 1), ("v5e-16", 4), ("v5e", 1)]
 )
-def test_the_number_of_hosts_is_that_of_clouds(text, hosts):
+def test_the_number_of_hosts_equals_that_of_clouds(text, hosts):
     pytest.importorskip("libtpu")
     devices = targets.devices(targets.parse(text))
     assert len({device.process_index for device in devices}) == hosts
