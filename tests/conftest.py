@@ -57,7 +57,7 @@ def forgotten():
 
 @pytest.fixture(scope="session")
 def test_data() -> pathlib.Path:
-    """The folder of archives; skips where there is none."""
+    """Return the folder of archives; skip the test if it does not exist."""
     default = pathlib.Path(__file__).parents[1] / ".." / "shared" / "data"
     path = pathlib.Path(os.environ.get("JBIAS_TEST_DATA", default)).resolve()
     if not path.is_dir():

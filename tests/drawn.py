@@ -12,7 +12,7 @@ import numpy as np
 
 ORACLES = pathlib.Path(__file__).parent / "oracles"
 DRAWN = runpy.run_path(str(ORACLES / "resnet_weights.py"))
-MADE = runpy.run_path(str(ORACLES / "nets_cases.py"))
+NETS_CASES = runpy.run_path(str(ORACLES / "nets_cases.py"))
 WORDS = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 WORDS |= {"mean": "running_mean", "var": "running_var"}
 
@@ -49,7 +49,7 @@ def variables(net, size: int, factor: float, name=published_name):
     def drawn(path, x):
         published = name(net, path)
         value = DRAWN["draw"](published, published_shape(x.shape))
-        value = MADE["scaled"](published, value, np.float32(factor))
+        value = NETS_CASES["scaled"](published, value, np.float32(factor))
         return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
 
     return jax.tree_util.tree_map_with_path(drawn, variables_of(net, size))

@@ -1,7 +1,7 @@
-"""A model hub on this machine for tests: what huggingface_hub asks for a file, answered.
+"""A local model hub for tests, which answers the requests of huggingface_hub.
 
 Statuses and headers are those of huggingface.co, as huggingface_hub reads them: `ETag` (the
-SHA-256 of a large file), `X-Repo-Commit`, and `X-Error-Code` of what is refused.
+SHA-256 of a large file), `X-Repo-Commit`, and `X-Error-Code` of refusals.
 """
 
 import contextlib

@@ -8,29 +8,29 @@ import numpy as np
 
 
 def recoloured(batch, permute, alpha):
-    """Stands in for style transfer: mean colours are swapped."""
+    """Swap mean colours of images, as a replacement of style transfer."""
     image = batch["image"]
     colour = image.mean((1, 2), keepdims=True)
     return image + alpha * (permute(colour) - colour)
 
 
-def everything(path) -> bool:
+def select_all(path) -> bool:
     """Select every weight of the net."""
     return True
 
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """One row: options that make it do the most that it can, and those that make it ERM.
+    """Options of an algorithm: at full strength, and those that make it equal to ERM.
 
-    moves: which weights of the net it trains. start: how far from ln k its class loss may
-    begin. config: options of a whole run that
-    `strong` cannot have there. inputs: the batch transforms that it needs.
+    moves: selects the weights of the net that it trains. start: largest distance of its
+    first class loss from ln k. config: options of complete runs that differ from `strong`.
+    inputs: the batch transforms that it needs.
     """
 
     strong: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     nulls: tuple[Mapping[str, Any], ...] = ()
-    moves: Any = everything
+    moves: Any = select_all
     loss: str = "class"
     start: float = 0.5
     views: int = 1
@@ -58,8 +58,8 @@ COLUMNS = Columns(
 ONE_GROUP = Columns(label=np.zeros(9, int), attribute=np.full(9, 2))
 
 
-def told(**options) -> dict[str, Any]:
-    """Options of an algorithm that is told the columns of the training data."""
+def with_columns(**options) -> dict[str, Any]:
+    """Return options of an algorithm that needs the columns of the training data."""
     return {"columns": COLUMNS, **options}
 
 
@@ -73,7 +73,9 @@ def _no_linear(path) -> bool:
 
 METHODS: Mapping[str, Method] = {
     "erm": Method(),
-    "coral": Method(told(gamma=10.0), (told(gamma=0.0),), config={"gamma": 10.0}),
+    "coral": Method(
+        with_columns(gamma=10.0), (with_columns(gamma=0.0),), config={"gamma": 10.0}
+    ),
     "debiased": Method(
         _group(transfer=recoloured, alpha=1.0, gamma=0.5),
         (_group(stylised=False),),
@@ -87,15 +89,15 @@ METHODS: Mapping[str, Method] = {
         moves=lambda path: "conv" not in path[-2],
     ),
     "group_dro": Method(
-        told(eta=1.0, adjustment=1.0),
+        with_columns(eta=1.0, adjustment=1.0),
         ({"columns": ONE_GROUP},),
         config={"eta": 1.0, "adjustment": 1.0},
     ),
     # Which features are dropped moves a fresh net of eight images by 0.2 either way.
     "infodrop": Method({"temperature": 0.5}, ({"rate": 0},), start=0.8),
     "irm": Method(
-        told(weight=100.0, anneal=0.5),
-        (told(weight=0.0),),
+        with_columns(weight=100.0, anneal=0.5),
+        (with_columns(weight=0.0),),
         config={"weight": 100.0, "anneal": 0.5},
     ),
     "linear_probe": Method(moves=lambda path: path[0] == "fc", start=3.0),
@@ -106,8 +108,8 @@ METHODS: Mapping[str, Method] = {
     "padain": Method(_group(p=1.0), (_group(p=0.0), _group(p=0.0, traced=("p",)))),
     "pgd": Method({"eps": 0.1}, ({"eps": 0},), start=3.0),
     "reweight": Method(
-        told(power=0.5),
-        (told(power=0.0), {"columns": ONE_GROUP}),
+        with_columns(power=0.5),
+        (with_columns(power=0.0), {"columns": ONE_GROUP}),
         config={"power": 0.5},
         start=2.0,
     ),
@@ -122,8 +124,8 @@ METHODS: Mapping[str, Method] = {
         inputs=({"name": "views", "views": 2}, {"name": "flip"}),
     ),
     "vrex": Method(
-        told(beta=10.0, anneal=0.5),
-        (told(beta=0.0),),
+        with_columns(beta=10.0, anneal=0.5),
+        (with_columns(beta=0.0),),
         config={"beta": 10.0, "anneal": 0.5},
     ),
 }

@@ -1,4 +1,4 @@
-"""The files of the package: in a checkout configs and launch lie beside jbias."""
+"""The files of the package: in a checkout, configs and launch are outside jbias."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Changes of entries, --config.KEY=VALUE: read alike by the command line and by Python."""
+"""Changes of entries, --config.KEY=VALUE: read in the same way by the command line and by Python."""
 
 import json
 import subprocess

@@ -53,7 +53,7 @@ def test_a_step_of_a_small_network_is_one_graph(row, tmp_path):
 
 
 # Compiling for TPUs takes minutes.
-EACH = ("erm", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:]))
+ONE_QUICK = ("erm", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:]))
 
 
 @functools.cache
@@ -72,7 +72,7 @@ def summaries(operations: list[hlo.Operation]) -> list[tuple]:
 
 @pytest.mark.slow
 @needs_libtpu
-@cases.each("name", EACH)
+@cases.each("name", ONE_QUICK)
 def test_no_step_copies_the_stored_set_to_another_layout(name):
     large = programs.NUM_IMAGES_OF_LARGE_SET * 3 * programs.SIZE**2 // 2
     naming = {"parameter", "bitcast", "tuple", "get-tuple-element"}
@@ -87,7 +87,7 @@ def test_no_step_copies_the_stored_set_to_another_layout(name):
 
 @pytest.mark.slow
 @needs_libtpu
-@cases.each("name", EACH)
+@cases.each("name", ONE_QUICK)
 def test_data_are_next_to_nothing(name):
     """Reading data takes less than 2 % of the cycles, even with a small network."""
     step = operations(name)
@@ -98,7 +98,7 @@ def test_data_are_next_to_nothing(name):
 
 
 @needs_libtpu
-@cases.each("name", EACH)
+@cases.each("name", ONE_QUICK)
 def test_the_guard_reads_no_kernel_and_no_map(name):
     """The guard reads only sums and statistics of channels."""
     widest = 4 * 64  # Bytes of the most channels.

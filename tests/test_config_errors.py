@@ -1,4 +1,4 @@
-"""Mistakes in configs are told in one line of our own words, with file, line and entry."""
+"""Errors in configs are one line with the file, the line and the entry."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Text is UTF-8 in every locale: whatever opens a file as text says so."""
+"""Text is UTF-8 in every locale: every call that opens a text file has an encoding."""
 
 import ast
 import pathlib

@@ -21,7 +21,7 @@ from jbias.runtime import mesh, messages
 from tests import cases, smoke_runs
 
 ROOT = pathlib.Path(__file__).parents[1]
-PARTS = ROOT / "examples" / "own_parts.py"
+OWN_PARTS = ROOT / "examples" / "own_parts.py"
 HEAD = "import numpy as np\nfrom jbias import data\nfrom flax import linen as nn\n"
 SHAPES = {"image": jnp.zeros((2, 8, 8, 3))}
 
@@ -216,7 +216,7 @@ def test_a_package_offers_parts_by_name(monkeypatch):
 
 
 def test_a_part_of_a_users_set_has_the_same_share_of_all_classes():
-    name = f"{PARTS}:discs"
+    name = f"{OWN_PARTS}:discs"
     all_images = data.load(name, "train", n=40)
     splits = [data.load(name, f"train{part}", n=40) for part in ("[:75%]", "[75%:]")]
     assert [np.bincount(x.columns["label"]).tolist() for x in splits] == [
@@ -266,12 +266,14 @@ def test_tables_name_a_part_by_its_file():
 @pytest.fixture
 def flax_file(tmp_path):
     """Return the example's network, its variables, their file, and flags of jbias evaluate."""
-    net = build.network({"model": {"name": f"{PARTS}:Net"}, "precision": "float32"}, 2)
+    net = build.network(
+        {"model": {"name": f"{OWN_PARTS}:Net"}, "precision": "float32"}, 2
+    )
     variables = net.init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)))
     path = tmp_path / "net.msgpack"
     path.write_bytes(serialization.to_bytes(variables))
     (tmp_path / "names.txt").write_text("red\ngreen\n")
-    flags = dict(model=f"{PARTS}:Net", classes=f"{tmp_path}/names.txt", zoo="")
+    flags = dict(model=f"{OWN_PARTS}:Net", classes=f"{tmp_path}/names.txt", zoo="")
     other_flags = ("mean", "std", "trained", "method", "step")
     return (
         net,

@@ -46,7 +46,7 @@ KEYS = {
     "run_device_hours",
     "by_part",
 }
-PARTS = {
+STEP_PARTS = {
     "data",
     "inputs",
     "convolutions",
@@ -75,7 +75,7 @@ def refusal_of(capsys, *args: str) -> str:
 
 def check_plan(result: dict) -> None:
     """Assert that all numbers of a plan follow from its step, its parts and its memory."""
-    assert KEYS <= set(result) and PARTS <= set(result["by_part"])
+    assert KEYS <= set(result) and STEP_PARTS <= set(result["by_part"])
     assert result["predicted"] is True and result["fits"] is True
     assert sum(result["by_part"].values()) == pytest.approx(result["step_ms"])
     memory_parts = result["memory_by_part_gib"].values()
@@ -418,4 +418,4 @@ def test_every_line_of_a_plan_has_an_explanation(strategy, estimate):
 
 
 def test_parts_of_the_step_equal_those_of_programs():
-    assert PARTS < set(hlo.PARTS)
+    assert STEP_PARTS < set(hlo.PARTS)

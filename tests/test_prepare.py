@@ -1,4 +1,4 @@
-"""The command that shows what is in a data set."""
+"""The command that draws samples of a data set."""
 
 import pytest
 

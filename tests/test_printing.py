@@ -26,7 +26,7 @@ DIRECT |= {"traceback.print_exception", "sys.__excepthook__", "click.echo"}
 
 
 def _direct_uses(tree: ast.AST) -> list[int]:
-    """Return the lines that name a function or a stream that prints as it is told."""
+    """Return the lines that name a function or a stream that prints directly."""
     return [
         node.lineno
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""A folder of cases: each script is run once, with its limit, and told of in one line."""
+"""A folder of cases: each script runs once, with a time limit, and has one line of output."""
 
 import pathlib
 import subprocess

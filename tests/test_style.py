@@ -46,7 +46,7 @@ LIMITS = {
     "launch": {"opening": 0, "vague name": 0, "splat": 2, "**dict(": 0},
     "benchmarks": {"opening": 4, "vague name": 24, "splat": 19, "**dict(": 0},
     "examples": {"opening": 0, "vague name": 0, "splat": 0, "**dict(": 0},
-    "tests": {"opening": 74, "vague name": 704, "splat": 233, "**dict(": 5},
+    "tests": {"opening": 0, "vague name": 1, "splat": 77, "**dict(": 0},
 }
 
 

@@ -1,4 +1,4 @@
-"""The workdir of a run may come from anywhere: what it says is not obeyed."""
+"""A workdir is untrusted: code that it names is not run."""
 
 import json
 import types

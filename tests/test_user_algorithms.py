@@ -212,7 +212,7 @@ def test_numbers_of_python_are_losses(loss, tmp_path):
 
 
 def test_statistics_of_another_type_are_accepted(tmp_path):
-    """Return a Python number beside a float32 array."""
+    """Statistics may change from float32 to bfloat16."""
     path = tmp_path / "mine.py"
     cast = 'jax.tree.map(lambda x: x.astype("bfloat16"), stats)'
     text = KEY.replace('batch["images"]}, base.Aux(stats', f"0}}, base.Aux({cast}")

@@ -48,7 +48,7 @@ def draw(shapes, seed=0):
     """Return weights like initial ones, by NumPy; jax takes long to compile."""
     rng = np.random.default_rng(seed)
 
-    def one(path, x):
+    def draw_leaf(path, x):
         if path[-1].key in ("scale", "var"):
             return np.ones(x.shape, np.float32)
         if len(x.shape) < 2:
@@ -56,7 +56,7 @@ def draw(shapes, seed=0):
         gain = (len(x.shape) / 2 / math.prod(x.shape[:-1])) ** 0.5
         return (gain * rng.standard_normal(x.shape)).astype(np.float32)
 
-    return jax.tree_util.tree_map_with_path(one, shapes)
+    return jax.tree_util.tree_map_with_path(draw_leaf, shapes)
 
 
 @pytest.fixture(scope="session")

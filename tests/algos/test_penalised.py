@@ -159,10 +159,10 @@ def test_the_penalty_is_finite_for_small_and_missing_environments(name, which):
     batch["attribute"] = jnp.asarray(which)
     members = groups.environments("x", TRAINING_COLUMNS, "").members(batch)
 
-    def of(z, h):
+    def penalty_of(z, h):
         return penalty(z, h, batch, members)
 
-    value, grads = jax.value_and_grad(of, (0, 1))(LOGITS[:4], FEATURES[:4])
+    value, grads = jax.value_and_grad(penalty_of, (0, 1))(LOGITS[:4], FEATURES[:4])
     assert all(np.isfinite(x).all() for x in (value, *grads))
     if name == "coral" or (name == "vrex" and which[0] == which[1] == which[3]):
         assert value == 0 and not any(g.any() for g in grads)

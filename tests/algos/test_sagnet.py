@@ -84,13 +84,13 @@ def step_one_update(algo, begin, batch):
     state = begin(algo, chains((0.0,) * 3, 0.0))
 
     @jax.jit
-    def one(rates, decay):
+    def step_with(rates, decay):
         return train_step.make_step(algo, chains(rates, decay))(state, batch, KEY)[0]
 
     def run(name, decay=0.0):
         assert tuple(update.loss for update in algo.updates) == UPDATES
         rates = jnp.array([float(name == loss) for loss in UPDATES])
-        return one(rates, jnp.float32(decay))
+        return step_with(rates, jnp.float32(decay))
 
     return run
 
@@ -286,7 +286,7 @@ def test_features_of_one_pixel_are_refused(net, variables, batch):
 
 
 def test_permuted_adain_combines_with_the_net_only(net, variables, batch):
-    """Taps are only in the net; the style head has none."""
+    """The net has taps; the style head has no taps."""
     sites = []
     tapped = padain.make(net, p=0.5, mix_group=4).net
     tap = tapped.tap

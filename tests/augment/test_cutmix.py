@@ -31,11 +31,11 @@ def weights(draw, batch, count=3000):
 
     @jax.jit
     @jax.vmap
-    def many(key):
+    def draw_many(key):
         mask, lam = draw(key, batch, False)
         return lam, mask[0].mean()
 
-    return tuple(np.asarray(x, np.float64) for x in many(keys))
+    return tuple(np.asarray(x, np.float64) for x in draw_many(keys))
 
 
 def test_cutmix_draws_as_the_authors_do():

@@ -32,11 +32,11 @@ def test_released_masks_equal_the_releases_to_the_pixel(case, oracle):
     assert normal.shape == fmix.noise_shape(height, width, "released")
 
     @jax.jit
-    def made(normal, lam):
+    def make_mask(normal, lam):
         grey = fmix.field(normal, height, width, decay=decay, spectrum="released")
         return grey, fmix.binarise(grey, lam, bool(up), max_soft=max_soft)
 
-    grey, mask = made(normal, jnp.float32(lam))
+    grey, mask = make_mask(normal, jnp.float32(lam))
     np.testing.assert_allclose(grey, oracle[f"{case}/grey"], atol=1e-5)
     # Hard masks to the bit; a ramp's values up to their rounding.
     np.testing.assert_allclose(
@@ -54,10 +54,10 @@ def fields(height, width, decay=3.0, spectrum="isotropic"):
 
     @jax.jit
     @jax.vmap
-    def many(normal):
+    def draw_fields(normal):
         return fmix.field(normal, height, width, decay=decay, spectrum=spectrum)
 
-    return np.asarray(many(normal))
+    return np.asarray(draw_fields(normal))
 
 
 def power(greys):

@@ -87,10 +87,10 @@ def amounts(name, h, w):
 def compile_operation(name, nearest):
     sampler = pillow.NEAREST if nearest else pillow.BILINEAR
 
-    def one(image, amount):
+    def apply_to_image(image, amount):
         return pillow.apply(image, jnp.int32(0), amount, (name,), sampler)
 
-    return jax.jit(jax.vmap(one))
+    return jax.jit(jax.vmap(apply_to_image))
 
 
 def compare(name, h, w, tested_amounts, resample=Image.Resampling.BILINEAR):

@@ -1,4 +1,4 @@
-"""The option `columns`: names from a file beside a set, for exactly its images."""
+"""The option `columns`: attributes of all images of a set, from a separate file."""
 
 import json
 

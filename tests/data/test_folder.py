@@ -13,7 +13,7 @@ from jbias.data import base
 from jbias.data.forms import listing
 
 COUNTS = {"photo/dog": 40, "photo/cat": 23, "photo/ant": 2}
-PARTS = ["photo[:90%]", "photo[90%:]"]
+SPLITS = ["photo[:90%]", "photo[90%:]"]
 
 
 def test_classes_are_sorted_and_images_decoded(tree):
@@ -61,7 +61,7 @@ def test_parts_are_stratified(tree):
     root = str(tree(COUNTS))
     counts = [
         np.bincount(data.load("folder", part, root=root).columns["label"]).tolist()
-        for part in PARTS
+        for part in SPLITS
     ]
     assert counts == [[1, 21, 36], [1, 2, 4]]  # 2, 23 and 40 cut at 90 %.
 
@@ -73,13 +73,13 @@ def test_parts_depend_on_file_names_alone(tree, tmp_path):
         copy = other / path.relative_to(root / "photo")
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    source = data.load("folder", PARTS[0], root=str(root))
-    copied = data.load("folder", PARTS[0], root=str(other.parent))
+    source = data.load("folder", SPLITS[0], root=str(root))
+    copied = data.load("folder", SPLITS[0], root=str(other.parent))
     assert source.files == copied.files
     assert source.fingerprint == copied.fingerprint
     # Frozen: a part that moves between versions makes old runs incomparable.
     assert [
-        f for f in data.load("folder", PARTS[1], root=str(root)).files if "cat" in f
+        f for f in data.load("folder", SPLITS[1], root=str(root)).files if "cat" in f
     ] == [
         "cat/007.png",
         "cat/012.png",
@@ -88,9 +88,9 @@ def test_parts_depend_on_file_names_alone(tree, tmp_path):
 
 def test_a_new_file_moves_at_most_one_file_between_parts(tree, image):
     root = tree({"photo/dog": 40})
-    files_before = set(data.load("folder", PARTS[1], root=str(root)).files)
+    files_before = set(data.load("folder", SPLITS[1], root=str(root)).files)
     image(root / "photo/dog/new.png")
-    files_after = set(data.load("folder", PARTS[1], root=str(root)).files)
+    files_after = set(data.load("folder", SPLITS[1], root=str(root)).files)
     assert len(files_before - files_after) <= 1
 
 
@@ -102,7 +102,7 @@ def test_the_fingerprint_depends_on_names_and_lengths(tree, image):
     prints.add(data.load("folder", "photo", root=str(root)).fingerprint)
     path.rename(root / "photo/dog/0.png")
     prints.add(data.load("folder", "photo", root=str(root)).fingerprint)
-    prints.add(data.load("folder", PARTS[0], root=str(root)).fingerprint)
+    prints.add(data.load("folder", SPLITS[0], root=str(root)).fingerprint)
     assert len(prints) == 4
 
 
@@ -225,7 +225,7 @@ def test_bad_splits(tree, split):
 
 
 def test_part_without_a_class(tree):
-    message = refused(PARTS[1], root=str(tree({"photo/dog": 20, "photo/cat": 1})))
+    message = refused(SPLITS[1], root=str(tree({"photo/dog": 20, "photo/cat": 1})))
     assert "class 'cat' has 1 in all and none there" in message
 
 

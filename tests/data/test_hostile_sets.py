@@ -19,7 +19,7 @@ from benchmarks.hostile import attempt
 from jbias import data, prepare
 from tests.data import test_bad_input as bad
 
-MANY = 132  # MB that a bomb becomes: more than any file may that is small.
+BOMB_MIB = 132  # Size of an unpacked bomb, more than a small file may have.
 
 
 @pytest.fixture(autouse=True)
@@ -68,10 +68,13 @@ def headers(root):
 
 
 def mnist(root):
-    for kind, shape in (("images-idx3", (MANY, 1024, 1024)), ("labels-idx1", (MANY,))):
+    for kind, shape in (
+        ("images-idx3", (BOMB_MIB, 1024, 1024)),
+        ("labels-idx1", (BOMB_MIB,)),
+    ):
         with gzip.open(root / f"train-{kind}-ubyte.gz", "wb", 1) as file:
             file.write(struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape))
-            for _ in range(MANY):
+            for _ in range(BOMB_MIB):
                 file.write(bytes(int(np.prod(shape[1:]))))
 
 
@@ -108,10 +111,13 @@ CASES = {
         hugging(json.dumps({"info": {"features": {"label": {"names": 5}}}})),
         "must have its class names as Hugging Face has",
     ),
-    "pages that grow": (bomb(MANY, 2**20, use_dictionary=False), "would become"),
+    "pages that grow": (bomb(BOMB_MIB, 2**20, use_dictionary=False), "would become"),
     "rows of nothing": (bomb(10**6, 0), "would become"),
     "arrays that grow": (
-        npz(images=np.zeros((MANY, 1024, 1024), np.uint8), labels=np.zeros(MANY, int)),
+        npz(
+            images=np.zeros((BOMB_MIB, 1024, 1024), np.uint8),
+            labels=np.zeros(BOMB_MIB, int),
+        ),
         "would become",
     ),
     "digits that grow": (mnist, "would become"),
@@ -131,7 +137,7 @@ CASES = {
         "train.tar: must be a regular file",
     ),
 }
-OTHERS = {
+DATA_BY_CASE = {
     **dict.fromkeys(
         ("a label in npz", "arrays that grow", "a pipe for train.npz"), "npz"
     ),
@@ -144,7 +150,7 @@ OTHERS = {
 def test_hostile_sets_are_refused_in_one_line(case, tmp_path, capsys):
     write, match = CASES[case]
     write(tmp_path)
-    name = OTHERS.get(case, "folder")
+    name = DATA_BY_CASE.get(case, "folder")
     with pytest.raises(ValueError, match=match):
         data.load(name, "train", root=str(tmp_path))
     argv = [f"--src={tmp_path}", f"--data={name}", "--splits=train"]
@@ -156,7 +162,7 @@ def test_hostile_sets_are_refused_in_one_line(case, tmp_path, capsys):
 
 def test_rows_that_repeat_a_page_are_damaged(tmp_path, capsys):
     """A file stores a page of a megabyte once, and each row group is read once."""
-    bomb(MANY, 2**20, use_dictionary=["image"])(tmp_path)
+    bomb(BOMB_MIB, 2**20, use_dictionary=["image"])(tmp_path)
     read = pa.total_allocated_bytes()
     assert prepare.main(["check", f"--src={tmp_path}", "--splits=train"]) == 1
     assert "bytes that would become" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""ImageNet-1k and related sets: 1000 classes in one order, whatever the folders' names."""
+"""ImageNet-1k and related sets: 1000 classes in one order, independent of folder names."""
 
 import json
 import shutil

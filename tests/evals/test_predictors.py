@@ -376,7 +376,7 @@ def test_constants_must_be_given_for_functions_with_gradients():
         predictors.as_predictor(predictor, std=(1, 1, 1))
 
 
-MINE = """
+MODEL_FILE = """
 import numpy as np
 from jbias.evals import predictors
 from beside import SCALE
@@ -394,7 +394,7 @@ declared = predictors.Predictor(plain, {classes}, name="said", images="uint8")
 @pytest.fixture
 def model_file(tmp_path):
     (tmp_path / "beside.py").write_text("SCALE = 2.0\n")
-    (tmp_path / "mine.py").write_text(MINE.format(classes=CLASSES))
+    (tmp_path / "mine.py").write_text(MODEL_FILE.format(classes=CLASSES))
     (tmp_path / "names.txt").write_text("\n".join(CLASSES))
     return tmp_path / "mine.py"
 

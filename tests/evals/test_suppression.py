@@ -388,7 +388,7 @@ def test_filter_radii_scale_with_the_side():
 def make_decisions(
     num_correct: dict[str, int], num_images: int
 ) -> dict[str, evals.Decisions]:
-    """Return decisions by condition with so many correct answers per condition."""
+    """Return decisions by condition with the given number of correct answers."""
     label, index = np.zeros(num_images, int), np.arange(num_images)
     return {
         name: evals.Decisions((index >= correct).astype(int), {"label": label})

@@ -20,9 +20,9 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
 
-def asked(where: str) -> tuple[str, int]:
+def arguments_and_chips(target: str) -> tuple[str, int]:
     """Return the arguments of the first run of a frozen script, and its number of chips."""
-    text = (GOLDEN / f"{where}.sh").read_text()
+    text = (GOLDEN / f"{target}.sh").read_text()
     run = re.search(r"-m jbias\.main ((?:--config\S+ )+)--workdir", text)
     return run[1].strip(), int(re.search(r"v6e-(\d+)", text)[1])
 
@@ -67,9 +67,9 @@ def on_tpus(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["tpu_pod", "xpk", "sky"])
-def test_the_step_lowers_for_the_slice_that_is_asked_for(where, on_tpus):
-    arguments, chips = asked(where)
+@pytest.mark.parametrize("target", ["tpu_pod", "xpk", "sky"])
+def test_the_step_lowers_for_the_slice_that_is_asked_for(target, on_tpus):
+    arguments, chips = arguments_and_chips(target)
     text, batch = lowered(arguments, chips)
     assert f"mhlo.num_partitions = {chips} : i32" in text
     assert f'sdy.mesh @mesh = <["seed"=1, "data"={chips}]>' in text

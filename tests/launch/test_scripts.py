@@ -24,8 +24,8 @@ from jbias.runtime import signals
 from tests import cases
 
 assert submitit.__version__
-HERE = pathlib.Path(__file__).parent
-TOLD = json.loads((HERE.parent / "oracles/launchers.json").read_text())
+FOLDER = pathlib.Path(__file__).parent
+FORMATS = json.loads((FOLDER.parent / "oracles/launchers.json").read_text())
 TRIALS = [
     trials.Trial(
         f"{name}-shapes-{digest}",
@@ -51,21 +51,21 @@ NASTY = ["$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '" & touch pwne
 NASTY += ["a b", "*", "~", "#", "$HOME", "\\", "!x", "{a,b}", "-n", "TASK"]
 
 
-def script(where: str, todo=TRIALS, **changed) -> str:
+def script(target: str, planned=TRIALS, **changed) -> str:
     """Return the script of an executor for the trials; tpu_pod takes one trial."""
-    name, options = runner.parse_executor(OPTIONS[where])
-    todo = todo[:1] if where == "tpu_pod" else todo
-    return runner.EXECUTORS[name].script(todo, {**options, **changed})
+    name, options = runner.parse_executor(OPTIONS[target])
+    planned = planned[:1] if target == "tpu_pod" else planned
+    return runner.EXECUTORS[name].script(planned, {**options, **changed})
 
 
-def sky_task(todo=TRIALS, **changed) -> dict:
+def sky_task(planned=TRIALS, **changed) -> dict:
     """Return the task for SkyPilot."""
-    return sky.task(todo, {**runner.parse_executor(OPTIONS["sky"])[1], **changed})
+    return sky.task(planned, {**runner.parse_executor(OPTIONS["sky"])[1], **changed})
 
 
-def nasty(where: str) -> list[trials.Trial]:
+def nasty(target: str) -> list[trials.Trial]:
     """Return a trial with special characters in its arguments; no line breaks for xpk."""
-    values = [*NASTY, *(() if where == "xpk" else ("\n", "\nTASK\ntouch pwned\n"))]
+    values = [*NASTY, *(() if target == "xpk" else ("\n", "\nTASK\ntouch pwned\n"))]
     arguments = (f"--config=configs/{''.join(values)}", *values)
     return [TRIALS[0]._replace(arguments=arguments)]
 
@@ -80,20 +80,20 @@ def shellcheck(text: str, tmp_path: pathlib.Path, severity: str = "style") -> No
     assert done.returncode == 0, done.stdout
 
 
-@cases.each("where", OPTIONS)
-def test_scripts_are_unchanged(where):
-    path = HERE / "golden" / f"{where}.sh"
-    text = script(where).replace(sys.executable, "/env/bin/python")
+@cases.each("target", OPTIONS)
+def test_scripts_are_unchanged(target):
+    path = FOLDER / "golden" / f"{target}.sh"
+    text = script(target).replace(sys.executable, "/env/bin/python")
     if os.environ.get("JBIAS_GOLDEN"):
         path.write_text(text)
     assert path.read_text() == text
 
 
-@cases.each("where", OPTIONS)
-def test_shellcheck_finds_nothing(where, tmp_path):
-    for todo, severity in ((TRIALS, "style"), (nasty(where), "warning")):
-        text = script(where, todo)
-        if where == "sky":
+@cases.each("target", OPTIONS)
+def test_shellcheck_finds_nothing(target, tmp_path):
+    for planned, severity in ((TRIALS, "style"), (nasty(target), "warning")):
+        text = script(target, planned)
+        if target == "sky":
             text = "#!/usr/bin/env bash\n" + yaml.safe_load(text)["run"]
         shellcheck(text, tmp_path, severity)
 
@@ -109,61 +109,61 @@ def test_shellcheck_would_find_something(tmp_path):
         shellcheck("#!/bin/bash\nx=$1\nrm $x\n", tmp_path)
 
 
-SAID = "print({!r} if 'describe' in sys.argv else '')\n"
+PRINT_WHEN_DESCRIBED = "print({!r} if 'describe' in sys.argv else '')\n"
 
 
 def run(
     text: str, tmp_path: pathlib.Path, code: int = 0, env=os.environ, **programs: str
 ) -> list[list[str]]:
-    """Return the calls of the programs in a script; recording programs replace them.
+    """Run a script with replaced programs; return the arguments of their calls.
 
-    Their values are what they do then, in Python. The script ends with this code; what it
-    says comes first where it is not 0.
+    programs: Python code that a program runs after it recorded its call. code: expected
+    exit code; if it is not 0, standard error is the first entry of the result.
     """
     fakes = tmp_path / "bin"
     fakes.mkdir()
     note = "import json, sys; print(json.dumps(sys.argv[1:]), file=open({!r}, 'a'))\n"
-    said = tmp_path / "said"
-    for name, then in programs.items():
+    calls_file = tmp_path / "said"
+    for name, action in programs.items():
         path = fakes / name
-        path.write_text(f"#!{sys.executable}\n" + note.format(str(said)) + then)
+        path.write_text(f"#!{sys.executable}\n" + note.format(str(calls_file)) + action)
         path.chmod(0o755)
     (tmp_path / "tmp").mkdir()
     env = {**env, "PATH": f"{fakes}:{os.environ['PATH']}"}
     env["TMPDIR"] = str(tmp_path / "tmp")
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-c", text], cwd=tmp_path, env=env, capture_output=True, check=False
     )
-    assert done.returncode == code, done.stderr
+    assert completed.returncode == code, completed.stderr
     assert {p.name for p in tmp_path.iterdir()} == {"bin", "said", "tmp"}
     assert not [*(tmp_path / "tmp").iterdir()]
-    calls = [json.loads(line) for line in said.read_text().splitlines()]
-    return [[done.stderr.decode()]] * bool(code) + calls
+    calls = [json.loads(line) for line in calls_file.read_text().splitlines()]
+    return [[completed.stderr.decode()]] * bool(code) + calls
 
 
-def words(where: str, trial: trials.Trial, python: str, runs: str) -> list[str]:
+def words(target: str, trial: trials.Trial, python: str, runs: str) -> list[str]:
     return [*trials.command(trial, python, runs)]
 
 
-@cases.each("todo", [TRIALS[:1], nasty("tpu_pod")])
-def test_the_hosts_of_a_slice_get_the_commands_word_by_word(todo, tmp_path):
-    active = SAID.format("ACTIVE")
-    calls = run(script("tpu_pod", todo), tmp_path, gcloud=active, git="")
+@cases.each("planned", [TRIALS[:1], nasty("tpu_pod")])
+def test_the_hosts_of_a_slice_get_the_commands_word_by_word(planned, tmp_path):
+    active = PRINT_WHEN_DESCRIBED.format("ACTIVE")
+    calls = run(script("tpu_pod", planned), tmp_path, gcloud=active, git="")
     sent = [words[-1].removeprefix("--command=") for words in calls if "ssh" in words]
     assert len(sent) == 2
     got = shlex.split(sent[1].removeprefix("cd jbias && "))
-    assert got == words("tpu_pod", todo[0], "../env/bin/python", "gs://bucket/runs")
+    assert got == words("tpu_pod", planned[0], "../env/bin/python", "gs://bucket/runs")
     assert calls[-1][:4] == ["compute", "tpus", "queued-resources", "delete"]
 
 
 def test_a_preempted_resource_is_requested_again(tmp_path):
     """A resource that is suspended, then unknown, is requested again."""
     states = ["SUSPENDED", "", "ACTIVE"]
-    then = (
+    action = (
         "told = open('said').read().count('describe')\n"
         f"print({states!r}[min(told, 3) - 1] if 'describe' in sys.argv else '')\n"
     )
-    calls = run(script("tpu_pod"), tmp_path, gcloud=then, git="")
+    calls = run(script("tpu_pod"), tmp_path, gcloud=action, git="")
     did = [
         call[3] for call in calls if call[:3] == ["compute", "tpus", "queued-resources"]
     ]
@@ -171,7 +171,10 @@ def test_a_preempted_resource_is_requested_again(tmp_path):
     assert done == ["delete", "create", "delete"]
 
 
-FAILS = SAID.format("ACTIVE") + "sys.exit(any(word in sys.argv for word in {!r}))\n"
+FAILS = (
+    PRINT_WHEN_DESCRIBED.format("ACTIVE")
+    + "sys.exit(any(word in sys.argv for word in {!r}))\n"
+)
 
 
 @cases.each("step", ["scp", "ssh"])
@@ -184,38 +187,42 @@ def test_a_slice_is_released_after_any_failure(step, tmp_path):
 
 def test_slices_that_were_not_released_are_named(tmp_path):
     failing = FAILS.format(["scp", "delete"])
-    (said,), *_ = run(script("tpu_pod"), tmp_path, 1, gcloud=failing, git="")
-    assert "costs money; delete it yourself:\ngcloud compute tpus queued-res" in said
-    command = shlex.split(said.splitlines()[-1])
+    (messages,), *_ = run(script("tpu_pod"), tmp_path, 1, gcloud=failing, git="")
+    assert (
+        "costs money; delete it yourself:\ngcloud compute tpus queued-res" in messages
+    )
+    command = shlex.split(messages.splitlines()[-1])
     assert command[-3:] == ["jbias", "--zone=us-east5-b", "--force"]
 
 
 def test_without_a_slice_nothing_is_released(tmp_path):
     refused = "sys.exit('create' in sys.argv)\n"
-    (said,), *calls = run(script("tpu_pod"), tmp_path, 1, gcloud=refused, git="")
-    assert [call[3] for call in calls] == ["describe", "create"] and not said
+    (messages,), *calls = run(script("tpu_pod"), tmp_path, 1, gcloud=refused, git="")
+    assert [call[3] for call in calls] == ["describe", "create"] and not messages
 
 
 def test_the_state_of_a_requested_slice_is_shown_each_minute(tmp_path):
-    then = (
+    action = (
         "told = open('said').read().count('describe')\n"
         "print('ACTIVE' if told > 4 else 'WAITING_FOR_RESOURCES')\n"
         "sys.exit('scp' in sys.argv)\n"
     )
-    (said,), *calls = run(script("tpu_pod"), tmp_path, 1, gcloud=then, git="", sleep="")
+    (messages,), *calls = run(
+        script("tpu_pod"), tmp_path, 1, gcloud=action, git="", sleep=""
+    )
     state = "jbias is WAITING_FOR_RESOURCES, waited for"
-    assert said.splitlines() == [f"{state} {n} min" for n in (0, 1)]
+    assert messages.splitlines() == [f"{state} {n} min" for n in (0, 1)]
     assert calls.count(["30"]) == 4 and calls[-1][3] == "delete"
 
 
-@cases.each("todo", [TRIALS, nasty("xpk")])
-def test_xpk_gets_flags_that_it_has(todo, tmp_path):
-    calls = run(script("xpk", todo), tmp_path, xpk="")
-    assert len(calls) == len(todo)
-    for call, trial in zip(calls, todo, strict=True):
+@cases.each("planned", [TRIALS, nasty("xpk")])
+def test_xpk_gets_flags_that_it_has(planned, tmp_path):
+    calls = run(script("xpk", planned), tmp_path, xpk="")
+    assert len(calls) == len(planned)
+    for call, trial in zip(calls, planned, strict=True):
         assert call[:2] == ["workload", "create"]
         flags = dict(flag.split("=", 1) for flag in call[2:])
-        assert {*flags} <= {*TOLD["xpk_flags"]}
+        assert {*flags} <= {*FORMATS["xpk_flags"]}
         command = words("xpk", trial, "python", "gs://bucket/runs")
         assert shlex.split(flags["--command"]) == command
         assert re.fullmatch("[a-z][a-z0-9-]{1,39}", flags["--workload"])
@@ -231,12 +238,12 @@ def without_nulls(tree):
 def test_the_jobset_of_xpk_is_queued_by_kueue():
     """Oracle: xpk's output for the first frozen command; tests/oracles/launchers.py."""
     jobset, command = (
-        without_nulls(TOLD["jobset"]),
+        without_nulls(FORMATS["jobset"]),
         words("xpk", TRIALS[0], "python", ""),
     )
     for number, rule in enumerate(jobset["spec"]["failurePolicy"]["rules"]):
         rule["name"] = f"failurePolicyRule{number}"  # JobSet's own webhook gives it.
-    check = jsonschema.Draft202012Validator(TOLD["jobset_schema"])
+    check = jsonschema.Draft202012Validator(FORMATS["jobset_schema"])
     check.validate(jobset)
     assert jobset["metadata"]["name"] == trials.label(TRIALS[0])
     assert "kueue.x-k8s.io/queue-name" in jobset["metadata"]["labels"]
@@ -264,19 +271,19 @@ def test_xpk_takes_no_line_breaks_nor_control_characters(letter):
 
 
 @cases.each("pool", ["", "gpus"])
-@cases.each("todo", [TRIALS, nasty("sky")])
-def test_skypilot_gets_a_task_that_its_schema_allows(todo, pool, tmp_path):
-    task = sky_task(todo, pool=pool)
+@cases.each("planned", [TRIALS, nasty("sky")])
+def test_skypilot_gets_a_task_that_its_schema_allows(planned, pool, tmp_path):
+    task = sky_task(planned, pool=pool)
     check = jsonschema.Draft202012Validator
-    check(TOLD["sky_task"]).validate(task)
-    check(TOLD["sky_resources"]).validate(task["resources"])
+    check(FORMATS["sky_task"]).validate(task)
+    check(FORMATS["sky_resources"]).validate(task["resources"])
     assert ("setup" in task) == ("file_mounts" in task) == (not pool)
     if not pool:
-        check(TOLD["sky_storage"]).validate(task["file_mounts"]["/runs"])
-    text = script("sky", todo, pool=pool)
+        check(FORMATS["sky_storage"]).validate(task["file_mounts"]["/runs"])
+    text = script("sky", planned, pool=pool)
     assert yaml.safe_load(text) == task
-    assert text.startswith(f"# sky jobs launch --num-jobs={len(todo)}")
-    for rank, trial in enumerate(todo):
+    assert text.startswith(f"# sky jobs launch --num-jobs={len(planned)}")
+    for rank, trial in enumerate(planned):
         folder = tmp_path / str(rank)
         folder.mkdir(exist_ok=True)
         env = {**os.environ, "SKYPILOT_JOB_RANK": str(rank)}
@@ -301,11 +308,11 @@ def skypilot(monkeypatch):
 
 @cases.each("pool", ["", "gpus"])
 def test_all_trials_are_one_call_of_skypilot(pool, skypilot):
-    options, said = runner.parse_executor(OPTIONS["sky"])[1], []
-    sky.start(TRIALS, {**options, "pool": pool}, said.append)
+    options, messages = runner.parse_executor(OPTIONS["sky"])[1], []
+    sky.start(TRIALS, {**options, "pool": pool}, messages.append)
     assert skypilot.calls.pop("task") == sky_task(pool=pool)
     assert skypilot.calls == {"pool": pool or None, "num_jobs": 2}
-    assert said == ["managed jobs: [7, 8]; sky jobs queue shows them"]
+    assert messages == ["managed jobs: [7, 8]; sky jobs queue shows them"]
 
 
 def test_errors_of_skypilot_are_reported(skypilot):
@@ -321,27 +328,27 @@ def test_errors_of_skypilot_are_reported(skypilot):
 def test_skypilot_s_schema_would_refuse():
     task = sky_task()
     with pytest.raises(jsonschema.ValidationError):
-        check = jsonschema.Draft202012Validator(TOLD["sky_task"])
+        check = jsonschema.Draft202012Validator(FORMATS["sky_task"])
         check.validate({**task, "command": "x"})
 
 
 @cases.each(
-    ("where", "changed"),
+    ("target", "changed"),
     [
         ("tpu_pod", ("zone", "type", "runtime", "name", "python")),
         ("xpk", ("cluster", "zone", "project", "image", "type")),
     ],
 )
-def test_options_are_quoted_too(where, changed, tmp_path):
+def test_options_are_quoted_too(target, changed, tmp_path):
     values = dict.fromkeys(changed, "x'; touch pwned; $(touch pwned) \"")
-    text = script(where, **values)
+    text = script(target, **values)
     shellcheck(text, tmp_path, "warning")
     (tmp_path / "script.sh").unlink()
-    run(text, tmp_path, gcloud=SAID.format("ACTIVE"), git="", xpk="")
+    run(text, tmp_path, gcloud=PRINT_WHEN_DESCRIBED.format("ACTIVE"), git="", xpk="")
 
 
 @cases.each(
-    ("where", "changed", "said"),
+    ("target", "changed", "message"),
     [
         ("slurm", dict(nodes=2), "slurm:nodes=2"),
         ("tpu_pod", {}, "tpu_pod:type=v6e-32"),
@@ -350,11 +357,13 @@ def test_options_are_quoted_too(where, changed, tmp_path):
         ("sky", dict(accelerators="tpu-v5p-32"), "sky:accelerators=tpu-v5p-32"),
     ],
 )
-def test_a_run_that_would_leave_machines_out_is_refused(where, changed, said):
-    script(where, **changed)
-    todo = [TRIALS[0]._replace(config={"run": {"devices": 1}})]
-    with pytest.raises(ValueError, match=f"--on={said}: config.run.devices must be 0"):
-        script(where, todo, **changed)
+def test_a_run_that_would_leave_machines_out_is_refused(target, changed, message):
+    script(target, **changed)
+    planned = [TRIALS[0]._replace(config={"run": {"devices": 1}})]
+    with pytest.raises(
+        ValueError, match=f"--on={message}: config.run.devices must be 0"
+    ):
+        script(target, planned, **changed)
 
 
 def test_a_slice_trains_one_run():
@@ -364,11 +373,11 @@ def test_a_slice_trains_one_run():
 
 
 def test_one_machine_may_leave_devices_out():
-    todo = [TRIALS[0]._replace(config={"run": {"devices": 1}})]
-    for where, changed in (("slurm", {}), ("tpu_pod", {"type": "v6e-8"})):
-        script(where, todo, **changed)
-    for where, changed in (("xpk", {"type": "v6e-4"}), ("sky", {})):
-        script(where, todo, **changed)
+    planned = [TRIALS[0]._replace(config={"run": {"devices": 1}})]
+    for target, changed in (("slurm", {}), ("tpu_pod", {"type": "v6e-8"})):
+        script(target, planned, **changed)
+    for target, changed in (("xpk", {"type": "v6e-4"}), ("sky", {})):
+        script(target, planned, **changed)
 
 
 @cases.each(

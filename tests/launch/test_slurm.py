@@ -20,8 +20,8 @@ from tests import smoke_runs
 from tests.launch.test_sweep import replace_training, run_sweep, table
 from tests.runtime import test_processes
 
-ASKED = sweep.parser().parse_args(["status", "--workdir=x"])
-ASKED.changes = []
+ARGS = sweep.parser().parse_args(["status", "--workdir=x"])
+ARGS.changes = []
 MISSING = slurm_cluster.missing()
 assert submitit.__version__
 pytestmark = [
@@ -60,7 +60,7 @@ def until(holds, seconds: float = 120.0) -> None:
 def job_of(folder, rate: float) -> str:
     """Return the job of the trial with this step size, from the study."""
     sweep.main(["status", f"--workdir={folder}"])
-    settings = search.resolve(ASKED, folder)
+    settings = search.resolve(ARGS, folder)
     opened = study.open_study(settings, folder, keep=False)
     return slurm.active(opened)[table(folder).trial[rate]][1]
 

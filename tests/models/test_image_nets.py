@@ -17,7 +17,7 @@ from tests import cases
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 DRAWN = runpy.run_path(str(ORACLES / "deepaugment_weights.py"))
-MADE = runpy.run_path(str(ORACLES / "torch_made.py"))
+TORCH_MADE = runpy.run_path(str(ORACLES / "torch_made.py"))
 STORED = np.load(ORACLES / "deepaugment.npz")
 NETS = {"cae": cae, "edsr": edsr}
 SMALL = {"cae": {"width": 8}, "edsr": {"features": 4, "blocks": 4, "scale": 2}}
@@ -181,7 +181,7 @@ def test_published_files_are_converted(net, tmp_path, monkeypatch, capsys):
     loaded = weight_files.load(NETS[net].PUBLISHED, out)
     assert {name: x.shape for name, x in loaded.items()} == NETS[net].shapes()
     for name, value in loaded.items():
-        np.testing.assert_array_equal(value, MADE["tensor"](name, value.shape))
+        np.testing.assert_array_equal(value, TORCH_MADE["tensor"](name, value.shape))
 
 
 def test_the_published_files_are_known_to_the_command():

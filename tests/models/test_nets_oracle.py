@@ -11,7 +11,7 @@ from jbias import models
 from tests import cases, drawn
 from tests.drawn import (
     DRAWN,
-    MADE,
+    NETS_CASES,
     ORACLES,
     published_name,
     published_shape,
@@ -70,7 +70,7 @@ def test_names_and_shapes_are_the_published_ones(name):
 
 def make_case(case):
     """Return the network of a case, the oracle's weights, and images."""
-    model, size, factor, options = MADE["CASES"][case]
+    model, size, factor, options = NETS_CASES["CASES"][case]
     net = models.MODELS[model](DRAWN["CLASSES"], **options)
 
     variables = drawn.variables(net, size, factor)
@@ -81,7 +81,7 @@ def make_case(case):
     "case",
     [
         pytest.param(case, marks=pytest.mark.slow if case in SLOW else ())
-        for case in MADE["CASES"]
+        for case in NETS_CASES["CASES"]
     ],
     quick=(
         "alexnet",
@@ -101,7 +101,7 @@ def test_equals_the_published_implementation(case):
 
 @cases.each(
     "case",
-    MADE["CASES"],
+    NETS_CASES["CASES"],
     quick=(
         "vgg11",
         "vgg11_at_224",
@@ -109,7 +109,7 @@ def test_equals_the_published_implementation(case):
     ),
 )
 def test_images_of_the_least_size_are_accepted(case):
-    model, _, _, options = MADE["CASES"][case]
+    model, _, _, options = NETS_CASES["CASES"][case]
     net, least = models.MODELS[model](3, **options), int(STORED[f"{case}/least"])
     variables_of(net, least)
     if least > 1:

@@ -26,12 +26,12 @@ def draw_variables(net, image):
     """Return random weights by NumPy; jax's initialisation takes long to compile."""
     rng = np.random.default_rng(0)
 
-    def one(path, x):
+    def draw_leaf(path, x):
         first = 1.0 if path[-1].key == "scale" else 0.0
         return (first + 0.1 * rng.standard_normal(x.shape)).astype(np.float32)
 
     shapes = jax.eval_shape(net.init, jax.random.key(0), image)
-    return jax.tree_util.tree_map_with_path(one, shapes)
+    return jax.tree_util.tree_map_with_path(draw_leaf, shapes)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from jbias.models import registry, style_transfer, weight_files
 from tests import cases
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
-MADE = runpy.run_path(str(ORACLES / "torch_made.py"))
+TORCH_MADE = runpy.run_path(str(ORACLES / "torch_made.py"))
 NAMES = {"vgg_normalised.pth": "adain_vgg.pth", "decoder.pth": "adain_decoder.pth"}
 
 
@@ -59,8 +59,8 @@ def test_converts_to_our_layout(folder, published_entry):
     for name, value in arrays.items():
         net, number, kind = name.split("/")
         source = f"{number}.{'weight' if kind == 'kernel' else 'bias'}"
-        shape = MADE["shapes"]("vgg" if net == "encoder" else net)[source]
-        expected = MADE["tensor"](source, shape)
+        shape = TORCH_MADE["shapes"]("vgg" if net == "encoder" else net)[source]
+        expected = TORCH_MADE["tensor"](source, shape)
         if kind == "kernel":
             expected = expected.transpose(2, 3, 1, 0)
         np.testing.assert_array_equal(value, expected)

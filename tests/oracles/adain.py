@@ -1,4 +1,4 @@
-"""Makes adain.npz: what PyTorch 2.13.0 (CPU) computes with weights drawn from names.
+"""Write adain.npz: outputs of PyTorch 2.13.0 (CPU) with weights drawn from names.
 
     python tests/oracles/adain.py
 

@@ -1,4 +1,4 @@
-"""Makes baycomp_tests.json: Bayesian tests by baycomp 1.0.3, the hierarchical one by Stan.
+"""Write baycomp_tests.json: Bayesian tests by baycomp 1.0.3, the hierarchical one by Stan.
 
 python -m venv v && v/bin/pip install baycomp==1.0.3 pystan==3.10.0
 v/bin/python tests/oracles/baycomp_tests.py tests/oracles/baycomp_tests.json

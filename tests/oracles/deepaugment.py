@@ -1,11 +1,11 @@
-"""Makes deepaugment.npz: what PyTorch 2.13.0 (CPU) computes with weights drawn from names,
+"""Write deepaugment.npz: outputs of PyTorch 2.13.0 (CPU) with weights drawn from names,
 deepaugment.json: names and shapes of these weights; deepaugment_cae.pth and
-deepaugment_edsr.pth: files of that form, with what torch_made.py says inside.
+deepaugment_edsr.pth: files in the published form with the tensors of torch_made.py.
 
     python tests/oracles/deepaugment.py
 
 Independent implementations, with PyTorch's own layers and padding, of the two networks
-of DeepAugment at their published sizes, and PyTorch's answers to some ways of damaging
+of DeepAugment at their published sizes, and PyTorch's outputs for some damages of
 weights; in float64, stored as float32. Needs torch and numpy only.
 """
 

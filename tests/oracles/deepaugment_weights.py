@@ -1,4 +1,4 @@
-"""Weights, images and codes that a test and its oracle draw alike, from names and numpy.
+"""Weights, images and codes that a test and its oracle draw by name with numpy.
 
 Names and shapes are those of DeepAugment's published files.
 """

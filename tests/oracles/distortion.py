@@ -1,4 +1,4 @@
-"""Makes distortion.npz: what the released code of the data distortion paper computes.
+"""Write distortion.npz: outputs of the released code of the data distortion paper.
 
     git clone https://github.com/AntoniaMarcu/Data-Modification
     git -C Data-Modification checkout 1cb7717
@@ -6,8 +6,8 @@
 
 Grad-CAM maps of six images and the pixels that are hidden by them (gradcam.py with
 models/resnet.py), and logits of its VGG-16 (models/vgg.py) with an eighth of the channels.
-Needs numpy, opencv and torch (here 2.13.0, CPU). Weights are drawn by name; the coin that
-the code tosses is replaced by both of its sides; nothing of the code is here.
+Needs numpy, opencv and torch (here 2.13.0, CPU). Weights are drawn by name; the random
+choice of the code is replaced by both of its values. No part of the code is stored.
 """
 
 import importlib

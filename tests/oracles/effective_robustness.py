@@ -1,9 +1,9 @@
-"""Makes effective_robustness.csv: accuracies of Taori et al., NeurIPS 2020, and who is standard.
+"""Write effective_robustness.csv: accuracies and standard models of Taori et al., NeurIPS 2020.
 
 git clone https://github.com/modestyachts/imagenet-testbed; git -C imagenet-testbed checkout 0170eec
 python tests/oracles/effective_robustness.py imagenet-testbed > tests/oracles/effective_robustness.csv
 
-The standard models that their fits take, and four others. The numbers are theirs (MIT licence).
+The rows are the standard models of their fits and four other models (MIT licence).
 """
 
 import pathlib

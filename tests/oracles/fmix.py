@@ -1,10 +1,10 @@
-"""Makes fmix.npz: what the released FMix code computes from given draws.
+"""Write fmix.npz: outputs of the released FMix code for stored random draws.
 
     git clone https://github.com/ecs-vlc/FMix && git -C FMix checkout e5991dc
     python tests/oracles/fmix.py FMix
 
-Needs numpy and scipy. The random generators that the code calls are replaced by the
-draws that are stored beside its answers; nothing of the code is here.
+Needs numpy and scipy. The random generators that the code calls are replaced by
+draws that are stored together with the outputs. No part of the code is stored.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""Networks that a test and its oracle build alike, most of them narrow or shallow.
+"""Networks shared by a test and its oracle, most of them narrow or shallow.
 
 Weights, images and classes are those of resnet_weights.py, but for a factor in the
 scales of batch norms, which keeps networks without shortcuts from forgetting the image.

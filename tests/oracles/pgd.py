@@ -1,4 +1,4 @@
-"""Makes pgd.npz: attacks on a small fixed net, by PyTorch 2.13.0 (CPU) in float64.
+"""Write pgd.npz: attacks on a small fixed net, by PyTorch 2.13.0 (CPU) in float64.
 
     python tests/oracles/pgd.py
 

@@ -1,4 +1,4 @@
-"""Makes posthocs_nemenyi.json: Nemenyi's p-values by scikit-posthocs 0.17.1, scipy 1.17.1.
+"""Write posthocs_nemenyi.json: Nemenyi's p-values by scikit-posthocs 0.17.1, scipy 1.17.1.
 
 python -m venv v && v/bin/pip install scikit-posthocs==0.17.1
 v/bin/python tests/oracles/posthocs_nemenyi.py > tests/oracles/posthocs_nemenyi.json

@@ -1,4 +1,4 @@
-"""Makes psturng.json: the table of the studentised range that BiasBed's numbers came from.
+"""Write psturng.json: the table of the studentised range that BiasBed's numbers came from.
 
 python -m venv v && v/bin/pip install statsmodels==0.15.0
 v/bin/python tests/oracles/psturng.py > tests/oracles/psturng.json

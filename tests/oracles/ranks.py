@@ -1,4 +1,4 @@
-"""Makes ranks.json: what other packages say of the same scores and p-values.
+"""Write ranks.json: results of other packages for the same scores and p-values.
 
 python -m venv v
 v/bin/pip install scikit-posthocs==0.17.1 autorank==1.3.0 statsmodels==0.15.0 statds==1.1.7

@@ -1,4 +1,4 @@
-"""Makes rliable_metrics.json: aggregates by rliable 1.2.0, scipy 1.17.1.
+"""Write rliable_metrics.json: aggregates by rliable 1.2.0, scipy 1.17.1.
 
 python -m venv v && v/bin/pip install rliable==1.2.0
 v/bin/python tests/oracles/rliable_metrics.py > tests/oracles/rliable_metrics.json

@@ -1,4 +1,4 @@
-"""Makes statsmodels_mixed.json: mixed models by statsmodels 0.15.0, REML.
+"""Write statsmodels_mixed.json: mixed models by statsmodels 0.15.0, REML.
 
 python -m venv v && v/bin/pip install statsmodels==0.15.0
 v/bin/python tests/oracles/statsmodels_mixed.py > tests/oracles/statsmodels_mixed.json

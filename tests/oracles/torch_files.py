@@ -1,10 +1,10 @@
-"""Makes what PyTorch 2.13.0 writes, in its two forms, and what it holds.
+"""Write weight files in the two formats of PyTorch 2.13.0, and their arrays.
 
     python tests/oracles/torch_files.py
 
 torch_zip.pth and torch_stream.pth hold the arrays of torch_files.npz. adain_vgg.pth (a
 stream, as published) and adain_decoder.pth (a zip) have the names and shapes of AdaIN's
-published files; their tensors overlap in one small storage (torch_made.py says how).
+published files; their tensors overlap in one small storage, see torch_made.py.
 """
 
 import collections

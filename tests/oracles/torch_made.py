@@ -1,4 +1,4 @@
-"""Tensors that a test and its oracle know: the shapes of published files, little content.
+"""Tensors shared by a test and its oracle: shapes of published files with little content.
 
 All are views of one storage of 4000 numbers, whose strides are small primes, so that
 every axis counts and a file of 80 MB becomes one of 30 kB.

@@ -1,4 +1,4 @@
-"""Makes vit.npz: what timm, torchvision and transformers compute with drawn weights.
+"""Write vit.npz: outputs of timm, torchvision and transformers with drawn weights.
 
     python tests/oracles/vit.py
 

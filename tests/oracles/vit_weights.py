@@ -1,4 +1,4 @@
-"""Weights and images that a test and its oracle draw alike, from names and numpy."""
+"""Weights and images that a test and its oracle draw by name with numpy."""
 
 import zlib
 

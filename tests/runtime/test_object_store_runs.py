@@ -78,12 +78,12 @@ def at(store, method: str, name: str, act):
     """Call a function before the store answers the first matching request."""
     done = []
 
-    def before(request_method: str, request_name: str) -> None:
+    def act_once(request_method: str, request_name: str) -> None:
         if request_method == method and re.search(name, request_name) and not done:
             done.append(request_name)
             act()
 
-    store.stored.before_request = before
+    store.stored.before_request = act_once
     yield
     store.stored.before_request = lambda method, name: None
     assert done, f"never asked: {method} {name}"

@@ -1,6 +1,6 @@
-"""Files of scores in any form: read right, or refused with what decides; never read wrong.
+"""Files of scores in any form are read correctly, or refused with the ambiguous part.
 
-The files and `expected.json` were made before the reader, without a look at it.
+The files and `expected.json` were written before the reader and independently of it.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Headers of pandas: statistics, metrics and roles in any of several lines are understood.
 
-The right scores are those of pandas itself, by groupby, whatever form the file has.
+The expected scores are computed with groupby of pandas, for any form of the file.
 """
 
 import numpy as np
@@ -153,7 +153,7 @@ def test_a_mean_beside_its_deviation_has_the_name_above(tmp_path):
 
 
 def test_methods_and_networks_may_have_names_of_statistics(tmp_path):
-    """Pooling by mean or max, and SE-ResNet beside ResNet."""
+    """Mean and max are names of pooling methods; SE-ResNet is a network."""
     path = tmp_path / "t.csv"
     path.write_text("dataset,mean,max,gem\nPACS,71.5,72,74\nVLCS,61.5,63,64\n")
     assert set(scores.read(path).tidy["algorithm"]) == {"mean", "max", "gem"}

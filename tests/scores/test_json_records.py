@@ -40,7 +40,7 @@ def test_records_in_records_and_fields_that_lack(tmp_path):
     assert tidy["score"].isna().tolist() == [True] + [False] * 7
 
 
-OTHERS = {
+OTHER_FORMS = {
     "columns": lambda: runs()[LONG].to_json(),
     "split": lambda: runs()[LONG].to_json(orient="split"),
     "results": lambda: json.dumps({"results": {"x": {"acc": 1}}}, indent=1),
@@ -52,11 +52,11 @@ OTHERS = {
 }
 
 
-@cases.each("form", OTHERS)
+@cases.each("form", OTHER_FORMS)
 @cases.each("name", ["t.json", "t.jsonl"])
 def test_other_json_is_refused_in_one_line_with_a_remedy(tmp_path, form, name):
     path = tmp_path / name
-    path.write_text(OTHERS[form]())
+    path.write_text(OTHER_FORMS[form]())
     with pytest.raises(
         ValueError, match="; (save a list of records|add some)"
     ) as error:

@@ -105,14 +105,14 @@ def test_no_spread_is_certain(paired):
 def test_direction_and_symmetry(rope):
     scores = np.random.default_rng(0).normal(size=(6, 3, 4))
     for function in (stats.bayesian_signed_rank, stats.correlated_t):
-        up = function(scores, rope=rope, larger_is_better=True)
+        options = function(scores, rope=rope, larger_is_better=True)
         down = function(-scores, rope=rope, larger_is_better=False)
-        np.testing.assert_allclose(up.better, down.better, atol=1e-12)
-        total = up.better + np.swapaxes(up.better, -1, -2) + up.rope
+        np.testing.assert_allclose(options.better, down.better, atol=1e-12)
+        total = options.better + np.swapaxes(options.better, -1, -2) + options.rope
         np.testing.assert_allclose(total, 1, atol=1e-12)
         if rope == 0:
             off = ~np.eye(3, dtype=bool)
-            np.testing.assert_allclose(up.rope[..., off], 0, atol=1e-9)
+            np.testing.assert_allclose(options.rope[..., off], 0, atol=1e-9)
 
 
 def test_a_wider_rope_leaves_less():

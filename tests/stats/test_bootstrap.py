@@ -210,20 +210,22 @@ def test_profiles_are_shares_of_scores():
 
 def test_direction_and_antisymmetry(array):
     for function in (stats.probability_of_improvement, stats.mean_differences):
-        up = function(array, larger_is_better=True, draws=200)
+        options = function(array, larger_is_better=True, draws=200)
         down = function(-array, larger_is_better=False, draws=200)
-        total = up.pairs.value + up.pairs.value.T
-        np.testing.assert_allclose(total, 2 * up.pairs.value[0, 0], atol=1e-12)
+        total = options.pairs.value + options.pairs.value.T
+        np.testing.assert_allclose(total, 2 * options.pairs.value[0, 0], atol=1e-12)
         for name in ("value", "low", "high"):
             np.testing.assert_allclose(
-                getattr(up.pairs, name), getattr(down.pairs, name), atol=1e-12
+                getattr(options.pairs, name), getattr(down.pairs, name), atol=1e-12
             )
-        np.testing.assert_allclose(up.better + up.better.T, 1)
-        np.testing.assert_allclose(up.pairs.low + up.pairs.high.T, total, atol=1e-12)
-    up = stats.intervals(array, larger_is_better=True, draws=200)
+        np.testing.assert_allclose(options.better + options.better.T, 1)
+        np.testing.assert_allclose(
+            options.pairs.low + options.pairs.high.T, total, atol=1e-12
+        )
+    options = stats.intervals(array, larger_is_better=True, draws=200)
     down = stats.intervals(-array, larger_is_better=False, draws=200)
-    np.testing.assert_allclose(up.iqm.low, down.iqm.low)
-    np.testing.assert_array_equal(up.bounds, -down.bounds)
+    np.testing.assert_allclose(options.iqm.low, down.iqm.low)
+    np.testing.assert_array_equal(options.bounds, -down.bounds)
 
 
 def test_unequal_runs_and_the_same_seed():

@@ -318,7 +318,7 @@ def test_trials_needed(setting):
 
 @cases.each("width", [0.1, 0.2])
 def test_high_accuracies_need_many_trials(width):
-    """With few images both are always right, so kappa is 1 whatever its true value."""
+    """With few images all answers are correct, so that kappa is 1 for any true value."""
     options = dict(kappa=0.3, accuracies=(0.99, 0.99))
     n = consistency.trials_needed(width, **options)
     model = consistency.copy_model(0.3, 0.99, 0.99)

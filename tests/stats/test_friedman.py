@@ -59,12 +59,12 @@ def test_sees_ranks_only(scores, monotone):
 
 
 def test_direction_turns_ranks_only(scores):
-    up = stats.friedman(scores, larger_is_better=True)
+    options = stats.friedman(scores, larger_is_better=True)
     down = stats.friedman(scores, larger_is_better=False)
-    np.testing.assert_allclose(up.ranks + down.ranks, scores.shape[1] + 1)
-    assert (up.pvalue, up.chi2) == (down.pvalue, down.chi2)
+    np.testing.assert_allclose(options.ranks + down.ranks, scores.shape[1] + 1)
+    assert (options.pvalue, options.chi2) == (down.pvalue, down.chi2)
     assert stats.friedman(-scores, larger_is_better=False).ranks.tolist() == (
-        up.ranks.tolist()
+        options.ranks.tolist()
     )
 
 

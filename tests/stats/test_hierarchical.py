@@ -91,13 +91,13 @@ def test_intervals_cover():
 
 def test_direction_and_symmetry():
     scores = np.random.default_rng(0).normal(size=(6, 3, 4)) + np.arange(3)[:, None]
-    up = stats.hierarchical_t(scores, rope=0.2, larger_is_better=True)
+    options = stats.hierarchical_t(scores, rope=0.2, larger_is_better=True)
     down = stats.hierarchical_t(-scores, rope=0.2, larger_is_better=False)
-    np.testing.assert_allclose(up.better, down.better, atol=1e-12)
-    np.testing.assert_allclose(up.better + up.better.T + up.rope, 1)
-    np.testing.assert_allclose(up.difference.low, -up.difference.high.T)
-    np.testing.assert_allclose(up.positive + up.positive.T, 1)
-    assert up.better[2, 0] > 0.9
+    np.testing.assert_allclose(options.better, down.better, atol=1e-12)
+    np.testing.assert_allclose(options.better + options.better.T + options.rope, 1)
+    np.testing.assert_allclose(options.difference.low, -options.difference.high.T)
+    np.testing.assert_allclose(options.positive + options.positive.T, 1)
+    assert options.better[2, 0] > 0.9
 
 
 @pytest.mark.slow

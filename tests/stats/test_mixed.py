@@ -99,9 +99,9 @@ def test_unequal_runs():
 
 def test_direction_and_no_spread():
     scores = simulate(np.random.default_rng(0), 5, 3, 4)
-    up = stats.mixed_model(scores, larger_is_better=True)
+    options = stats.mixed_model(scores, larger_is_better=True)
     down = stats.mixed_model(-scores, larger_is_better=False)
-    np.testing.assert_allclose(up.difference.low, down.difference.low)
+    np.testing.assert_allclose(options.difference.low, down.difference.low)
     still = np.zeros((4, 2, 3))
     assert stats.mixed_model(still, larger_is_better=True).pvalue == 1
     still[:, 1] = 1

@@ -34,8 +34,10 @@ from jbias.stats import multiple_testing, posthoc
 from tests import cases
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
-MADE = json.loads((ORACLES / "ranks.json").read_text())
-CASES = [pytest.param(case, id=f"{np.shape(case['scores'])}") for case in MADE["cases"]]
+STORED = json.loads((ORACLES / "ranks.json").read_text())
+CASES = [
+    pytest.param(case, id=f"{np.shape(case['scores'])}") for case in STORED["cases"]
+]
 
 
 def has_ties(scores):
@@ -43,7 +45,7 @@ def has_ties(scores):
 
 
 @cases.each("case", CASES)
-@cases.each("adjust", MADE["cases"][0]["conover"])
+@cases.each("adjust", STORED["cases"][0]["conover"])
 def test_conover_equals_scikit_posthocs(case, adjust):
     result = stats.conover(case["scores"], larger_is_better=True, adjust=adjust)
     np.testing.assert_allclose(
@@ -85,7 +87,7 @@ def test_wilcoxon_equals_scikit_posthocs_without_ties(case):
     assert compared_pairs > 0 or has_ties(scores)
 
 
-@cases.each("case", MADE["adjusted"])
+@cases.each("case", STORED["adjusted"])
 def test_adjusted_equal_statsmodels(case):
     for name, expected in case["adjusted"].items():
         np.testing.assert_allclose(
@@ -93,14 +95,14 @@ def test_adjusted_equal_statsmodels(case):
         )
 
 
-@cases.each("case", MADE["shaffer"])
+@cases.each("case", STORED["shaffer"])
 def test_shaffer_equals_statds(case):
     np.testing.assert_allclose(
         stats.adjust(case["p"], "shaffer"), case["adjusted"], rtol=1e-12
     )
 
 
-@cases.each("case", MADE["critical_distances"])
+@cases.each("case", STORED["critical_distances"])
 def test_critical_difference_nears_autoranks(case):
     """autorank interpolates a table of quantiles, to about four digits."""
     n, k = case["n"], case["k"]
@@ -112,7 +114,7 @@ def test_critical_difference_nears_autoranks(case):
     assert ours(case["alpha"]) == pytest.approx(exact, rel=1e-10)
 
 
-@cases.each("case", MADE["cliques"])
+@cases.each("case", STORED["cliques"])
 def test_groups_equal_scikit_posthocs(case):
     near = np.array(case["near"], dtype=bool)
     groups = posthoc.largest_groups(near, np.arange(len(near)))
@@ -137,5 +139,5 @@ def test_quade_equals_r():
 
 
 def test_every_method_is_checked():
-    checked = {*MADE["adjusted"][0]["adjusted"], "shaffer", "none"}
+    checked = {*STORED["adjusted"][0]["adjusted"], "shaffer", "none"}
     assert checked == set(multiple_testing.METHODS)

@@ -31,18 +31,18 @@ def numbers(result, ignored=()):
 
 def results_of(table, unit):
     """Yield results that do not depend on the unit; values in that unit are divided by it."""
-    up = dict(larger_is_better=True)
-    yield stats.friedman(table, **up)
-    yield stats.quade(table, **up)
-    yield stats.aligned_ranks(table, **up)
-    yield stats.nemenyi(table, **up)
-    yield stats.wilcoxon(table, **up)
-    yield stats.rank_stability(table, draws=100, **up)
-    yield stats.effect_sizes(table, draws=100, **up)
-    yield stats.bayesian_signed_rank(table, rope=0.2 * unit, draws=500, **up)
-    yield stats.correlated_t(table, rope=0.2 * unit, **up)
-    yield stats.correlated_t(table, rope=0.2 * unit, paired=True, **up)
-    yield stats.bradley_terry(table, local_rope=0.4, draws=2000, **up)
+    options = dict(larger_is_better=True)
+    yield stats.friedman(table, **options)
+    yield stats.quade(table, **options)
+    yield stats.aligned_ranks(table, **options)
+    yield stats.nemenyi(table, **options)
+    yield stats.wilcoxon(table, **options)
+    yield stats.rank_stability(table, draws=100, **options)
+    yield stats.effect_sizes(table, draws=100, **options)
+    yield stats.bayesian_signed_rank(table, rope=0.2 * unit, draws=500, **options)
+    yield stats.correlated_t(table, rope=0.2 * unit, **options)
+    yield stats.correlated_t(table, rope=0.2 * unit, paired=True, **options)
+    yield stats.bradley_terry(table, local_rope=0.4, draws=2000, **options)
     power_result = stats.power_of_design(
         table, difference=0.5 * unit, seeds=(1, 3), datasets=(6,), draws=200
     )
@@ -81,15 +81,15 @@ def test_means_that_differ_by_rounding_tie(unit):
     table[:, 0], table[:, 1] = [0.1, 0.2, 0.3], [0.3, 0.2, 0.1]
     table *= unit
     assert unit > 1 or (table[:, 0].sum(axis=1) != table[:, 1].sum(axis=1)).any()
-    up = dict(larger_is_better=True)
-    assert stats.friedman(table, **up).ranks.tolist() == [1.5, 1.5, 3]
-    stable = stats.rank_stability(table, draws=100, **up)
+    options = dict(larger_is_better=True)
+    assert stats.friedman(table, **options).ranks.tolist() == [1.5, 1.5, 3]
+    stable = stats.rank_stability(table, draws=100, **options)
     assert stable.ranks.value.tolist() == [1.5, 1.5, 3]
-    result = stats.bradley_terry(table, draws=2000, **up)
+    result = stats.bradley_terry(table, draws=2000, **options)
     assert result.ties[0, 1] == 6 and result.wins[0].tolist() == [0, 3, 6]
-    result = stats.effect_sizes(table, draws=100, **up)
+    result = stats.effect_sizes(table, draws=100, **options)
     assert result.rank_biserial.value[0, 1] == result.hedges_g.value[0, 1] == 0
-    result = stats.bayesian_signed_rank(table, rope=0, draws=500, **up)
+    result = stats.bayesian_signed_rank(table, rope=0, draws=500, **options)
     assert result.better[0, 1] == result.better[1, 0] == 0.5
 
 
@@ -97,13 +97,13 @@ def test_means_that_differ_by_rounding_tie(unit):
 def test_runs_that_differ_by_rounding_have_no_spread(unit):
     table = unit * np.ones((4, 1, 5)) * np.array([0.1, 0.3, 0.7])[:, None]
     signs = np.array([[0, -1, -1], [1, 0, -1], [1, 1, 0]])
-    up = dict(larger_is_better=True)
-    result = stats.effect_sizes(table, draws=100, **up)
+    options = dict(larger_is_better=True)
+    result = stats.effect_sizes(table, draws=100, **options)
     for gamma in result.gamma:
         np.testing.assert_array_equal(np.sign(gamma), signs)
         assert np.isinf(gamma[signs != 0]).all()
     for paired in (False, True):
-        result = stats.correlated_t(table, rope=0, paired=paired, **up)
+        result = stats.correlated_t(table, rope=0, paired=paired, **options)
         expected = np.tile(signs > 0, (4, 1, 1))
         np.testing.assert_allclose(result.better, expected, atol=1e-9)
 
@@ -232,19 +232,23 @@ def test_runs_that_cancel_tie_in_every_unit(unit):
     other_rows = [[0, 0, 0], [0, 0, 0], [2, 1, 3], [1, 2, 0], [3, 3, 3], [1, 1, 1]]
     table = np.stack([rows, other_rows], axis=1) * unit
     ties = [[1.5, 1.5]] * 2 + [[1, 2]] * 2 + [[2, 1], [1, 2]]
-    up = dict(larger_is_better=True)
-    assert score_table.rank(table, **up).tolist() == ties
+    options = dict(larger_is_better=True)
+    assert score_table.rank(table, **options).tolist() == ties
     # Of six differences two are 0, and the others 3, 2, -2 and 5.
-    w = stats.wilcoxon(table, **up)
+    w = stats.wilcoxon(table, **options)
     assert w.statistics[0, 1] == 3 + 1.5 - 1.5 + 4
     assert w.pvalues[0, 1] == 2 * 3 / 2**4
-    expected = stats.quade(np.round(table / unit).mean(axis=2).round(), **up)
-    assert stats.quade(table, **up).pvalue == pytest.approx(expected.pvalue)
-    expected = stats.aligned_ranks(np.round(table / unit).mean(axis=2).round(), **up)
-    assert stats.aligned_ranks(table, **up).pvalue == pytest.approx(expected.pvalue)
-    posterior = stats.bayesian_signed_rank(table, rope=0, draws=500, **up)
+    expected = stats.quade(np.round(table / unit).mean(axis=2).round(), **options)
+    assert stats.quade(table, **options).pvalue == pytest.approx(expected.pvalue)
+    expected = stats.aligned_ranks(
+        np.round(table / unit).mean(axis=2).round(), **options
+    )
+    assert stats.aligned_ranks(table, **options).pvalue == pytest.approx(
+        expected.pvalue
+    )
+    posterior = stats.bayesian_signed_rank(table, rope=0, draws=500, **options)
     whole = stats.bayesian_signed_rank(
-        np.round(table / unit).mean(axis=2).round(), rope=0, draws=500, **up
+        np.round(table / unit).mean(axis=2).round(), rope=0, draws=500, **options
     )
     np.testing.assert_allclose(posterior.better, whole.better)
 
@@ -258,19 +262,21 @@ def near_zero_rows():
 
 @cases.each("unit", [1, 100, 1e-9])
 def test_a_zero_that_rounding_moved_ties_with_zero(unit):
-    up = dict(larger_is_better=True)
+    options = dict(larger_is_better=True)
     scores = near_zero_rows() * unit
     assert (scores[:2, 0] != 0).all()
     tied = [2.5, 2.5, 1]
-    assert score_table.rank(scores, **up).tolist() == [tied, tied, [1, 3, 2]]
-    assert score_table.rank(scores[[0, 0, 1]], **up).tolist() == [tied] * 3
+    assert score_table.rank(scores, **options).tolist() == [tied, tied, [1, 3, 2]]
+    assert score_table.rank(scores[[0, 0, 1]], **options).tolist() == [tied] * 3
     whole = np.round(near_zero_rows(), 9)
     for test in (stats.quade, stats.aligned_ranks):
-        assert test(scores, **up).pvalue == pytest.approx(test(whole, **up).pvalue)
-    wilcoxon = stats.wilcoxon(scores, zeros="pratt", **up)
-    expected = stats.wilcoxon(whole, zeros="pratt", **up)
+        assert test(scores, **options).pvalue == pytest.approx(
+            test(whole, **options).pvalue
+        )
+    wilcoxon = stats.wilcoxon(scores, zeros="pratt", **options)
+    expected = stats.wilcoxon(whole, zeros="pratt", **options)
     np.testing.assert_array_equal(wilcoxon.statistics, expected.statistics)
-    stable = stats.rank_stability(scores[:, :, None].repeat(2, 2), draws=100, **up)
+    stable = stats.rank_stability(scores[:, :, None].repeat(2, 2), draws=100, **options)
     assert stable.ranks.value.tolist() == pytest.approx([2, 2.6667, 1.3333], abs=1e-3)
 
 
@@ -288,7 +294,7 @@ def test_a_huge_score_ties_no_small_ones(huge):
 
 
 def test_data_sets_of_other_units_tie_no_scores():
-    """Scores of 1e-17 on one data set are not zeros, whatever the other data sets have."""
+    """Scores of 1e-17 on one data set are not zeros, for any scores on other data sets."""
     scores = scores_of_three() * np.array([1e-17] * 2 + [1] * 3 + [1e17] * 3)[:, None]
     ranks = score_table.rank(scores, larger_is_better=False)
     np.testing.assert_array_equal(ranks, scipy.stats.rankdata(scores, axis=1))
@@ -296,18 +302,18 @@ def test_data_sets_of_other_units_tie_no_scores():
 
 def test_close_float32_scores_tie_like_their_decimals():
     """Scores of 70.0 to 70.6 in per cent or as shares, one run or three."""
-    up = dict(larger_is_better=True)
+    options = dict(larger_is_better=True)
     for seed in range(4):
         rng = np.random.default_rng(seed)
         for shape in ((12, 2), (12, 2, 3)):
             decimals = np.round(rng.uniform(70, 70.6, shape), 1)
-            expected = stats.wilcoxon(decimals, **up).statistics
-            aligned = stats.aligned_ranks(decimals, **up).pvalue
+            expected = stats.wilcoxon(decimals, **options).statistics
+            aligned = stats.aligned_ranks(decimals, **options).pvalue
             for scores in (decimals, decimals / 100):
                 single = scores.astype(np.float32)
-                wilcoxon = stats.wilcoxon(single, **up)
+                wilcoxon = stats.wilcoxon(single, **options)
                 np.testing.assert_array_equal(wilcoxon.statistics, expected)
-                assert stats.aligned_ranks(single, **up).pvalue == pytest.approx(
+                assert stats.aligned_ranks(single, **options).pvalue == pytest.approx(
                     aligned
                 )
 

@@ -227,7 +227,7 @@ def test_milestones_between_programs_cannot_vary(tmp_path):
     assert_refused(c, tmp_path, "algo.milestones.0", (0.5, 0.2), message)
 
 
-OWN = """
+OWN_ALGORITHM = """
 import jax, math
 from jbias.algos import base, erm
 
@@ -287,7 +287,7 @@ def test_an_error_in_a_users_algorithm_names_its_line(tmp_path):
 
 def user_config(tmp_path, function: str):
     """Return a config whose algorithm is a function in a user's file."""
-    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "own.py").write_text(OWN_ALGORITHM)
     c = smoke_runs.small()
     c.model = {"name": "cnn", "width": 4}
     with c.unlocked():

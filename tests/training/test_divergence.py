@@ -18,7 +18,7 @@ from tests import cases, smoke_runs
 
 KEY = jax.random.key(0)
 EVERY = 4
-MINE = pathlib.Path(__file__).parents[1] / "own_algorithm.py"
+OWN_ALGORITHM = pathlib.Path(__file__).parents[1] / "own_algorithm.py"
 CHANCE = 0.2
 
 
@@ -181,7 +181,7 @@ def failing_steps(seed: int) -> list[int]:
 )
 def test_a_diverged_seed_does_not_affect_other_seeds(strategy):
     """The loss of the first seed is not finite in the third of four steps."""
-    algo = {"name": f"{MINE}:make", "chance": CHANCE}
+    algo = {"name": f"{OWN_ALGORITHM}:make", "chance": CHANCE}
     stage = smoke_runs.stage(jc.to_dict(smoke_runs.small(algo=algo)))
     seeds = tuple(
         next(seed for seed in range(99) if failing_steps(seed) == steps)

@@ -1,4 +1,4 @@
-"""Batches: gathered from what is held, read from files, cut for evaluation."""
+"""Batches: gathered from stored images, read from files, cropped for evaluation."""
 
 import dataclasses
 

@@ -93,7 +93,7 @@ def test_milestones_of_one_step_count_each():
 
 
 def test_milestones_are_shares_and_no_epochs():
-    """Thirty epochs, taken for a share, would never come."""
+    """A milestone of 30, read as a share of the run, would never be reached."""
     with pytest.raises(ValueError, match=r"milestones: must be shares of the run"):
         optim.multistep(1.0, 100, milestones=(30, 60))
 
@@ -124,14 +124,14 @@ def test_l1_rests_at_the_soft_threshold_of_kernels_alone(momentum):
     goal = {"kernel": jnp.array([[1.0, -0.5], [0.2, -0.1]]), "bias": jnp.array([0.1])}
     tx = optim.sgd(lambda step: 0.1, momentum=momentum, decay=0.0, l1=0.3)
 
-    def one(carry, _):
+    def update_once(carry, _):
         w, state = carry
         grads = {name: w[name] - goal[name] for name in w}
         updates, state = tx.update(grads, state, w)
         return (optax.apply_updates(w, updates), state), None
 
     start = {name: jnp.zeros_like(x) for name, x in goal.items()}
-    (w, _), _ = jax.lax.scan(one, (start, tx.init(start)), None, 1000)
+    (w, _), _ = jax.lax.scan(update_once, (start, tx.init(start)), None, 1000)
     np.testing.assert_allclose(w["kernel"], [[0.7, -0.2], [0, 0]], atol=1e-5)
     assert not w["kernel"][1].any()
     np.testing.assert_allclose(w["bias"], goal["bias"], rtol=1e-5)

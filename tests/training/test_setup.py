@@ -1,4 +1,4 @@
-"""Tests of what is opened when a run starts, before training."""
+"""Data sets and checkpoints that a run opens before training."""
 
 import shutil
 
