@@ -8,11 +8,17 @@ from tests import cases
 ROWS = [{"a": "1", "b": 'x, "y"\nz'}, {"a": "2", "b": "ü|;"}]
 
 
-@cases.each("mark", [",", ";", "\t"])
-@cases.each("start", ["", "\ufeff"])
-def test_reads_what_spreadsheets_write(tmp_path, mark, start):
-    text = f'{start} a {mark}b\n1{mark}"x, ""y""\nz"\n\n2{mark} "ü|;" \n'
-    text = text.replace(' "ü|;" ', '"ü|;"')
+@cases.each("separator", [",", ";", "\t"])
+@cases.each("byte_order_mark", ["", "\ufeff"])
+def test_reads_files_of_spreadsheets(tmp_path, separator, byte_order_mark):
+    lines = [
+        f"a {separator}b",
+        f'1{separator}"x, ""y""',
+        'z"',
+        "",
+        f'2{separator}"ü|;"',
+    ]
+    text = byte_order_mark + " " + "\n".join(lines) + "\n"
     path = tmp_path / "t.csv"
     path.write_text(text, encoding="utf-8")
     head, rows = csv_rows.read(path)
@@ -27,7 +33,7 @@ def test_reads_what_spreadsheets_write(tmp_path, mark, start):
         ("a,b\n1,2\n1,2,3\n", ":3: must have 2 fields as line 1, got 3"),
     ],
 )
-def test_refuses_by_line(tmp_path, text, message):
+def test_errors_name_the_line(tmp_path, text, message):
     path = tmp_path / "t.csv"
     path.write_text(text)
     with pytest.raises(ValueError, match=f"t.csv{message}"):
@@ -41,7 +47,7 @@ def test_refuses_other_encodings(tmp_path):
         csv_rows.read(path)
 
 
-def test_a_name_may_hold_what_unicode_calls_a_line_break(tmp_path):
+def test_names_may_contain_line_breaks_of_unicode(tmp_path):
     path = tmp_path / "t.csv"
     names = ["a\u2028b", "a\x85b", "a\x0bb", "a\x1cb"]
     path.write_text("name,n\n" + "".join(f"{x},1\n" for x in names), encoding="utf-8")
@@ -50,7 +56,7 @@ def test_a_name_may_hold_what_unicode_calls_a_line_break(tmp_path):
 
 
 @cases.each("end", ["\n", "\r\n", "\r"])
-def test_lines_end_as_any_system_ends_them(tmp_path, end):
+def test_line_ends_of_all_systems_are_read(tmp_path, end):
     path = tmp_path / "t.csv"
     path.write_bytes(end.join(["a;b", "1;2", "3;4", ""]).encode())
     head, rows = csv_rows.read(path)
@@ -60,7 +66,7 @@ def test_lines_end_as_any_system_ends_them(tmp_path, end):
     )
 
 
-def test_a_quote_that_is_left_open_is_one_line(tmp_path):
+def test_an_unclosed_quote_is_refused_in_one_line(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text('a,b\n"x,1\n' + "y,2\n" * 40_000)
     with pytest.raises(ValueError, match=r"t.csv:\d+: must be a CSV file.*quote"):

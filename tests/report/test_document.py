@@ -1,4 +1,4 @@
-"""The page and the files of a report have what the report declares."""
+"""Page and files of a report match its declaration."""
 
 import base64
 import dataclasses
@@ -38,7 +38,7 @@ from tests import cases
 EXAMPLE = "examples/biasbed_table2.csv"
 
 
-def made(**fields) -> document.Report:
+def make_report(**fields) -> document.Report:
     """Return an empty report with some fields replaced."""
     report = document.Report(
         title="t",
@@ -52,7 +52,7 @@ def made(**fields) -> document.Report:
     return dataclasses.replace(report, **fields)
 
 
-def test_a_report_of_three_sections_takes_sixty_lines(tmp_path):
+def test_the_example_report_is_short_and_writes_every_file(tmp_path):
     assert len(pathlib.Path(own_report.__file__).read_text().splitlines()) <= 60
     document.write(own_report.report(EXAMPLE), tmp_path)
     files = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
@@ -68,8 +68,8 @@ def test_a_report_of_three_sections_takes_sixty_lines(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
-def test_several_processes_draw_what_one_draws():
-    """A process without JAX forks and draws the same figures."""
+def test_forked_processes_draw_the_same_figures():
+    """A process without JAX forks; its figures equal those of a single process."""
     code = """
 import sys
 from jbias.report import document, plots
@@ -89,8 +89,8 @@ print(*sorted(many))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
-def test_a_figure_that_cannot_be_drawn_says_why():
-    """The error is raised in the process that writes the report."""
+def test_an_error_while_drawing_is_raised_in_the_main_process():
+    """An error of a forked process is raised in the process that writes the report."""
     code = """
 from jbias.report import document, plots
 def fail():
@@ -110,7 +110,7 @@ except ValueError as error:
     assert done.stdout.strip() == "no such colour"
 
 
-def test_json_has_null_for_what_is_not_known():
+def test_json_has_null_for_missing_and_infinite_numbers():
     frame = pd.DataFrame({"p": [0.5, np.inf], "n": pd.array([1, None], "Int64")})
     tree = {"frame": frame, "one": np.float32(0.5), "none": float("nan"), "two": (1, 2)}
     assert json.loads(document.to_json(tree)) == {
@@ -125,13 +125,13 @@ def test_json_has_null_for_what_is_not_known():
             document.to_json({"odd": odd})
 
 
-def test_names_of_blocks_make_files_of_their_own_inside():
+def test_names_of_blocks_give_distinct_files_inside_the_report():
     frame = pd.DataFrame({"a": [1]})
     blocks = [
         tables.Table(name, "", ("a",), (("1",),), frame)
         for name in ("a/b", "a b", "../../evil", "漢字", "/")
     ]
-    files = document.render(made(sections=[document.Section("a", "A", blocks)]))
+    files = document.render(make_report(sections=[document.Section("a", "A", blocks)]))
     assert {name for name in files if name.endswith(".csv")} == {
         f"tables/{name}.csv" for name in ("a-b", "a-b-2", "evil", "漢字", "unnamed")
     }
@@ -139,12 +139,12 @@ def test_names_of_blocks_make_files_of_their_own_inside():
         with pytest.raises(ValueError, match="must be inside the report's folder"):
             document.Links({"x": outside})
         with pytest.raises(ValueError, match="must be inside the report's folder"):
-            document.render(made(files={outside: ""}))
+            document.render(make_report(files={outside: ""}))
 
 
 def test_sections_without_blocks_are_left_out():
     page = document.render(
-        made(
+        make_report(
             sections=document.sections(
                 {"a": "First", "b": "Second", "c": "Third"},
                 [("c", document.Text("third")), ("b", None), ("a", document.Text([]))],
@@ -154,17 +154,17 @@ def test_sections_without_blocks_are_left_out():
     assert "Third" in page and "First" not in page and "Second" not in page
 
 
-def test_what_an_earlier_report_had_goes_and_what_others_put_there_stays(tmp_path):
+def test_files_of_an_earlier_report_are_removed_and_other_files_stay(tmp_path):
     frame = pd.DataFrame({"a": [1]})
-    document.write(made(frames={"one": frame, "two": frame}), tmp_path)
+    document.write(make_report(frames={"one": frame, "two": frame}), tmp_path)
     (tmp_path / "tables" / "own.csv").write_text("")
-    document.write(made(frames={"one": frame}), tmp_path)
+    document.write(make_report(frames={"one": frame}), tmp_path)
     left = {path.name for path in (tmp_path / "tables").iterdir()}
     assert left == {"one.csv", "one.parquet", "own.csv"}
 
 
-def test_a_figure_is_drawn_where_its_files_are_made():
-    """It is drawn once for all formats, when files are written."""
+def test_a_figure_is_drawn_once_and_only_when_needed():
+    """A figure is drawn once for all formats, when files are written."""
     calls = []
 
     def draw():
@@ -176,10 +176,10 @@ def test_a_figure_is_drawn_where_its_files_are_made():
     assert figure.drawn is figure.drawn and len(calls) == 1
 
 
-def test_figures_have_the_forms_that_are_asked_for_and_the_page_says_the_flag(tmp_path):
+def test_figures_have_the_requested_formats_and_the_page_names_the_flag(tmp_path):
     """SVG is always written; files of an earlier report are removed."""
     figure = document.Figure("f", "", plots.blank(1, 1))
-    report = made(sections=[document.Section("a", "A", [figure])])
+    report = make_report(sections=[document.Section("a", "A", [figure])])
 
     def written(**forms) -> dict[str, bytes]:
         document.write(report, tmp_path, **forms)
@@ -203,7 +203,7 @@ def test_figures_have_the_forms_that_are_asked_for_and_the_page_says_the_flag(tm
     [cli, biases, correlate, distortion, measured, shifts]
     + [audit, papers_biases, papers_distortion, papers_shifts],
 )
-def test_every_command_that_draws_takes_forms_of_figures(command, capsys):
+def test_every_report_command_checks_formats_of_figures(command, capsys):
     with pytest.raises(SystemExit, match="2"):
         command.main(["--figures=gif"])
     assert "--figures: must be one or more of svg, pdf, png" in capsys.readouterr().err
@@ -218,11 +218,11 @@ def test_every_command_that_draws_takes_forms_of_figures(command, capsys):
         ("svg,pdf,png", ("svg", "pdf", "png")),
     ],
 )
-def test_forms_of_figures_are_read_and_svg_is_always_one(text, forms):
+def test_formats_of_figures_always_include_svg(text, forms):
     assert runtime_cli.figure_formats(text) == forms
 
 
-def test_nothing_is_written_where_a_figure_cannot_be(tmp_path, monkeypatch):
+def test_nothing_is_written_if_a_figure_fails(tmp_path, monkeypatch):
     def fails(fig):
         raise ValueError("no ink")
 
@@ -230,11 +230,11 @@ def test_nothing_is_written_where_a_figure_cannot_be(tmp_path, monkeypatch):
     figure = document.Figure("f", "", plots.blank(1, 1))
     section = document.Section("a", "A", [figure])
     with pytest.raises(ValueError, match="no ink"):
-        document.write(made(sections=[section]), tmp_path / "out")
+        document.write(make_report(sections=[section]), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_parquet_keeps_types_and_doubled_names():
+def test_parquet_keeps_types_and_numbers_repeated_names():
     frame = pd.DataFrame({"x": [1.0, 2.0], "n": [1, None], "w": ["a", None]})
     frame.insert(3, "x", [3, 4], allow_duplicates=True)
     frame["n"] = frame["n"].astype(object)
@@ -243,7 +243,7 @@ def test_parquet_keeps_types_and_doubled_names():
     assert [str(kind) for kind in back.schema.types[:2]] == ["double", "int64"]
 
 
-def test_rows_make_a_table():
+def test_tables_are_built_from_rows():
     rows = [{"a": "x", "n": 1.26, "gone": None}, {"a": "y", "n": None, "gone": None}]
     columns = {"a": ("A", str), "n": ("N", tables.digits(1)), "gone": ("G", str)}
     table = tables.from_rows("t", "c", rows, columns, bold=lambda row: ["n"])
@@ -253,9 +253,9 @@ def test_rows_make_a_table():
     assert tables.from_rows("t", "c", [], columns) is None
 
 
-def test_a_page_may_run_its_own_script_and_load_nothing():
+def test_the_content_policy_allows_only_the_script_of_the_page():
     """The policy has the hash of the whole script element, as browsers compute it."""
-    page = document.render(made())["index.html"]
+    page = document.render(make_report())["index.html"]
     policy = html.unescape(
         re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
     )

@@ -58,7 +58,7 @@ def lose(runs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stored", [False, True])
-def test_runs_that_did_the_same_are_named_on_top(runs, tmp_path, stored):
+def test_equal_runs_have_a_warning_at_the_top_of_the_page(runs, tmp_path, stored):
     if stored:
         decide(runs, other=0)
     tree = make_report(tmp_path)
@@ -77,8 +77,8 @@ def test_runs_that_did_the_same_are_named_on_top(runs, tmp_path, stored):
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_runs_with_equal_accuracies_alone_are_not_the_same(runs, stored):
-    """Runs with different losses, or one different decision, are no twins."""
+def test_runs_with_only_equal_accuracies_have_no_warning(runs, stored):
+    """Runs with different losses or with one different decision are not equal."""
     if stored:
         decide(runs, other=1)
     else:
@@ -116,7 +116,9 @@ def write_rule(runs, rule):
         ("anything", set()),
     ],
 )
-def test_accuracies_at_chance_are_those_whose_interval_holds_it(runs, rule, guessed):
+def test_accuracies_are_at_chance_if_wilsons_interval_includes_chance(
+    runs, rule, guessed
+):
     write_rule(runs, rule)
     cells = inputs.from_runs([f"{runs}/*"], options_lib.Options()).at_chance
     assert {f"{cell['algorithm']} on {cell['dataset']}" for cell in cells} == guessed
@@ -127,8 +129,7 @@ def test_accuracies_at_chance_are_those_whose_interval_holds_it(runs, rule, gues
         assert low <= 1 / cell["classes"] <= high
 
 
-def test_the_headline_says_that_all_accuracies_are_at_chance(tmp_path):
-    """The headline makes no claim if all accuracies are at chance."""
+def test_the_headline_makes_no_claim_if_all_accuracies_are_at_chance(tmp_path):
     folder = conftest.make_runs(tmp_path / "runs", epochs=1)
     for path in folder.glob("*/provenance.json"):
         rule = '"decision": "argmax over 4 classes", "n"'
@@ -151,7 +152,7 @@ def test_the_headline_says_that_all_accuracies_are_at_chance(tmp_path):
     )
 
 
-def test_a_line_says_how_many_accuracies_are_at_chance_and_what_to_do(runs):
+def test_a_warning_counts_accuracies_at_chance_and_gives_advice(runs):
     write_rule(runs, "argmax of sum over 6 classes, answered by 9 of the network's 10")
     every = inputs.from_runs([f"{runs}/*"], options_lib.Options())
     two = options_lib.Options(algorithms=("ERM", "pAdaIN"))
@@ -171,7 +172,7 @@ def test_a_line_says_how_many_accuracies_are_at_chance_and_what_to_do(runs):
 
 
 @pytest.mark.slow
-def test_of_what_is_at_chance_no_claim_follows(runs, tmp_path):
+def test_cells_at_chance_are_marked_and_have_a_warning(runs, tmp_path):
     write_rule(runs, "argmax over the network's 4 classes")
     tree = make_report(tmp_path)
     (cell,) = tree["at_chance"]
@@ -190,8 +191,8 @@ def test_of_what_is_at_chance_no_claim_follows(runs, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_seeds_give_no_interval(tmp_path):
-    """On three data sets, over which ranks are tested."""
+def test_two_seeds_have_no_interval(tmp_path):
+    """Intervals over seeds are missing; intervals over the three data sets remain."""
     conftest.make_runs(
         tmp_path / "runs",
         seeds=(0, 1),
@@ -210,7 +211,7 @@ def test_two_seeds_give_no_interval(tmp_path):
     assert not set(re.findall(r"\bnan\b|\[–, –\]", page))
 
 
-def test_what_seeds_share_is_told(runs):
+def test_random_numbers_shared_by_seeds_have_a_note(runs):
     path = runs / "erm" / "config.json"
     config = json.loads(path.read_text()) | {"fix": {"init": 0, "order": 3}}
     path.write_text(json.dumps(config))
@@ -221,7 +222,7 @@ def test_what_seeds_share_is_told(runs):
     )
 
 
-def test_damaged_decisions_end_no_report(runs):
+def test_damaged_decisions_do_not_stop_the_report(runs):
     decide(runs, other=0)
     path = runs / "erm" / "decisions" / "edge" / "100.parquet"
     path.write_bytes(path.read_bytes()[:100])

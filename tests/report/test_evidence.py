@@ -22,7 +22,7 @@ EXAMPLES = test_scores.EXAMPLES
 REFERENCE = test_scores.REFERENCE
 
 
-def seen() -> pd.DataFrame:
+def read_training_pairs() -> pd.DataFrame:
     """Return (algorithm, data set) of training, without ImageNet, as in the study."""
     pairs = pd.read_csv(EXAMPLES / "published" / "trained_on.csv")
     return pairs[pairs["dataset"] != "ImageNet1k"]
@@ -34,7 +34,7 @@ def out(tmp_path_factory):
     out = tmp_path_factory.mktemp("evidence") / "out"
     scores = EXAMPLES / "biasbed_runs.csv"
     trained = out.with_name("trained_on.csv")
-    seen().to_csv(trained, index=False)
+    read_training_pairs().to_csv(trained, index=False)
     flags = [f"--trained-on={trained}", "--reference=ERM", "--points=2"]
     assert report.main([f"--scores={scores}", f"--out={out}", *flags]) == 0
     return out
@@ -46,7 +46,7 @@ def tree(out):
 
 
 @pytest.mark.slow
-def test_all_tests_stand_side_by_side(tree):
+def test_all_omnibus_and_posthoc_tests_are_in_results(tree):
     p = {row["test"]: row["p"] for row in tree["omnibus"]}
     assert len(p) == 6
     table = pd.read_csv(EXAMPLES / "biasbed_runs.csv")
@@ -67,13 +67,13 @@ def test_all_tests_stand_side_by_side(tree):
 
 
 @pytest.mark.slow
-def test_the_strict_setting_is_beside_all_and_can_be_asked_for(tree, tmp_path):
+def test_the_strict_setting_is_reported_and_can_be_selected(tree, tmp_path):
     both = {row["setting"]: row for row in tree["strict"]}
     assert both["all test sets"]["F"] == pytest.approx(7.3212, abs=5e-5)
     assert both["strict"]["F"] == pytest.approx(4.7749, abs=5e-5)
     assert both["strict"]["datasets"] == 7
     frame = pd.read_csv(EXAMPLES / "biasbed_runs.csv")
-    pairs = seen()
+    pairs = read_training_pairs()
     pairs = set(zip(pairs["algorithm"], pairs["dataset"], strict=True))
     keys = zip(frame["algorithm"], frame["dataset"], strict=True)
     marks = ["yes" if key in pairs else "" for key in keys]
@@ -88,7 +88,7 @@ def test_the_strict_setting_is_beside_all_and_can_be_asked_for(tree, tmp_path):
     assert len(strict_tree["datasets"]) == 10
 
 
-def test_who_trained_on_what_may_name_more_than_is_asked_for(tmp_path):
+def test_the_file_of_training_data_may_name_unselected_sets_and_algorithms(tmp_path):
     args = [f"--trained-on={EXAMPLES / 'published' / 'trained_on.csv'}"]
     args += ["--datasets=Edge,Sketch,StylizedImageNet", "--algorithms=ERM,StylizedERM"]
     scores = EXAMPLES / "biasbed_runs.csv"
@@ -97,7 +97,7 @@ def test_who_trained_on_what_may_name_more_than_is_asked_for(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_an_algorithm_trained_on_is_underlined(out):
+def test_scores_on_data_of_training_are_underlined(out):
     page = (out / "index.html").read_text()
     row = re.search(r"<tr><th[^>]*>StylizedImageNet</th>(.*?)</tr>", page).group(1)
     under = re.findall(r'<td[^>]*class="[^"]*under[^"]*"[^>]*>(.*?)</td>', row)
@@ -106,7 +106,7 @@ def test_what_an_algorithm_trained_on_is_underlined(out):
 
 
 @pytest.mark.slow
-def test_other_seeds_and_power_are_told(out, tree):
+def test_stability_over_seeds_and_power_are_reported(out, tree):
     page = html.unescape((out / "index.html").read_text())
     assert "would decide otherwise on at least one pair" in page
     assert re.search(r"With 10 data sets and 9 to 10 runs, a difference of 2 is", page)
@@ -121,7 +121,7 @@ def test_other_seeds_and_power_are_told(out, tree):
     assert "it can never reject here" in page
 
 
-def test_the_reference_is_beaten_as_often_as_runs_of_the_file_say():
+def test_probabilities_of_outperforming_match_the_runs_of_the_file():
     """Each row agrees with numbers computed from the file; one algorithm lacks a run."""
     path, name = EXAMPLES / "biasbed_runs.csv", "ERM"
     options = options_lib.Options(reference=name)
@@ -151,7 +151,7 @@ def test_the_reference_is_beaten_as_often_as_runs_of_the_file_say():
         assert cells["better"] == str(better[row[0]])
 
 
-def test_seeds_of_others_part_no_pairs():
+def test_pairs_of_seeds_do_not_depend_on_other_algorithms():
     """A third algorithm with two runs of a seed does not change the pairs of the others."""
     rows = [
         (name, run, seed, seed + (name == "A"))
@@ -169,12 +169,12 @@ def test_seeds_of_others_part_no_pairs():
 
 
 @pytest.mark.slow
-def test_pairs_of_seeds_are_in_results_where_there_is_a_reference(tree):
+def test_results_compare_each_algorithm_with_the_reference(tree):
     assert len(tree["outperforming"]) == 70
 
 
 @pytest.mark.slow
-def test_without_several_runs_nothing_is_said_of_seeds(tmp_path):
+def test_single_runs_have_no_results_over_seeds(tmp_path):
     tree = test_scores.run(EXAMPLES / "biasbed_table2.csv", tmp_path / "out")
     assert "stability" not in tree
     page = (tmp_path / "out" / "index.html").read_text()
@@ -188,7 +188,7 @@ def test_without_several_runs_nothing_is_said_of_seeds(tmp_path):
 
 
 @pytest.mark.slow
-def test_methods_cite_what_was_used(out, tree):
+def test_methods_cite_the_tests_that_were_used(out, tree):
     bib = (out / "methods.bib").read_text()
     both = f"{tree['methods']} {tree['methods_of_other_sections']}"
     cited = set(re.findall(r"\[([^\]]*)\]", both))
@@ -200,11 +200,11 @@ def test_methods_cite_what_was_used(out, tree):
         assert entry.count("{") == entry.count("}")
 
 
-def test_cells_called_best_are_those_that_welch_leaves():
+def test_best_cells_are_those_not_worse_by_welchs_test():
     rng = np.random.default_rng(0)
     values = rng.normal(size=(3, 4, 8))
-    values[0, 0] += 9  # One best.
-    values[1, :2] += 9  # Two that are alike.
+    values[0, 0] += 9  # A single best cell.
+    values[1, :2] += 9  # Two equal cells.
     table = score_table.read(values)
     best = analysis.best_cells(table, larger_is_better=True, alpha=0.001)
     assert sorted(best) == [(0, 0), (0, 1), (1, 1)]
@@ -216,7 +216,7 @@ def test_cells_called_best_are_those_that_welch_leaves():
     assert analysis.best_cells(negated, larger_is_better=False, alpha=0.001) == best
 
 
-def test_few_data_sets_are_told_with_the_size_of_the_test(tmp_path):
+def test_a_caveat_has_the_type_1_error_for_few_data_sets(tmp_path):
     rng = np.random.default_rng(1)
     cells = [(a, d) for a in "abc" for d in "vwxyz"]
     lines = [f"{a},{d},{rng.uniform(10, 90):.2f}" for a, d in cells]
@@ -234,7 +234,7 @@ def table(tmp_path, lines, name="scores.csv"):
     return path
 
 
-def test_what_f_alone_rejects_is_not_claimed(tmp_path):
+def test_a_rejection_by_f_alone_is_not_claimed(tmp_path):
     """Two algorithms on three sets in the same order: F is infinite, and p is a quarter."""
     rows = ["a,x,1,1", "b,x,1,2", "a,y,1,3", "b,y,1,5", "a,z,1,0", "b,z,1,4"]
     tree = test_scores.run(table(tmp_path, rows), tmp_path / "out")
@@ -253,7 +253,7 @@ def test_what_f_alone_rejects_is_not_claimed(tmp_path):
 
 
 @pytest.mark.slow
-def test_equal_algorithms_and_runs_are_pointed_out(tmp_path):
+def test_equal_algorithms_and_runs_have_caveats(tmp_path):
     cells = [(d, r, f"{3 * i + r}") for i, d in enumerate("wxyz") for r in (1, 2)]
     lines = [f"{a},{d},{r},{s}" for a in ("one", "two") for d, r, s in cells]
     lines += [f"three,{d},{r},{50 + i}" for i, d in enumerate("wxyz") for r in (1, 2)]
@@ -268,7 +268,7 @@ def test_equal_algorithms_and_runs_are_pointed_out(tmp_path):
 
 
 @pytest.mark.slow
-def test_few_runs_and_points_beyond_the_scores_are_told(tmp_path):
+def test_few_runs_and_a_large_points_flag_have_warnings(tmp_path):
     rng = np.random.default_rng(2)
     cells = [(a, d, r) for a in "abc" for d in "vwxyz" for r in (1, 2, 3)]
     lines = [f"{a},{d},{r},{rng.uniform(0.2, 0.9):.3f}" for a, d, r in cells]
@@ -282,8 +282,8 @@ def test_few_runs_and_points_beyond_the_scores_are_told(tmp_path):
     assert any("--points=1 is larger than the range" in x for x in tree["warnings"])
 
 
-def test_narrow_intervals_hold_what_is_said():
-    """Percentile intervals of the mean of three normal runs, counted."""
+def test_percentile_coverage_matches_simulation():
+    """Coverage of percentile intervals of the mean of three normal runs is simulated."""
     rng = np.random.default_rng(0)
     runs = rng.normal(size=(2000, 3))
     half = 1.96 * runs.std(axis=1) / np.sqrt(3)
@@ -292,7 +292,7 @@ def test_narrow_intervals_hold_what_is_said():
     assert resampling.percentile_coverage(30) > 0.92
 
 
-def test_bold_is_as_rare_as_alpha_where_all_are_alike():
+def test_equal_algorithms_rarely_have_a_bold_cell():
     """With equal algorithms, at most about alpha of the data sets have a bold cell."""
     rng = np.random.default_rng(0)
     for k, r, step in [(8, 10, 0.0), (4, 2, 0.625)]:
@@ -304,7 +304,7 @@ def test_bold_is_as_rare_as_alpha_where_all_are_alike():
         assert len({i for _, i in best}) / 400 < 0.07
 
 
-def test_names_of_columns_may_be_names_of_sets_and_algorithms(tmp_path):
+def test_algorithms_and_sets_may_have_the_names_of_columns(tmp_path):
     rng = np.random.default_rng(3)
     names = ("algorithm", "seed", "p", "mean_rank")
     cells = [(a, d, r) for a in names for d in names for r in (1, 2)]
@@ -316,13 +316,13 @@ def test_names_of_columns_may_be_names_of_sets_and_algorithms(tmp_path):
         *("algorithm", "algorithm (name)", "seed", "p", "mean_rank (name)"),
         "mean_rank",
     ]
-    apart = pd.read_csv(out / "tables" / "reference.csv")
-    assert {"p", "p (name)"} <= set(apart)
+    reference = pd.read_csv(out / "tables" / "reference.csv")
+    assert {"p", "p (name)"} <= set(reference)
     assert len(pd.read_csv(out / "tables" / "runs.csv")) == 8
 
 
 @pytest.mark.slow
-def test_tables_of_an_earlier_report_do_not_stay(out, tmp_path):
+def test_tables_of_an_earlier_report_are_removed(out, tmp_path):
     out_folder = tmp_path / "out"
     test_scores.run(EXAMPLES / "biasbed_runs.csv", out_folder, "--reference=ERM")
     (out_folder / "tables" / "notes.txt").write_text("mine")
@@ -334,7 +334,7 @@ def test_tables_of_an_earlier_report_do_not_stay(out, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_rule_of_selection_is_tested_in_the_same_setting(tmp_path):
+def test_rules_of_selection_are_tested_on_the_selected_data_sets(tmp_path):
     study = conftest.make_runs(tmp_path / "runs", sets=("edge", "sketch", "stylized"))
     trained_on = tmp_path / "trained.csv"
     trained_on.write_text("algorithm,dataset\nSagNet,stylized\n")
@@ -357,7 +357,7 @@ def test_every_rule_of_selection_is_tested_in_the_same_setting(tmp_path):
         ["--strict"],
     ],
 )
-def test_flags_without_a_say_are_refused(tmp_path, capsys, flags):
+def test_flags_without_effect_are_refused(tmp_path, capsys, flags):
     scores = f"--scores={EXAMPLES / 'biasbed_runs.csv'}"
     try:
         code = report.main([scores, f"--out={tmp_path / 'out'}", *flags])

@@ -33,7 +33,7 @@ from jbias.report import options as options_lib
 from tests import cases
 from tests.report import conftest, test_runs
 
-# Of four data sets, on which F by its distribution rejects and by permutation does not.
+# Four data sets on which the F distribution rejects and the permutation test does not.
 DISPUTED = [[-0.8, 1.4, 0.5], [0.7, 2.3, 1.7], [0.4, 1.5, 1.8], [-0.9, -0.8, 3.6]]
 CLEAR = [[10, 20, 30, 40], [11, 22, 31, 45], [12, 20, 33, 41], [15, 22, 31, 42]]
 CLEAR += [[17, 23, 37, 44], [9, 25, 36, 51], [21, 24, 29, 47], [19, 28, 34, 46]]
@@ -58,7 +58,7 @@ def analysed(scores):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """The page of three algorithms on five data sets with three runs each, and its path."""
+    """Return the page of three algorithms on five data sets, three runs each, and its path."""
     folder = tmp_path_factory.mktemp("three")
     rng = np.random.default_rng(0)
     matrix = np.round(rng.uniform(30, 60, size=(5, 1)) + [[0, 3, 6]], 1)
@@ -68,7 +68,7 @@ def page(tmp_path_factory):
     return path.read_text(), path
 
 
-def test_the_headline_says_the_p_that_decides(tmp_path):
+def test_the_headline_has_the_p_of_the_permutation_test(tmp_path):
     """The F distribution rejects here and the permutation test does not."""
     matrix = np.array(DISPUTED)
     f = stats.friedman(matrix, larger_is_better=True).pvalue
@@ -83,7 +83,7 @@ def test_the_headline_says_the_p_that_decides(tmp_path):
     assert f"approximation gives p = {f:.3f}." in basis
 
 
-def test_where_no_difference_is_found_the_page_lists_what_that_rests_on(tmp_path):
+def test_without_a_difference_the_page_lists_the_evidence(tmp_path):
     """Each item is a sentence or two; results.json keeps them as one paragraph."""
     disputed = benchmark.report(study(tmp_path, DISPUTED, runs=3))
     assert len(disputed.points) == 3
@@ -99,7 +99,7 @@ def test_where_no_difference_is_found_the_page_lists_what_that_rests_on(tmp_path
     assert [*clear.points] == [clear.answer[1]]
 
 
-def test_a_p_of_random_permutations_that_none_reaches_is_a_bound(tmp_path):
+def test_a_p_without_hits_among_random_permutations_is_a_bound(tmp_path):
     """p = (1 + hits) / (1 + draws): without a hit p is only a bound."""
     matrix = [[*row, *(row[-1] + x for x in (10, 20, 30, 40))] for row in CLEAR]
     result = analysis.analyse(study(tmp_path, matrix))
@@ -109,7 +109,7 @@ def test_a_p_of_random_permutations_that_none_reaches_is_a_bound(tmp_path):
     assert "(p ≤ 1.0e-4, " in headline and "p ≤ 1.0e-4 by permutation" in basis
 
 
-def test_the_answer_is_one_sentence_that_names_who_is_better(tmp_path):
+def test_the_answer_names_the_better_algorithms(tmp_path):
     headline, _ = prose.answer(analysis.analyse(study(tmp_path, CLEAR)))
     better = "d ranks better than a and b; c ranks better than a."
     assert headline.endswith(f", and 3 of 6 pairs differ: {better}")
@@ -126,7 +126,7 @@ def test_nouns_agree_with_their_number(number, words):
     assert tables.count(number, "run") == words
 
 
-def test_what_the_user_left_out_is_a_note_and_what_could_not_be_tested_a_warning(
+def test_excluded_sets_have_a_note_and_unfit_sets_a_warning(
     tmp_path,
 ):
     pairs = tmp_path / "seen.csv"
@@ -146,8 +146,8 @@ def test_a_plain_table_has_no_warnings(tmp_path):
     assert prose.warnings(analysis.analyse(study(tmp_path, CLEAR))) == []
 
 
-def test_a_wide_table_of_scores_has_its_data_sets_in_rows(tmp_path):
-    """On the page the table is transposed with its marks; its files are not."""
+def test_a_wide_table_of_scores_is_transposed_on_the_page(tmp_path):
+    """The table on the page is transposed with its marks; the files are not."""
     rng = np.random.default_rng(1)
     matrix = np.round(rng.uniform(30, 60, size=(15, 1)) + [[0, 3, 6]], 1)
     result = analysed(study(tmp_path, matrix, runs=3))
@@ -163,7 +163,7 @@ def test_a_wide_table_of_scores_has_its_data_sets_in_rows(tmp_path):
     assert narrow.on_page is narrow
 
 
-def test_methods_are_one_paragraph_with_keys_of_bibtex(page):
+def test_methods_are_one_paragraph_with_bibtex_keys(page):
     words, _ = page
     (block,) = re.findall(r'<div id="methods">(.*?)<details>', words, re.DOTALL)
     (paragraph,) = re.findall(r"<p>(.*?)</p>", block, re.DOTALL)
@@ -173,7 +173,7 @@ def test_methods_are_one_paragraph_with_keys_of_bibtex(page):
     assert {"friedman1937", "nemenyi1963", "demsar2006"} <= {*keys} <= {*prose.BIB}
 
 
-def test_scores_and_ranks_are_open_and_all_else_is_folded(page):
+def test_only_scores_and_ranks_are_unfolded(page):
     words, _ = page
     folded = re.findall(
         r"<details class=\"section.*?</details></section>", words, re.DOTALL
@@ -204,8 +204,8 @@ def diagram(names, ranks, cliques=(), difference=1.0):
     )
 
 
-def test_the_diagram_of_ranks_is_horizontal_with_the_best_on_the_left():
-    """Names of the better half are left of the axis, the best on top; others are right."""
+def test_the_rank_diagram_has_the_best_algorithms_on_the_left():
+    """The better half is left of the axis with the best on top; the worse half is right."""
     fig = diagram(["w", "x", "y", "z"], [3.5, 1.25, 2.0, 3.25], [(2, 3)])
     places = {t.get_text(): t.get_position() for t in fig.findobj(text.Text)}
     left, right = places["1"][0], places["4"][0]
@@ -219,12 +219,12 @@ def test_the_diagram_of_ranks_is_horizontal_with_the_best_on_the_left():
     assert bar == pytest.approx([left + scale * 1.0, left + scale * 2.25])
 
 
-def test_marks_show_their_values_on_hover():
-    """The texts are titles of SVG; names are escaped, and there is no link or script."""
+def test_marks_have_their_values_as_titles():
+    """Values are SVG titles; names are escaped, and there is no link or script."""
     name = 'a & <b> "q"'
     svg = plots.to_svg(diagram([name, "c"], [1.25, 1.75], [(0, 1)]))
     titles = [title.text for title in ET.fromstring(svg).iter(f"{SVG}title")]
-    assert titles.count(f"{name}: mean rank 1.250") == 2  # The row and the dot.
+    assert titles.count(f"{name}: mean rank 1.250") == 2  # The label and the dot.
     assert f"not significantly different: {name}, c" in titles
     assert "<a " not in svg and "hover:" not in svg
     frame = pd.DataFrame([[0.125, 0.5]], ["one"], [10, 20])
@@ -239,7 +239,7 @@ def test_marks_show_their_values_on_hover():
 
 
 @cases.each(
-    ("more", "name"),
+    ("fields", "name"),
     [
         ({"settings": {"inputs": [{"name": "mixup", "alpha": 1.0}]}}, "Mixup"),
         ({"settings": {"inputs": [{"name": "crop"}]}}, "ERM"),
@@ -251,12 +251,12 @@ def test_marks_show_their_values_on_hover():
         ({"settings": {"inputs": "mixup"}}, "ERM"),
     ],
 )
-def test_plain_training_with_a_method_of_inputs_has_the_name_of_that(more, name):
-    assert test_runs.bare_run(**more).base_label == name
+def test_erm_with_an_input_method_has_the_name_of_the_method(fields, name):
+    assert test_runs.bare_run(**fields).base_label == name
     assert workdirs.method_name("erm", "mixup") == "Mixup"
 
 
-def guessing(runs, share, classes=16):
+def make_sagnet_guess(runs, share, classes=16):
     """Let SagNet decide for a cue in a share of images, and record the number of classes."""
 
     def edit(records):
@@ -274,11 +274,11 @@ def guessing(runs, share, classes=16):
 
 
 @cases.each(("share", "is_doubted"), [(0.05, True), (0.125, True), (0.16, False)])
-def test_a_shape_bias_of_who_guesses_among_cues_is_doubted(tmp_path, share, is_doubted):
+def test_shape_biases_at_chance_have_a_warning(tmp_path, share, is_doubted):
     """For 1,280 images and 16 classes, Wilson's interval of 12.5 % ends at 14.4 %."""
     sets = ("edge", "cue_conflict")
     folder = conftest.make_runs(tmp_path / "runs", epochs=1, sets=sets)
-    guessing(folder, share)
+    make_sagnet_guess(folder, share)
     for metric in ("accuracy", "shape_bias"):
         options = options_lib.Options(metric=metric)
         scores = inputs.from_runs([f"{folder}/*"], options)
@@ -292,7 +292,7 @@ def test_a_shape_bias_of_who_guesses_among_cues_is_doubted(tmp_path, share, is_d
 
 
 def test_chance_is_judged_by_the_images_of_each_data_set(monkeypatch):
-    """For 1,000 images the interval of a share of 0.16 is above 0.125, for 100 it is not."""
+    """The interval of a share of 0.16 is above 0.125 for 1,000 images, not for 100."""
     frame = pd.DataFrame(
         {
             "label": "SagNet",
@@ -311,7 +311,7 @@ def test_the_headline_claims_no_shape_bias_of_guesses(tmp_path):
     """SagNet is one of three algorithms and guesses: only pairs without it are claimed."""
     sets = ("edge", "cue_conflict")
     folder = conftest.make_runs(tmp_path / "runs", epochs=1, sets=sets)
-    guessing(folder, 0.05)
+    make_sagnet_guess(folder, 0.05)
     options = {"metric": "shape_bias", "datasets": ("cue_conflict",)}
     for names, start, remark in (
         ((), "of SagNet on 'cue_conflict': decisions of SagNet are at chance. On ", ""),
@@ -338,7 +338,7 @@ def test_the_headline_claims_no_shape_bias_of_guesses(tmp_path):
 
 
 @cases.each("larger", [True, False])
-def test_of_a_bias_no_side_is_better(larger, tmp_path):
+def test_algorithms_with_more_bias_are_not_called_better(larger, tmp_path):
     """The algorithm with more bias is named first, or with less by --lower-is-better."""
     sets = ("edge", "cue_conflict")
     folder = conftest.make_runs(tmp_path / "runs", epochs=1, sets=sets)
@@ -376,7 +376,7 @@ def test_curves_name_both_axes_and_have_ticks_at_whole_epochs(metric, label, tmp
     assert all(tick % 1 == 0 for tick in first.get_xticks())
 
 
-def test_a_study_of_records_that_were_read_before_is_the_same(tmp_path):
+def test_a_study_of_given_records_equals_that_of_files(tmp_path):
     folder = conftest.make_runs(tmp_path / "runs", epochs=2, sets=("edge",))
     patterns, options = [f"{folder}/*"], options_lib.Options()
     records = workdirs.read(patterns)
@@ -384,10 +384,10 @@ def test_a_study_of_records_that_were_read_before_is_the_same(tmp_path):
     other = inputs.from_runs(patterns, options)
     pd.testing.assert_frame_equal(study.values, other.values)
     pd.testing.assert_frame_equal(study.evaluations, other.evaluations)
-    assert records.frame is None  # Its memory is free.
+    assert records.frame is None  # The memory of the records is released.
 
 
-def test_epochs_are_full_where_no_seed_of_a_line_is_missing():
+def test_epochs_with_all_seeds_of_a_line_are_selected():
     frame = pd.DataFrame(
         [(p, n, x) for p in "ab" for n in "cd" for x in (1.0, 2.0, 2.5) for _ in "123"],
         columns=["panel", "line", "x"],
@@ -400,7 +400,7 @@ def test_epochs_are_full_where_no_seed_of_a_line_is_missing():
     assert benchmark._has_all_seeds(frame).tolist() == expected
 
 
-def test_the_help_lists_the_metrics_that_a_run_has(capsys):
+def test_the_help_lists_the_metrics_of_runs(capsys):
     with pytest.raises(SystemExit):
         report.main(["--help"])
     words = " ".join(capsys.readouterr().out.split())
@@ -408,8 +408,8 @@ def test_the_help_lists_the_metrics_that_a_run_has(capsys):
         assert metric in words
 
 
-def test_intervals_of_shares_are_cut_where_no_difference_can_be(tmp_path):
-    """Two very different seeds give a t interval beyond 100 points, which is cut at 100."""
+def test_intervals_of_differences_are_cut_at_100_points(tmp_path):
+    """Two very different seeds give a t interval beyond 100 points."""
     folder = conftest.make_runs(tmp_path / "runs", epochs=1, sets=("edge",))
 
     def edit(records):
@@ -441,7 +441,7 @@ def test_intervals_of_shares_are_cut_where_no_difference_can_be(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
-def test_a_page_of_three_algorithms_is_short_and_prints_on_two_pages(page, tmp_path):
+def test_the_page_of_three_algorithms_prints_on_two_pages(page, tmp_path):
     _, path = page
 
     def browse(*flags):

@@ -47,7 +47,7 @@ def study_of(folder):
     return inputs.from_runs([f"{folder}/*"], options_lib.Options())
 
 
-def test_the_grid_is_the_setting_that_differs_alone(runs):
+def test_the_grid_is_the_only_setting_that_differs(runs):
     key, grid = grids.grid_of(study_of(runs))
     assert key == "optim.rate" and len(grid) == 6
     assert grid.groupby("algorithm")["value"].agg(list).to_dict() == {
@@ -57,7 +57,7 @@ def test_the_grid_is_the_setting_that_differs_alone(runs):
     }
 
 
-def test_validation_chooses_and_ties_are_told(runs):
+def test_validation_chooses_runs_and_ties_are_marked(runs):
     study = study_of(runs)
     _, grid = grids.grid_of(study)
     rows = grids.frame(study, grid)
@@ -76,7 +76,7 @@ def test_pairs_are_compared_at_every_combination(runs):
     study = study_of(runs)
     _, grid = grids.grid_of(study)
     grid_rows = grids.frame(study, grid)
-    # Silhouettes alone, whose scores are given above.
+    # Merit is the accuracy on silhouettes in SCORES.
     scores = {"erm": "ERM", "padain": "pAdaIN", "sagnet": "SagNet"}
     grid_rows = grid_rows[grid_rows["metric"] == "accuracy"].copy()
     grid_rows["merit"] = [
@@ -84,8 +84,8 @@ def test_pairs_are_compared_at_every_combination(runs):
         for a, v in zip(grid_rows["algorithm"], grid_rows["value"], strict=True)
     ]
     rows = grids.pairs(grid_rows).set_index(["better", "worse"])
-    # At their choices ERM has 0.5 and pAdaIN 0.4; ERM lies above in one of four, and never
-    # where both have the same rate.
+    # The chosen runs have 0.5 (ERM) and 0.4 (pAdaIN); ERM is better in one of four
+    # combinations, and never at equal rates.
     assert rows.loc[("ERM", "pAdaIN"), "combinations"] == 0.25
     assert rows.loc[("ERM", "pAdaIN"), "same_value"] == 0
     assert rows.loc[("ERM", "pAdaIN"), "difference"] == pytest.approx(0.1)
@@ -93,7 +93,7 @@ def test_pairs_are_compared_at_every_combination(runs):
     assert rows.loc[("SagNet", "pAdaIN"), "same_value"] == 1
 
 
-def test_the_smallest_may_be_best_and_equal_scores_have_no_order(runs):
+def test_smaller_may_be_better_and_equal_scores_have_no_order(runs):
     options = options_lib.Options(larger_is_better=False)
     study = inputs.from_runs([f"{runs}/*"], options)
     _, grid = grids.grid_of(study)
@@ -111,7 +111,7 @@ def test_the_smallest_may_be_best_and_equal_scores_have_no_order(runs):
     assert len(tied_pairs) == 6
 
 
-def test_a_run_without_a_score_is_no_zero(runs):
+def test_a_run_without_a_score_is_left_out(runs):
     study = study_of(runs)
     _, grid = grids.grid_of(study)
     all_rows = grids.frame(study, grid)
@@ -135,6 +135,6 @@ def test_the_report_has_the_section(runs, tmp_path):
     assert len(tree["grid_pairs"]) == 6
 
 
-def test_runs_of_one_setting_each_have_no_section(tmp_path):
+def test_runs_with_a_single_setting_have_no_section(tmp_path):
     runs = conftest.make_runs(tmp_path / "runs", epochs=1, seeds=(0, 1), sets=SETS)
     assert [*grids.blocks(study_of(runs))] == []

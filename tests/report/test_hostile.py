@@ -20,7 +20,7 @@ NAMES = (
     "=cmd|' /C calc'!A0",
     "](javascript:alert(1)) `x` <!-- --> \x1b[2J\u202e",
 )
-# What a report has of its own, and what it may never have.
+# Elements that a report never contains.
 NEVER = {"img", "iframe", "object", "embed", "link", "form", "base", "audio", "video"}
 
 
@@ -41,8 +41,8 @@ class Reader(html.parser.HTMLParser):
         ]
 
 
-def written(tmp_path, names):
-    """Return the report of runs whose texts are the given names."""
+def write_report(tmp_path, names):
+    """Write the report of runs with these names and return its folder."""
     first, second, data, more, note, model = names
     for number, name in enumerate((first, second)):
         records = [
@@ -80,40 +80,44 @@ def written(tmp_path, names):
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory):
-    """Return the reports of hostile and of plain names."""
+def reports(tmp_path_factory):
+    """Return the folders of reports of hostile and of plain names."""
     plain = ("a1", "b1", "c1", "d1", "e1", "f1")
     return [
-        written(tmp_path_factory.mktemp("report") / "in", names)
+        write_report(tmp_path_factory.mktemp("report") / "in", names)
         for names in (NAMES, plain)
     ]
 
 
 @pytest.fixture
-def out(both):
-    return both[0]
+def out(reports):
+    return reports[0]
 
 
 @pytest.mark.slow
-def test_nothing_in_a_report_of_hostile_records_is_live(both):
-    page, expected = (Reader((folder / "index.html").read_text()) for folder in both)
-    assert "alert(1)" in (both[0] / "index.html").read_text()  # They are shown.
+def test_hostile_names_add_no_elements_to_the_page(reports):
+    page, expected = (Reader((folder / "index.html").read_text()) for folder in reports)
+    assert (
+        "alert(1)" in (reports[0] / "index.html").read_text()
+    )  # The names are shown as text.
     for tag in ("script", "style", "svg", "table", "a", "pre", "title"):
         assert page.tags.count(tag) == expected.tags.count(tag), tag
     assert not NEVER & set(page.tags) and not page.acting
     assert all(target.startswith("#") for target in page.targets)
-    for path in (both[0] / "figures").glob("*.svg"):
+    for path in (reports[0] / "figures").glob("*.svg"):
         figure = Reader(path.read_text())
         assert not {"script", "image", "foreignobject", *NEVER} & set(figure.tags)
         assert not figure.acting
 
 
-def test_latex_and_markdown_obey_nothing(out):
+def test_hostile_names_are_escaped_in_latex_and_markdown(out):
     for path in (out / "tables").glob("*.tex"):
         text = path.read_text()
         assert not re.search(r"\\(input|write|include|openin)", text)
         body = text.partition("\n")[2]
-        assert not re.search(r"(?<!\\)%(?!\n)", body)  # One of our own ends a line.
+        assert not re.search(
+            r"(?<!\\)%(?!\n)", body
+        )  # Comments of the report end a line.
         assert not re.search(r"(?<!\\)#", body)
     paths = [*(out / "tables").glob("*.md"), *(out / "tables").glob("*.tex")]
     for path in (*paths, out / "methods.md"):
@@ -123,15 +127,15 @@ def test_latex_and_markdown_obey_nothing(out):
 
 
 @pytest.mark.parametrize("quote", ["'", '"'])
-def test_names_lead_out_of_no_attribute(quote):
+def test_names_cannot_close_an_attribute(quote):
     name = f"x{quote} onfocus={quote}alert(1)"
     table = tables.Table(name, "", ("run",), (("a",),), pd.DataFrame({"run": ["a"]}))
     page = Reader(test_tables.page_of(table, document.Links({name: "page.html"})))
     assert not page.acting
 
 
-def test_names_lead_out_of_no_folder(both):
-    for out in both:
+def test_names_cannot_leave_the_report_folder(reports):
+    for out in reports:
         assert {path.name for path in out.parent.parent.iterdir()} == {"in"}
         assert {path.name for path in out.iterdir()} == {
             *("index.html", "results.json", "methods.md", "methods.bib"),

@@ -69,7 +69,9 @@ def test_a_report_leaves_files_of_others_and_says_so_first(
     assert correlate.main([*table, f"--out={out}"]) == 2
     assert "remove it or name another folder" in capsys.readouterr().err
     if kind != "methods.md":  # Which this page has not.
-        page = test_document.made(frames={"scores": test_document.pd.DataFrame()})
+        page = test_document.make_report(
+            frames={"scores": test_document.pd.DataFrame()}
+        )
         files = document.render(page) | {"figures/iqm.svg": ""}
         with pytest.raises(ValueError, match="name another folder"):
             document.save(files, out)
@@ -79,8 +81,8 @@ def test_a_report_leaves_files_of_others_and_says_so_first(
 def test_a_folder_with_files_of_other_names_takes_a_report(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / ".git").mkdir()
-    document.write(test_document.made(), tmp_path)
-    document.write(test_document.made(), tmp_path)
+    document.write(test_document.make_report(), tmp_path)
+    document.write(test_document.make_report(), tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
@@ -94,7 +96,7 @@ def test_a_report_is_written_again_in_its_folder_also_through_a_link(tmp_path):
 
 def test_a_report_that_was_cut_short_is_known_and_written_again(tmp_path, monkeypatch):
     files = document.render(
-        test_document.made(frames={"a": test_document.pd.DataFrame()})
+        test_document.make_report(frames={"a": test_document.pd.DataFrame()})
     )
     written = []
 
@@ -115,7 +117,7 @@ def test_a_report_that_was_cut_short_is_known_and_written_again(tmp_path, monkey
 
 def test_what_a_report_removes_lies_in_its_folder(tmp_path):
     """Paths outside the folder, or through a link, are not removed."""
-    document.write(test_document.made(), tmp_path / "out")
+    document.write(test_document.make_report(), tmp_path / "out")
     victim = tmp_path / "victim" / "a.csv"
     victim.parent.mkdir()
     victim.write_text("mine")
@@ -124,7 +126,7 @@ def test_what_a_report_removes_lies_in_its_folder(tmp_path):
     tree["files"] += ["tables/../../victim/a.csv", "../victim/a.csv", "figures/a.csv"]
     path.write_text(json.dumps(tree))
     (tmp_path / "out" / "figures").symlink_to(victim.parent)
-    document.write(test_document.made(), tmp_path / "out")
+    document.write(test_document.make_report(), tmp_path / "out")
     assert victim.read_text() == "mine"
 
 
