@@ -404,7 +404,12 @@ def test_the_help_lists_the_metrics_of_runs(capsys):
     with pytest.raises(SystemExit):
         report.main(["--help"])
     words = " ".join(capsys.readouterr().out.split())
-    for metric in ("accuracy (default)", "shape_bias", "fraction_neither", "mrr_shape"):
+    for metric in (
+        "(default: accuracy)",
+        "shape_bias",
+        "fraction_neither",
+        "mrr_shape",
+    ):
         assert metric in words
 
 
