@@ -123,11 +123,11 @@ class BenchmarkScores:
     """Scores of algorithms on data sets, one row per seed, and their source.
 
     `values` has the columns algorithm, dataset, seed, value (a fraction for accuracies of runs),
-    count (images counted in the value), n (images), and deviation if the scores of a file are means
-    with a deviation; a file has NA for count and n. `unfit` holds (data set, reason) for data sets
-    that may not be compared. `twins` holds (first, second, reason): two algorithms, or two seeds of
-    one algorithm, with the same results. The fields after `notes` are for runs only, except
-    `layout_notes`.
+    count (images counted in the value) and n (images). For a file, count and n are NA, and there is
+    a column deviation if the scores are means with a deviation. `unfit` holds (data set, reason)
+    for data sets that may not be compared. `twins` holds (first, second, reason): two algorithms,
+    or two seeds of one algorithm, with the same results. The fields after `notes` are for runs
+    only, except `layout_notes`.
     """
 
     source: str
@@ -152,6 +152,7 @@ class BenchmarkScores:
     ] = ()  # (rule, `values` by the rule).
     runs: tuple[workdirs.Run, ...] = ()
     layout_notes: tuple[str, ...] = ()  # Three lines on the layout of a file of scores.
+    # One row per diverged seed: algorithm, variant, run, seed, step.
     diverged: pd.DataFrame | None = None
 
     @property
@@ -263,7 +264,7 @@ class BenchmarkScores:
         A dict per cell with the keys algorithm, dataset, metric, accuracy, classes (number of
         classes), chance and n (number of images); accuracy and chance are fractions. Cells of the
         study's metric are included for accuracy, accuracy_shape and accuracy_texture only. Cells
-        of cue conflicts are added with the metric `CUES`: there accuracy is the share of decisions
+        of cue conflicts are added with the metric `CUES`; their accuracy is the share of decisions
         for either cue. Empty for a file of scores.
         """
         cells = []
@@ -424,7 +425,7 @@ class Analysis:
     def pairs(self) -> list[tuple[str, str, float]]:
         """All pairs as (better, worse, p of Nemenyi's test), the smallest p first.
 
-        Empty if ranks were not tested.
+        The better algorithm of a pair has the smaller mean rank. Empty if ranks were not tested.
         """
         if self.nemenyi is None:
             return []
@@ -891,7 +892,7 @@ def run_side_by_side(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
 def _without_intervals(result: Any) -> Any:
     """Return a copy of a result of jbias.stats with NaN for the ends of all its intervals.
 
-    Used for two runs, which give no interval.
+    Estimates and other fields are unchanged. Used for two runs, which give no interval.
     """
     estimates = {}
     for name, value in vars(result).items():
@@ -1042,8 +1043,8 @@ def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     """Yield (first, second, reason): two algorithms, or two seeds of one, with the same results.
 
     Results are the same if accuracies and losses are equal in all evaluations, and stored
-    decisions are equal, too. Two algorithms must agree in every seed that both have. Two seeds are
-    named as "ERM seed 0" and "seed 1". Seeds without an accuracy are left out.
+    decisions are equal, too. Two algorithms must agree in every seed that both have. Seeds without
+    an accuracy are left out.
 
     first, second: the names of two algorithms, ERM first, or "ERM seed 0" and "seed 1".
     reason: what they have in common, as the rest of a sentence, such as "have the same

@@ -245,9 +245,10 @@ def write(
 
 
 def report(audited: Audited, notes: Sequence[str]) -> document.Report:
-    """Return the page of one model.
+    """Return the page of one model; the files also have the frames `curves`, `cells` and `flips`.
 
-    notes: caveats, which precede the caveats of the audit.
+    Figures, tables of groups and probabilities are left out if no attribute was tested. notes:
+    caveats, which precede the caveats of the audit.
     """
     levels = curves(audited)
     pairs = flips(audited)
@@ -300,9 +301,11 @@ def report(audited: Audited, notes: Sequence[str]) -> document.Report:
 def _overview(
     audits: Sequence[Audited], folders: Sequence[str], notes: Sequence[str]
 ) -> document.Report:
-    """Return the overview page of several models: their bugs and first-ranked attributes.
+    """Return the overview page of several models, with a table and links to their pages.
 
-    folders: folder of each model's page, in the order of `audits`. notes: caveats.
+    The table has a row per model: number of networks, accuracy in %, bugs, and the first tested
+    attribute with its kind of shift and drop, or dashes. folders: folder of each model's page, in
+    the order of `audits`. notes: caveats.
     """
     head = ("model", "networks", "accuracy, %", "bugs", "first", "kind", "drop, points")
     rows = []
@@ -367,7 +370,12 @@ def interval(candidate: Candidate) -> str:
 
 
 def answer(audited: Audited) -> tuple[str, str]:
-    """Return (main finding in one sentence, sentence on the data behind it)."""
+    """Return (main finding, sentence on the data behind it).
+
+    The finding names all bugs. Without bugs it names the first attribute: as a bug of some
+    networks, or as the largest drop. A `chance_sentence` precedes the finding. If no attribute was
+    tested, the finding says so.
+    """
     data = f"{_count(audited.networks, 'network')}, {len(audited.label):,} images of {audited.dataset}"
     tested = f"{_count(audited.candidates, 'attribute')} ({len(audited.tested)} tested)"
     basis = f"{data}, {tested}, accuracy {points(audited.accuracy)} %"
@@ -542,7 +550,10 @@ def findings(audited: Audited) -> Iterator[str]:
 
 
 def method_notes(audited: Audited) -> Iterator[str]:
-    """Yield caveats: computation and limits of the numbers, data and tests that are left out."""
+    """Yield caveats: the lines of `_CAVEATS` that apply, `audited.notes`, and missing data.
+
+    The last lines have the attributes with a reason in `result.missing`.
+    """
     is_plural = len(audited.networks) > 1
     drawn = "networks (Student's t, as they are few) and of " * is_plural + "images"
     error = "the deviation between networks" if is_plural else "for this network alone"
@@ -581,7 +592,10 @@ def method_notes(audited: Audited) -> Iterator[str]:
 def ranked(audited: Audited) -> tables.Table:
     """Return the table of all candidates in the order of the ranking, one row per candidate.
 
-    Bugs are bold. Drops are in points on the page, and fractions in the files.
+    The page has the columns attribute, verdict, kind, values, drop, p, the drop under each kind,
+    accuracy in and out of distribution, and the drop left within another attribute. Attributes that
+    were not tested have dashes. Bugs are bold. Drops are in points on the page, and fractions in
+    the files.
     """
     rows = []
     for number, candidate in enumerate(audited.candidates, start=1):
@@ -625,7 +639,10 @@ def ranked(audited: Audited) -> tables.Table:
 def _numbers(audited: Audited, candidate: Candidate) -> dict[str, object]:
     """Return the columns with numbers of a tested candidate's row, by key of the column.
 
-    Drops and accuracies are fractions. "direction" and "_left" are text.
+    Keys: drop, drop_low, drop_high and p_holm of the candidate's kind of shift; <kind>_drop, _low,
+    _high, _relative, _area and _p_holm for each kind; within and outside (accuracies); remaining,
+    remaining_low and remaining_high (None if unknown); direction and _left, which are text. Drops
+    and accuracies are fractions.
     """
     remaining = candidate.remains
     pvalues = candidate.pvalues
@@ -722,7 +739,8 @@ def groups(audited: Audited, candidate: Candidate) -> tables.Table | None:
 def likelihood_table(audited: Audited) -> tables.Table | None:
     """Return a table of mean probabilities, in and out of distribution, per tested attribute.
 
-    Probabilities of the right class and of the decision. None without tested attributes.
+    Columns: attribute, kind, likelihood_within and likelihood_outside (of the right class),
+    confidence_within and confidence_outside (of the decision). None without tested attributes.
     """
     columns = tables.columns("attribute kind")
     three = tables.digits(3)
@@ -742,11 +760,11 @@ def likelihood_table(audited: Audited) -> tables.Table | None:
 def flips(audited: Audited) -> pd.DataFrame:
     """Return the pairs of images shown in the figures of flipped answers, one row per pair.
 
-    Columns: attribute, class, shared (number of other attributes with the same value in both
-    images), and for the sides "agrees" and "disagrees" <side>_image (index in the data set),
-    <side>_value, <side>_decided (the decided class), <side>_confidence and <side>_likelihood
-    (probabilities of the decided and of the right class). Decisions are of the first network. An
-    empty frame has no columns.
+    Columns: attribute, class and shared (number of other attributes with the same value in both
+    images). Each of the sides "agrees" and "disagrees" also has the columns <side>_image (index in
+    the data set), <side>_value, <side>_decided (the decided class), <side>_confidence and
+    <side>_likelihood (probabilities of the decided and of the right class). Decisions are of the
+    first network. An empty frame has no columns.
     """
     rows = []
     for name, shown in audited.examples.items():
@@ -771,7 +789,9 @@ def flips(audited: Audited) -> pd.DataFrame:
 def figures(audited: Audited) -> Iterator[tuple[str, document.Figure]]:
     """Yield (section id, figure) for the levels, the probabilities and the flipped answers.
 
-    Nothing is drawn for attributes that were not tested.
+    First the drops over the levels of the first 8 tested attributes. Then, for each attribute of
+    `Audited.shown`: accuracies over levels, probabilities, and pairs of images if there are
+    examples. At least one attribute must have been tested.
     """
     levels = curves(audited)
     count = len(audited.tested)
@@ -866,9 +886,11 @@ def likelihood_figure(audited: Audited, candidate: Candidate) -> plots.Figure:
 
 
 def flips_figure(audited: Audited, name: str) -> plots.Figure:
-    """Return a figure of pairs of images, with the decision and its probability below.
+    """Return a figure of pairs of images, a column per pair, with its class above.
 
-    name: name of a candidate, a key of `audited.examples`.
+    The value of the attribute agrees with the class in the first row, and disagrees in the second.
+    Below an image are the value, the decision and its probability; below a wrong decision also the
+    probability of the right class. name: name of a candidate, a key of `audited.examples`.
     """
     shown = audited.examples[name]
     pairs = flips(audited)

@@ -132,7 +132,11 @@ def _check_options(study: analysis_lib.BenchmarkScores) -> None:
 
 
 def _facts(analysis: Analysis) -> dict[str, object]:
-    """Return the short facts at the top of the page, by label, such as {"Algorithms": 5}."""
+    """Return the short facts at the top of the page, by label, such as {"Algorithms": 5}.
+
+    Labels: Algorithms, Data sets, In the tests ("k × n" or "none"), "Seeds each" or "Runs each"
+    (Scores for a file of means), and if known Selection, Test images and Diverged seeds.
+    """
     study, (n, k) = analysis.study, analysis.means.shape
     facts = {
         "Algorithms": len(study.algorithms),
@@ -227,7 +231,11 @@ def _tables(
 
 
 def _test_tables(analysis: Analysis) -> document.Placed:
-    """Yield (section id, table) for the tables of the rank tests and of seeds."""
+    """Yield (section id, table) for the tables of the rank tests and of seeds.
+
+    The sections are "tests", "alike" if there are blocks of data sets, and "seeds" and "power" if
+    seeds were analysed. Tables against the reference are left out if it was not tested.
+    """
     has_reference = "dunn" in analysis.tests
     yield "tests", benchmark_tables.omnibus(analysis)
     yield "tests", benchmark_tables.strict(analysis)
@@ -271,7 +279,9 @@ def _results(
 ) -> Mapping[str, Any]:
     """Return the content of results.json; tables of tests have the rows of their CSV files.
 
-    placed_tables: (section id, table) for all tables of the page. methods: paragraphs on methods.
+    The results of rank tests are None if ranks were not tested. Only runs have the keys shape_bias,
+    diverged, other_selections and runs. placed_tables: (section id, table) for all tables of the
+    page. methods: paragraphs on methods.
     """
     study = analysis.study
     is_tested = analysis.friedman is not None
@@ -330,7 +340,10 @@ _RANK_TESTS = ("friedman", "friedman_uncorrected", "permutation", "nemenyi")
 def _rank_tests(analysis: Analysis) -> dict[str, Any]:
     """Return the results of the rank tests by the keys of `_RANK_TESTS`, ready for results.json.
 
-    Ranks must have been tested.
+    friedman and friedman_uncorrected have chi2, chi2_p, F, F_is_infinite, p, df, kendall_w and
+    mean_ranks (by algorithm); permutation has p, exact and standard_error; nemenyi has p (by pair),
+    critical_difference (by level, such as "0.05"), significant and cliques. Ranks must have been
+    tested.
     """
     names = analysis.algorithms
     nemenyi = analysis.nemenyi
@@ -417,6 +430,8 @@ def _evaluations(
 def figures(analysis: Analysis, deviations: pd.DataFrame | None) -> document.Placed:
     """Yield (section id, figure) for all figures except mean ranks and scores over epochs.
 
+    If ranks were tested: correlations of data sets, one figure per kind of similarity. If seeds
+    were analysed, too: interquartile means, performance profiles and power. For runs: variability.
     deviations: the result of `variability`; None for a file of scores.
     """
     if analysis.tests:

@@ -34,7 +34,7 @@ def _table(
     most: int = MAX_ROWS,
     **options: Any,
 ) -> tables.Table | None:
-    """Return a table of `data` in which all columns of `data` are in the files, even empty ones.
+    """Return a table whose files have all columns of `data`, even empty columns.
 
     None if there are no rows. data: any input of `pd.DataFrame`. columns: shown columns by key.
     most: maximal number of rows on the page. options: further arguments of `tables.from_rows`.
@@ -426,7 +426,9 @@ def nemenyi(analysis: Analysis) -> tables.Table:
 def omnibus(analysis: Analysis) -> tables.Table | None:
     """Return the table of all tests of equality of all algorithms, one row per test.
 
-    Ranks must have been tested.
+    Tests: Iman and Davenport's F with and without correction for ties, Friedman's χ², F by
+    permutation, Quade's test and aligned ranks. Columns: test, statistic, df (text) and p. Ranks
+    must have been tested.
     """
     f = analysis.friedman
     exact = analysis.permutation
@@ -486,6 +488,9 @@ def blocked(analysis: Analysis) -> tables.Table | None:
     """Return the table of p of Friedman's test over blocks of similar data sets.
 
     The first row is the test over single data sets; one row per kind of similarity follows.
+    Columns: by, blocks (number of blocks), f and means (p over the blocks' means, by F and by
+    permutation), whole (p over data sets, with blocks permuted whole) and least (smallest possible
+    p of whole). p of at most alpha is bold. Ranks must have been tested.
     """
     alpha = analysis.alpha
     permutation_p = analysis.permutation.pvalue
@@ -527,7 +532,10 @@ def blocked(analysis: Analysis) -> tables.Table | None:
 
 
 def dataset_blocks(analysis: Analysis) -> tables.Table | None:
-    """Return the table of the block of each data set, numbered from 1."""
+    """Return the table of the block of each data set, numbered from 1; one row per data set.
+
+    There is a column of numbers per kind of similarity.
+    """
     rows = {"dataset": analysis.datasets}
     rows |= {
         by: 1 + blocks.labels for by, (blocks, _) in analysis.dataset_blocks.items()
@@ -537,7 +545,10 @@ def dataset_blocks(analysis: Analysis) -> tables.Table | None:
 
 
 def _decision(analysis: Analysis) -> dict[str, float]:
-    """Return the results of the rank tests by key of `_DECISION_COLUMNS`; all NaN if untested."""
+    """Return the results of the rank tests by key of `_DECISION_COLUMNS`; all NaN if untested.
+
+    "pairs" is the number of pairs that differ significantly.
+    """
     test = analysis.friedman
     if test is None:
         return dict.fromkeys(_DECISION_COLUMNS, math.nan)
@@ -593,7 +604,9 @@ def _pairs(analysis: Analysis, **matrices: np.ndarray) -> pd.DataFrame:
 def posthoc(analysis: Analysis) -> tables.Table | None:
     """Return the table of all pairwise tests, one row per pair of algorithms.
 
-    Ranks must have been tested.
+    Columns: better, worse, rank_difference, adjusted p of Nemenyi's, max-T, Conover's and
+    Wilcoxon's test, and Bayesian probabilities; no column of the Bradley-Terry model if it is None.
+    p of at most alpha is bold; the page has 60 rows. Ranks must have been tested.
     """
     tests = analysis.tests
     ranks = analysis.nemenyi.ranks
@@ -824,9 +837,11 @@ def outperforming(analysis: Analysis) -> tables.Table | None:
 
 
 def power(analysis: Analysis) -> tables.Table:
-    """Return the table of the power of each test in this study.
+    """Return the table of the power of each test in this study: paired t, Wilcoxon, Nemenyi.
 
-    The files also have the power for other numbers of seeds and data sets.
+    The page also has the difference that each test finds with the target probability, or "never".
+    The files also have the power for other numbers of seeds and data sets. Seeds must have been
+    analysed.
     """
     result = analysis.seeds["power"]
     repeats = analysis.study.repeats
@@ -998,7 +1013,8 @@ def costs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 def provenance(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of code, package versions and devices, one row per key, one column per run.
 
-    The runs of the study must not be empty.
+    On the page, "∅" is a missing value, and a value that all runs share is shown once, followed by
+    "″". The runs of the study must not be empty.
     """
     columns = []
     for run in study.runs:

@@ -144,7 +144,12 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _make(args: argparse.Namespace) -> Iterator[str]:
-    """Read scores, make the report and write it to args.out; return the lines to print."""
+    """Read scores, make the report and write it to args.out; return the lines to print.
+
+    The lines are the headline, the shape biases, the basis, the data sets and algorithms left out
+    of the tests, the warnings, and the path of the page. Notes on the layout of a table are printed
+    to standard error.
+    """
     # Slow imports are made here so that --help and the first progress line come fast.
     records = _read_while_importing(args.runs) if args.runs else None
     from jbias.report import (

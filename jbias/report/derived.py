@@ -342,10 +342,11 @@ def _groups_near(
 ) -> tuple[Iterator[list[int]], int]:
     """Return (groups of columns with a mean near the column `place`, number of groups tried).
 
-    Groups are lists of indices; the mean of a group agrees with the column in the first rows.
-    Tried are all subsets of `others` if there are few columns, else all ranges of neighbours.
-    place: index of the column. others: indices of other columns. hinted: True if the name of the
-    column suggests a summary.
+    Groups are lists of indices; the mean of a group agrees with the column in the first rows. All
+    subsets of `others` are tried if there are at most 12, else all ranges of neighbours. Of more
+    than 120 columns, only ranges next to the column are tried, and none unless `hinted`. place:
+    index of the column. others: indices of other columns. hinted: True if the name of the column
+    suggests a summary.
     """
     values = columns.values[:_FEW_ROWS]
     rounding = _rounding(columns, place, others)
@@ -432,9 +433,11 @@ def _agrees(
     """Return True if a column agrees with a summary of its members, and not by chance.
 
     The probability that a row agrees by chance is the tolerance divided by the usual deviation of
-    a column from the mean of the others; the same holds for the mean of the whole column. place,
-    members: indices of columns. summary: the summary of the members, per row. tried: number of
-    groups that were tried. hinted: for each column, True if its name suggests a summary. count:
+    a column from the mean of the others. For the mean over all rows, it is the tolerance divided by
+    the deviation between the means of the columns.
+
+    place, members: indices of columns. summary: the summary of the members, per row. tried: number
+    of groups that were tried. hinted: for each column, True if its name suggests a summary. count:
     number of members whose rounding errors add up.
     """
     values = columns.values

@@ -262,7 +262,10 @@ def key_of(network: MeasuredNetwork) -> Key:
 
 
 def _order(key: Key) -> tuple:
-    """Return a sort key of groups: known data sets and methods come first, in the paper's order."""
+    """Return a sort key of groups: by model, data set, training, then method.
+
+    Known data sets and methods come first, in the paper's order.
+    """
 
     def rank(name: str, known: Iterable[str]) -> tuple[int, str]:
         return [*known, name].index(name), name
@@ -272,7 +275,10 @@ def _order(key: Key) -> tuple:
 
 
 def _notes(group: Group) -> Iterator[str]:
-    """Yield notes on measures of other training images, and on seeds with other settings."""
+    """Yield notes on measures of other training images, and on seeds with other settings.
+
+    Settings of `_FREE_SETTINGS` and folders of data may differ without a note.
+    """
     for network in group.networks.values():
         settings = network.measures.values()
         descriptions = {
@@ -784,7 +790,7 @@ class GroupDecisions(NamedTuple):
 def _group_decisions(
     group: Group, measurement: Measurement | None, condition: str
 ) -> GroupDecisions:
-    """Return the decisions of all seeds that have both clean and distorted ones.
+    """Return the decisions of all seeds with stored decisions on clean and on distorted images.
 
     condition: condition of the distorted images; the condition of clean images is "". All fields
     are empty if there is no such seed. Raises ValueError if the classes were not stored or differ

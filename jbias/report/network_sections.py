@@ -496,7 +496,11 @@ _NORMS = {"linf": "ℓ∞", "l2": "ℓ2"}
 
 
 def _attacks(page: Page) -> Blocks:
-    """Yield the figure and the table of accuracy under attack."""
+    """Yield the figure and the table of accuracy under attack.
+
+    The figure has attacks with at least two budgets, and is left out without any. The table has a
+    row per data set, attack and budget, with Wilson intervals; None without attacks.
+    """
     rows = []
     counts_by_set = {}
     for network, measurement, _ in page.measurements("pgd", "fgsm"):

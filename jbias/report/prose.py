@@ -662,7 +662,7 @@ def _no_pair_can_differ(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def _lost_seeds(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
-    """Yield a sentence for each seed that diverged and each run with missing seeds."""
+    """Yield a sentence per diverged seed, and per run without records of a seed in its settings."""
     labels = {run.name: run.label for run in study.runs}
     for row in study.diverged.itertuples():
         name = labels.get(row.run, row.run)

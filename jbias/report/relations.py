@@ -229,7 +229,7 @@ def _pair(
     Keys: n (number of models with all measures), x, y and `NUMBERS`. For Spearman's correlation of
     enough models also: with `given` x_left and y_left (unexplained shares of the variance of
     ranks); low and high, unless one of these shares is below `LEAST_UNEXPLAINED`; partial and
-    partial_pvalue (within categories), unless there is one category or there are too many.
+    partial_pvalue (within categories), unless there is one category or nearly one per model.
 
     subset: frame of models. family: its matrix of correlations. x, y, given: names of measures.
     """
@@ -304,7 +304,11 @@ def report(study: Correlations) -> document.Report:
 
 
 def results(study: Correlations) -> dict[str, object]:
-    """Return the entries of results.json by key, without the answer, which the page adds."""
+    """Return the entries of results.json by key, without the answer, which the page adds.
+
+    Keys: source, options, attainable (smallest p by subset), correlations, given (only if measures
+    are given), influential, among (for each group, matrices by name of the number) and caveats.
+    """
     return {
         "source": study.source,
         "options": dataclasses.asdict(study.options),
@@ -501,7 +505,11 @@ def _undefined_pairs(statistic: pd.DataFrame) -> str:
 
 
 def tables_of(study: Correlations) -> document.Placed:
-    """Yield (section id, table): correlations of pairs, among measures, and influential models."""
+    """Yield (section id, table): correlations of pairs, among measures, and influential models.
+
+    Names: correlations, given (only if measures are given), among_1, among_2, ... and influential.
+    The last table is None without such models.
+    """
     options = study.options
     sign = SIGN[study.options.method]
     format_number = tables.digits(2)

@@ -145,7 +145,8 @@ def _test_sentence(
 ) -> str:
     """Return the sentence on the pairs that differ significantly on one data set.
 
-    tests: at least one, sorted by p, the smallest first.
+    At most 4 pairs are named; without a significant pair, the smallest p is given. tests: at least
+    one, sorted by p, the smallest first.
     """
     alpha = analysis.alpha
     counts = {count for test in tests for count in test.runs}
@@ -268,7 +269,10 @@ def _basis(analysis: Analysis) -> Iterator[str]:
 
 
 def _limits_of_permutation(analysis: Analysis) -> Iterator[str]:
-    """Yield a sentence if there are too few runs for a significant p by permutation."""
+    """Yield a sentence if there are too few runs for a significant p by permutation.
+
+    Without such a test, a sentence if there are too few for a significant p after adjustment.
+    """
     result = analysis.by_seeds
     repeats = analysis.study.repeats
     tests = [test for test in result.tests if not test.why_not]
@@ -477,7 +481,12 @@ def _heads(study: analysis_lib.BenchmarkScores) -> tuple[str, str, str]:
 
 
 def table(analysis: Analysis) -> tables.Table | None:
-    """Return the table of all tests over seeds, one row per pair of algorithms and data set."""
+    """Return the table of all tests over seeds, one row per pair of algorithms and data set.
+
+    Shown: data set, better and worse algorithm, number of runs, difference with interval, p of the
+    t-test, by permutation and adjusted by Holm, Hedges' g, and the detectable difference. The files
+    have the columns of `frame`. Adjusted p of at most alpha is bold.
+    """
     result = analysis.by_seeds
     study = analysis.study
     difference_head, first, second = _heads(study)

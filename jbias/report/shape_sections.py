@@ -46,7 +46,11 @@ _SHAPE_BIAS_METRICS = (
 
 
 def shape_bias(page: Page) -> Blocks:
-    """Yield figures and tables of decisions for shape and texture, with published networks."""
+    """Yield figures and tables of decisions for shape and texture.
+
+    A figure per data set; a table with a row per network, data set and rule; a table by class; and,
+    if `page.published`, a table with published networks. A table without rows is None.
+    """
     counts_by_set = page.class_counts("shape_bias", "shape_bias")
     if page.has_figures:
         for dataset, counts in counts_by_set.items():
@@ -291,7 +295,11 @@ _PEOPLE_METRICS = (
 
 
 def people(page: Page) -> Blocks:
-    """Yield the tables of networks and people, overall and by degree of distortion."""
+    """Yield the tables of networks and people, overall and by degree of distortion.
+
+    In the first table, the last row of a network is the mean over data sets. A table without rows
+    is None.
+    """
     rows = []
     for network in page.networks:
         for measurement in network.measurements_of("human"):
@@ -308,7 +316,11 @@ def people(page: Page) -> Blocks:
 
 
 def degree_table(page: Page) -> tables.Table | None:
-    """Return the table of accuracies by degree of distortion; None without sets with degrees."""
+    """Return the table of accuracies by degree of distortion; None without sets with degrees.
+
+    Columns: network, set, degree, human_accuracy and error_consistency; with stored decisions also
+    accuracy and n (number of images). Degrees without an accuracy of people are left out.
+    """
     rows = []
     metrics = ("human_accuracy", "error_consistency")
     for network, measurement, row in page.measurements("human"):
@@ -346,7 +358,11 @@ _CUES = {
 
 
 def suppressed_cues(page: Page) -> Blocks:
-    """Yield figures and table of accuracy without a cue, with published people and networks."""
+    """Yield figures and the table of accuracy without a cue.
+
+    The table has a row per network and measurement. Rows of published people and networks follow if
+    `_has_people` is True for a measurement; a figure has published people by the same rule.
+    """
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("suppression"):
             with_people = any(_has_people(page, x, measurement) for x in networks)

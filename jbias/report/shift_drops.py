@@ -85,9 +85,9 @@ class Draws(NamedTuple):
 
     draws: number of draws. seed: seed of the generator. Seeds of networks are drawn as weights of
     jbias.stats.two_sample; percentiles of the weighted means are t intervals. Images are drawn as
-    Binomial(n, p) / n with the mean accuracy p (after adding 1 right and 1 wrong image, so that p
-    = 1 varies, too); all seeds see the same images, so that averaging over seeds does not reduce
-    this noise. Image draws of different levels are independent.
+    Binomial(n, p) / n with the mean accuracy p, after adding 1 right and 1 wrong image, so that p
+    = 1 varies, too. All seeds see the same images, so averaging over seeds does not reduce this
+    noise. Image draws of different levels are independent.
     """
 
     draws: int
@@ -136,11 +136,11 @@ def p_larger(
 ) -> float:
     """Return p of H0: the drop at `extreme` exceeds that at `control` by at most tau points.
 
-    t = (d - tau) / sqrt(v + w): d is the difference of the drops in percentage points; v is the
-    variance over seeds, separate for both levels as in Welch's test, since recipes vary most where
-    a shift lowers accuracy; w is the variance over test images (jbias.stats.two_sample). Without a
-    control, the drop is compared with 0. With single seeds v is unknown, and the test covers
-    images only.
+    t = (d - tau) / sqrt(v + w), where d is the difference of the drops in percentage points, v the
+    variance over seeds and w the variance over test images (jbias.stats.two_sample). v is separate
+    for both levels as in Welch's test, since recipes vary most where a shift lowers accuracy.
+    Without a control, the drop is compared with 0. With single seeds v is unknown, and the test
+    covers images only.
     """
     excess = -tau
     images = 0.0
@@ -188,7 +188,7 @@ def _accuracy_columns(cell: ShiftCell) -> TableRow:
 
 
 def _recipe_columns(recipe: shift_runs.Recipe) -> TableRow:
-    """Return the columns of a table that identify a recipe, by name."""
+    """Return the columns model, algorithm, data and setting of a recipe; setting may be None."""
     return {
         "model": recipe.model,
         "algorithm": recipe.algorithm,
@@ -342,12 +342,13 @@ def remedies(
     """Return rows that compare recipes with the plain recipe at their most extreme common level.
 
     reference: algorithm of the plain recipe. One row per recipe, the plain recipe first. Columns:
-    data, attribute, level, columns of the recipe, pairs ("plain", or "yes" if the seeds equal the
-    plain recipe's), accuracies, and with interval: drop, gain and id_cost (points gained out of
-    distribution and lost in distribution) and closed (1 - drop / drop of the plain recipe; NaN
-    unless the interval of the plain drop is above 0). gain, id_cost and closed of the plain recipe
-    are NaN. Recipes without a plain recipe to compare with are left out. Raises ValueError if no
-    recipe has the algorithm `reference`, unless it is "erm".
+    data, attribute, level, columns of the recipe, pairs ("plain", "yes" if the seeds equal the
+    plain recipe's, else "no"), id and ood (accuracies as text), and with intervals drop, gain,
+    id_cost and closed. gain and id_cost are points gained out of distribution and lost in
+    distribution. closed is 1 - drop / drop of the plain recipe, or NaN unless the interval of the
+    plain drop is above 0. gain, id_cost and closed of the plain recipe are NaN. Recipes without a
+    plain recipe to compare with are left out. Raises ValueError if no recipe has the algorithm
+    `reference`, unless it is "erm".
     """
     known = sorted({cell.recipe.algorithm for cell in cells})
     if reference not in (*known, REFERENCE):

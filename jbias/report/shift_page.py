@@ -231,7 +231,11 @@ def _answer(
 
 
 def _run_rows(cells: ShiftCells) -> Iterator[TableRow]:
-    """Yield the rows of the table of runs, one per run of each cell."""
+    """Yield the rows of the table of runs, one per run of each cell.
+
+    Keys: workdir, fields of the recipe, attribute, level, seeds (text), ended ("yes" or "no"),
+    device, commit and images; an unknown value is None.
+    """
     for cell in cells:
         for run in cell.runs:
             device = run.provenance.get("device") or {}
@@ -358,7 +362,9 @@ _DRAWN = {
 def figures(study: ShiftStudy, kinds: TableRows, draws: Draws) -> document.Placed:
     """Yield (section id, figure), for each figure with data.
 
-    kinds: rows of the kinds of shift, the second result of `shift_drops.verdicts`.
+    At the most extreme levels: ranks, learning curves and probabilities. Then drops by level, a
+    figure per kind of shift, and accuracies by number of images and by width. kinds: rows of the
+    kinds of shift, the second result of `shift_drops.verdicts`.
     """
     extremes: dict[tuple, ShiftCell] = {}
     for cell in sorted(study.cells, key=lambda cell: cell.share):

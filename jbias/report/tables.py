@@ -260,7 +260,10 @@ def files(table: Table) -> Iterator[tuple[str, str | bytes]]:
 
 
 def to_markdown(table: Table) -> str:
-    """Return the table as a Markdown pipe table under its caption."""
+    """Return the table as a Markdown pipe table under its caption.
+
+    Bold cells are in **, underlined cells in <u>; columns of numbers are aligned right.
+    """
     rows = []
     for i, row in enumerate(table.rows):
         cells = []

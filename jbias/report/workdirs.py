@@ -80,7 +80,8 @@ class Run:
     def identity(self) -> Mapping[str, str] | None:
         """The settings, and the user's own code, that must be equal for seeds to be pooled.
 
-        Text by key; None if there is no config.json.
+        Text by dotted key, without run, seeds, workdir, label and the folders of data; `own_code`
+        is the key of the user's own code, if any. None if there is no config.json.
         """
         if self.config is None:
             return None
@@ -96,7 +97,7 @@ class Run:
 
     @property
     def own_code(self) -> str:
-        """Names and digests of the user's own files, separated by commas; "" if none."""
+        """The user's own files as "name digest, name digest", sorted by path; "" if none."""
         digests: dict[str, Any] = {}
         for key in ("own_code", "own_imports"):
             recorded = self.provenance.get(key)
@@ -332,8 +333,8 @@ def _suffixes(group: Sequence[Run]) -> list[str]:
 def assumed(start: Mapping[str, Any]) -> str:
     """Return the assumptions of an energy estimate in words.
 
-    start: an item of "starts" in costs.json: source, devices, device, watts, share, pue and
-    intensity.
+    Such as "8 × TPU v3, 220 W each (data sheet), 60 % of it in use, PUE 1.1". start: an item of
+    "starts" in costs.json: source, devices, device, watts, share, pue and intensity.
     """
     watts = start["watts"]
     emitted = start.get("intensity")
