@@ -26,7 +26,8 @@ _MAX_MATRIX_DATASETS = 400  # With more, the matrix of all pairs would be too la
 class PosteriorResult:
     """Posterior probabilities for every ordered pair of algorithms (row, column).
 
-    `better` + `better.T` + `rope` = 1. With a leading axis n: one matrix per data set.
+    `better` + `better.T` + `rope` = 1; the diagonal of `better` is 0. With a leading axis n:
+    one matrix per data set.
     """
 
     algorithms: tuple[str, ...]
@@ -58,8 +59,8 @@ def bayesian_signed_rank(
     rope: half the width of the region of practical equivalence, in the unit of the scores.
     prior: weight of the pseudo-observation z_0 = 0.
     draws: number of draws of (w_0, ..., w_n).
-    Raise ValueError for missing cells, a negative rope, and a prior or a number of draws that
-    is not positive.
+    Raise ValueError as `score_table.read` does, for a negative rope, and for a prior or a
+    number of draws that is not positive.
     """
     check_rope(rope)
     score_table.check(prior > 0, "prior", "be positive", prior)
@@ -139,7 +140,8 @@ def correlated_t(
     Without `paired`, the runs are independent samples and the posterior belongs to the
     difference of two t-distributed means (Behrens and Fisher), by quadrature: exact to 1e-4
     for two runs and to 1e-6 for five or more. No random numbers are used.
-    Raise ValueError for single runs, missing cells, and unequal numbers of paired runs.
+    Raise ValueError for single runs, missing cells, a negative rope, unequal numbers of paired
+    runs, a rho outside [0, 1), and a rho above 0 without `paired`.
     """
     check_rope(rope)
     table = score_table.read(scores)
@@ -168,7 +170,7 @@ def check_rope(rope: float, name: str = "rope") -> None:
 def check_pairing(table: score_table.Scores, paired: bool, rho: float) -> None:
     """Raise ValueError for unequal numbers of paired runs, and for a rho that is not valid.
 
-    rho: correlation of paired runs, in [0, 1); 0 if not `paired`.
+    rho: correlation of paired runs. It must lie in [0, 1), and be 0 if not `paired`.
     """
     score_table.check(0 <= rho < 1, "rho", "lie in [0, 1)", rho)
     score_table.check(

@@ -75,13 +75,14 @@ def intervals(
     middle half of all normalised scores. Optimality gap: mean of 1 - min(x, 1).
 
     scores: see `score_table.read`; with several runs.
-    bounds: (worst, best) score of each data set. None takes the worst and best run of the
-    table; the gap is then 1 minus the normalised mean.
+    bounds: (worst, best) score of each data set. None: the worst and the best run on each
+    data set; the gap is then 1 minus the normalised mean.
     datasets: whether to draw data sets, too (not for cells). Intervals are then widened, and
     cut at the possible values: 0 for the gap, the bounds for IQM and mean unless a score is
     beyond them. Without `bounds`, the interval of the mean is not cut.
     confidence: of the intervals, a fraction. draws: number of bootstrap draws.
-    Raise ValueError for single runs, missing cells and bounds of zero width.
+    Raise ValueError for single runs, missing cells, fewer than 100 draws, and bounds that are
+    not one finite pair per data set with the best better than the worst.
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
@@ -177,7 +178,7 @@ def performance_profiles(
     thresholds: normalised scores; None: 51 values from 0 to 1.
     scores, bounds, confidence, draws: see `intervals`, which normalises in the same way.
     datasets: whether to draw data sets, too.
-    Raise ValueError for single runs, missing cells and bounds of zero width.
+    Raise ValueError as `intervals` does, and for thresholds that are not finite.
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
@@ -219,7 +220,7 @@ def probability_of_improvement(
     Vargha and Delaney's A12. Exchanging row and column gives 1 minus the value.
     scores: see `score_table.read`; with several runs. datasets: whether to draw data sets, too.
     confidence: of the intervals, a fraction. draws: number of bootstrap draws.
-    Raise ValueError for single runs and missing cells.
+    Raise ValueError for single runs, missing cells and fewer than 100 draws.
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
@@ -248,8 +249,8 @@ def mean_differences(
 ) -> PairsResult:
     """Return, for each pair of algorithms, the mean difference of their scores over data sets.
 
-    Row less column, in the unit of the scores; with the sign changed if smaller scores are
-    better, so that it is positive where the row is better.
+    The difference is the row less the column, in the unit of the scores. If smaller scores are
+    better, its sign is changed, so that it is positive where the row is better.
     If only runs are redrawn, intervals are percentiles, and too short for few runs
     (`resampling.percentile_coverage`).
     scores: see `score_table.read`; with several runs.
@@ -257,8 +258,8 @@ def mean_differences(
     probability that the row wins with other seeds on other data sets like these, and
     percentiles are widened according to Student's t (`resampling.widening`): without widening,
     nominal 95 % intervals covered the difference in 85 to 94 % of cases with 5 to 20 data sets.
-    confidence: of the intervals, a fraction. draws: number of bootstrap draws, at least 100.
-    Raise ValueError for single runs and missing cells.
+    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
+    Raise ValueError for single runs, missing cells and fewer than 100 draws.
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
@@ -313,8 +314,8 @@ def _normalised(
 ) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray, "k n r"]]:
     """Return (worst, best) score of every data set, and the normalised scores (k, n, r).
 
-    bounds: see `intervals`; for None, a data set with equal scores has the width 1. Raise
-    ValueError for bounds of zero width.
+    bounds: see `intervals`, also for errors. For None, a data set on which all scores are equal
+    has bounds at a distance of 1.
     """
     if bounds is None:
         lowest = np.nanmin(table.values, axis=(1, 2))
@@ -408,7 +409,7 @@ def rank_stability(
     many as the table has); a smaller number shows the results of a smaller study.
     confidence: of the intervals, a fraction. draws: number of bootstrap draws.
     Friedman's test is Iman and Davenport's with correction for ties; Nemenyi's decides by the
-    critical difference. Raise ValueError for single runs and missing cells.
+    critical difference. Raise ValueError for single runs, missing cells and fewer than 100 draws.
 
     A pair that is significant as published is significant in 27 % of 40,000 draws:
 

@@ -292,7 +292,8 @@ _KNOWN_NAMES = resources.files("jbias.stats") / "known_names.json"
 def meaning(name: Any) -> str:
     """Return the role of a column from its name: one of `ROLES`, or "" if unknown.
 
-    Never "ignore", which only the user can choose.
+    Never "ignore", which only the user can choose. Prefixes of settings (config., params/) and
+    words such as name or id are ignored: "algorithm_name" is "algorithm".
     """
     name = _SETTING.sub("", str(name).strip())
     word = word_of(name)
@@ -366,7 +367,8 @@ def split_statistic(name: Any) -> tuple[str, str]:
     """Return (name without the statistic at its start or end, statistic).
 
     "std_PACS" is ("PACS", "std"), "std" is ("", "std") and "PACS" is ("PACS", ""). A statistic
-    after a metric is also removed: "acc_std_PACS" is ("acc_PACS", "std").
+    after a metric is also removed: "acc_std_PACS" is ("acc_PACS", "std"). The words se, n, num,
+    size and ci at the start are part of the name: "SE-ResNet" is ("SE-ResNet", "").
     """
     text = str(name).strip()
     if statistic(text):
@@ -420,7 +422,7 @@ def is_standard_error(name: Any) -> bool:
 
 
 def is_margin(name: Any) -> bool:
-    """Return whether a name denotes a row or column of means or sums, such as all or average."""
+    """Return whether a name denotes a row or column of means or sums: all, total, mean and so on."""
     return word_of(name) in _MARGINS
 
 

@@ -50,8 +50,8 @@ def error_consistency(a_correct: Right, b_correct: Right) -> Consistency:
 
     a_correct, b_correct: True for images that the observer gets right.
     kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a) (1 - p_b), p
-    the accuracies; 1 if they always agree. Raise ValueError if the lengths differ, or there is
-    no image.
+    the accuracies; 1 if they always agree. Raise ValueError if the lengths differ, there is no
+    image, or a value is neither true nor false (0 and 1 are allowed).
     """
     both = _stack_marks(a_correct, b_correct)
     kappas = _kappas(both, ((0, 1),), counts=np.ones((1, both.shape[1])))
@@ -63,7 +63,7 @@ def error_consistency(a_correct: Right, b_correct: Right) -> Consistency:
 
 
 def _stack_marks(a_correct: Right, b_correct: Right) -> Bool[np.ndarray, "2 n"]:
-    """Return both observers' marks as rows; raise ValueError unless they are valid."""
+    """Return both observers' marks as rows; raise ValueError as `error_consistency` does."""
     a, b = np.asarray(a_correct), np.asarray(b_correct)
     if a.shape != b.shape or a.ndim != 1 or not a.size:
         raise ValueError(
@@ -131,8 +131,9 @@ def mean_kappa(
     kappa is computed in each condition and averaged over conditions, then over pairs. The
     interval is the percentile interval of a bootstrap over images, which are drawn within
     their condition and are the same for all observers; observers are not drawn.
-    correct: a row per observer. condition: name of each image's condition; None: all images
-    have the same. draws: number of bootstrap draws.
+    correct: a row per observer. pairs: row indices of the two observers of each pair.
+    condition: name of each image's condition; None: all images have the same.
+    draws: number of bootstrap draws. Raise ValueError for fewer than 1.
     """
     score_table.check_count("draws", draws)
     rng = np.random.default_rng(seed)
@@ -168,7 +169,7 @@ def _quantiles(confidence: float) -> tuple[float, float]:
 def kappa_bounds(first: float, second: float) -> tuple[float, float]:
     """Return the smallest and the largest possible kappa of observers with two accuracies.
 
-    first, second: the accuracies, fractions in (0, 1).
+    first, second: the accuracies. Raise ValueError unless they are fractions in (0, 1).
     """
     a, b = (score_table.check_share("accuracy", p) for p in (first, second))
     expected = _expected_agreement(a, b)
@@ -234,9 +235,9 @@ def compare_networks(
     exchanged with probability 1/2, the same for all people; p = (1 + hits) / (1 + draws), hits
     the number of draws whose absolute difference is at least as large as the observed one.
     confidence: of the interval, a fraction. draws: number of bootstrap draws, and of exchanges.
-    Raise ValueError without experiments, and for an experiment without exactly two networks,
-    without people or images, with marks that are not bool, or with another number of conditions
-    than images.
+    Raise ValueError without experiments or draws. Each experiment must have exactly two
+    networks, at least one person and one image, marks of type bool, and, if conditions are
+    given, one per image.
     """
     score_table.check_count("draws", draws)
     score_table.check_count("experiments", len(experiments))
@@ -362,7 +363,8 @@ def copy_model(kappa: float, first: float, second: float) -> CopyModel:
 
     copied = kappa (1 - e_ab) / (1 - e_aa), e_ab = a b + (1 - a) (1 - b), a the larger
     accuracy; latent = (b - |copied| c) / (1 - |copied|), c = a, or 1 - a where copied is
-    negative. Raise ValueError for a kappa that the accuracies do not allow.
+    negative. Raise ValueError for an accuracy outside (0, 1), and for a kappa that the
+    accuracies do not allow.
     """
     low, high = kappa_bounds(first, second)
     if not low - _SLACK <= kappa <= high + _SLACK:

@@ -163,7 +163,7 @@ def spearman(
     rho is Pearson's correlation of the ranks; p = (1 + #{|rho*| >= |rho| - 1e-12}) / (1 + N)
     over N = permutations random orders of y, or the share of all n! orders if there are at
     most N. Constant measures give NaN. Raise ValueError for fewer than 3 models, unequal
-    lengths and numbers that are not finite.
+    lengths, numbers that are not finite and fewer than 1 permutation.
     """
     return _test_pair(_spearman, x, y, permutations=permutations, seed=seed)
 
@@ -184,8 +184,8 @@ def _adjust_family(
 ) -> MatrixResult:
     """Return the tests of x by y (x by x without y) with p adjusted over the family.
 
-    Without y, the family is the pairs above the diagonal, as the draws of (i, j) and (j, i)
-    are not the same orders; their p-values are copied below the diagonal.
+    Without y, the family is the pairs above the diagonal, and their p-values are copied below
+    it: p of (i, j) and of (j, i) may differ, as they are from different random orders.
     """
     pvalue = tests.pvalue
     is_member = np.isfinite(pvalue) if y else np.triu(np.isfinite(pvalue), 1)
@@ -461,9 +461,11 @@ def pairwise_matrix(
     A pair is tested over the models that have both measures, with the result of `spearman` or
     `kendall` for the same seed, and is NaN with fewer than 4 models; `n` is the number of all
     models. Pairs with a constant measure are NaN and not part of the family.
-    given: covariates. Each pair is then tested by `partial`, over the models that have all
-    measures, and is NaN with fewer than 4 + len(given) models. Raise ValueError as `spearman`
-    does, for columns that are unknown or doubled, and for a measure on both sides.
+    given: names of covariates, only with "spearman". Each pair is then tested by `partial`, over
+    the models that have the pair and all covariates, and is NaN with fewer than 4 + len(given)
+    models. Cells that are NaN or None are missing measures.
+    Raise ValueError as `spearman` does, for an unknown method, for columns that are unknown or
+    doubled, for a measure in both x and y, and for fewer than 2 measures without y.
     """
     x = _check_names(frame, x, y, method=method, given=given)
     if not given and not frame[[*x, *y]].isna().any(axis=None):
@@ -526,8 +528,8 @@ def partial(
     For p, r_y is permuted within groups, the controls are fitted again, and draws are counted
     as in `spearman`: exact under the null of no relation within groups without
     covariates, approximate with them. NaN where the controls explain x or y completely.
-    Raise ValueError without groups and covariates, as `spearman` does, and where the controls
-    leave fewer than 2 degrees of freedom.
+    Raise ValueError as `spearman` does, without groups and covariates, for a model without a
+    group, and where the controls leave fewer than 2 degrees of freedom.
     """
     named_covariates = _name_covariates(covariates)
     columns = as_columns(x=x, y=y, **named_covariates)
@@ -581,8 +583,8 @@ def _controls(
 ) -> tuple[Int[np.ndarray, "n"], Float[np.ndarray, "n d"]]:
     """Return the number of each model's group, and an orthonormal basis of the controls.
 
-    Controls are a constant per group and the covariates, given as ranks. Raise ValueError if
-    they leave fewer than 2 degrees of freedom.
+    Controls are a constant per group and the covariates, given as ranks. Raise ValueError as
+    `partial` does for groups and controls.
     """
     n = len(covariates)
     if groups is None and not covariates.shape[1]:

@@ -71,8 +71,10 @@ def effective_robustness(
     id_images, ood_images: numbers of images of the sets, needed if an accuracy is 0 or 100.
     scale: the transformation L. level: confidence of the interval, a fraction.
     resamples: number of bootstrap draws.
-    Raise ValueError for accuracies that are not in per cent, for fewer than d + 2 standard
-    models, and for standard models that determine no line.
+    Raise ValueError for fewer than 3 models, an unknown scale, and accuracies that are not
+    finite or not in per cent (also if none is above 1, as they are then shares). The same for
+    an accuracy of 0 or 100 without a number of images, a `standard` that is not one bool per
+    model, fewer than d + 2 standard models, and standard models that determine no line.
     """
     score_table.find_name(scale, tuple(_SCALES), "scale")
     score_table.check_share("level", level)

@@ -58,7 +58,7 @@ def effect_sizes(
     widened (`resampling.widening`). Intervals of r and g, which are not means, are percentiles
     and too short for few data sets.
     confidence: of the intervals, a fraction. draws: number of bootstrap draws.
-    Raise ValueError for single runs and missing cells.
+    Raise ValueError for single runs, missing cells and fewer than 100 draws.
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)

@@ -22,7 +22,7 @@ _QUANTILES = 500  # Larger sets of group means are thinned to about as many quan
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FewSeedsResult:
-    """Results to expect from studies with s seeds a method; NaN for methods with too few."""
+    """Results to expect from studies with s seeds per method; NaN for methods with too few seeds."""
 
     apart: Float[np.ndarray, "s k"]  # Share of draws: two groups of a method differ.
     lead: Float[np.ndarray, "s k"]  # Expected lead of the best of k copies of a method.
@@ -51,17 +51,18 @@ def few_seeds(
     `apart`: share of draws in which two disjoint groups of one method have means more than
     `difference` apart. `lead`: expected distance of the best of k groups of one method from
     their mean; groups are taken as independent, so the distance is scaled by
-    sqrt(n / (n - s)), n the seeds of the method. Both need 2 s seeds. `reversed`: for
-    a pair of methods, share of draws in which the difference of the means of a group of each
-    does not have the sign of the difference for all seeds. It needs more than s seeds; groups
-    are drawn from the same seeds, so new seeds would reverse the sign more often. `needed`:
-    `seeds_for_t` with the difference and the pooled deviation of the pair taken as true.
+    sqrt(n / (n - s)), n the seeds of the method. Both need 2 s seeds. `reversed`: share of draws
+    in which the means of two groups, one of each method of a pair, are equal or in another order
+    than the means of all seeds. It is NaN where the means of all seeds are equal, and needs
+    more than s seeds. Groups are drawn from the same seeds, so new seeds would reverse the
+    order more often. `needed`: `seeds_for_t` with the difference and the pooled deviation of
+    the pair taken as true.
 
     All groups are enumerated if there are at most `draws`; else `draws` are drawn, with a
     standard error of at most 0.5 / sqrt(draws). With 1,000 or more groups, `reversed` uses
     quantiles of one side, which changes it by less than 0.001.
     Raise ValueError for methods with a single score or one that is not finite, a negative
-    difference, and `draws` below 100.
+    difference, no `seeds` or seeds below 1, and `draws` below 100.
     """
     sign = 1 if larger_is_better else -1
     runs = [sign * np.asarray(values, np.float64) for values in scores]

@@ -68,6 +68,7 @@ class RunStatistics:
 
         values: scores on n data sets of p pairs, NaN where an algorithm has fewer runs.
         per_run, shape: fields of the result.
+        Squares that are almost 0 are raised to a small positive number.
         """
         values = np.moveaxis(values, 1, 0)
         mean = np.nanmean(values, axis=2)
@@ -321,8 +322,9 @@ def hierarchical_t(
     rope: half the width of the region of practical equivalence, in the unit of the scores.
     paired, rho: see `bayes.correlated_t`. confidence: of the intervals, a fraction.
     The model has no effect of a run that is common to all data sets (`mixed_model` has).
-    Raise ValueError where R-hat stays above 1.02 or effective draws below 400, and for single
-    runs (paired: fewer than 3), fewer than 3 data sets and missing cells.
+    Raise ValueError where R-hat stays above 1.02 or effective draws below 400. The same for
+    single runs (paired: fewer than 3), fewer than 3 data sets, missing cells, fewer than 100
+    draws, and a rope or rho that `correlated_t` refuses.
     """
     bayes.check_rope(rope)
     score_table.check_share("confidence", confidence)

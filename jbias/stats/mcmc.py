@@ -10,10 +10,10 @@ from jaxtyping import Float
 
 
 def split_rhat(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "..."]:
-    """Return R-hat of chains cut in halves, per quantity: 1 if the halves agree, else larger.
+    """Return R-hat of chains cut in halves, per quantity: about 1 if the halves agree, else larger.
 
-    draws: c chains of d draws. R-hat is 1, too, for a quantity that does not vary, and inf for
-    one that only varies between halves.
+    draws: c chains of d draws. R-hat is exactly 1 for a quantity that does not vary, and inf for
+    a quantity that only varies between halves.
     """
     halves = _halves(draws)
     d = halves.shape[1]

@@ -27,8 +27,8 @@ def adjust(
     hommel under independence and positive dependence, and by shaffer for all k (k-1)/2 pairs of
     k algorithms. The false discovery rate is controlled by bh under independence and positive
     dependence, and by "by" always. "none" leaves p unchanged.
-    Raise ValueError for an unknown method, for p outside [0, 1], and for shaffer with a number
-    of p-values that is not k (k-1)/2 for any k.
+    Raise ValueError for an unknown method, for p that are masked, NaN or outside [0, 1], and for
+    shaffer with a number of p-values that is not k (k-1)/2 for any k.
     """
     if np.ma.isMaskedArray(pvalues):  # Masked means missing, which is refused as NaN.
         pvalues = np.ma.filled(pvalues.astype(np.float64), np.nan)

@@ -63,7 +63,8 @@ def friedman(
     ties: False omits the correction, the sum over ties. df: "conover" uses k-1-2/n and
     (n-1) (k-1-2/n) degrees of freedom of F, as the package pingouin does. If all scores are
     equal, W = 0 and both p are 1.
-    Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
+    Raise ValueError for missing cells, for fewer than 2 data sets or algorithms, and for
+    "conover" with 2 algorithms on 2 data sets.
     """
     table = score_table.read(scores)
     ranked = score_table.rank(table, larger_is_better=larger_is_better)
@@ -143,7 +144,8 @@ def quade(
     scores: see `score_table.read`. tolerance: scores and ranges that are closer, in units of the
     scores, are ties; None: `score_table.rounding_errors` of each score. All data sets must have
     the same unit.
-    Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
+    Raise ValueError for missing cells, for fewer than 2 data sets or algorithms, and for a
+    tolerance that is negative or above a thousandth of the range of the scores.
     """
     table = score_table.read(scores)
     tolerance = score_table.check_tolerance(tolerance, table.means)
@@ -188,7 +190,7 @@ def aligned_ranks(
     scores: see `score_table.read`.
     tolerance: differences that are closer, in units of the scores, are ties; None:
     `score_table.rounding_errors` of each score. All data sets must have the same unit.
-    Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
+    Raise ValueError as `quade` does.
     """
     table = score_table.read(scores)
     tolerance = score_table.check_tolerance(tolerance, table.means)

@@ -75,12 +75,13 @@ def probability_of_outperforming(
     and reaches `gamma`; if it is above 0.5 only, the difference is significant but not
     meaningful. `pairs_for_outperforming` returns the number of pairs that this needs.
 
-    first, second: scores with a row per data set and a column per seed, or of a single data
-    set, with the seeds in the same order. Two frames, or series, are paired by the labels of
-    their data sets and seeds.
+    first, second: scores with a row per data set and a column per seed, or a row of scores on
+    a single data set, with the seeds in the same order. Two frames, or series, are paired by
+    the labels of their data sets and seeds, which must be the same; a frame whose index is
+    named run, or whose columns are named dataset, is transposed first.
     confidence: of the intervals, a fraction. draws: number of bootstrap draws.
-    Raise ValueError for other shapes or labels, fewer than 2 pairs and scores that are not
-    finite.
+    Raise ValueError for other shapes or labels, frames of several algorithms, fewer than 2
+    pairs, scores that are not finite, fewer than 100 draws, and a gamma outside (0, 1).
 
         >>> debiased, plain = runs.runs("Debiased"), runs.runs("ERM")
         >>> won = stats.probability_of_outperforming(debiased, plain, larger_is_better=True)
@@ -118,6 +119,7 @@ def pairs_for_outperforming(
 
     gamma: true P(A > B). alpha, power: level and power of the test. The number is
     ((z(1 - alpha) + z(power)) / (sqrt(6) (gamma - 0.5)))^2, rounded up: 29 by default.
+    Raise ValueError for a gamma outside (0.5, 1), and an alpha or power outside (0, 1).
     Source: Noether 1987, https://doi.org/10.1080/01621459.1987.10478478.
     """
     for name, value in (("gamma", gamma), ("alpha", alpha), ("power", power)):
@@ -161,12 +163,13 @@ def almost_stochastic_order(
     bound is descriptive, not a test at that level: sd* is 0 if the runs of the two do not
     overlap, and the violation is not normal where F = G.
 
-    first, second: scores with a row per data set and a column per run, or of a single data
-    set; runs need not share seeds. Rows of two frames are paired by their labels.
+    first, second: scores with a row per data set and a column per run, or a row of scores on a
+    single data set; runs need not share seeds. Rows of two frames are paired by their labels,
+    and frames are transposed as in `probability_of_outperforming`.
     confidence: of the bound, a fraction. comparisons: m, number of bounds that hold together.
     draws: number of bootstrap draws.
-    Raise ValueError for other shapes or data sets, fewer than 2 runs and scores that are not
-    finite.
+    Raise ValueError for other shapes or data sets, fewer than 2 runs, scores that are not
+    finite and fewer than 100 draws.
 
         >>> debiased, plain = runs.runs("Debiased"), runs.runs("ERM")
         >>> order = stats.almost_stochastic_order(

@@ -232,7 +232,8 @@ def bradley_terry(
     equivalence: range of p_win that counts as equivalent.
     confidence: posterior mass of the intervals, a fraction.
     draws: number of posterior draws; None: 30000, or 600000 / k with more than 20 algorithms.
-    Raise ValueError for missing cells, and for single runs with a `local_rope`.
+    Raise ValueError for missing cells, for single runs or a negative number with `local_rope`,
+    and as `bradley_terry_of_wins` does.
 
     On BiasBed's strict data sets DeepAugment (CAE) beats ERM, a pair in which Nemenyi's test
     finds no difference:
@@ -296,8 +297,8 @@ def bradley_terry_of_wins(
     In the result, algorithms are named "0", "1", ..., and there are no ties.
     Hamiltonian Monte Carlo in 100 chains, or draws / 20 if fewer, started from Laplace's
     approximation.
-    Raise ValueError for wins that are not such a matrix, fewer than 1000 draws, and draws that
-    amount to fewer than 1000 independent ones.
+    Raise ValueError for wins that are not such a matrix, an `equivalence` that is not a range in
+    [0, 1], fewer than 1000 draws, and draws that amount to fewer than 1000 independent ones.
     """
     wins = np.asarray(wins)
     must = "be a square matrix of counts with 0 on the diagonal"

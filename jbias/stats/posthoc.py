@@ -319,7 +319,8 @@ def conover(
     sets agree, the residual variance is 0: t is infinite and p 0, unless the sums are equal.
     Use this test only after a Friedman test that rejects: it rejects more than Nemenyi's.
     scores: see `score_table.read`. adjust: a method of `multiple_testing`.
-    Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
+    Raise ValueError for missing cells, for fewer than 2 data sets or algorithms and for an
+    unknown method.
     """
     table = score_table.read(scores)
     ranked = score_table.rank(table, larger_is_better=larger_is_better)
@@ -353,8 +354,8 @@ def bonferroni_dunn(
     z_i = (R_control - R_i) / sqrt(k (k+1) / (6 n)) is taken as standard normal. Dunn's test
     adjusts by bonferroni; holm rejects at least as often. scores: see `score_table.read`.
     control: name of an algorithm, or its index if scores are an array. adjust: a method of
-    `multiple_testing`. Raise ValueError for missing cells and for fewer than 2 data sets or
-    algorithms.
+    `multiple_testing`, except shaffer. Raise ValueError for missing cells, for fewer than 2 data
+    sets or algorithms, and for an unknown control or method.
     """
     table = score_table.read(scores)
     ranked = score_table.rank(table, larger_is_better=larger_is_better)
@@ -418,7 +419,9 @@ def wilcoxon(
     zeros: "wilcox" drops zero differences, "pratt" ranks and then drops them, "split" ranks
     them and divides their ranks evenly, with random signs under the null hypothesis. Scores
     of all data sets must have the same unit, as their differences are ranked together.
-    Raise ValueError for missing cells and for fewer than 2 data sets or algorithms.
+    Raise ValueError for missing cells, fewer than 2 data sets or algorithms, an unknown control,
+    method or `zeros`, shaffer with a control, and a tolerance that is negative or above a
+    thousandth of the range of the scores.
     """
     table = score_table.read(scores)
     means = table.means

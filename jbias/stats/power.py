@@ -58,12 +58,13 @@ def power_of_design(
 ) -> PowerResult:
     """Return the power to detect that one algorithm is better than the others by `difference`.
 
-    Studies are simulated. A study draws data sets with replacement, each with its interactions
-    with all algorithms, shrunk by the part that is due to noise of the runs; and runs: their
-    effect common to all data sets, and their residual on each data set. Mean effects of
-    algorithms are removed, and variances are unbiased. A difference is detected if the test is
-    significant with the right sign. Tests: paired t and exact Wilcoxon at alpha / comparisons,
-    and Nemenyi's, which itself corrects for all pairs. Monte Carlo error: 0.5 / sqrt(draws).
+    Studies are simulated. A study draws data sets with replacement, with the interactions of
+    each data set and all algorithms; the part of these that is due to noise of the runs is
+    removed. It also draws runs: an effect of the run on all data sets, and a residual on each
+    data set. Mean effects of algorithms are removed, and variances are unbiased. A difference
+    is detected if the test is significant with the right sign. Tests: "t" (paired) and
+    "wilcoxon" (exact for up to 300 data sets) at alpha / comparisons, and "nemenyi", which
+    itself corrects for all pairs. Monte Carlo error: 0.5 / sqrt(draws).
 
     scores: see `score_table.read`; with several runs.
     difference: true advantage of the better algorithm, in the unit of the scores.
@@ -72,7 +73,8 @@ def power_of_design(
     pair: names of the better algorithm and of its opponent; None: random pairs.
     target: power for `minimal` of the result, the smallest difference detected.
     draws: number of simulated studies.
-    Raise ValueError for single runs and missing cells.
+    Raise ValueError for single runs, missing cells, a difference that is not positive, fewer
+    than 1 seed, 2 data sets or 100 draws, and a `pair` with an unknown or repeated name.
     """
     table = score_table.read(scores)
     resampling.require_runs(table)
@@ -140,6 +142,7 @@ def power_of_t(
     difference: true mean difference. datasets: number of data sets. alpha: two-sided level.
     deviation: standard deviation over data sets of the measured difference,
     sqrt(between^2 + (s_x^2 + s_y^2) / runs).
+    Raise ValueError for a deviation that is not positive and for fewer than 2 data sets.
     """
     _check_positive(deviation=deviation)
     score_table.check(
@@ -167,7 +170,8 @@ def minimal_difference_of_t(
 ) -> float:
     """Return the difference that a paired t-test over data sets detects with power `target`.
 
-    Arguments: see `power_of_t`.
+    Arguments: see `power_of_t`, also for errors. Raise ValueError, too, for a target that is not
+    between alpha and 1.
     """
     _check_positive(deviation=deviation)
     score_table.check_count("datasets", datasets, 2)
@@ -187,6 +191,8 @@ def minimal_difference_of_welch(
     deviations: standard deviations over the seeds of each method, taken as the true ones.
     seeds: number of seeds of each method. The test is two-sided at `alpha`, with the standard
     error sqrt(s_1^2 / n_1 + s_2^2 / n_2) and Welch and Satterthwaite's degrees of freedom.
+    Raise ValueError for fewer than 2 seeds, two deviations of 0, and a target that is not
+    between alpha and 1.
     """
     for deviation, count in zip(deviations, seeds, strict=True):
         score_table.check(
@@ -229,7 +235,8 @@ def seeds_for_t(
     standard deviation over a method's seeds. The normal approximation with its correction,
     2 (z_alpha/2 + z_target)^2 deviation^2 / difference^2 + z_alpha/2^2 / 4 (Guenther 1981, The
     American Statistician 35), at least 2. A number below 1000 is increased, to 1000 at most,
-    until the noncentral t has this power.
+    until the noncentral t has this power. Raise ValueError for a difference or deviation that
+    is not positive.
     """
     _check_positive(difference=difference, deviation=deviation)
     score_table.check_share("target", target)
@@ -247,7 +254,7 @@ def datasets_for_nemenyi(*, gap: float, algorithms: int, alpha: float = 0.05) ->
 
     gap: difference of mean ranks. algorithms: their number, k. The number is the smallest
     n >= q^2 k (k+1) / (6 gap^2). A true gap of this size is then detected in about half of
-    all studies.
+    all studies. Raise ValueError for a gap outside (0, k - 1] and for fewer than 2 algorithms.
     """
     score_table.check_count("algorithms", algorithms, 2)
     score_table.check(
@@ -330,10 +337,10 @@ class _Simulator:
 def _denoising_factor(
     noise: Float[np.ndarray, "..."], variance: Float[np.ndarray, "..."]
 ) -> Float[np.ndarray, "..."]:
-    """Return the factor, 0 to 1, by which to multiply deviations to remove `noise`.
+    """Return the factor, 0 to 1, by which to multiply deviations to remove noise.
 
-    noise: part of their variance that is due to noise. variance: of the deviations before; the
-    factor is 0 if noise is larger.
+    variance: of the deviations. noise: part of this variance that is due to noise. The factor
+    is 0 if the noise is larger than the variance.
     """
     share = np.divide(noise, variance, out=np.ones_like(variance), where=variance > 0)
     return np.sqrt(np.clip(1 - share, 0, 1))
@@ -406,9 +413,10 @@ def _wilcoxon_critical(n: int, alpha: float) -> float:
 def _minimal_differences(
     studies: _Studies, tests: _Tests, target: float
 ) -> dict[str, float]:
-    """Return, by test, the difference detected with power `target`; inf: none.
+    """Return, by test, the difference detected with power `target`, by bisection.
 
-    By bisection, with the same studies for all differences.
+    The same studies are used for all differences. inf: not even 100 times the largest mean is
+    detected with this power.
     """
     largest = 100 * float(np.abs(studies.means).max()) or 1.0
     minimal = {}

@@ -82,7 +82,7 @@ def draw(
     """Return random draws of runs with replacement, and of data sets, too, if `datasets` is true.
 
     draws: number of draws, b. runs: runs of each algorithm in a draw; None: as many as the table
-    has. Raise ValueError for fewer than 100 draws, and for an algorithm with a single run.
+    has. Raise ValueError for fewer than 100 draws or 1 run, and as `require_runs` does.
     """
     score_table.check_count("draws", draws, _MIN_DRAWS)
     score_table.check_count("runs", 1 if runs is None else runs)

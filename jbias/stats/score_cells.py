@@ -42,7 +42,7 @@ _MISSING = frozenset(
     )
 )
 _PICTURES = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\ufe0f\u2b50]")
-_MARKS = "*†‡§¶↑↓^"  # Footnotes, and arrows beside a number.
+_MARKS = "*†‡§¶↑↓^"  # Footnotes, and arrows next to a number.
 _NUMBER = r"[+-]?(?:[0-9][0-9.,']*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?"
 _SPREAD = r"(?:±|\+/-|\+-|\\pm)"
 _CELL = re.compile(
@@ -229,8 +229,9 @@ def is_missing(text: str) -> bool:
 
 
 def parse(text: str, commas: Commas) -> Cell | None:
-    """Return the parsed text of a cell; None if it is neither a number nor missing.
+    """Return the parsed text of a cell; None if it is neither a finite number nor missing.
 
+    The number may have a percent sign, which does not change the value.
     A number in brackets is a spread, as in "73.8 (0.2)", unless it has a sign, which marks a
     difference from another row and is ignored. An interval, as in "73.8 [73.1, 74.5]", marks
     the value as a summary; its ends are not returned. A whole number in brackets after one with
@@ -331,7 +332,7 @@ def decide_decimal(texts: Iterable[str], decimal: str = "") -> Commas:
         if not points:  # 73,8, and perhaps 1.234,5 or 1.234
             return Commas(",", "." if with_point else "")
     if not both and with_point and len(grouped) == len(with_comma):
-        return Commas(".", ",")  # 1,234 beside 73.8
+        return Commas(".", ",")  # 1,234 next to 73.8
     example = with_comma[0]
     if not both and len(grouped) == len(with_comma):
         raise ValueError(

@@ -55,9 +55,11 @@ class Columns:
     "spread" (of the column before), "empty" or "unused". Choices of the user override the
     meaning of names.
 
-    grid: the unparsed table. choices: the user's choices. unused: descriptions of columns that
-    are not used, to begin the list. errors: names of columns of standard errors. kind: start
-    of the description of the table; "" to choose one.
+    grid: the unparsed table. choices: the user's choices. unused: first entries of the list of
+    columns that are not used. errors: names of columns of standard errors. kind: name of the
+    kind of table for its description; "": chosen when the table is read.
+    Raise ValueError for a table without rows, for two columns of the same name, and for a
+    chosen column that does not exist; UnclearError if commas in numbers are ambiguous.
     """
 
     def __init__(

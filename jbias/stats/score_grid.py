@@ -28,9 +28,10 @@ class Grid:
 
 
 def of_frame(frame: pd.DataFrame, *, source: str = "", title: str = "scores") -> Grid:
-    """Return the grid of a pandas frame: its index levels, except a plain count, and columns.
+    """Return the grid of a pandas frame: its index levels become columns, before its own columns.
 
-    source, title: as in `Grid`.
+    An index without a name that only counts the rows is left out. In messages, rows are numbered
+    from 0. source, title: as in `Grid`.
     """
     levels = tuple("" if x is None else str(x) for x in frame.columns.names)
     is_counted = isinstance(frame.index, pd.RangeIndex) and frame.index.name is None

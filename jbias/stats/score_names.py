@@ -1,4 +1,4 @@
-"""Remove markup, footnote marks and citations from names of algorithms and data sets in files.
+"""Names of algorithms and data sets in files, without markup, footnote marks and citations.
 
 Marks that distinguish two names of a column, or two columns, are kept.
 """

@@ -130,12 +130,16 @@ def read(
     scores: a matrix (data sets, algorithms) or an array (data sets, algorithms, runs); a matrix
     as a frame with names; a tidy frame with the columns algorithm, dataset, score
     and, if there are several, run; or a frame or series with index levels of these names, such
-    as rows (algorithm, run) and columns of data sets. Masked, None and NA cells are missing.
-    axis: axis of the algorithms in a matrix: 1 if they are columns, 0 if rows.
+    as rows (algorithm, run) and columns of data sets. Other frames with columns of text are
+    read as `jbias.read_scores` reads a file. Tables of polars, pyarrow and xarray are converted.
+    Rows and columns of arrays are named "0", "1", ... Masked, None, NA and NaN cells are missing.
+    axis: axis of the algorithms in a matrix or array: 1 if they are columns, 0 if rows.
     least_datasets: smallest number of data sets; 1 for tests within a data set.
-    Raise ValueError for missing, duplicate and infinite cells, for fewer data sets or fewer
-    than 2 algorithms, and for axes whose names do not say which has the algorithms.
-    `drop_incomplete` removes data sets, algorithms or runs that miss a cell.
+    Raise ValueError for missing, duplicate and infinite cells, values that are not numbers,
+    fewer data sets or fewer than 2 algorithms, runs that did not finish, and axes whose names do
+    not say which has the algorithms. Algorithms may have different numbers of runs, but a run
+    must have a score on every data set; `drop_incomplete` removes data sets, algorithms or runs
+    that miss a cell.
     """
     if isinstance(scores, Scores):
         n, k = len(scores.datasets), len(scores.algorithms)
@@ -568,7 +572,8 @@ def drop_incomplete(
     """Return a tidy frame without the data sets, algorithms or runs that miss a cell.
 
     frame: with the columns algorithm, dataset, score and perhaps run. drop: which of the
-    three to remove. Raise ValueError for other frames.
+    three to remove. Raise ValueError for other frames, cells that occur twice, and another
+    `drop`.
     """
     values, datasets, algorithms = _cells(frame)
     find_name(drop, ("datasets", "algorithms", "runs"), "drop")
@@ -588,7 +593,10 @@ def drop_incomplete(
 
 
 def missing_cells(frame: pd.DataFrame) -> list[str]:
-    """Return names, such as "ERM on Edge", of the cells without a score in a tidy frame."""
+    """Return names, such as "ERM on Edge", of the cells without a score in a tidy frame.
+
+    Cells of runs without any score are left out, unless the algorithm has no other run.
+    """
     values, datasets, algorithms = _cells(frame)
     return _describe_cells(_missing(values), datasets, algorithms)
 

@@ -198,8 +198,8 @@ def welch_error(
 ) -> tuple[float, float]:
     """Return the standard error of a difference of means, and its degrees of freedom.
 
-    deviations, counts: standard deviation and number of units of each group. Degrees of
-    freedom of Welch and Satterthwaite; NaN if both deviations are 0.
+    deviations, counts: standard deviation and number of units, at least 2, of each group.
+    Degrees of freedom of Welch and Satterthwaite; NaN if both deviations are 0.
     """
     first, second = (s**2 / n for s, n in zip(deviations, counts, strict=True))
     total = first + second
