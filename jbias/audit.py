@@ -310,11 +310,12 @@ def _columns(
     """Return the columns to audit, the names of their values, and notes for the page.
 
     Columns and value names are by name of the column. An entry of a column is the index of
-    its value's name; -1: the image has no value. A column that equals an earlier one is left
-    out.
+    its value's name; -1: the image has no value. Values without names are named "0", "1", ...
+    A column that equals an earlier one is left out, with a note.
 
-    requested: names of columns; empty for all columns whose values have names. ValueError for
-    unknown names, and if no column is left.
+    requested: names of columns; empty for all columns whose values have names. The columns
+    label and accepted_... are no attributes. ValueError for unknown names, and if no column
+    is left.
     """
     import numpy as np
 
@@ -531,9 +532,10 @@ class Auditor(NamedTuple):
 
 
 def _model_name(network: "networks.Network", apart: bool) -> str:
-    """Return the name of a network's model.
+    """Return the name of a network's model: of the run's folder, or else the network's name.
 
-    apart: False: the seeds of a run are one model; True: each network is a model.
+    apart: False: the seeds of a run are one model; True: each network is a model. If the run
+    has another name than its folder, as a branch has, the name is "FOLDER RUN".
     """
     if apart or "config" not in network.about:
         return network.name

@@ -1,7 +1,8 @@
-"""Build the network, the algorithm and the batch transforms that a config names.
+"""Functions that build the network, the algorithm and the batch transforms of a config.
 
 Each is part of jbias or a user's own (extensions.py). Errors in a user's code name its file
-and line.
+and line. A tap is a function of an algorithm that changes features inside the network, at
+named layers (sites).
 """
 
 import collections
@@ -100,8 +101,9 @@ def _name_of(where: str, options: Mapping[str, Any]) -> str:
 def call_checked(
     where: str, make: Callable[..., Any], *args: Any, **options: Any
 ) -> Any:
-    """Return make(*args, **options); raise ValueError for unknown or missing options.
+    """Return make(*args, **options); raise ValueError for unknown, missing or wrong options.
 
+    An option is wrong if its value has another type than its annotation.
     where: start of the error message, such as "config.algo".
     """
     check_options(where, make, options, num_positional=len(args))
@@ -291,7 +293,8 @@ def resolve_functions(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def transforms(where: str, inputs: Iterable[Mapping[str, Any]]) -> list[BatchTransform]:
     """Return the batch transforms of config.inputs, in order.
 
-    where: start of error messages. ValueError for unknown names and options.
+    where: start of error messages. ValueError for unknown names, and for unknown, missing or
+    wrong options.
     """
     built = []
     counts: collections.Counter[str] = collections.Counter()

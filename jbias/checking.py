@@ -1,4 +1,4 @@
-"""Describe the first step of a run (`--check`) by tracing it, without computing anything.
+"""Description of the first step of a run (`--check`), by tracing, without computing anything.
 
 Each stage is built as in the run, from the shapes of the images only. The description has
 the layers at which the algorithm's tap changes features, the weights that receive a

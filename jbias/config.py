@@ -1,4 +1,4 @@
-"""Load configs, change their entries, check their types, and identify runs.
+"""Functions that load configs, change their entries, check their types, and name runs.
 
 `path/to/file.py:arguments` names a config: get_config(arguments) of that file returns an
 ml_collections.ConfigDict. Configs of the package have names that work wherever it is
@@ -247,8 +247,8 @@ def _refuse_unwritable(where: str, tree: Any) -> None:
 def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the config of each stage: the whole config with the stage's entries replaced.
 
-    A stage may replace algo, train, inputs, optim and epochs. A config without stages has
-    one stage.
+    A stage may replace algo, train, inputs, optim and epochs; ValueError for other keys. A
+    config without stages has one stage.
     """
     common = {key: value for key, value in config.items() if key != "stages"}
     stages = [dict(stage) for stage in config.get("stages") or [{}]]
@@ -260,8 +260,8 @@ def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of a config on which a run's scores depend.
 
-    Without config.run, the label, and the folders of data: a resumed run compares
-    fingerprints of the data instead.
+    These are all entries of `to_dict` except config.run, the label, rollback if it is off, and
+    the folders of data: a resumed run compares fingerprints of the data instead.
     """
     entries = without_places(to_dict(config))
     if not (entries.get("rollback") or {}).get("times"):
@@ -284,13 +284,13 @@ def without_places(tree: Any) -> Any:
 def is_place(key: str, value: Any) -> bool:
     """Return True for an entry `root`, the folder of a data set.
 
-    False if the value is a mapping: then `root` is the name of a data set.
+    False if the value is a mapping (then `root` is the name of a data set) or a number.
     """
     return key == "root" and not isinstance(value, Mapping | int | float)
 
 
 def digest(config: Mapping[str, Any]) -> str:
-    """Return the first eight hexadecimal digits of the SHA-256 of the identity."""
+    """Return the first eight hexadecimal digits of the SHA-256 of a config's `identity`."""
     text = json.dumps(identity(config), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -338,7 +338,8 @@ def run_name(config: Mapping[str, Any]) -> str:
 def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Return the differences of two configs' identities as lines `key: old != new`.
 
-    a, b: the old and the new config.
+    a, b: the old and the new config. Lines are sorted by their dotted keys; values are shown by
+    their repr, and as "absent" where a config has no such entry.
     """
     a, b = flatten(identity(a)), flatten(identity(b))
     absent = object()
@@ -486,7 +487,8 @@ def load(
     name: `path/to/file.py:arguments`, or `jbias:NAME:arguments` for one of the package.
     changes: texts such as "--suite.measures.pgd.steps=10", see `change`. flag: "config" or
     "suite", for messages and as the prefix of changes. ValueError if the file does not exist,
-    if its code raises an error, and for a wrong change.
+    if its code raises an error (an OSError is raised unchanged), if get_config returns neither
+    a ConfigDict nor a dict, and for a wrong change.
     """
     import ml_collections
 

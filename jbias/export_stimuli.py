@@ -71,7 +71,8 @@ def parser() -> cli.Parser:
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Write the stimuli of the suite as PNG files, then index.csv; return the exit code.
 
-    changes: of the suite, such as --suite.run.batch=8.
+    changes: of the suite, such as --suite.run.batch=8. ValueError for a folder --out that is
+    not empty, and for invalid arguments.
     """
     import numpy as np
     from etils import epath

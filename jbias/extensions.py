@@ -1,4 +1,4 @@
-"""Find the function for a name in a config or suite: of jbias, a user's file or a package.
+"""Functions named in a config or suite: of jbias, of a user's file or of an installed package.
 
 A user's own function is named `path/to/file.py:function`, or is provided by an installed
 package as an entry point of one of the groups jbias.algorithms, jbias.models, jbias.data,

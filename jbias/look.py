@@ -391,8 +391,8 @@ def _saliency(
     """Return the saliency maps of the drawn images of a set, and a mean map or None.
 
     The mean map is over `look.maps` images. bound: the network. title: of the progress bar.
-    dataset: name of the set. prepared: the set as this network gets it. Decisions follow the
-    first of the set's rules. ValueError if the layer or the network has no maps.
+    dataset: name of the set. prepared: the set as this network gets it. Decisions are made by
+    the set's first decision rule. ValueError if the layer or the network has no maps.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Numbers in text that people write: cells of tables, flags, arguments of configs.
+"""Functions that read numbers in text: cells of tables, flags, arguments of configs.
 
 Python reads some text as another number than the writer meant: float("50_63") is 5063, where
 the writer probably meant 50.63; float() also accepts "inf", "nan", digits of other scripts,

@@ -80,7 +80,8 @@ def open_source(
     where: start of error messages. options: of the data set, such as config.train. size: side
     of the images in pixels. assumed: numbers of images and classes of a missing set whose
     numbers are not published. UnknownSize, a ValueError, if these numbers are needed and not
-    given; ValueError if the set cannot be opened for another reason than missing files.
+    given; ValueError if the set cannot be opened for another reason than missing files, or has
+    no square images or a user's own code.
     """
     try:
         return splits.open_source(where, options, size)
@@ -165,8 +166,8 @@ def open_or_assume(
 ) -> tuple[list[splits.TrainSet], list[base.Source], list[str]]:
     """Return a run's training sets per stage, its test sets, and notes on missing sets.
 
-    assumed: sizes of missing data sets. A test set of unknown size is left out, with a note;
-    a training set of unknown size raises UnknownSize.
+    assumed: sizes of missing training sets. A training set of unknown size raises UnknownSize; a
+    missing test set without a published size is left out, with a note.
     """
     setup.check_names(spec)
     size, tests, omitted = spec.config["size"], [], []
@@ -222,7 +223,10 @@ class Program(NamedTuple):
 
 
 class CompiledStages(NamedTuple):
-    """The stages of a run on a target, with compiled programs and the seeds that fit."""
+    """The stages of a run on a target, with compiled programs and the seeds that fit.
+
+    The devices are divided into shares, and each share trains some of the seeds.
+    """
 
     devices: jax.sharding.Mesh
     stages: list[Stage]
@@ -482,9 +486,9 @@ def program_cost(
 ) -> ProgramCost:
     """Return the estimated cost of one run of a program.
 
-    kind: the target's devices. shards: number of devices that divide a batch. loops:
-    iterations of the loop with the convolutions and matrix products. branch_probability,
-    seeds: see `hlo.operations`.
+    program: one that fits into memory. kind: the target's devices. shards: number of devices
+    that divide a batch. loops: iterations of the loop with the convolutions and matrix
+    products. branch_probability, seeds: see `hlo.operations`.
     """
     text, notes = program.compiled.as_text(), []
     operations = hlo.operations(text, branch_probability, seeds)
@@ -573,7 +577,8 @@ def plan(
     """Return the estimated memory, time and cost of a run on a target, by name.
 
     The names are the keys that `jbias plan --json` prints. Bytes are per device; a step is
-    one step of all seeds.
+    one step of all seeds. Times are None if a step does not fit into memory. "remedy" is there
+    only if no seed fits and `remedies` is true; it is None if no change was found.
 
     say: receives lines about the progress. assumed: sizes of missing data sets. remedies:
     whether to search for a change of the config with which a seed fits, if none does.

@@ -250,8 +250,8 @@ def varied_keys(config: Mapping[str, Any]) -> tuple[str, ...]:
 def branches(config: Mapping[str, Any]) -> list[Branch]:
     """Return the branches of all combinations of values; one branch without config.vary.
 
-    The values of the first key change slowest. Names of folders have the shortest exact
-    form of each value: `0.1`, `1e-05`, `3`.
+    The values of the first key change slowest. A folder is called `vary/KEY=VALUE,KEY=VALUE`,
+    with the shortest exact form of each value: `0.1`, `1e-05`, `3`.
     """
     all_branches = []
     for values in itertools.product(*(entry["values"] for entry in config["vary"])):
@@ -274,7 +274,12 @@ def with_values(config: Mapping[str, Any], values: Sequence[Any]) -> dict[str, A
 
 
 def check_vary(config: Mapping[str, Any]) -> None:
-    """Raise ValueError unless config.vary names numbers that may vary in one program."""
+    """Raise ValueError unless config.vary names numbers that may vary in one program.
+
+    An entry is dict(key=..., values=...). Keys are numbers of config.algo, except whole
+    numbers, or of config.optim, except optim.average; each key occurs once. The values are at
+    least one number, and differ in float32.
+    """
     for i, entry in enumerate(config["vary"]):
         where = f"config.vary[{i}]"
         has_key = isinstance(entry, Mapping) and isinstance(entry.get("key"), str)

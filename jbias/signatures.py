@@ -1,4 +1,4 @@
-"""Read the options of functions in a file of Python, without running the file.
+"""Reader of the options of functions in a Python file, without running the file.
 
 The options are needed before the file may run: the compiler's flags must be set, and the
 other processes of the run must be joined, before a user's code runs.
@@ -59,8 +59,9 @@ def read(path: str, function: str, *, positional: int = 1) -> Signature:
     """Return the signature of a function or class at the top level of a file.
 
     positional: number of first arguments that are no options, such as the network of an
-    algorithm. The options of a class are its annotated fields. A function that the file does
-    not define, such as an imported one, has no known options, and `is_complete` is False.
+    algorithm. The options of a class are its annotated fields; `is_complete` is then False, as
+    a base class may have further ones. A function that the file does not define, such as an
+    imported one, has no known options, and `is_complete` is False.
     """
     node = {node.name: node for node in _definitions(path)}.get(function)
     if node is None:

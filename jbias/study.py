@@ -94,7 +94,7 @@ class ShiftRun(NamedTuple):
 
     @property
     def state(self) -> str:
-        """The phase of the run, such as "done", "diverged" or "training"."""
+        """The phase of the run, such as "done", "diverged" or "running" (`status.PHASES`)."""
         from jbias.runs import status
 
         return status.read(self.workdir).phase
@@ -104,7 +104,9 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Train the networks that are not trained yet; return the exit code.
 
     args: the parsed arguments; with --dry-run, only print each run and its state. changes: of
-    all configs, such as --config.epochs=5. ValueError if no network is trained in the end.
+    all configs, such as --config.epochs=5. A stop signal ends the training; all work is saved.
+    ValueError for a remote --workdir, as `plan_runs` does, and if no network is trained in the
+    end.
     """
     log = console.logger(None)
     if files.is_remote(args.workdir):

@@ -374,8 +374,8 @@ def _differentiable(
 def _default_sites(module: nn.Module, path: str = "") -> Iterator[str]:
     """Yield the paths of the default sites: the children of the outermost sequences.
 
-    Sequences are nn.Sequential and nn.ModuleList. A child of the network without a sequence
-    is a site itself. path: of `module` in the network; "" for the network.
+    Sequences are nn.Sequential and nn.ModuleList. A direct child of the network that contains
+    no sequence is a site itself. path: of `module` in the network; "" for the network.
     """
     children = {f"{path}.{k}".strip("."): x for k, x in module.named_children()}
     is_sequence = isinstance(module, nn.Sequential | nn.ModuleList)

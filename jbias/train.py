@@ -1,9 +1,10 @@
-"""Train all seeds of a config: run the stages, evaluate and save on schedule, resume.
+"""Training of all seeds of a config: stages, scheduled evaluations and saves, resuming.
 
 `run` trains from a config, `train_stage` is the loop over the steps of a stage. Data,
 networks and algorithm are opened by jbias.training.setup. A run that is started again with
 the same config continues from its latest complete checkpoint. The argument `job` of
-functions is the open run: its config, stages, files, log and processes.
+functions is the open run: its config, stages, files, log and processes. A member is a seed
+of a branch (a combination of the values of config.vary); all members train together.
 """
 
 import contextlib
@@ -48,8 +49,9 @@ def run(
     process 0 uses the workdir. stop_signal: records stop signals; to train several runs one
     after another, pass the same object to each. During the run, jax's settings that affect
     numbers have fixed values.
-    ValueError for an invalid config or data, OSError for errors of disk or memory,
-    signals.Interrupted after one of signals.STOP_SIGNALS; earlier saves stay complete.
+    ValueError for an invalid config or data, OSError for errors of disk or memory; earlier
+    saves stay complete. After one of signals.STOP_SIGNALS the state is saved, and
+    signals.Interrupted is raised.
     """
     stopwatch = costs.Stopwatch()
     is_main = team.is_main
@@ -115,7 +117,7 @@ def _end(job: RunContext) -> None:
     for folder in (*branch_folders, ""):
         files.save(job.workdir / folder / "done", outcome + "\n")
     if not files.is_remote(job.workdir):
-        # An optional copy of the records. Who reads them reports a damaged line.
+        # An optional copy of the records. A damaged line is reported when it is read.
         with contextlib.suppress(OSError, ValueError):
             results.compact(job.workdir)
     cost = costs.describe(checkpointing.write_cost(job))
@@ -134,7 +136,12 @@ def _end(job: RunContext) -> None:
 
 
 def _train(job: RunContext) -> None:
-    """Run the stages, starting from the latest checkpoint if there is one."""
+    """Run the stages, starting from the latest checkpoint if there is one.
+
+    Lost files of decisions are recomputed before. Stages and checkpoints are closed at the end
+    and after errors. If every seed diverged, the remaining stages are skipped, and a line is
+    logged.
+    """
     job.check_lock()  # Restoring moves damaged checkpoints away.
     restored = job.checkpoints.restore(job.state_shapes, job.log)
     first, packed, step, info = 0, None, 0, {}
@@ -180,7 +187,8 @@ def _train(job: RunContext) -> None:
 def _restore_decisions(job: RunContext) -> None:
     """Recompute lost files of decisions from checkpoints, and write the checksums.
 
-    Files of steps without a checkpoint are recorded as lost.
+    A line is logged if files cannot be recomputed, as their steps have no checkpoint. A stop
+    signal ends the work; the next start continues.
     """
     checksums_of_decisions = {
         path: checksum
@@ -199,7 +207,7 @@ def _restore_decisions(job: RunContext) -> None:
             stage = job.stages[info["stage"]]
             nets = stage.layout.pack(map(evaluator.net_only, states))
             evaluator.rebuild_decisions(job, stage, nets, step)
-    # After a stop the next start continues with them.
+    # After a stop, the next start recomputes the remaining files.
     job.records.seal(() if job.halted else lost)
 
 
@@ -337,7 +345,7 @@ def _is_save_due(
 
 
 def _wait_for_data(job: RunContext, stage: Stage, step: int) -> bool:
-    """Wait for the data of a step; return False if a stop signal arrived before them.
+    """Wait for the data of a step; return False if a stop signal arrived before the data.
 
     If each process reads a share of the data, all wait for the slowest.
     """

@@ -1,5 +1,6 @@
-"""The 48 ResNet-50 of "Can Biases in ImageNet Models Explain Generalization?", as published.
+"""Published results of "Can Biases in ImageNet Models Explain Generalization?", and their page.
 
+The results are measures of 48 ResNet-50 networks, and of ViT-B/16 networks in the appendix.
 Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509, tables 1 and 2; their
 results at https://github.com/paulgavrikov/biases_vs_generalization, raw-data/benchmark.csv,
 and the correlations on their poster, assets/poster.pdf, which prints 0.00 for a correlation
@@ -172,8 +173,9 @@ def cells(models: ModelTable, folder: pathlib.Path) -> pd.DataFrame:
     """Return a comparison with the printed tables 1 and 2, one row per cell.
 
     Columns: table (1 or 2), model, column, ours, printed, and agrees: whether ours is within
-    half of the last printed digit. models: result of `read`. folder: with the file TABLES.
-    ValueError for a model that the study lacks.
+    half of the last printed digit. An empty printed cell is NaN and does not agree. models:
+    result of `read`. folder: with the file TABLES. ValueError for a model that the study lacks,
+    and for a missing column.
     """
     rows, required = [], ("model", *ACCURACIES, *BIASES)
     for place, fields in csv_rows.read(str(folder / TABLES), required)[1]:
@@ -199,7 +201,7 @@ def correlations(
     among: correlations among biases. folder: with the file POSTER.
     Columns: models, x, y, ours, p, printed and agrees. A printed 0.00 agrees if the
     unadjusted p is above 0.05; another number if p is at most 0.05 and ours is within half of
-    the last printed digit. ValueError for a pair that the study lacks.
+    the last printed digit. ValueError for a pair that the study lacks, and for a missing column.
     """
     rows, required = [], ("models", "x", "y", "rho")
     for place, fields in csv_rows.read(str(folder / POSTER), required)[1]:

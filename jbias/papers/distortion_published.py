@@ -1,4 +1,4 @@
-"""The data-distortion paper: its printed numbers and claims, compared with measured results.
+"""Printed numbers and claims of the data-distortion paper, compared with measured results.
 
 Source: Marcu and Pruegel-Bennett, On the Effects of Artificial Data Modification, ICML 2022,
 https://arxiv.org/abs/2110.13968; means and standard deviations over five runs, of ImageNet
@@ -429,7 +429,8 @@ def _side(
 def of_printed(claim: Claim, printed: Numbers) -> dict[str, Any] | None:
     """Return the test of a claim on the printed numbers, with the entries of _BLANK.
 
-    p-values are not adjusted. None if a number is missing.
+    p-values are not adjusted. They are NaN for claims of tables, for the DI index, and for a
+    single run. None if a number is missing.
     """
     more, less = printed.get(claim.more), printed.get(claim.less)
     if not more or not less:
@@ -483,7 +484,7 @@ def judged(
     """Return the tests by (model, claim) with p adjusted over each family, and with verdicts.
 
     sides: tests by (model, claim); those that are None are left out. alpha: level; half of it
-    on each side.
+    on each side. A verdict is HOLDS, NOT or UNKNOWN, or UNTESTED if p is NaN.
     Holm's adjustment increases with each p of the family, so the adjusted smallest possible
     p is the smallest possible adjusted p.
     """
@@ -824,7 +825,10 @@ def _note_on_empty(table: str, missing_rows: Sequence[Missing]) -> str:
 
 
 def train_command(key: Key) -> str:
-    """Return the command that trains a group's networks; key: of the group."""
+    """Return the command that trains a group's networks, with placeholders DIR and CLASS.
+
+    key: of the group.
+    """
     data, method = _NAMES.get(key.data, key.data), _NAMES.get(key.method, key.method)
     arguments, name = [f"method={method}", f"data={data}", *_roots(data)], method
     if key.model != _default_model(key.data):
@@ -845,7 +849,10 @@ def train_command(key: Key) -> str:
 
 
 def measure_command(key: Key, quantity: str) -> str:
-    """Return the command that measures a quantity, a key of QUANTITIES, of a group's networks."""
+    """Return the command that measures a quantity of a group's networks.
+
+    It has the placeholders DIR and CLASS. key: of the group. quantity: a key of QUANTITIES.
+    """
     data = _NAMES.get(key.data, key.data)
     arguments = [f"data={data}", *_roots(data)]
     if quantity in ("di_other", "di_anywhere", "cut_occlusion", "iocclusion"):

@@ -1,4 +1,4 @@
-"""Read CSV files with numbers that were copied from a printed paper."""
+"""Reader of CSV files with numbers that were copied from a printed paper."""
 
 import pathlib
 from collections.abc import Callable, Iterator, Mapping

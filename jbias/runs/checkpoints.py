@@ -1,4 +1,4 @@
-"""Checkpoints through orbax: the training states of all seeds, their checksums, retention.
+"""Checkpoints of a run, by orbax: the training states of all seeds, with checksums.
 
 A checkpoint has the states, and an `info`: a JSON object with the position in training, the
 records of the step and their checksums. Checkpoints are kept of the latest `keep` steps, of
@@ -32,7 +32,7 @@ from jbias.runtime import files, heap, messages, processes
 
 
 class _Spec(dict):
-    """A dict with tensorstore's method `to_json`, which orbax calls, and which returns a copy."""
+    """A dict with a method `to_json` that returns a copy; orbax expects it of a tensorstore Spec."""
 
     to_json = dict.copy
 
@@ -57,7 +57,7 @@ Template = Callable[[int], tuple]  # Returns the shapes of the states of a stage
 
 
 class Checkpoint(NamedTuple):
-    """The content of a checkpoint: states of all members, and its info (see the module)."""
+    """The content of a checkpoint: states of the seeds of all branches, and info (see the module)."""
 
     states: tuple
     info: dict[str, Any]
@@ -96,7 +96,7 @@ def _repair_metrics(directory: epath.Path) -> None:
     """Rewrite damaged metrics files of the checkpoints in a folder, from their infos.
 
     Orbax fails to open a folder that has a damaged metrics file. The info of a checkpoint
-    has the same metrics, with a checksum.
+    has the same metrics, with a checksum. If the info is damaged, too, the new file is {}.
     """
     for path in directory.glob("*/metrics/metrics"):
         checkpoint = path.parent.parent
@@ -137,7 +137,7 @@ _FILE_ERRORS = (
 class CheckpointStore:
     """A run's checkpoints; process 0 reads and writes, the other processes receive.
 
-    step: of the checkpoint that was saved or read last; -1 before.
+    step: of the checkpoint that was saved or read last; -1 if there is none yet.
     complete: whether that checkpoint has the records of the step's evaluation.
     saving: whether a save is in progress.
     """
@@ -213,9 +213,9 @@ class CheckpointStore:
     ) -> None:
         """Save states and info of a step in the background.
 
-        states: of all members. info: a JSON object, see the module. valid: the validation
-        accuracies of the step by "stage/seed"; None if the step was
-        not evaluated, {} if another process evaluates it.
+        states: of the seeds of all branches. info: a JSON object, see the module. valid: the
+        validation accuracies of the step by "stage/seed"; None if the step was not evaluated,
+        {} if another process evaluates it.
         The latest step may be saved again; the old checkpoint is then deleted once the new
         one is complete. OSError if the disk fails; earlier checkpoints stay. ValueError if
         the processes have different weights.
@@ -333,7 +333,8 @@ class CheckpointStore:
         """Return the checkpoint of one step, as `restore` does; None if it is damaged.
 
         Damaged checkpoints are not moved, and `step` and `complete` do not change.
-        template: returns the shapes of the states of a stage.
+        template: returns the shapes of the states of a stage. ValueError if the states have
+        other shapes; the run of the checkpoint is not compared.
         """
 
         def read_step() -> Checkpoint:
@@ -529,7 +530,7 @@ def steps(directory: epath.PathLike) -> list[int]:
 def awaits_evaluation(directory: epath.PathLike, step: int) -> bool:
     """Return True if a step was saved for another process to evaluate (valid={} in `save`).
 
-    directory: folder of the checkpoints.
+    False, too, if the step has no checkpoint. directory: folder of the checkpoints.
     """
     metrics = epath.Path(directory) / str(step) / "metrics" / "metrics"
     try:

@@ -43,7 +43,7 @@ def shrink(table: pa.Table, nullable: Sequence[str]) -> dict[str, Column]:
 
 
 def _shrink(column: pa.ChunkedArray, *, is_nullable: bool) -> Column:
-    """Return a column as Words if it has text, Integers if `is_nullable`, else an array."""
+    """Return a column as Words if it is dictionary-encoded, Integers if `is_nullable`, else an array."""
     if pa.types.is_dictionary(column.type):
         coded = column.unify_dictionaries().combine_chunks()
         vocabulary = coded.dictionary.to_pylist()

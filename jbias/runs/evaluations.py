@@ -20,7 +20,8 @@ class RecordStore:
 
     sums: checksums of the intact files of records and decisions, by name.
     facts: checksums of config.json and provenance.json, by name; empty before `add_facts`.
-    branches: the run's branches; empty in a process that writes nothing.
+    branches: the run's branches (one, without config.vary); empty in a process that writes
+    nothing.
     say: logs a line. check_lock: raises an error if this process lost the lock of the workdir.
     follower: whether this process evaluates a run that another process trains.
 

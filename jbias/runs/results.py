@@ -1,4 +1,4 @@
-"""Write the records of a run as JSON lines, and read them as a table.
+"""Records of a run: functions that write them as JSON lines and read them as a table.
 
 A record (`Record`) is one number of one seed at one step, such as an accuracy on a data set.
 A workdir has files `evals/<step>.jsonl` with one JSON object, one record, per line. A
@@ -105,7 +105,7 @@ def dumps(records: Iterable[Record]) -> str:
 
 
 def loads(text: str, *, where: str = "records") -> list[Record]:
-    """Return the records of JSON lines, in their order; ValueError for an invalid line.
+    """Return the records of JSON lines, in their order; ValueError for an invalid line, or no line.
 
     where: name of the text; the error message starts with `where:line`.
     """
@@ -186,9 +186,9 @@ def read(
     """Return the records of workdirs as a table with one row per record.
 
     Columns are the fields of `Record` and `workdir`; text columns are categories in
-    alphabetical order. ValueError, with file and line, for an invalid line, a repeated
-    `Record.key` and an accuracy that is not count / n, and for a file that does not match its
-    checksum.
+    alphabetical order, and a value of null is NaN. ValueError, with file and line, for an
+    invalid line, a repeated `Record.key`, and an accuracy or shape bias that is not count / n.
+    ValueError, too, for no records, and for a file that does not match its checksum.
 
     workdirs: paths or globs, see `find_workdirs`.
     compacts: whether to write many records of a finished run to one Parquet file, so that

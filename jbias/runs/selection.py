@@ -1,7 +1,8 @@
 """Model selection: rules that select the reported evaluation of each seed.
 
 A rule is a function of `frame`, a table of records as `results.read` returns it, and
-returns a table with the columns SELECTED.
+returns a table with the columns SELECTED. All rules leave out diverged seeds, statistics of
+training, and all stages but the last one of each run (`evaluations`).
 """
 
 import numpy as np

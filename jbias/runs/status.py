@@ -66,7 +66,8 @@ class RunStatus(NamedTuple):
 def read(workdir: str | os.PathLike) -> RunStatus:
     """Return the status of a run; ValueError, with file and line, for damaged records.
 
-    Without the folder, the run has not started. ValueError, too, if `workdir` is a file.
+    Without the folder, the run has not started. ValueError, too, if `workdir` is a file,
+    stopped.json is damaged, or `done` is not text.
     """
     workdir = pathlib.Path(workdir)
     if workdir.exists() and not workdir.is_dir():

@@ -57,9 +57,9 @@ def claim(
 
     say: logs a line about a lock that is taken over.
     command: the arguments that name the config, for an error about another config.
-    ValueError if the workdir has results of another config, naming the entries that differ,
-    if its config.json, provenance.json or costs.json is damaged, or if another process
-    trains in it.
+    ValueError if the workdir has results of another config, naming the entries that differ, or
+    has files but no run; if its config.json, provenance.json or costs.json is damaged; if
+    another process trains in it; and for a gs:// workdir with options that need local files.
     """
     if files.is_remote(workdir):
         _check_remote(workdir, config)
@@ -118,7 +118,7 @@ def record_run(
     """Write config.json and provenance.json to the workdir and to the branches' folders.
 
     entries: of the provenance, in addition to `environment`. Returns the differences between
-    the first start and this start, as `record_provenance` does.
+    the first start and this start, as `record_provenance` does, which may raise a ValueError.
     """
     record_config(workdir, spec.config, anew=True)
     # A kill while the files are rewritten must not leave them with old checksums.
@@ -362,6 +362,7 @@ def record_provenance(workdir: epath.Path, entries: Mapping[str, Any]) -> list[s
 
     entries: of the provenance, in addition to `environment`.
     Returns the differences between the first start and this start, "key: first != now".
+    ValueError if the data sets, the initial weights or the user's code differ.
     """
     path, at = workdir / "provenance.json", messages.utc_now()
     all_entries, differing = {**entries, **environment()}, []
@@ -434,7 +435,7 @@ def record_follower(
 
     entries: entries of this process's provenance, in addition to `environment`. layout:
     settings by which this process evaluates. Returns lines "key: first != now" with the
-    differences of both from the run's first start.
+    differences of both from the run's first start. ValueError as `record_provenance` raises it.
     """
     path, at = workdir / "evaluate.json", messages.utc_now()
     differing = _differences_from_first(workdir, {**entries, **environment()})
@@ -454,7 +455,7 @@ def _differences_from_first(
     """Return lines "key: first != now": differences in software and devices between starts.
 
     entries: of this process's provenance, compared with the run's first start. ValueError if
-    the data or the user's code differ.
+    the data sets, the initial weights or the user's code differ.
     """
     first, new = provenance(workdir), json.loads(json.dumps(entries))
     digests = {**(new.get("own_code") or {}), **(new.get("own_imports") or {})}
