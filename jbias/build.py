@@ -368,8 +368,8 @@ def _guarded_losses(
 ) -> Callable[..., tuple[dict[str, Any], base.Aux]]:
     """Return the algorithm's function of losses with checks of its results.
 
-    Errors name the user's file at `path`, also if only the tap inside the network is the
-    user's.
+    Losses become floating arrays. Errors name the user's file at `path`, also if only the tap
+    inside the network is the user's.
     """
     tap = getattr(algo.net, "tap", None)
     line = extensions.line_of(path, algo.losses, tap)

@@ -55,7 +55,7 @@ def check(config: Mapping[str, Any] | run_spec.RunSpec) -> list[str]:
 
 
 def _replace_by_erm(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config with ERM as the algorithm of each stage.
+    """Return a config with ERM, without options, as the algorithm of each stage.
 
     In place of a user's algorithm, ERM is named by its file, like a user's algorithm,
     because the checks of a user's losses are part of the compiled program.

@@ -753,7 +753,8 @@ def change(
     value, a boolean entry becomes True. New entries are allowed in a suite. In a config only
     options of a function in a user's file may be new, such as algo.strength if algo.name is
     mine.py:make; they have the type of the function's default. flag: "config" or "suite".
-    ValueError, which names the entry and its type, for a wrong change.
+    ValueError, which names the entry and its type, for a wrong change, and for two changes of
+    one entry to different values.
     """
     import ml_collections
 
@@ -788,7 +789,7 @@ def _is_option_of_changed_name(key: str, keys: Collection[str]) -> bool:
 
 
 def _check_changes(changes: Iterable[str], flag: str) -> list[str]:
-    """Return the changes as a list; ValueError unless they are a list of texts.
+    """Return the changes as a list; ValueError unless they are a list of texts, not one text.
 
     flag: "config" or "suite", for the message.
     """
@@ -997,8 +998,9 @@ def _describe_type(kind: type) -> str:
 def _list_remedy(text: str, old: Sequence[Any], where: str) -> str:
     """Return advice to write a list with a text as its only item, such as ('a',).
 
-    text: the wrong value, without brackets. old: the list that it replaces. where: name of
-    the flag. "" if the text cannot be an item of such a list.
+    text: the wrong value. old: the list that it replaces. where: name of the flag; for seeds,
+    the advice also names the argument seeds=N. "" if the text is empty, starts with a bracket,
+    or cannot be an item of such a list.
     """
     value = parse_value(text)
     if not text or text[0] in "([{":
@@ -1059,7 +1061,7 @@ def parse_expression(text: str) -> ast.Expression:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return True if a value consists of the types that configs have."""
+    """Return True if a value consists of the types that configs have, with text as keys."""
     if isinstance(value, dict):
         return all(
             isinstance(key, str) and _is_plain(item) for key, item in value.items()

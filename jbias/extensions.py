@@ -116,7 +116,7 @@ def _load(where: str, name: str) -> Any:
 
 
 def _check_file(where: str, name: str) -> None:
-    """Raise ValueError unless the file in a name such as mine.py:make exists.
+    """Raise ValueError unless a name has the form mine.py:make, and the file exists.
 
     where: start of the error message.
     """

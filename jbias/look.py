@@ -292,8 +292,10 @@ def _make_look(
 ) -> Look:
     """Return the Look of a suite, with evenly spaced images of each set.
 
-    The layer of the saliency maps is that of --site, or of the suite's measure occlusion, or
-    the default of occlusion. call: the running command, to log that a set has fewer images.
+    If a set has fewer images than --images, that number is used for all sets, and a line is
+    logged. Saliency is drawn for --set, or for the set that most measures use. The layer of
+    the saliency maps is that of --site, or of the suite's measure occlusion, or the default of
+    occlusion. call: the running command.
     """
     import numpy as np
     from etils import epath
@@ -431,7 +433,8 @@ def _saliency(
 def _draw_saliency(look: Look, drawings: Sequence[NetworkDrawings]) -> None:
     """Draw the saliency of all networks: a figure per set, and a figure of mean maps per set.
 
-    There is no figure of mean maps if `look.maps` is 0.
+    Networks have their short names, or their long names if short ones are equal. A set for which
+    no network has maps is skipped. There is no figure of mean maps if `look.maps` is 0.
     """
     from jbias.evals import prepared_sets
     from jbias.report import image_sheets

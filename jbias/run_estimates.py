@@ -409,8 +409,9 @@ def _compile_program(
 ) -> Program:
     """Return a program that is compiled for the target, with its memory and operations.
 
-    activity: name of the program in the log. step, strategy, shapes, devices, count: see
-    `memory.lower_step`.
+    If the program is too large for the compiler, `compiled` is None, and its memory is from the
+    compiler's message. activity: name of the program in the log. step, strategy, shapes,
+    devices, count: see `memory.lower_step`.
     """
     on_gpu, flops, launches = request.target.platform == "gpu", 0.0, {}
     of_seeds = f" of {count} seeds" if count > 1 else ""
@@ -612,7 +613,9 @@ def plan(
 def _memory(request: PlanRequest, compiled: CompiledStages) -> dict[str, Any]:
     """Return entries of the plan by name: devices, seeds that fit, memory of the largest stage.
 
-    compiled: the compiled stages of the request's run.
+    Names are devices, hosts, spread, strategy, fits, seeds, seeds_at_once, memory_gib,
+    capacity_gib, usable_gib, and memory_by_part_gib, a dict by part: state, work, sets and
+    batches. compiled: the compiled stages of the request's run.
     """
     gib, kind = 2**30, request.target.kind
     spread, strategy = compiled.devices.shape["seed"], compiled.strategy
@@ -673,7 +676,7 @@ _TIMES = (
 def _times(
     request: PlanRequest, compiled: CompiledStages, notes: list[str]
 ) -> dict[str, Any]:
-    """Return the estimated times by name, over all stages.
+    """Return the estimated times by name, over all stages: "estimate" and the names in _TIMES.
 
     compiled: the compiled stages of the request's run. notes: a list to which notes are
     added. All entries but "estimate" are None if a step does not fit into memory.
@@ -847,7 +850,12 @@ class _Change(NamedTuple):
 
 
 def _changes(config: Mapping[str, Any]) -> Iterator[_Change]:
-    """Yield changes of a config that may make one seed fit, mildest first."""
+    """Yield changes of a config that may make one seed fit, mildest first.
+
+    They are 2 to 16 times as many accumulated parts of a batch; recomputed activations
+    (remat), if the network has this option; and a half to a sixteenth of the batch, where
+    divisible.
+    """
     accumulate = config["train"].get("accumulate", 1)
     batch = config["train"]["batch"]
     make_model, _ = build.lookup("config.model", config["model"], build.MODELS)

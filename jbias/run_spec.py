@@ -181,8 +181,9 @@ def _check_duration(where: str, duration: str) -> None:
 def check_trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[str, Any]:
     """Return `config`, read from a workdir of a possibly untrusted source, unchanged.
 
-    ValueError if an entry has a wrong type, or if the config names a Python file that would
-    be run and the environment variable JBIAS_OWN_CODE=1 does not allow that.
+    ValueError if an entry has a wrong type or a value that no config may have
+    (`config.check_finite`), or if the config names a Python file that would be run and the
+    environment variable JBIAS_OWN_CODE=1 does not allow that.
     """
     where = os.fspath(workdir)
     jc.check_finite(f"{where}/config.json", config)

@@ -109,7 +109,8 @@ def _definitions(path: str) -> Iterator[ast.FunctionDef | ast.ClassDef]:
 def _option(annotation: ast.expr | None, default: ast.expr | None) -> Option:
     """Return the Option of a parameter.
 
-    Its type is read from the annotation, or without one from the default.
+    Its type is read from the annotation, or else from the default. The default is None unless
+    it is a literal of a type in _PLAIN.
     """
     value = None
     if default is not None:

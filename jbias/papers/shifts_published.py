@@ -257,7 +257,9 @@ def _table1_rows(
 ) -> Iterator[tuple[str, str, dict[str, Row]]]:
     """Yield (model, source of the numbers, (ID, OOD, drop) by kind) for rows of one data set.
 
-    networks: cells of one data set. printed: result of `read`. Numbers are texts, in %.
+    Our networks come first, each followed by the paper's row of its model; then averages, and
+    the other models of the paper. networks: cells of one data set. printed: result of `read`.
+    Numbers are texts, in %.
     """
     first_cells = next(iter(networks.values()))
     name = data_of(next(iter(first_cells.values())))
@@ -299,7 +301,11 @@ def _table1_rows(
 
 
 def _ours(cell: ShiftCell, draws: Draws) -> Row:
-    """Return (ID accuracy, OOD accuracy, drop) of a cell as texts, in %."""
+    """Return (ID accuracy, OOD accuracy, drop) of a cell as texts, in %.
+
+    Accuracies are "mean ± standard deviation". The drop has its interval, and the level of the
+    shift in brackets if it is not the most extreme one.
+    """
     drop = shift_drops.estimate(draws.draw(cell).percent)
     level = f" ({cell.level})" if cell.share < 1 else ""
     return (
@@ -310,7 +316,10 @@ def _ours(cell: ShiftCell, draws: Draws) -> Row:
 
 
 def _average(cells: ShiftCells, draws: Draws) -> Row:
-    """Return (ID accuracy, OOD accuracy, drop) of the means over cells as texts, in %."""
+    """Return (ID accuracy, OOD accuracy, drop) of the means over cells as texts, in %.
+
+    The drop has its interval.
+    """
     drawn = [draws.draw(cell) for cell in cells]
     mean = shift_drops.DrawnAccuracies(
         np.mean([x.inside for x in drawn], axis=0),
@@ -461,9 +470,10 @@ def _printed_single(
 
 
 def _table3(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
-    """Return Table 3: rows by cluster, D1 first, and the means over clusters.
+    """Return Table 3: for each model, rows by cluster, D1 first, and a row of means over clusters.
 
-    cells: trained on a single cluster. printed: result of `read`.
+    On CelebA, the paper's row follows ours, if it has one. cells: trained on a single cluster.
+    printed: result of `read`.
     """
     cells = sorted(cells, key=lambda x: (*_sort_key(x)[:2], int(x.only_value[1:])))
     groups = itertools.groupby(cells, key=lambda x: _sort_key(x)[:2])

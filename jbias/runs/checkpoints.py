@@ -248,7 +248,7 @@ class CheckpointStore:
     ) -> None:
         """Start to save a step in the background. Arguments: see `save`.
 
-        checksum: of the states; None to compute it.
+        checksum: of the states; None to compute it. OSError if the disk has too little space.
         """
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
         free = files.free_bytes(self.directory)
@@ -277,7 +277,7 @@ class CheckpointStore:
         valid: dict | None,
         checksum: int | None,
     ) -> None:
-        """Save a step again; delete its old checkpoint once the new one is complete.
+        """Save a step again, wait until it is complete, and delete its old checkpoint.
 
         Arguments: see `_write`.
         """
@@ -349,7 +349,8 @@ class CheckpointStore:
     ) -> Checkpoint | None:
         """Return, in all processes, the checkpoint that process 0 reads; None if it has none.
 
-        template: see `restore`. read_checkpoint: called in process 0 only.
+        In processes other than 0, the info is shortened, as `restore` describes. template: see
+        `restore`. read_checkpoint: called in process 0 only.
         """
         if self._team.count == 1:
             return read_checkpoint()
@@ -445,7 +446,7 @@ class CheckpointStore:
         return {number: step for number, step in stored_steps.items() if step != number}
 
     def _move_misnamed(self, number: int, stored_step: int) -> str:
-        """Move the folder `number` with a checkpoint of `stored_step` aside.
+        """Move the folder `number`, with a checkpoint of `stored_step`, to the folder `damaged`.
 
         Returns a log line.
         """

@@ -131,7 +131,8 @@ def estimate(
     "device_hours" is hours * count. "energy_kwh" is device_hours * watts * share * pue / 1000,
     None if the power is unknown. "kg_co2e" is energy_kwh * intensity, None if the intensity is
     unknown. The assumptions: "device" (kind), "devices" (count), "watts", "source" (of the
-    watts, as text), "share", "pue" and "intensity" (None if unknown).
+    watts: a citation, "given" if from `energy`, or "not published"), "share", "pue" and
+    "intensity" (None if unknown).
     """
     rated = device_power(devices.kind)
     watts = energy.watts or (rated.watts if rated else None)

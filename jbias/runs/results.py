@@ -567,8 +567,8 @@ def _parse_lines(
 def _parse_fast(texts: Sequence[bytes], num_rows: int) -> pa.Table | None:
     """Return the records of JSON lines as a table, parsed by Arrow.
 
-    None if any line may be an invalid record. texts: contents of files. num_rows: the total
-    number of their lines.
+    None if any line may be an invalid record, for text that is not ASCII, and for an empty file.
+    texts: contents of files. num_rows: the total number of their lines.
     """
     data = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
     has_object_per_line = data[:1] == b"{" and data.count(b"}\n{") == num_rows - 1

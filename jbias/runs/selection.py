@@ -58,7 +58,8 @@ def best_on(
 ) -> pd.DataFrame:
     """Select, per run and seed, the first evaluation with the highest accuracy on a data set.
 
-    Returns the records of the selected evaluations, with the columns SELECTED. `dataset`
+    Returns the records of the selected evaluations, on all data sets, with the columns
+    SELECTED. `dataset`
     cannot be reported as a test set, because it selected the epoch. Accuracies of single
     conditions are not compared. rule: name of the selection rule for error messages.
     ValueError for a seed without this accuracy.

@@ -117,6 +117,8 @@ def record_run(
 ) -> list[str]:
     """Write config.json and provenance.json to the workdir and to the branches' folders.
 
+    An existing config.json is replaced only if the workdir has a run without results
+    (`never_ran`). Old checksums of both files are removed.
     entries: of the provenance, in addition to `environment`. Returns the differences between
     the first start and this start, as `record_provenance` does, which may raise a ValueError.
     """
@@ -312,7 +314,8 @@ def check_own_code(workdir: epath.Path, digests: Mapping[str, str]) -> None:
 def _commit() -> str | None:
     """Return the git commit of jbias's checkout, followed by "+" if files are changed.
 
-    None if jbias is not run from a git checkout.
+    Only tracked files of jbias, configs and launch count. None if jbias is not run from a git
+    checkout.
     """
     checkout = pathlib.Path(__file__).parents[2]
 

@@ -253,9 +253,9 @@ def _check_names(
 ) -> tuple[str, ...]:
     """Return the names x, or if x is () all columns except `given`.
 
-    frame: a column per measure. y: names to correlate x with, or (). given: names held fixed, only
-    with the method "spearman". Raise ValueError for names that are unknown, repeated or both in x
-    and y, for fewer than two measures without y, and for an unknown method.
+    frame: a column per measure. y: names to correlate x with, or (). given: names of covariates,
+    only with the method "spearman". Raise ValueError for names that are unknown, repeated or
+    both in x and y, for fewer than two measures without y, and for an unknown method.
     """
     score_table.find_name(method, tuple(_METHODS), "method")
     if given:

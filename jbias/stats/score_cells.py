@@ -121,8 +121,9 @@ class Commas:
 
 
 def plain_text(text: str, *, keep_notes: bool = False) -> str:
-    """Return the text of a cell without the markup of Markdown, HTML and LaTeX.
+    """Return the text of a cell without the markup of Markdown, HTML and LaTeX, and without emoji.
 
+    Spaces are joined to one.
     keep_notes: keep footnote marks and citations, as plain text such as † and [12].
     """
     text = (
@@ -266,7 +267,10 @@ def parse(text: str, commas: Commas) -> Cell | None:
 
 
 def _number(text: str, commas: Commas) -> float | None:
-    """Return the number in a text with these separators; None if it is not a finite number."""
+    """Return the number in a text with these separators; None if it is not a finite number.
+
+    None, too, if thousands are not separated into groups of three digits.
+    """
     digits = text
     if commas.thousands and commas.thousands in digits:
         sign = re.escape(commas.thousands)

@@ -339,7 +339,8 @@ class Columns:
     def trained_on(self, i: int) -> bool | None:
         """Return the entry of row i in the column trained_on; None without such a column.
 
-        A blank cell is False. Raise ValueError for values other than yes and no.
+        yes, true and 1 are True; no, false, 0 and a blank cell are False, in any case of letters.
+        Raise ValueError for other values.
         """
         columns = self.columns_of("trained_on")
         if not columns:
@@ -364,8 +365,8 @@ class Columns:
     def spreads_of(self, values: list[int]) -> dict[int, int]:
         """Return the index of the column of spreads, by index of the column of scores.
 
-        Columns are matched by names such as photo and photo_std. Columns of scores without
-        spreads are left out.
+        Columns are matched by names such as photo and photo_std, photo_sd only if its numbers are
+        small compared with the scores. Columns of scores without spreads are left out.
         values: indices of columns of numbers; columns of deviations are added.
         """
         known = {}

@@ -50,7 +50,8 @@ def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     Statistics and metrics are recognised by their names. A table whose header lines name
     algorithms and data sets becomes a long one.
     Raise UnclearError, with the possible choices, if the header has several metrics or no
-    mean, and ValueError if two columns have the same name.
+    mean. Raise ValueError if two columns have the same name, and if the user chose header for
+    algorithm and dataset, but the header lines do not name these.
     """
     names = [" ".join(filter(None, names)) for names in grid.columns]
     score_columns.check_names(names, error_prefix=f"{grid.source or 'scores'}: ")
@@ -80,7 +81,9 @@ def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
 def _simplify_levels(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     """Return the header of a grid with several header lines, without the lines of metrics.
 
-    If it has deviations, its last header line has the statistics "mean" and "std".
+    If it has deviations, its last header line has the statistics "mean" and "std". Other
+    statistics, other metrics and margins are not used. The grid is unchanged if no line has
+    only metrics and statistics. Raise UnclearError as `simplify` does.
     """
     is_value = [any(names[1:]) for names in grid.columns]
     values = [j for j, has_lower in enumerate(is_value) if has_lower]
@@ -245,7 +248,7 @@ def _score_of(
 
     This is the chosen one, the only mean, or a mean next to a deviation, error or count.
     words: names of the statistics, "" for none. chosen: the user's choice or "".
-    Raise UnclearError otherwise: a mean and a maximum may be two methods of pooling.
+    Raise UnclearError otherwise: a mean and a maximum may be two methods.
     """
     kinds = [column_names.statistic(word) for word in words if word]
     means = [
@@ -304,7 +307,7 @@ def _convert_to_long(header: Header) -> Header:
     """Convert a table whose header lines name algorithms and data sets to a long table.
 
     Returns its header, which is unchanged if columns name algorithms or data sets, too, or if it
-    has statistics other than mean and std.
+    has statistics other than mean and std. Rows without a score are left out.
     """
     grid = header.grid
     is_value = [any(names[1:]) for names in grid.columns]
@@ -361,7 +364,9 @@ def _convert_to_long(header: Header) -> Header:
 def _split_tuples(grid: score_grid.Grid) -> score_grid.Grid:
     """Split names of columns such as ('mean', 'A') into header lines, and return the grid.
 
-    pandas writes such names in Markdown and in headers of one line. Other grids are unchanged.
+    pandas writes such names in Markdown and in headers of one line. At least two names must have
+    this form, all with equally many parts; other grids are unchanged. Names of another form
+    stay in the first line.
     """
     names = [names[0] for names in grid.columns]
     levels = [re.findall(r"'([^']*)'", x) if _TUPLE.fullmatch(x) else [] for x in names]
@@ -381,8 +386,9 @@ def _split_tuples(grid: score_grid.Grid) -> score_grid.Grid:
 def _select_metric_of_line(header: Header) -> Header:
     """Return a header with the columns of one metric, if it has columns such as acc_A and err_A.
 
-    Other headers are unchanged. Columns of training, such as loss_A, stay. Raise UnclearError
-    if the user did not choose one of several metrics.
+    All metrics must have columns of the same names; other headers are unchanged, and so is a
+    header with a column that the user chose as score. Columns of training, such as loss_A,
+    stay. Raise UnclearError if the user did not choose one of several metrics.
     """
     grid, choices = header.grid, header.choices
     splits = {

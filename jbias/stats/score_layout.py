@@ -149,9 +149,10 @@ class _Table(score_columns.Columns):
     def _columns_of_role(self, role: str, columns: list[int]) -> list[int]:
         """Return the columns to use for a role, from `columns`, those that have the role.
 
-        Columns with the same text in all rows are left out; if there is no other, the first is
-        used. Of several that remain, the only one with the name of the role is used. Raise
-        UnclearError if none or several have this name and the user chose none.
+        Fewer than two columns, and columns that the user chose, are returned unchanged. Columns
+        with the same text in all rows are left out; if there is no other, the first is used. Of
+        several that remain, the only one with the name of the role is used. Raise UnclearError
+        if none or several have this name.
         """
         if len(columns) < 2 or role in self.choices.columns:
             return columns
@@ -172,9 +173,10 @@ class _Table(score_columns.Columns):
         )
 
     def _read_long(self, algorithms: list[int], datasets: list[int]) -> Reading:
-        """Return the reading of a long table.
+        """Return the reading of a long table; blank rows are left out.
 
-        algorithms, datasets: columns of their names.
+        algorithms, datasets: columns of their names. Raise UnclearError or ValueError as
+        `_scores_of_long` does, and ValueError for a score that occurs twice.
         """
         scores = self._scores_of_long()
         if len(scores) > 1:  # Columns are runs.
@@ -217,7 +219,8 @@ class _Table(score_columns.Columns):
     def _scores_of_long(self) -> list[int]:
         """Return the column of scores of a long table, in a list, or the columns of its runs.
 
-        Raise UnclearError if several may be the score, and ValueError if none may.
+        Set `spreads`. A single column of numbers without a role is the score. Raise UnclearError
+        if several may be the score, and ValueError if none may.
         """
         scores = self.columns_of("score")
         self.spreads = self.spreads_of([*scores, *self.columns_of("number")])
@@ -267,7 +270,8 @@ class _Table(score_columns.Columns):
     ) -> Reading:
         """Return the reading of a long table with the scores of each run in a column.
 
-        algorithms, datasets: columns of names. columns: one per run.
+        Blank and missing cells are left out. algorithms, datasets: columns of names. columns: one
+        per run.
         """
         labels = (self.row_labels(algorithms), self.row_labels(datasets))
         rows = []
@@ -295,10 +299,11 @@ class _Table(score_columns.Columns):
         return self._reading(rows, "long table", "columns of runs")
 
     def _read_wide(self, algorithms: list[int], datasets: list[int]) -> Reading:
-        """Return the reading of a wide table.
+        """Return the reading of a wide table, without blank rows and runs without any score.
 
         algorithms, datasets: columns of their names, [] for names in the header.
-        Raise UnclearError if rows may be algorithms or data sets.
+        Raise UnclearError if rows may be algorithms or data sets, and ValueError without columns
+        of scores.
         """
         labels = self._label_columns(algorithms, datasets)
         if not labels:
@@ -488,9 +493,10 @@ class _Table(score_columns.Columns):
                 return
 
     def _value_columns(self, labels: list[int]) -> list[int]:
-        """Return the columns of scores in a wide table, and leave out other numbers.
+        """Return the columns of scores in a wide table, in order, and leave out other numbers.
 
-        Raise UnclearError for a column of numbers without a name, unless it counts rows.
+        Only the columns that the user chose as score, if there are any. Raise UnclearError for a
+        column of numbers without a name, unless it counts rows.
         """
         values = [
             j
@@ -577,7 +583,11 @@ class _Table(score_columns.Columns):
         )
 
     def _without_training(self, values: list[int]) -> list[int]:
-        """Return the columns without scores of training and validation, if two others remain."""
+        """Return the columns without scores of training and validation, if two others remain.
+
+        Otherwise, and if the user chose rows=datasets, return all columns. The columns that are
+        left out are added to `unused`.
+        """
         training = [j for j in values if column_names.is_of_training(self.names[j])]
         tested = [j for j in values if j not in training]
         if not training or len(tested) < 2 or self.choices.rows == "datasets":
@@ -588,8 +598,9 @@ class _Table(score_columns.Columns):
     def _without_summaries_of_runs(self, values: list[int]) -> list[int]:
         """Return the columns called seed 1, seed 2 and so on, without a mean next to them.
 
-        Return all columns if fewer than two have such names. Raise UnclearError for columns
-        next to them that are neither runs nor statistics.
+        Return all columns if fewer than two have such names, or all have. With the choice
+        run=header, bare numbers are such names, too. Raise UnclearError for columns next to them
+        that are neither runs nor statistics.
         """
         runs = [j for j in values if column_names.is_run_name(self.names[j])]
         if self.choices.columns.get("run") == score_columns.HEADER:
@@ -609,7 +620,9 @@ class _Table(score_columns.Columns):
     def _heads_that_count(self, values: list[int]) -> dict[int, tuple[str, str]]:
         """Return, by column, (data set, run) of columns called seed0, seed1 and so on.
 
-        Raise UnclearError for bare numbers, which may be runs or data sets.
+        The data set is the title of the grid, and the run is the name of the column. Raise
+        UnclearError for bare numbers, which may be runs or data sets, unless the header line has
+        a name or the user chose run=header.
         """
         names = [self.names[j] for j in values]
         is_said = (
@@ -628,7 +641,9 @@ class _Table(score_columns.Columns):
         """Return the names, runs and spreads of the columns of scores, from two header lines.
 
         The upper line has data sets and the lower one runs or metrics, or the upper line has
-        runs, or it groups the data sets of the lower one. Raise UnclearError for several metrics.
+        runs, or it groups the data sets of the lower one. If lower names repeat, the names of
+        both lines are joined by a space. Raise UnclearError for several metrics, unless the user
+        chose one.
         """
         tops = [self.grid.columns[j][0] for j in values]
         lows = [self.grid.columns[j][-1] for j in values]
@@ -700,7 +715,7 @@ class _Table(score_columns.Columns):
     def _read_rows_of_runs(self) -> Reading:
         """Return the reading of a table of one data set: rows are runs, columns algorithms.
 
-        Raise UnclearError if columns may be data sets.
+        The data set has the title of the grid. Raise UnclearError if columns may be data sets.
         """
         values = self._value_columns([])
         heads, _, _ = self._heads(values)
@@ -735,7 +750,10 @@ class _Table(score_columns.Columns):
         return self._reading(rows, kind, self._runs_from(runs))
 
     def _refuse_product(self, values: list[int]) -> None:
-        """Raise UnclearError if each name in the upper header line has the same lower names."""
+        """Raise UnclearError if each name in the upper header line has the same lower names.
+
+        Raise nothing for a single header line, upper name or lower name.
+        """
         if len(self.grid.levels) < 2:
             return
         tops = [self.grid.columns[j][0] for j in values]
@@ -751,6 +769,7 @@ class _Table(score_columns.Columns):
     def _read_one_set(self, labels: list[int], column: int) -> Reading:
         """Return the reading of a table with one column of scores, of an unnamed data set.
 
+        The data set has the title of the grid. Blank rows are left out.
         Raise UnclearError if rows may be data sets, and ValueError if they are.
         """
         if (
@@ -917,8 +936,9 @@ class _Table(score_columns.Columns):
     def _reading(
         self, rows: list[score_rows.Row], kind: str, runs_from: str
     ) -> Reading:
-        """Return the reading of these scores, without margins.
+        """Return the reading of these scores, without margins (rows or columns of averages).
 
+        A metric that all names of data sets share is removed from them (`_without_metric`).
         kind: kind of the table, in words. runs_from: origin of the names of runs, in words, or
         "". Raise ValueError if there are no rows.
         """

@@ -179,8 +179,9 @@ def describe_values(
 
 
 def describe_old_names(tidy: pd.DataFrame, old_names: Mapping[str, str]) -> str:
-    """Return a clause that lists names that lost footnote marks and citations; "" if none did.
+    """Return a clause, from "; " on, that lists names without their footnote marks and citations.
 
+    "" if no name had any.
     tidy: frame from `to_frame`. old_names: original name by new name; names that `tidy` does
     not have are not listed.
     """

@@ -77,7 +77,8 @@ class SeedTestsResult:
     def to_frame(self) -> pd.DataFrame:
         """Return a frame with a row per test; columns are the fields of `SeedTest`.
 
-        Pairs of numbers become two columns, first_... and second_...
+        The pairs `runs` and `means` become the columns first_runs, second_runs, first_mean and
+        second_mean, after dataset, first and second.
         """
         rows = []
         for test in self.tests:
