@@ -243,11 +243,12 @@ class Measured:
         """Return messages on sets where the model's decisions are no better than guesses.
 
         With k classes, guesses are for either cue on a share 2 / k of cue conflicts, and for
-        the label on a share 1 / k of images. There is a message for a set of cue conflicts if
-        Wilson's 95 % interval of the share for either cue does not lie above 2 / k under any
-        rule of aggregation; for the set of `accuracy` if shape bias was measured and the
-        accuracy's interval does not lie above 1 / k; and for a set whose images are all
-        decided as one class.
+        the label on a share 1 / k of images. There is a message for
+        - each set of cue conflicts, if under every rule of aggregation the lower end of
+          Wilson's 95 % interval of the share for either cue is at most 2 / k, with k > 2;
+        - the set of `accuracy`, if shape bias was measured and the lower end of the
+          accuracy's interval is at most 1 / k;
+        - each set whose images are all decided as one class.
         """
         lines = [*self._doubted_cues(), *self._doubted_accuracy()]
         constant: dict[str, str] = {}  # By data set, whatever measured it.
@@ -322,8 +323,9 @@ def read(
 ) -> Measured:
     """Return the results in a network's folder of records.
 
-    left_out: a line for each measure that failed or was skipped. first: names of sets, in the
-    order in which attributes prefer them.
+    Numbers are those of all records in the folder, also of earlier calls. left_out: a line for
+    each measure that failed or was skipped. first: names of sets, in the order in which
+    attributes prefer them.
     """
     class_counts, constant_classes = {}, {}
     for path in sorted((folder / "measures").glob("*.json")):
@@ -360,9 +362,10 @@ def _variants(headline: Headline) -> tuple[str, ...]:
 def _estimate(numbers: pd.DataFrame, row: Any, unit: str) -> Estimate:
     """Return the number of a record with its interval.
 
-    The interval is Wilson's for a share, else the recorded `_lower` and `_upper`, if any;
-    measures that pool several answers to one image have none. numbers: all records. row: a
-    row of `numbers`, from itertuples. unit: see `Headline`.
+    The interval is Wilson's for a share of at least one unit, else the recorded `_lower` and
+    `_upper`, if both have a value. Measures that pool several answers to one image have none.
+    A value of None becomes NaN. numbers: all records. row: a row of `numbers`, from itertuples.
+    unit: see `Headline`.
     """
     n = None if pd.isna(row.n) else int(row.n)
     value = math.nan if pd.isna(row.value) else float(row.value)

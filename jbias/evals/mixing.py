@@ -40,20 +40,21 @@ def make(
 ) -> probe.Probe:
     """Return a probe that shows images unchanged, and mixed with `others` by each method.
 
-    others: the images to mix with. methods: some of METHODS. alpha: the share of an image is
+    others: the set of images to mix with. methods: some of METHODS. alpha: the share of an image is
     drawn from Beta(alpha, alpha). spectrum: the spectrum of FMix's masks, one of
     jbias.augment.fmix.SPECTRA. crop, mirror: shift images by up to `crop` pixels, and mirror
     them with probability 1/2, before they are mixed, as in training; meant for diversity,
     while affinity uses test images without this. Metrics: see `numbers`. ValueError for
     invalid options.
 
-    Under the condition "mixup" the image is the one with the larger share. Under "mixup by
-    share" it is the first or the second image, with its share as the probability. Conditions
-    of other methods are analogous. This suffices for MixDiversity without the partner's
-    label: with such random roles, E[CE(z, y)] = E[lam CE(z, y_first) + (1 - lam) CE(z,
-    y_second)], since each image of a random ordered pair is first with the same probability.
-    Partners of another set have no label here: then the result is the reformulated loss, with
-    lam ~ Beta(alpha + 1, alpha) for the image.
+    Conditions are "" and, for each method, such as "mixup", "mixup" and "mixup by share". Under
+    "mixup" the image has the larger share and the partner the smaller one. Under "mixup by
+    share" the image has the share lam with probability lam, and else the share 1 - lam.
+    MixDiversity needs the labels of both images, and the label of the partner is not known
+    here. With these random shares it is not needed: over random pairs, E[CE(z, y_image)] =
+    E[lam CE(z, y_first) + (1 - lam) CE(z, y_second)], because each image of a pair is the
+    first one with the same probability. If partners are of another set, the result is the
+    reformulated loss, with lam ~ Beta(alpha + 1, alpha) for the image.
     """
     probe.check_choices("mixing", "methods", methods, METHODS)
     is_positive = isinstance(alpha, int | float) and 0 < alpha < float("inf")

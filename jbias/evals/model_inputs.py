@@ -1,8 +1,8 @@
-"""Prepare a suite's sets for one network, by the preprocessing that the network describes.
+"""Preparation of a suite's sets for one network, by the preprocessing that the network describes.
 
-Suites share their images among networks. If a single network is measured, its sets can
-have the size, crop and interpolation that it was trained for: `choose` reads these from its
-description, and `prepare` adds them to the sets of a suite.
+All networks of a suite are shown the same images. If a single network is measured, the sets
+can have the size, crop and interpolation that the network was trained for: `choose` reads
+these from the network's description, and `prepare` adds them to the sets of a suite.
 """
 
 import inspect
@@ -42,8 +42,9 @@ def choose(
     """Return the size and options of a network's images; ValueError for an unknown interpolation.
 
     described: the network's own preprocessing. size: requested by the caller, in pixels, or
-    None. default: the size in pixels if neither gives one. At another size, a crop fraction as
-    in timm still applies: the short side is floor(size / fraction).
+    None. default: the size in pixels if neither gives one. The described short side before the
+    crop applies at the described size only. At another size, a crop fraction as in timm still
+    applies: the short side is floor(size / fraction).
     """
     values, origins = described.values, dict(described.origins)
     own_size = values.get("size")
@@ -91,7 +92,8 @@ def prepare(sets: Mapping[str, Mapping[str, Any]], inputs: Inputs) -> dict[str, 
 
     sets: options of data.load by name of the set. Sets that are published at one size, such as
     Geirhos' stimuli, are not cropped: only the interpolation applies. Options in `sets` take
-    precedence. Sets without files, which are generated, do not change.
+    precedence. A set gets only options that it takes: generated sets and the user's own
+    functions do not change.
     """
     prepared = {}
     for name, options in sets.items():
@@ -114,7 +116,8 @@ def describe_enlarged(
 
     sets: the sets by name. size: side of the shown images, in pixels. remedy: advice at the
     end of the line, on choosing another size. A set counts as enlarged if the median short
-    side of a few of its images, evenly spaced, is below `size`; sets in memory are skipped.
+    side of up to 16 of its images, evenly spaced, is below `size`. Sets in memory and files
+    that cannot be read are skipped.
     """
     for name, source in sets.items():
         sides = _short_sides(source)

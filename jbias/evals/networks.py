@@ -219,15 +219,16 @@ _FLAG = "--checkpoint (or --runs)"
 def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[str]:
     """Return the paths of weight files and runs under some paths and globs, in order.
 
-    paths: files, folders, globs, or weights on the hub (hf:OWNER/NAME). any_file: accept a
-    file in `paths` whatever its suffix. ValueError for a path without weights or runs; matches
-    of a glob are skipped if they have none and there are several. A folder with config.json
-    and checkpoints is a run; of another folder, all weight files (by suffix) and runs below
-    it are returned, except for hidden ones and for those behind a link to a folder that is
-    not a run. A file or run with several matching paths is returned once, by the first of
-    them. Links with different names to one file count as different files: a published file is
-    recognised by its name. Weights on the hub keep their name, hf:OWNER/NAME@COMMIT, and are
-    fetched when they are opened.
+    paths: files, folders, globs, or weights on the hub (hf:OWNER/NAME@COMMIT). any_file:
+    accept a file in `paths` with any suffix. ValueError for a path without weights or runs; if
+    a glob has several matches, those without any are skipped.
+
+    A folder with config.json and checkpoints is a run. Of another folder, all weight files (by
+    suffix) and runs below it are returned, except for hidden ones and for those behind a link
+    to a folder that is not a run. A file or run with several matching paths is returned once,
+    by the first of them. Links with different names to one file count as different files,
+    because a published file is recognised by its name. Weights on the hub keep their name and
+    are fetched when they are opened.
     """
     first_path: dict[pathlib.Path, str] = {}  # By real path.
     for pattern in paths:
@@ -286,7 +287,11 @@ def is_trained(path: str) -> bool:
 
 
 def path_stem(path: str) -> str:
-    """Return the default name of the network in a file, a folder or a repository on the hub."""
+    """Return the default name of the network in a file, a folder or a repository on the hub.
+
+    It is the file's name without its last suffix, the folder's name, or OWNER-NAME-COMMIT with
+    eight digits of the commit.
+    """
     if hub.is_hub(path):
         repository = hub.parse(path, _FLAG)
         return f"{repository.owner}-{repository.name}-{repository.commit[:8]}"
@@ -319,8 +324,9 @@ def read_classes(space_or_file: str, count: int) -> labels.LabelSpace:
 def list_classes(space_or_file: str) -> tuple[str, ...]:
     """Return the names of outputs, in order, as given by --classes.
 
-    space_or_file: see `read_classes`. ValueError if there is no such list or file, or if a
-    name is repeated.
+    space_or_file: see `read_classes`; "imagenet" gives its WordNet ids. Blank lines of a file
+    are skipped, and spaces around names are removed. ValueError if there is no such list or
+    file, or if a name is repeated.
     """
     if space_or_file == IMAGENET:
         return tables.wnids()
@@ -364,7 +370,8 @@ def from_file(
 
     name: name of the network's folder of results; default: the file's name. model: a name in
     models.MODELS or path/to/file.py:function; None: read from the file. classes: see
-    `read_classes`; None: the names in the file itself, else ImageNet's. about: entries of
+    `read_classes`; None: the names in the file itself, if they are as many as the outputs, else
+    ImageNet's. about: entries of
     `Network.about`; "id", if given, replaces `name`; "constants" has the origins of "mean" and
     "std" in words, if `options` give these; "train_data" and "method" are the training set and
     method for the records. options: further keyword arguments of models.load, or of the user's
@@ -643,8 +650,9 @@ def open_networks(
 
     paths: result of `find_checkpoints`; the file of a head that --zoo lists is opened with its
     backbone. args: the command's flags. say: called with lines on normalisation and on
-    unfinished runs. refuse: called for each network that cannot be opened, which is skipped.
-    step: the checkpoint of runs if --step is not given, see `from_run`.
+    unfinished runs. refuse: called with (path, reason) for each file or run that cannot be
+    opened, which is skipped, as are the remaining seeds of a run. step: the checkpoint of runs
+    if --step is not given, see `from_run`.
     """
     zoo_name = "jbias:zoo" if args.zoo is None else args.zoo
     zoo = None
@@ -675,9 +683,10 @@ def follow(
 ) -> Iterator[Network]:
     """Yield the networks of each checkpoint of a run once it is saved, until the run ends.
 
-    Checkpoints that are already saved come first. args: flags; `follow` is the run's workdir,
-    `interval` the seconds between checks for new checkpoints, `once` whether to stop after the
-    first check. say, refuse: see `open_networks`.
+    Checkpoints that are already saved come first. A checkpoint that cannot be opened is not
+    tried again; refuse is called with ("step <n>", reason) unless it was deleted meanwhile.
+    args: flags; `follow` is the run's workdir, `interval` the seconds between checks for new
+    checkpoints, `once` whether to stop after the first check. say: called with a line.
     """
     workdir, opened_steps, is_over = epath.Path(args.follow), set(), False
     say(f"following {workdir}")
@@ -703,8 +712,10 @@ def _open_file(
 
     path: a file, a folder, or weights on the hub. name: name of the network, if the zoo does
     not have the file. args: the command's flags. zoo: the module with the table of published
-    files, or None; flags for mean and std take precedence over its entry. say: called with
-    lines for the user. ValueError if --model contradicts the zoo.
+    files, or None; flags for mean and std take precedence over its entry. A file that has the
+    name of an entry, but not its properties, is opened as a file that the zoo does not have.
+    say: called with lines for the user. ValueError if --model contradicts the zoo, and as
+    `from_file` raises.
     """
     flags = {key: getattr(args, key) for key in _CONSTANTS}
     constants = {key: value for key, value in flags.items() if value is not None}

@@ -198,8 +198,8 @@ def make(
       images of 32 pixels in a ResNet with the small stem, as published; a VGG has 8 by 8 at
       "stage1" (2 by 2 at "stage3"), a BagNet 6 by 6 at "stage2" (2 by 2 or 3 by 3 at
       "stage3").
-    classes: the names of the decision classes, which di_index needs. seed: random seed of the
-      masks and of images drawn.
+    classes: the names of the decision classes; without them the metrics raise ValueError, as
+      di_index needs their number. seed: random seed of the masks and of images drawn.
 
     Metrics: accuracy and di_index, see `interference.numbers`. ValueError for invalid
     options.
@@ -311,15 +311,15 @@ def make_cut_occlusion(
 ) -> probe.Probe:
     """Return a probe with conditions "", unchanged images, and one per fill of a hidden rectangle.
 
-    All fills have the same rectangles.
+    The names of these conditions are the fills; all fills have the same rectangles.
 
     area: the rectangle's share of the image: a number in [0, 1] for all images, or drawn for
       each, "beta" from Beta(2, 1), as published, or "uniform".
     placement: "unrestricted", cut at the border, or "restricted" (`rectangle_mask`).
     fills: "black"; "mean", the colour `mean`; and "other", the same places in one of the
       images `others`, drawn for each image.
-    classes: the names of the decision classes, which di_index needs. seed: random seed of the
-      rectangles and of images drawn.
+    classes: the names of the decision classes; without them the metrics raise ValueError, as
+      di_index needs their number. seed: random seed of the rectangles and of images drawn.
 
     Metrics: accuracy and di_index, see `interference.numbers`. ValueError for invalid
     options.

@@ -42,7 +42,7 @@ def measure(
     images' columns; "index" has their numbers in the set. sites: names from
     models.taps.sites; None: all. batch: images per batch, each shown in three orders. seed:
     random seed of the bootstrap and, together with an image's number, of the image's shuffles.
-    ValueError for unknown sites.
+    ValueError for unknown sites; probe.NotFiniteError for features that are NaN or infinite.
     """
     arrange = jax.vmap(configural.rearrange)
     scores_by_site: dict[str, list] = {}

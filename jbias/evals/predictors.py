@@ -1,4 +1,4 @@
-"""Measure any model that is given as a Python function from images to outputs.
+"""Models that are given as Python functions from images to outputs, and their measurement.
 
     def predict(images):  # uint8 (b, 224, 224, 3)
         return session.run(None, {"x": images})[0]  # (b, 1000)
@@ -106,8 +106,10 @@ class Predictor:
     def resolve(self) -> preprocessing.Preprocessing:
         """Return the mean and std of the images with their origins; ValueError if invalid.
 
-        Values given as `mean` and `std` take precedence over those of `preprocess`. Without
-        either, there are no values: images stay in [0, 1].
+        Values given as `mean` and `std` take precedence over those of `preprocess`; if only one
+        of the two is known, the other is 0 or 1, which changes nothing. Without either, there
+        are no values: images stay in [0, 1]. Other values that `preprocess` describes, such as
+        "size", are returned, too.
         """
         described = preprocessing.Preprocessing()
         if self.preprocess is not None:

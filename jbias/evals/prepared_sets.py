@@ -1,4 +1,4 @@
-"""Prepare sets for a network: select the images it can answer, map classes, make batches.
+"""Preparation of sets for a network: images that it can answer, labels, and batches.
 
 `condition_images` returns the stimuli of a few images as arrays, for figures.
 """
@@ -66,8 +66,9 @@ def prepare(
     dataset: name of the set in the suite. say: called with lines for the user.
     keep_unanswerable: keep images whose class the network lacks, with the label -1.
     measures: names of the measures that use the set, for a line on images that are left out.
-    base.Mismatch if no image has a class of the network. ValueError if the images have
-    another aspect ratio than those that the network was trained on.
+    base.Mismatch, a ValueError, if no image has a class of the network. ValueError if the images
+    have another aspect ratio than those that the network was trained on. The result has one
+    rule for each aggregate of the suite's measures on the set.
     """
     source = suite.sources[dataset]
     where = f"suite.sets.{dataset}"

@@ -1,4 +1,4 @@
-"""Read the preprocessing of images from models of other frameworks.
+"""Readers of the preprocessing of images that models of other frameworks describe.
 
 `read` reads the attributes of a module: timm's `pretrained_cfg`, or others such as
 `preprocess`. `parse` reads a description: timm's dictionary, the transforms of torchvision's
@@ -81,8 +81,10 @@ def read(model: Any) -> Preprocessing:
     """Return the preprocessing that a module, or a module that it wraps, describes.
 
     model: a module of PyTorch, or any object; its attributes ATTRIBUTES are read, in this
-    order, until one has values. Without any, `values` is empty. ValueError for invalid values
-    in timm's configuration; other attributes that cannot be read are named in `notes`.
+    order, until one has values; then those of the module that it wraps, up to four deep. A
+    layer that normalises images among them ends the search, with a note. Without values,
+    `values` is empty. ValueError for invalid values in timm's configuration; other attributes
+    that cannot be read are named in `notes`.
     """
     unread = []
     for _ in range(_MAX_DEPTH):
@@ -429,7 +431,8 @@ def _is_to_rgb(step: Any) -> bool:
 def _sides(value: Any) -> dict[str, Any] | None:
     """Return the side lengths in the `size` of a Hugging Face image processor, by name.
 
-    value: a dictionary, or an object with attributes of these names; None for other objects.
+    Sides that are None are left out. value: a dictionary, or an object with some of _SIDES as
+    attributes. None for another object, such as a number.
     """
     if isinstance(value, Mapping):
         return {key: side for key, side in value.items() if side is not None}
@@ -440,7 +443,9 @@ def _sides(value: Any) -> dict[str, Any] | None:
 def _checked_value(origin: str, key: str, value: Any) -> Any:
     """Return a value in the form of Preprocessing.values; ValueError if it is invalid.
 
-    origin: start of the error message, or "". key: the name of the value.
+    Of a size with several sides, the first of _SIDES is used, or the last number, the width;
+    sizes are rounded. The name of an interpolation is not checked. origin: start of the error
+    message, or "". key: the name of the value.
     """
     where = f"{origin}: {key}" if origin else key
     if key in ("mean", "std"):
@@ -494,8 +499,9 @@ def resolve(
     """Return the preprocessing to apply: the caller's values, else the model's, else defaults.
 
     described: the model's preprocessing. explicit: the caller's values by name; None: not
-    given. defaults: default values by name. A contradiction between caller and model is added
-    to `notes`. ValueError for an invalid value.
+    given. defaults: default values by name. Origins are "mean=" for a value of the caller's,
+    the model's own, or a phrase that begins "by default". A contradiction between caller and
+    model is added to `notes`. ValueError for an invalid value.
     """
     values, origins = dict(described.values), dict(described.origins)
     notes = list(described.notes)

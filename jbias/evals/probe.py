@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Partners:
-    """Partner images, which a probe combines with the images that it shows.
+    """Partner images of a set, which a probe combines with the images that it shows.
 
     name, fingerprint: the set's name and fingerprint. read: returns the images as bytes, on
     the suite's devices.

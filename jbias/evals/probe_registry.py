@@ -72,7 +72,13 @@ def summarize(probe_name: str, numbers: Sequence[Number]) -> str:
     """Return the main numbers of a measure as one line of text, such as "accuracy 0.75".
 
     probe_name: a key of PROBES or INSIDE, or the name of the user's own probe; selects the
-    numbers. numbers: all numbers of the measure. "" if none of them is a main number.
+    numbers. numbers: all numbers of the measure.
+
+    By default these are up to five numbers with the condition "", separated by commas, only
+    of the metrics in _HEADLINES if the probe has an entry; "" if there are none. Attacks,
+    grid_shuffle, cut_occlusion and suppression have accuracies by condition; decoding has the
+    best site of shape and of texture, classes the lowest class, receptive_field the last
+    radius.
     """
     by_metric = collections.defaultdict(list)
     for number in numbers:

@@ -1,4 +1,4 @@
-"""Evaluate networks on a suite, one after the other; finished measures are never repeated.
+"""Evaluation of a network on a suite, whose finished measures are stored and not repeated.
 
 Each network has a folder of results of its own:
 
@@ -69,7 +69,8 @@ def run_suite(
     these are all of the suite's measures; if so, the network is marked as done, unless a
     measure failed or a set is missing.
     ValueError if the folder has results of another network, or of a measure of the same name
-    with other options.
+    with other settings, or if another process evaluates there. An interrupt leaves the answers
+    so far in the journal, from which the next call continues.
     """
     evaluation = NetworkEvaluation(network, suite, out / network.name, say)
     # Keep the measures of a set together.
@@ -176,7 +177,7 @@ class NetworkEvaluation:
     failures: list[str] = dataclasses.field(default_factory=list)
 
     def report_failure(self, reason: str) -> None:
-        """Add a message to `failures` and print it."""
+        """Add a message, without the network's name, to `failures` and print it."""
         self.failures.append(reason)
         self.say(f"not measured: {self.network.name}: {reason}")
 
@@ -184,7 +185,8 @@ class NetworkEvaluation:
     def claim_folder(self) -> Iterator[None]:
         """Return a context that locks the network's folder and writes its config and provenance.
 
-        ValueError if the folder has results of another network, or is a file.
+        ValueError if the folder has results of another network or files of another program, if
+        it is a file, if its name is not a valid one, or if another process has locked it.
         """
         network, folder = self.network, self.folder
         jc.check_folder_name("a network's name", network.name)
@@ -378,7 +380,11 @@ class NetworkEvaluation:
         return f"trained on {'; '.join(differing)}" if differing else ""
 
     def prepare(self, tasks: Sequence[suites.Task]) -> list[_Job]:
-        """Return the jobs of the tasks whose set can be prepared; report the others as failures."""
+        """Return the jobs of the tasks whose set can be prepared; report the other sets as failures.
+
+        Jobs are in the order of the tasks. There is one failure for all sets of which the
+        network has no class, and one for each other set.
+        """
         probes, set_requests = [], []
         measures: dict[prepared_sets.SetRequest, list[str]] = {}
         for task in tasks:
@@ -434,7 +440,11 @@ class NetworkEvaluation:
         )
 
     def run(self, jobs: Sequence[_Job]) -> None:
-        """Run measures one after the other and store their results; failures are reported."""
+        """Run measures one after the other and store their results; failures are reported.
+
+        Measures that need the same answers share them. probe.NotFiniteError if a weight of the
+        network is NaN or infinite.
+        """
         if not jobs:
             return
         network, suite, say = self.network, self.suite, self.say

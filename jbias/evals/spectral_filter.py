@@ -33,12 +33,13 @@ def make(
 ) -> probe.Probe:
     """Return a probe that shows images unchanged, and low- and high-pass filtered.
 
-    cutoffs: in [0, 1]. A low-pass filter keeps the inner share `cutoff` of each axis's
-    frequencies, a high-pass filter the outer share. low, high: which filters are used. side:
-    image side in pixels. symmetric: whether the box contains both -r and r. draws, seed:
-    number of samples and random seed of the bootstrap over images. Metrics: see
-    `spectral.numbers`. ValueError for invalid, repeated or no cut-offs, and if both `low` and
-    `high` are False.
+    Conditions are spectral.CLEAN and such as "low 0.3" and "high 0.3". cutoffs: in [0, 1]. A
+    low-pass filter keeps the inner share `cutoff` of each axis's frequencies, a high-pass filter
+    the outer share. low, high: which filters are used. side: side of the images, which must be
+    square, in pixels. symmetric: whether the box contains both -r and r. draws, seed: number of
+    samples and random seed of the bootstrap over images. Metrics: see `spectral.numbers`.
+    ValueError for invalid, repeated or no cut-offs, for a side below 2, for no draws, and if
+    both `low` and `high` are False.
     """
     is_side = isinstance(side, int) and side > 1
     probe.check(is_side, "spectral", "side must be a whole number of at least 2", side)

@@ -1,4 +1,4 @@
-"""Feature suppression: accuracy on images without shape, texture or colour.
+"""Metrics of feature suppression: accuracy on images without shape, texture or colour.
 
 Source: Burgert, Stoll, Rota and Demir, "ImageNet-trained CNNs are not biased towards
 texture: Revisiting feature reliance through controlled suppression", NeurIPS 2025,

@@ -243,7 +243,7 @@ def _bilateral(d: int, scale: float) -> dict[str, np.ndarray]:
 def bilateral(
     image: Image, key: PRNGKeyArray, *, s: Settings, largest_radius: int
 ) -> Image:
-    """Return an image filtered by weighted means of near pixels of similar colour (bilateral).
+    """Return a bilaterally filtered image: means of near pixels, weighted by similar colour.
 
     s: result of `_bilateral`. largest_radius: the largest radius of all strengths, in pixels.
     key: unused. Weights are exp(-L^2 / 2 sigma^2 - (i^2 + j^2) / 2 space^2), with L the sum

@@ -89,9 +89,9 @@ def read(path: str, dataset: str = "") -> Trials:
     """Return the answers in one file, with conditions spelled as in geirhos.CONDITIONS.
 
     dataset: one of geirhos.CONDITIONS; for other names, conditions are not checked.
-    ValueError, with the line number, for another header, a response or category that is none
-    of the 16 classes, an unknown condition of the set, two answers to one image, or two
-    subjects.
+    ValueError, with the line number, for another header, an empty cell, a response or category
+    that is none of the 16 classes, an unknown condition of the set, two answers to one image,
+    or two subjects; and for a file without rows.
     """
     classes = tuple(labels.geirhos16())
     known = geirhos.CONDITIONS.get(dataset, ())

@@ -76,7 +76,9 @@ def measure(
 ) -> measured.Measured | measured.MeasuredNetworks:
     """Measure a model; return a Measured, or for several networks a MeasuredNetworks.
 
-    Arguments and errors: see jbias.measure.
+    Arguments: see jbias.measure. ValueError for invalid arguments, for folders or a number of
+    images together with a suite, and if nothing was measured, with the reasons. Networks and
+    measures that fail are left out if others do not.
     """
     if isinstance(images, str):  # What a function takes: an option of Predictor.
         options["images"], images = images, 0
