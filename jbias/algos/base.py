@@ -101,7 +101,10 @@ class Algo(NamedTuple):
 
 
 def parameters(net: nn.Module) -> Mapping[Path, tuple[int, ...]]:
-    """Return the shape of each parameter of the net by path, for images of a default size."""
+    """Return the shape of each parameter of the net, for images of a default size.
+
+    The keys are paths that begin with "net", such as ("net", "fc", "kernel").
+    """
     shapes = {"net": taps.shapes(net).variables["params"]}
     leaves = jax.tree_util.tree_leaves_with_path(shapes)
     return {tuple(entry.key for entry in path): x.shape for path, x in leaves}

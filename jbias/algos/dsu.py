@@ -40,8 +40,8 @@ def make(
     p: probability of noise, for the whole batch at each site.
     factor: standard deviation of the noise, relative to the spread of the statistics.
     sites: names of sites, see models/taps.py; None: the sites of the reference, after the
-      first convolution (before any normalisation), the stem and each stage, as far as the
-      net has them. In a transformer the tokens of an image count as its pixels.
+      first convolution (before any normalisation), the stem and each stage, if the net has
+      them. In a transformer the tokens of an image count as its pixels.
     mix_group: number of neighbouring images whose statistics define the spread, at least 2.
 
     p and factor may be traced. With p = 0 this equals ERM: bit for bit if p is a number, up

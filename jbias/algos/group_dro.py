@@ -41,6 +41,7 @@ def make(
     With eta=0, L is the mean over groups, which is ERM's loss if all groups have equally many
     examples in the batch. With one group this equals ERM bit for bit. Metrics:
     "worst_group_loss", the largest L_g in the batch, and "largest_weight", the largest q_g.
+    ValueError for a negative number, and for columns that `groups.from_columns` refuses.
     """
     options.check_plain("group_dro", "at least 0", eta=eta, adjustment=adjustment)
     if columns is None:
@@ -52,7 +53,10 @@ def make(
     extra = adjustment / jnp.sqrt(jnp.maximum(known.counts, 1).astype(jnp.float32))
 
     def losses(params, stats, batch, key, static=None):
-        """Return the losses "class" and "robust" by name, and `base.Aux`; see base.Algo."""
+        """Return the losses "class" and "robust" by name, and `base.Aux`; see base.Algo.
+
+        Metrics: "worst_group_loss" and "largest_weight".
+        """
         logits, net_stats = base.forward(
             net, params["net"], stats["net"], batch["image"], key
         )

@@ -69,10 +69,13 @@ def irm(
 
     anneal: first share of the stage in which the weight is 1 (in the reference 100 of 501
       steps; its weight is 10,000, with whole data sets as one batch).
-    by: column of the environments; by default the number of the source or the data set's
-      column "domain", or without it "attribute".
+    by: column of the environments, or several joined by +; by default the number of the
+      source or the data set's column "domain", or without it "attribute".
     columns: columns of the training data, which a run fills in. None: return an algorithm
       for evaluation only, whose losses raise ValueError.
+
+    ValueError for a negative weight, for `anneal` outside [0, 1], and for columns that
+    `groups.from_columns` refuses.
     """
     options.check_plain("irm", "at least 0", weight=weight)
     return _penalised(
@@ -116,7 +119,7 @@ def vrex(
     the batch. With beta=0 this equals ERM bit for bit.
 
     anneal: first share of the stage in which beta is at most 1.
-    by, columns: see `irm`.
+    by, columns and errors: see `irm`.
     """
     options.check_plain("vrex", "at least 0", beta=beta)
     return _penalised(
@@ -152,7 +155,7 @@ def coral(
     at least two examples in the batch. With gamma=0 this equals ERM bit for bit. Covariances are
     summed over devices, in addition to gradients.
 
-    by, columns: see `irm`.
+    by, columns and errors: see `irm`.
     """
     options.check_plain("coral", "at least 0", gamma=gamma)
     return _penalised(

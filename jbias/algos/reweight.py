@@ -32,6 +32,8 @@ def make(
     by: columns that define the groups, joined by +; by default class and attribute.
     columns: columns of the training data, which a run fills in. None: return an algorithm
       for evaluation only, whose losses raise ValueError.
+
+    ValueError for a negative power, and for columns that `groups.from_columns` refuses.
     """
     options.check_plain("reweight", "at least 0", power=power)
     plain = erm.make(net)

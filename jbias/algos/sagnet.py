@@ -68,7 +68,7 @@ def make(
 
     ValueError for a net without batch norm in its trunk unless w_adv is 0, because "adv"
     would train nothing. As in the reference, no other normalisation counts; a transformer's
-    LayerNorm normalises each token separately.
+    LayerNorm normalises each token separately. ValueError also for options out of range.
 
     With w_adv = 0 the "adv" update is left out; with also randomise_style=False and
     dropout=0 the net's training equals ERM bit for bit.

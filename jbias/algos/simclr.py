@@ -31,6 +31,8 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
     temperature: 0.1 suits large batches and long training, 0.5 small batches (the
       authors' value for CIFAR-10).
     features: dimensions of the projection.
+
+    ValueError for a temperature that is not positive, and for less than 1 feature.
     """
     options.check_plain("simclr", "positive", temperature=temperature)
     options.check_plain("simclr", "at least 1", features=features)

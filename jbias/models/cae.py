@@ -101,6 +101,8 @@ def apply(
 ) -> Float[Array, "b 4*h//4 4*w//4 3"]:
     """Return images in (-1, 1): the given images, in [0, 1], encoded and decoded.
 
+    Sides are rounded down to multiples of 4.
+
     keys: (b), random keys, one for the bits of each image.
     damage: latent -> (latent, gain), both (b h/4 w/4 32); applied before the bits are
       drawn. The bits, 0 or 1, are multiplied by the gain. None: no damage.

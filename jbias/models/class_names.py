@@ -16,7 +16,7 @@ class Classes(NamedTuple):
     space: str  # A key of data.base.SPACES.
 
     def to_metadata(self) -> dict[str, Any]:
-        """Return the entries for the metadata of an export, or for config.json."""
+        """Return {"class_names": list, "space": text}, for an export or for config.json."""
         return {"class_names": list(self.names), "space": self.space}
 
 

@@ -132,6 +132,9 @@ def _match_names(
 ) -> NetworkMatch:
     """Return the match of the arrays to a network under one naming scheme.
 
+    Options that are not given are inferred from shapes; `classes` is 1000 if the file has no
+    last layer.
+
     names: rules of the naming scheme. Other arguments: see `best_match`.
     """
 

@@ -44,7 +44,7 @@ def _forward(x: Array) -> tuple[Array, Array]:
 
 def _backward(y: Array, gradient: Array) -> tuple[Array]:
     """Return a tuple of the gradient of the ReLU's input; gradient: the gradient of y."""
-    y = lax.optimization_barrier(y)  # Else XLA computes it from the sum again.
+    y = lax.optimization_barrier(y)  # Otherwise XLA computes y from the sum again.
     return (jnp.where(y > 0, gradient, jnp.zeros((), gradient.dtype)),)
 
 

@@ -83,8 +83,8 @@ def write(
 ) -> None:
     """Write float32 arrays, by name, and metadata; an existing file is replaced in one step.
 
-    The library would write the metadata in random order, so that one network could give
-    different bytes.
+    A missing folder is created. The library would write the metadata in random order, so that
+    one network could give different bytes.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     start = 0

@@ -97,11 +97,11 @@ _HEAD = re.compile(
     rf"(?:(?:{'|'.join(map(re.escape, PREFIXES))}))*"
     rf"(?:(?:{'|'.join(_HEAD_WORDS)})\.)+(?:\d+\.)?"
 )
-_MAX_DEPTH = 6  # Of chained prefixes, and of nested containers.
+_MAX_DEPTH = 6  # Largest number of chained prefixes and of nested containers.
 # Published networks have some hundred arrays and a few chains of prefixes; every network
 # of models.MODELS is tried under every chain.
 _MAX_ARRAYS = 2**13
-_MAX_LETTERS = 300  # Of a name.
+_MAX_LETTERS = 300  # Largest length of a name.
 _MAX_CHAINS = 32
 
 
@@ -166,7 +166,7 @@ def _check_names(where: str, arrays: Mapping[str, np.ndarray]) -> None:
 def _read_torch(path: str | os.PathLike, entry: str | None) -> dict[str, np.ndarray]:
     """Return the only state dict in a file of PyTorch, or in the container `entry` of it.
 
-    ValueError if there is none, or several.
+    ValueError if there is none, or several, or no such container.
     """
     file = torch_files.load(path)
     where = os.fspath(path)
@@ -316,7 +316,7 @@ def _may_be_head(stem: str, weights: Mapping[str, np.ndarray]) -> bool:
 
     A layer inside another module, such as "clf.fc.", may also be a hidden layer. Return False
     if another layer has as many inputs as this layer has outputs. stem: name of the layer,
-    with its final dot. weights: weights of all linear layers, by such a name.
+    with its final dot. weights: weights of all linear layers, by name with the final dot.
     """
     if is_head(stem):
         return True

@@ -371,7 +371,7 @@ def pick_render(
     "attribute", after `permute`, is the number of each texture; None: the batch itself.
     alpha: must be 1 (else ValueError). Renders show the scene without any augmentation that
     was applied to "image". An attribute without a render gives an image of NaN, so that the
-    loss shows the mistake. ValueError if the batch has no such entries.
+    loss shows the mistake. ValueError if "renders" or "attribute" is missing.
     """
     for column, source in (("renders", batch), ("attribute", style or batch)):
         if column not in source:

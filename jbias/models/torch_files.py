@@ -280,10 +280,10 @@ class _Machine(pickles.Machine):
 _KIND = "a PyTorch state dict"
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
-_MAX_PICKLE_BYTES = 2**24  # Of the pickle in an archive, which has no numbers.
+_MAX_PICKLE_BYTES = 2**24  # Size of the pickle in an archive, which has no numbers.
 _MAX_COPIED_BYTES = 2**32
 _MAX_MEMBERS = 2**17
-_HEADER = struct.Struct("<4s5H3I2H")  # Of a member in a zip file.
+_HEADER = struct.Struct("<4s5H3I2H")  # Header of a member in a zip file.
 
 
 class TorchFile(NamedTuple):

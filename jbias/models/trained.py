@@ -45,8 +45,8 @@ def load(
     seed: a seed of the run; None: its only seed. step: see `choose_step`.
     options: options of the network; they override those of the run.
 
-    ValueError if the folder is no such workdir, or has no such model, seed or checkpoint; if
-    `seed` is None and the run has several; and for an unknown option.
+    ValueError if the folder is not the workdir of a run or branch, or lacks the model, seed or
+    checkpoint; if `seed` is None and the run has several; and for an unknown option.
     """
     where, folder = os.fspath(workdir), pathlib.Path(workdir).resolve()
     workdir, branch = folder, ""

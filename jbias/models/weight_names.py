@@ -52,7 +52,7 @@ class ArrayEntry(NamedTuple):
 
     collection: str
     path: tuple[str, ...]
-    shape: tuple[int, ...]  # Of the published entry.
+    shape: tuple[int, ...]  # Shape of the published entry.
     axes: tuple[int, ...]  # published = ours.transpose(axes)
     # The entry is chunk number `chunk` of `num_chunks` along the first published axis.
     chunk: int = 0

@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Sequence[str] | None = None, namespace=None):
         """Return (namespace, unknown arguments), as argparse does.
 
-        An unknown flag is reported before a missing argument.
+        An unknown flag exits with code 2, before a missing argument is reported.
         """
         words = sys.argv[1:] if args is None else list(args)
         known = [name[2:] for name in self._option_string_actions if name[:2] == "--"]
@@ -242,7 +242,7 @@ def settle(
             setattr(args, name, value)
 
 
-_MAX_LETTERS = 500  # Of an out-of-memory error: allocators print long tables.
+_MAX_LETTERS = 500  # Length of an out-of-memory error: allocators print long tables.
 _BATCH_FLAGS = "--suite.run.batch=N, in training config.run.eval_batch"
 
 
@@ -343,6 +343,9 @@ def add_network_flags(
 ) -> None:
     """Add the flags that select networks and describe their files.
 
+    These are --checkpoint (or --runs), --model, --zoo, --classes, --mean, --std, --trained,
+    --method and --step.
+
     subject: the networks that --classes, --mean, --std, --trained and --method describe.
     step_default, mean_default: the defaults of --step, and of --mean and --std.
     All are for the help.
@@ -409,7 +412,7 @@ def add_constants(parser: Parser, subject: str, default: str) -> None:
 
 
 def add_suite_flags(parser: Parser, **texts: str) -> None:
-    """Add the flags of commands that measure: networks, suite, devices.
+    """Add --suite, --only, --devices and the flags of `add_network_flags`.
 
     texts: `subject` and `mean_default` of `add_network_flags`.
     """

@@ -1,6 +1,6 @@
 """Run training steps on a GPU as whole CUDA graphs: one launch in place of hundreds.
 
-By default XLA puts no convolution into a CUDA graph, so that each is a launch of its own.
+By default XLA puts no convolution into a CUDA graph, so that each needs its own launch.
 With `STEP_OPTIONS` a whole step is one graph, and with `LOOP_OPTIONS` the body of a loop over
 steps. On an H200, the capture of a convolution failed if cuDNN had not run it in the process
 before, as is the case when a program comes from the compilation cache; afterwards cuDNN mostly
@@ -71,7 +71,11 @@ def compiler_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def describe(num_devices: int = 1) -> str:
-    """Return a phrase about the part of the steps that runs as CUDA graphs; "none" on a CPU."""
+    """Return a phrase about the part of the steps that runs as CUDA graphs.
+
+    Such as "whole steps" or "XLA's default", with the reason if a capture failed. "none"
+    unless the platform is a GPU.
+    """
     if xla.platform() != "gpu":
         return "none"
     if _user_decides():

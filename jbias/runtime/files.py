@@ -178,7 +178,7 @@ def discard(path: "epath.Path") -> None:
 
 
 def move(folder: "epath.Path", target: "epath.Path") -> None:
-    """Rename a folder to `target`; if killed meanwhile, the old or the new one is complete."""
+    """Rename a folder to `target`; after a kill, the old or the new folder is complete."""
     if is_remote(folder):
         return object_store().move(folder, target)
     folder.rename(target)

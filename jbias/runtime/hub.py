@@ -415,7 +415,10 @@ def _error_of(
 def _checked_body(
     response: Any, headers: Mapping[str, str], repository: Repository, limit: int
 ) -> _Body:
-    """Return the digest and size in the headers; raise _Refusal if invalid or too large.
+    """Return the digest and size in the headers; raise _Refusal if they cannot be used.
+
+    That is: another commit, no SHA-256 or SHA-1 as ETag, a compressed body, two different
+    sizes, or a size above the limit.
 
     response: the last answer, which sends the file. headers: the hub's, not a redirect
     target's. repository: the requested one; its commit must be that of the headers. limit:

@@ -93,7 +93,7 @@ class LockState(NamedTuple):
     """The content of a lock's file or object at one time."""
 
     content: bytes
-    generation: int  # Of the object; for a file 1. 0: the lock is free.
+    generation: int  # Generation of the object; 1 for a file. 0: the lock is free.
     age: float  # Seconds since the last write, for messages only.
 
     @property
@@ -208,7 +208,7 @@ class Lock:
             raise taken_over(folder, state.owner)
 
     def beat(self) -> None:
-        """Rewrite the file as a sign of life."""
+        """Rewrite the file, which shows other processes that this process runs."""
         text = json.dumps({**dataclasses.asdict(self.owner), "beats": self.beats})
         self.beats += 1
         os.pwrite(self.file, text.ljust(_WIDTH - 1).encode() + b"\n", 0)
@@ -226,7 +226,7 @@ def acquire(
 
     If the file names an owner on another machine, or the file system does not support flock,
     first wait PATIENCE_SECONDS for a beat of the owner. ValueError, which names the owner and
-    its last sign of life, if another process holds the lock. ValueError also if the path is
+    the time of its last beat, if another process holds the lock. ValueError also if the path is
     no plain file; OSError if the lock file cannot be opened. At the end the file is empty; in
     an object store the lock is deleted.
 
@@ -412,7 +412,7 @@ class ObjectLock:
 
     path: epath.Path
     owner: Owner
-    generation: int  # Of the last version that this process wrote.
+    generation: int  # Generation of the last version that this process wrote.
     beats: int = 0
     mutex: threading.RLock = dataclasses.field(default_factory=threading.RLock)
 
@@ -440,7 +440,10 @@ class ObjectLock:
         return is_own
 
     def beat(self) -> None:
-        """Rewrite the object as a sign of life; FileExistsError if it is taken over."""
+        """Rewrite the object, which shows other processes that this process runs.
+
+        FileExistsError if the lock is taken over.
+        """
         with self.mutex:
             content = {**dataclasses.asdict(self.owner), "beats": self.beats}
             self.generation = files.object_store().replace(
@@ -460,7 +463,8 @@ def _acquire_object(
 ) -> Iterator[ObjectLock]:
     """Hold the lock at a path of an object store within the context; yield the lock.
 
-    Arguments and errors: see `acquire`.
+    Arguments and errors: see `acquire`. ValueError also if the bucket does not exist or may
+    not be written.
     """
     first = _read_object(path)
     current = first

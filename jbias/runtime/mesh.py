@@ -177,7 +177,7 @@ def _replicator(mesh: jax.sharding.Mesh) -> Callable[[PyTree], PyTree]:
 class LocalPart(NamedTuple):
     """The part of the examples that a process reads."""
 
-    index: int  # Of the part, from 0 on.
+    index: int  # Number of the part, from 0 on.
     count: int  # Number of parts.
     num_devices: int  # Number of device positions along the axes in a part.
 

@@ -298,7 +298,10 @@ def save_traceback(
 
 
 def describe_crash(error: Exception) -> str:
-    """Return a line about an unexpected error: its type, text, place in the code and notes."""
+    """Return a line about an unexpected error: its type, text, place in the code and notes.
+
+    Unless `save_traceback` has saved the traceback, the line names JBIAS_TRACEBACK=1.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     place = (
         f" ({frames[-1].filename}:{frames[-1].lineno}, {frames[-1].name})"

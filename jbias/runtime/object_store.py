@@ -9,8 +9,8 @@ and deletes copies of objects that were deleted.
 
 A `Log` is one object that is rewritten every few seconds, because objects cannot grow. Two
 processes may write to one log: one that trains, and one that evaluates on another machine.
-So a process replaces the object only if nobody else has written since this process last read
-it; otherwise the process first reads the new lines.
+So a process replaces the object only if no other process has written since this process last
+read it; otherwise the process first reads the new lines.
 """
 
 import contextlib
@@ -141,7 +141,8 @@ def filesystem() -> FileSystem:
 def check(path: str, where: str) -> None:
     """Raise ValueError unless a path is gs://BUCKET/FOLDER and a user is logged in.
 
-    where: start of the error message, such as "workdir".
+    Also lets failed requests be retried from now on (`FileSystem.hurried`). where: start of
+    the error message, such as "workdir".
     """
     bucket, key = _split_path(path)
     if not bucket or not key:

@@ -47,7 +47,7 @@ class ProcessId(NamedTuple):
 
     coordinator: str  # HOST:PORT of process 0; "" for a single process.
     count: int  # Number of processes.
-    number: int  # Of this process, from 0 on.
+    number: int  # Number of this process, from 0 on.
     devices: list[int] | None = None  # Local device ids to use; None: all.
 
 
@@ -206,7 +206,7 @@ ALONE = ProcessGroup()
 PATIENCE_SECONDS = (
     1800.0  # For a process to reach a barrier: it may read data or compile.
 )
-SILENCE_SECONDS = 30.0  # A process without a heartbeat for so long counts as lost.
+SILENCE_SECONDS = 30.0  # A process counts as lost after this time without a heartbeat.
 _WATCH_SECONDS = 1.0  # Between two checks of the other processes.
 _PARTING_SECONDS = 5.0  # For the other processes to end before process 0 ends.
 _REMEDY = "start all processes again with the same command to resume from the latest checkpoint"
@@ -342,7 +342,8 @@ class JoinedGroup(ProcessGroup):
     def raise_together(self, label: str, may_fail: bool = True) -> Iterator[None]:
         """If the context raises a ValueError in one process, raise it in all.
 
-        may_fail: whether the context can raise; False skips the exchange.
+        may_fail: whether the context can raise; False skips the exchange. The text in the
+        other processes: see `gather_results`.
         """
         if not may_fail:
             yield
@@ -362,7 +363,9 @@ class JoinedGroup(ProcessGroup):
     def agree_to_stop(self, signal_name: str, step: int | None) -> str:
         """Return the signal for which all processes stop now, or "".
 
-        Arguments: see `ProcessGroup`. "a preemption notice" if jax received one.
+        Arguments: see `ProcessGroup`. "a preemption notice" if jax received one. With a step,
+        all processes stop at the same step, which may be later than the signal. With None, the
+        answer is what process 0 has seen.
         """
         if signal_name and not self._has_sent_stop:
             self._has_sent_stop = True
@@ -497,7 +500,7 @@ class JoinedGroup(ProcessGroup):
             self._exit_soon(code)
 
     def _exit_soon(self, code: int) -> threading.Timer:
-        """Start a timer that ends this process, even if its main thread waits for ever.
+        """Start a timer that ends this process, even if its main thread is blocked.
 
         Until then the watching thread answers, so that the other processes learn of the
         failure, too. Process 0 waits longer, because jax's service ends with it.
@@ -533,7 +536,10 @@ def join(
       one has ended.
     describe_differences: returns the differences of two processes' settings.
     wait: seconds until all processes must have joined; otherwise this process reports a
-    line and exits with code 2. ValueError if the settings differ.
+    line and exits with code 2.
+
+    ValueError if the settings differ or jax's service does not start. An error inside the
+    context ends all processes.
     """
     if process.count == 1:
         yield ALONE
@@ -666,8 +672,9 @@ def _fail(
 ) -> None:
     """End all processes because of an error in this one.
 
-    report: called with a line about the error and the exit code, unless the error is
-    unexpected; then its traceback is printed.
+    The exit code is that of a stop signal, EXIT_LOST for a ConnectionError, else 1. report:
+    called with a line about the error and the exit code, unless the code is 1; then the
+    traceback is printed.
     """
     line, code = f"{type(error).__name__}: {error}", 1
     if isinstance(error, signals.Interrupted):

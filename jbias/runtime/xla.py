@@ -50,7 +50,7 @@ _NO_GPU: Mapping[str, str] = {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
 
 
 # Settings of jax that affect random numbers, dtypes or rounding, or that stop a run when a
-# seed diverges. A run uses these values, whatever the environment or jax.config says.
+# seed diverges. A run uses these values, not those of the environment or of jax.config.
 SETTINGS: Mapping[str, Any] = {
     "jax_default_prng_impl": "threefry2x32",
     "jax_threefry_partitionable": True,

@@ -18,7 +18,7 @@ from jbias.training import hlo, memory, seed_axis, stages
 _MIN_STEPS = 500  # Shorter runs compare nothing.
 _MAX_SECONDS = 20.0  # The budget of a comparison, apart from the default strategy.
 _MAX_SAVING = 0.5  # The largest share of a run's time that another strategy has saved.
-_TIMED_SECONDS = 3.0  # After so many seconds no further dispatch is timed.
+_TIMED_SECONDS = 3.0  # After this time no further dispatch is timed.
 # Key in a cached comparison: the most steps of the runs that may reuse it.
 _MOST_STEPS = "most_steps"
 _STEPS = 2  # Steps per timed dispatch, if no steps are in one compiled loop.

@@ -49,12 +49,12 @@ class RunContext:
     checkpoints: checkpoints.CheckpointStore | None
     records: evaluations.RecordStore
     monitor: divergence.Monitor
-    seal: seals.Seal  # Of the run's checkpoints.
+    seal: seals.Seal  # Seal of the run's checkpoints.
     initial_nets: list | None = None  # Nets to start from, one per seed.
     best: dict[str, float] = dataclasses.field(default_factory=dict)
     evaluation: Evaluation = NOT_EVALUATED  # The latest evaluation.
     pending: int = -1  # The latest step whose evaluation is left to another process.
-    progress: console.Progress | None = None  # Of the current stage.
+    progress: console.Progress | None = None  # Progress of the current stage.
     note: str = ""
     profiled: bool = False
     stepped: int = 0  # Number of steps of this start that did not compile a program.
@@ -97,7 +97,10 @@ class RunContext:
         self.log_divergences(self.monitor.flush())
 
     def log_divergences(self, events: list[divergence.Divergence]) -> None:
-        """Log one warning for each event: the seed, the step, the cause and the consequence."""
+        """Log a warning for each failure: the seed, the step, the cause and the consequence.
+
+        The log event is "rolled_back" or "diverged".
+        """
         outcome = "the other seeds continue"
         if self.monitor.all_diverged:
             outcome = "no other seed is left"

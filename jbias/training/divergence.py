@@ -223,7 +223,9 @@ def _select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
     return jax.tree.map(lambda new, old: jnp.where(condition, new, old), new, old)
 
 
-DEPTH = 4  # Steps in flight: enough to hide the host, few enough to notice soon.
+DEPTH = (
+    4  # Steps whose metrics are not read yet, so that devices do not wait for the host.
+)
 
 
 class Divergence(NamedTuple):

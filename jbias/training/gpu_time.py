@@ -66,7 +66,7 @@ def compile_launches(
     """Return the compiled program, and the number of launches in one run of the program.
 
     program: lowered for a GPU target. Launches are by XLA's kind, as `count_launches`
-    returns them.
+    returns them; {} if this version of XLA does not write them.
     """
     with tempfile.TemporaryDirectory() as folder:
         # Without the GPU, candidate kernels cannot be timed (autotuning).

@@ -94,9 +94,9 @@ class Operation(NamedTuple):
     out: str  # Types and shapes of the output.
     cycles: int  # Estimated cycles of one run; 0 if the compiler gives no estimate.
     times: float | None  # Runs; None: in a loop whose length depends on the data.
-    target: str = ""  # Of a custom call.
+    target: str = ""  # Target of a custom call, else "".
     bytes: int = 0  # Bytes read and written by one run.
-    flops: int = 0  # Of convolutions and matrix products, in one run.
+    flops: int = 0  # FLOPs of convolutions and matrix products, in one run.
     factor_bytes: int = 0  # Bytes per element of the operands of these products.
 
     @property

@@ -94,7 +94,7 @@ class FlatImages:
     """
 
     rows: UInt8[Array, "n hwc"]
-    shape: tuple[int, ...]  # Of an image.
+    shape: tuple[int, ...]  # Shape (h, w, c) of an image.
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -184,7 +184,7 @@ class BatchReader:
 
     files: JoinedSources
     order: samplers.Sampler
-    name: str  # Of the data set, for the stream of random numbers.
+    name: str  # Name of the stream of random numbers.
     size: int  # Side of the images, in pixels.
     window: Mapping[str, Any] | None  # None: preprocessed as for evaluation.
     fix: Mapping[str, int]  # config.fix: seeds of "order" and "augment" for all seeds.
@@ -446,7 +446,7 @@ class WindowPieces(NamedTuple):
     order: samplers.EpochSampler | samplers.WindowSampler
     part: int = 0  # The part of this process, from 0 on ...
     parts: int = 1  # ... of the number of parts.
-    devices: int = 1  # Of this process.
+    devices: int = 1  # Devices of this process.
 
     @property
     def share(self) -> int:

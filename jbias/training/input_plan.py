@@ -37,11 +37,11 @@ class InputPlan(NamedTuple):
     """The plan of one input of a stage: its data sets, their order and the transforms."""
 
     sources: Mapping[str, base.Source]  # By their names in messages and provenance.
-    columns: Mapping[str, np.ndarray]  # Of the examples of all sources.
+    columns: Mapping[str, np.ndarray]  # Columns of all examples.
     stream: StreamOptions | None  # None: all examples are in the device's memory.
     inputs: Sequence[Mapping[str, Any]]  # Options of the transforms on the device.
     order: samplers.Sampler
-    name: str  # Of the input's random streams.
+    name: str  # Name of the input's random stream.
 
     @property
     def streams(self) -> bool:
@@ -92,7 +92,8 @@ def _plan_stage(
 ) -> dict[str, InputPlan]:
     """Return a stage's plans by name: "train", and "other" if it has a second set.
 
-    train_set: the opened training set. ValueError for wrong options of config.train.
+    train_set: the opened training set. ValueError for wrong options of config.train, also for
+    `pair` outside of `other` and for `balance` inside of it.
     """
     number, at, config = stage
     options = config["train"]
@@ -393,7 +394,7 @@ def make_pipeline(
         return input_pipeline.StreamedInput(
             order, read_batch, seeds=seeds, steps=steps, reading=reading, place=place
         )
-    first_examples = [0]  # Of each source that has windows of its own.
+    first_examples = [0]  # First example of each source with windows of its own.
     if isinstance(order, samplers.MixtureSampler):
         counts = [len(source) for source in sources[:-1]]
         first_examples = np.cumsum([0, *counts]).tolist()

@@ -58,7 +58,7 @@ class Need(NamedTuple):
     work: int  # Only while the step runs.
 
     def times(self, count: int, strategy: seed_axis.Strategy) -> int:
-        """Return the bytes of `count` such programs, run by the strategy."""
+        """Return the bytes of `count` programs with this need, run by the strategy."""
         is_threaded = strategy.dispatch == "threaded"
         num_running = seed_axis.thread_count(count) if is_threaded else 1
         return count * self.state + num_running * self.work
@@ -88,7 +88,8 @@ class Placement:
     def fits_by(self, strategy: str) -> list[Fit]:
         """Return the fit of each stage under a strategy; the result is cached.
 
-        strategy: a name, as in `seed_axis.STRATEGIES`.
+        Compiles a step of each stage if the free memory is known. strategy: a name, see
+        `seed_axis.resolve_strategy`, also for errors.
         """
         resolved = seed_axis.resolve_strategy(strategy, self.devices)
         if resolved not in self.fits:
@@ -452,7 +453,7 @@ def free_bytes(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:
 class _ControlGroup(NamedTuple):
     """The files of a version of Linux's control groups, which limit containers."""
 
-    folder: str  # Of the memory controller, in the folder of all control groups.
+    folder: str  # Folder of the memory controller, in the folder of all control groups.
     limit: str  # Name of the file with the limit in bytes.
     usage: str  # Name of the file with the used bytes.
     file_cache: str  # Entry of memory.stat: used, but released on demand.

@@ -50,7 +50,8 @@ def sgd(
 def _shrink_kernels(rate: Schedule, l1: float) -> Optimiser:
     """Return the transform that shrinks kernels: w <- sign(w) max(|w| - rate * l1, 0).
 
-    It must be the last transform of a step.
+    Here w is a kernel after the update so far, so this must be the last transform of a step.
+    Weights of fewer than two axes, scales and biases, are not shrunk.
     """
 
     def init(params: PyTree) -> optax.ScaleByScheduleState:

@@ -273,7 +273,9 @@ def _permutations(
         return np.asarray(_shuffled(jax.random.fold_in(root, epoch), n))
 
     def permutation_of_epoch(epoch):
-        with lock:  # Else threads that read ahead would all draw the same permutation.
+        with (
+            lock
+        ):  # Otherwise threads that read ahead would all draw the same permutation.
             return draw(epoch)
 
     return permutation_of_epoch

@@ -54,7 +54,10 @@ def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
 
 
 def _check_names(stage: run_spec.StageSpec, run_code: bool) -> None:
-    """Raise ValueError for unknown names in a stage; run_code: see `check_names`."""
+    """Raise ValueError for unknown names in a stage; run_code: see `check_names`.
+
+    These are the names of the algorithm, model, optimiser, schedule, transforms and data sets.
+    """
     check_name = build.lookup if run_code else build.check_name
     config, where = stage.config, stage.where
     check_name(f"{where}.algo", config["algo"], build.ALGORITHMS)
@@ -300,11 +303,11 @@ def open_run(
 def _with_norms_as_begun(
     spec: run_spec.RunSpec, workdir: epath.Path
 ) -> run_spec.RunSpec:
-    """Return the spec with eval_norm "exact" if an earlier start evaluated exact batch norms.
+    """Return the spec with eval_norm "exact" for "auto" if an earlier start used exact norms.
 
     Otherwise return the spec unchanged. All evaluations of a run with eval_norm "auto" thus
-    use the same kind of batch norm, even if a later start or a process that follows the run
-    has other devices.
+    use the same kind of batch norm. A later start, or a process that follows the run, may
+    have other devices.
     """
     run, layout = spec.config["run"], workdirs.provenance(workdir).get("layout")
     eval_norm = run.get("eval_norm", run_spec.EVAL_NORMS[0])

@@ -86,7 +86,7 @@ class Stage:
     program_for: Callable[[tuple], SeedProgram]  # From the values of config.vary.
     rollback: divergence.Rollback | None = None
     # The fields below are set by `fit_to_devices`.
-    layout: seed_axis.SeedLayout | None = None  # Of all members on the devices.
+    layout: seed_axis.SeedLayout | None = None  # Arrangement of all members.
     advance: seed_axis.MultiStep | None = None  # Several steps of all members.
     score: seed_axis.WaveFunction | None = None  # Logits of a wave.
     score_folded: seed_axis.WaveFunction | None = None  # The same, norms folded.
@@ -540,7 +540,8 @@ def _is_any_random(config: Mapping[str, Any], built: Sequence[Stage]) -> bool:
 def _depends_on_seed(stage: Stage, fix: Mapping[str, int]) -> bool:
     """Return True if a stage crops on the host by seed, or its step uses the seed's key.
 
-    fix: config.fix.
+    Crops do not depend on the seed if config.fix, the argument `fix`, has "augment". The
+    program of the stage's first step is examined.
     """
     readers = [getattr(pipeline, "read", None) for pipeline in stage.pipelines.values()]
     if "augment" not in fix and any(getattr(read, "window", None) for read in readers):
@@ -791,7 +792,8 @@ def affecting_keys(
 def check_same_program(first: base.Algo, second: base.Algo, steps: int) -> None:
     """Raise ValueError unless two algorithms differ only in numbers, not in structure.
 
-    steps: number of steps whose compile-time arguments are compared.
+    Compared are the updates, the names of the parts, `mix_group`, and the compile-time
+    argument of each of `steps` steps.
     """
 
     def structure(algo: base.Algo) -> list:

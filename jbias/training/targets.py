@@ -61,7 +61,7 @@ class GpuConfig(NamedTuple):
 
 
 _GPUS_PER_MACHINE = 8
-_CHIPS_PER_HOST = 4  # Of a TPU.
+_CHIPS_PER_HOST = 4  # Chips per host of a TPU.
 _GPUS = {
     "a100": GpuConfig(8, 108, 64, 167936, 166912, 41943040, 1.41),
     "h100": GpuConfig(9, 132, 128, 233472, 232448, 52428800, 1.98),
@@ -176,7 +176,7 @@ def devices(target: Target) -> list[jax.Device]:
     if target.platform == "tpu":
         sides = "x".join(map(str, target.shape))
         topology, platform = f"{target.generation}:{sides}", "tpu"
-        # By default the compiler wants complete hosts.
+        # By default the compiler requires complete hosts.
         if count < _CHIPS_PER_HOST:
             options["chips_per_host_bounds"] = (*target.shape, 1)[:3]
         elif target.generation in ("v5e", "v6e") and target.shape == (2, 4):

@@ -40,7 +40,7 @@ def open_loggers(job: RunContext, step: int, *, alone: bool = True) -> None:
 def set_phase(job: RunContext, phase: str, step: int) -> None:
     """Write the run's current phase and step to the heartbeat file (progress.json).
 
-    phase: such as "stepping".
+    Only process 0 writes; errors of the disk are ignored. phase: such as "stepping".
     """
     billed = workdirs.billed_devices(job.devices, job.team.cores)
     _write_heartbeat(
@@ -55,7 +55,10 @@ def set_phase(job: RunContext, phase: str, step: int) -> None:
 
 @contextlib.contextmanager
 def stepping(job: RunContext, stage: Stage, step: int) -> Iterator[None]:
-    """Show the run's progress inside the context, in which a stage is trained from `step`."""
+    """Show the run's progress inside the context, in which a stage is trained from `step`.
+
+    Sets `job.progress`; the time inside the context counts as the phase "stepping".
+    """
     job.progress = console.Progress(
         job.log,
         total=job.stages[-1].last,
@@ -153,7 +156,11 @@ def advance_profiled(
 
 
 def _report_progress(job: RunContext, speed: console.Speed) -> None:
-    """Write progress and speed to the heartbeat; send speed and recent means to the loggers."""
+    """Write progress and speed to the heartbeat; send speed and recent means to the loggers.
+
+    The loggers get the speed as "speed/steps" and "speed/images" (per second) of the mean
+    over seeds.
+    """
     _write_heartbeat(
         job,
         "stepping",
