@@ -1,6 +1,6 @@
 """Arguments, data presets and default recipe of all experiments in configs/.
 
-Arguments follow the colon of --config=configs/erm.py:data=pacs,root=DIR.
+Arguments follow the colon, separated by commas, as in --config=configs/erm.py:data=pacs,root=DIR.
 
 :data=shapes        the embedded set (the default; needs no download)
 :data=imagenet,root=...
@@ -47,24 +47,25 @@ Arguments follow the colon of --config=configs/erm.py:data=pacs,root=DIR.
 :vary=optim.rate=0.03+0.1
                     trains all seeds with each of these values in one run; further keys
                     after a semicolon make a grid
-:init=runs/...      starts from the trained networks of another run
+:init=runs/...      starts from the trained networks in the workdir of another run
 :seeds=3            number of seeds, all trained in one process
 :model=resnet18     resnet18, 34, 50, 101, 152, resnext50, preact_resnet18, cnn,
                     vgg11, 16, 19 (and vgg11_bn ...), alexnet, densenet121,
                     squeezenet1_0, squeezenet1_1, mobilenetv3_large,
-                    mobilenetv3_small, bagnet9, 17, 33; "": the data preset's default
-:size=0             image side in pixels; 0: the data preset's default
-:epochs=0           number of epochs; 0: the recipe's default
-:crop=host          reads the training set from its files during training, with random
-                    crops per seed (the default for imagenet); `device` decodes once for
-                    all seeds, in windows; `memory` keeps the set in memory (the default
-                    for other data)
+                    mobilenetv3_small, bagnet9, 17, 33; "": the default of the data set
+:size=0             image side in pixels; 0: the default of the data set
+:epochs=0           number of epochs; 0: the default of the data set and algorithm
+:crop=host          reads the training images from their files during training, with random
+                    crops for each seed (default for imagenet); `device` decodes each image
+                    once for all seeds, in windows; `memory` keeps all images in memory
+                    (default for other data sets)
 :skip=damaged.json  skips the images that `jbias prepare check --list` found damaged
 :demo               a first look: the embedded set with half of its images, a narrower
                     network and 6 epochs; a minute or two on two cores
-:small              the embedded set with 5 epochs, whose scores are in docs/results.md;
-                    5 to 12 minutes on two cores
-:more               the embedded set with two more tests in which texture is uninformative
+:small              the embedded set with 5 epochs; docs/results.md has its scores; 5 to 12
+                    minutes on two cores
+:more               the embedded set with two more test sets, in which texture is
+                    uninformative
 :smoke              runs every part once, in half a minute; too short to learn anything
 """
 

@@ -12,43 +12,46 @@ Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.015
                     imagenet-r/, sketch/, stylized-imagenet/
 :real=FILE          real.json, with all correct classes of each validation image
 :stimuli=DIR        folder of edge/, silhouette/ and cue-conflict/ of Geirhos et al. 2019
-:humans=DIR         people's answers to these stimuli, raw-data of model-vs-human
-:others=DIR         the other fourteen sets of model-vs-human, such as contrast/ and stylized/
-:textures=DIR       texture/<class>/, images of texture only, for Geirhos' 16 classes
+:humans=DIR         folder raw-data of model-vs-human, with people's answers to these stimuli
+:others=DIR         folder of the other fourteen sets of model-vs-human, such as contrast/ and
+                    stylized/
+:textures=DIR       folder of texture/<class>/, images of texture only, for Geirhos' 16 classes
 :backgrounds=DIR    ImageNet-9 (Xiao et al., ICLR 2021), original/, mixed_same/,
                     mixed_rand/, only_fg/ and only_bg_t/, and classes.csv, which maps
                     WordNet ids to its nine classes (docs/data.md, "Classes")
-:corrupted=DIR      ImageNet-C as published; without it the corruptions are computed
+:corrupted=DIR      folder of the published ImageNet-C; without this folder, the corruptions
+                    are computed
 :data=tiny_imagenet,root=...
                     for networks of Tiny ImageNet's classes, at 64 pixels
-:correlation=0.99   correlation of texture and class in the embedded set, as in training
+:correlation=0.99   for data=shapes: fraction of the images, 0 to 1, whose texture agrees with
+                    their class; use the value of training
 :subset             allows a root that has only some of the classes
 :data=stimuli,stimuli=DIR
                     only Geirhos' stimuli, also with humans= and others=: shape bias, and
-                    accuracy by either cue
+                    accuracy by shape and by texture
 :data=folder,root=DIR
                     images of your own, root/<split>/<class>/
-:split=test         split of such a folder; for several, as in split=test+sketches, probes
-                    that change images use the first
+:split=test         split of such a folder; of several, as in split=test+sketches, measures
+                    that change images use only the first
 :data=pacs,root=DIR the four styles of PACS
-:style=photo        the style of PACS whose images are changed by probes
+:style=photo        the style of PACS that measures that change images use
 :data=cifar10,root=DIR
                     or cifar100: their test images
 :size=0             image side in pixels; 0: 32 for shapes and CIFAR, 64 for Tiny ImageNet
                     and PACS, 224 for others
-:images=0           validation images for probes that change images (spectral, critical
-                    band, corruptions, attacks) and for receptive fields; 0: all, and 64 for
-                    receptive fields. Measures of unchanged images, such as accuracy and
-                    calibration, show whole sets; --suite.measures.accuracy.images=1000
-                    shows fewer
-:attacked=0         images to attack; 0: as many as `images`
+:images=0           number of validation images for measures that change images (spectral,
+                    critical band, corruptions, attacks) and for receptive fields; 0: all,
+                    and 64 for receptive fields. Measures of unchanged images, such as
+                    accuracy and calibration, use whole sets;
+                    --suite.measures.accuracy.images=1000 uses fewer images
+:attacked=0         number of images to attack; 0: as many as `images`
 :suppression        adds images without shape, texture or colour, in 69 conditions, 62 up to
                     64 pixels (the suite `suppression` has only these)
-:smoke              runs every part once: 16 images for probes that change them, 240 of each
+:smoke              for a test: 16 images for measures that change images, 240 images of each
                     set for other measures
 
-Sets that are missing are listed, and the others are measured. `--only=accuracy,spectral`
-selects measures; `--suite.measures.pgd.steps=10` changes one.
+Missing test sets are listed, and all other sets are measured. `--only=accuracy,spectral`
+selects measures; `--suite.measures.pgd.steps=10` changes an option of a measure.
 """
 
 import math

@@ -5,34 +5,36 @@ analysis and training" (Marcu and Pruegel-Bennett, https://arxiv.org/abs/2110.13
     jbias evaluate --runs='runs/distortion/*' \
         --suite=configs/suites/distortion.py:data=cifar10,root=DIR,other=cifar100,other_root=DIR
 
-For networks that configs/distortion.py trains, and others.
+The networks may be runs of configs/distortion.py or any other networks for the same classes.
 
 :data=shapes        the embedded set (the default), for networks that were trained on it
 :data=cifar10,root=...
                     cifar100, mnist, fashion_mnist, tiny_imagenet or imagenet
 :data=stacked,root=...,digits=...
-                    for networks of MNIST above CIFAR-10: the half that they answer for;
-                    root is CIFAR-10's folder, digits MNIST's
-:train=             split of the training images, shown without augmentation; "": the one
-                    that the config trains on, train[:98%]
+                    for networks of MNIST digits above CIFAR-10 images: accuracy by the class
+                    of either half; root is the folder of CIFAR-10, digits that of MNIST
+:train=             split of the training images, which are measured without augmentation;
+                    "": the split that the config trains on, train[:98%]
 :drop=truck         the class, or classes such as truck+ship, that networks were trained
                     without
-:keep=FILE          the images that networks were trained on, if not all
-:small              for networks trained with the config's `small`, on train[:10%]
-:other=NAME         a second data set whose images cover parts of the first: such as
-                    cifar100, or fractals, which needs no files (the default for shapes)
-:other_root=DIR     folder of the second set
-:other_split=train  split of the second set
-:stimuli=DIR        edge/, silhouette/ and cue-conflict/ of Geirhos et al. 2019, for
-                    networks of ImageNet's and Tiny ImageNet's classes; for ImageNet
-                    enlarged to 256 pixels and cropped to the middle 224, as in the
-                    paper's code (the suite of biases shows the whole images)
-:correlation=0.99   correlation of texture and class in the embedded set, as in training
+:keep=FILE          list of the images that networks were trained on, if not all images
+:small              for networks trained with the argument `small` of the config, on
+                    train[:10%]
+:other=NAME         a second data set, whose images cover parts of the images of the first,
+                    such as cifar100, or fractals, which needs no files (default for shapes)
+:other_root=DIR     folder of the second data set
+:other_split=train  split of the second data set
+:stimuli=DIR        folder of edge/, silhouette/ and cue-conflict/ of Geirhos et al. 2019, for
+                    networks of ImageNet's and Tiny ImageNet's classes; for ImageNet, images
+                    are enlarged to 256 pixels and cropped to the middle 224, as in the
+                    paper's code (the suite of biases uses the whole images)
+:correlation=0.99   for data=shapes: fraction of the images, 0 to 1, whose texture agrees with
+                    their class; use the value of training
 :subset             allows a root that has only some of ImageNet's classes
-:size=0             image side in pixels; 0: 28, 32, 64 or 224, by the data. At size=32,
-                    images of 28 pixels get a black frame, as for VGG
-:images=0           images of a set per probe; 0: all, but 50,000 for ImageNet; fewer are
-                    evenly spaced
+:size=0             image side in pixels; 0: 28, 32, 64 or 224, depending on the data set. At
+                    size=32, images of 28 pixels get a black frame, as VGG needs
+:images=0           number of images of each set per measure, taken at even distances; 0: all,
+                    but 50,000 for ImageNet
 :smoke              runs every part once, with a few images of each set; train[:1%]
 
 The published protocol: networks after their last epoch (`run.step`, which --step changes);

@@ -7,17 +7,18 @@ r"""Measures of shape other than cue conflict: order of parts, edges, configurat
     configural          pairs of pictures that show two shapes with the same sixteen tiles
     tile_order          images whose sixteen tiles are permuted
     cue_decomposition   images after edge-enhancing diffusion, and images of shuffled cells
-    odd_one_out         can features tell an image from two images with swapped tiles
+    odd_one_out         whether features separate an image from two images with swapped tiles
 
 :data=shapes        the embedded set (the default), for networks that were trained on it
 :data=imagenet,root=...
-                    or tiny_imagenet, cifar10, cifar100. Without `configural`, whose
-                    pictures show the embedded set's shapes
-:correlation=0.99   correlation of texture and class in the embedded set, as in training
+                    or tiny_imagenet, cifar10, cifar100. The measure `configural` is left
+                    out, because its pictures show shapes of the embedded set
+:correlation=0.99   for data=shapes: fraction of the images, 0 to 1, whose texture agrees with
+                    their class; use the value of training
 :subset             allows a root that has only some of ImageNet's classes
-:size=0             image side in pixels; 0: 32, 64 or 224, by the data
-:images=0           images per measure; 0: all. `configural` always shows its whole set
-:smoke              runs every part once, with few images and steps
+:size=0             image side in pixels; 0: 32, 64 or 224, depending on the data set
+:images=0           number of images per measure; 0: all. `configural` always uses its whole set
+:smoke              for a test: few images and steps
 
 The authors used 512 to 5792 steps of diffusion; the defaults are 2048 at 32 and 64 pixels, and
 512 at 224, where steps are slow. `--suite.measures.cue_decomposition.steps=5792` changes them.

@@ -8,21 +8,23 @@ CNNs are not biased towards texture" (Burgert et al., https://arxiv.org/abs/2509
 :data=shapes        the embedded set (the default), for networks that were trained on it
 :data=imagenet,root=...
                     for networks of ImageNet's 1000 classes; root has val/. Includes the
-                    conditions shown to people, on 50 images of each of 16 classes
+                    conditions of the study with people, on 50 images of each of 16 classes
 :data=tiny_imagenet,root=...
                     cifar10, cifar100, or folder: your own images, root/<split>/<class>/
-:split=             the split to show; "": test, for ImageNet and Tiny ImageNet val
-:correlation=0.99   correlation of texture and class in the embedded set, as in training
+:split=             split whose images are used; "": val for ImageNet and Tiny ImageNet,
+                    test for other data sets
+:correlation=0.99   for data=shapes: fraction of the images, 0 to 1, whose texture agrees with
+                    their class; use the value of training
 :subset             allows a root that has only some of ImageNet's classes
 :size=0             image side in pixels, at least 32; 0: 32 for shapes and CIFAR, 64 for
                     Tiny ImageNet, 224 for others
-:images=0           images per set, each shown in all 69 conditions; 0: all, fewer are
-                    evenly spaced
-:smoke              16 images
+:images=0           number of images per set, taken at even distances; 0: all. Each image is
+                    measured in all 69 conditions
+:smoke              for a test: 16 images
 
-Lengths in pixels, such as the bilateral filter's, are scaled with the image side from the
-published 224 pixels. So scaled they would hardly change small images: up to 64 pixels the
-blur is omitted, which leaves 62 conditions, and lengths are scaled from a side of 64
+Lengths in pixels, such as that of the bilateral filter, are scaled with the image side from
+the published 224 pixels. Scaled in this way, they would hardly change small images: up to 64
+pixels the blur is left out, which leaves 62 conditions, and lengths are scaled from a side of 64
 (`--suite.measures.suppression.reference=224` restores the published scaling).
 `--suite.measures.suppression.families="('people',)"` selects conditions
 (docs/measures.md).
