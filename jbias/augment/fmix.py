@@ -113,10 +113,10 @@ def field(
     height, width: of the image, in pixels.
     spectrum: "isotropic": the image is the inverse real FFT of
       (n + i n') / max(f, 1 / max(h, w))^decay, with f = sqrt(fx^2 + fy^2) in cycles a
-      pixel. "released": the inverse real FFT of an array without frequencies above one
-      cycle across, S[a, c] = n[0, a, c] / g(0, a) + i n[1, a, c] / g(1, a) for a cycles
-      down and c in {0, 1} across, where g(r, a) is the divisor above at fy = r / h and
-      fx = a / w.
+      pixel. "released": the image is the inverse real FFT of
+      S[a, c] = n[0, a, c] / g(0, a) + i n[1, a, c] / g(1, a), for a cycles down and c in {0, 1}
+      cycles across; higher frequencies across are 0. g(r, a) is the divisor above at
+      fy = r / h and fx = a / w.
     """
     isotropic = spectrum == "isotropic"
     down, across = np.fft.fftfreq(height), np.fft.rfftfreq(width)
@@ -195,11 +195,11 @@ def random_masks(
     partner: str = "batch",
     mix_group: int = 32,
 ) -> options.Transform:
-    """Return the RM transform: FMix with `count` fixed pairs of lam and mask, one per batch.
+    """Return the RM transform: FMix with `count` fixed pairs of lam and mask.
 
-    The pairs depend on the random key batch["once"], which is the same at every step of a
-    seed; a batch without "once" raises ValueError. lam is uniform at alpha = 1, so that the
-    masks of a seed can differ much.
+    Each batch uses one of the pairs, all equally likely. The pairs depend on the random key
+    batch["once"], which is the same at every step of a seed; a batch without "once" raises
+    ValueError. lam is uniform at alpha = 1, so that the masks of a seed can differ much.
 
     Other options: see `make`. ValueError for an invalid option.
     """

@@ -71,8 +71,7 @@ def random_resized_crop(
     images are originals that were resized to squares: `aspect` then refers to the original,
     and windows have whole pixels of the square. The result has no "aspect".
 
-    ValueError for a size below 1, a range that is not positive or descends, and an area above
-    1.
+    ValueError for a size below 1, a range that descends or is not positive, an area above 1.
     """
     options.check_plain("random_resized_crop", "at least 1", size=size)
     for name, (low, high) in (("area", area), ("aspect", aspect)):

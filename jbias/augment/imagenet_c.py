@@ -208,9 +208,9 @@ def glass_origins(offsets: Int[Array, "h w 2"], reach: Number) -> Int[Array, "h*
 
     reach: largest offset in pixels.
     offsets: (columns, rows) to the neighbour that is copied. The sweep goes upwards from
-      pixel side - reach to reach + 1 along both axes, so that a neighbour above or left
-      still has its old value, and a neighbour below or right is already a copy. Chains of
-      copies are resolved by pointer doubling.
+      pixel side - reach to reach + 1 along both axes. A neighbour above or left still has its
+      old value; a neighbour below or right is already a copy. Chains of copies are resolved
+      by pointer doubling.
     """
     side = len(offsets)
     pixels = jnp.arange(side * side).reshape(side, side)

@@ -63,8 +63,8 @@ def make(
     reformulated: True: labels are not mixed and lam ~ Beta(alpha + 1, alpha).
     p: probability that a batch is mixed.
     partner: "batch": partners are of the same group of `mix_group` images. "other":
-      partners are the images of batch["other"], in their own random order, without their
-      labels, and the loss is always the reformulated one (inter-dataset mixing).
+      row i is mixed with row i of batch["other"], a second source in random order. Its labels
+      are not used, and the loss is always the reformulated one (inter-dataset mixing).
     mix_group: number of consecutive images of a group; it must divide the batch size.
 
     All rows of one example (its "views") are mixed with the same view of the partner. The

@@ -51,7 +51,7 @@ def colour_jitter(
     """Return a transform that randomly changes the colours of each image with probability p.
 
     Changes of brightness, contrast and saturation replace x by f x + (1 - f) d, clipped to
-    [0, 1], with f ~ U(max(0, 1 - s), 1 + s) and s the option's value; d is black for
+    [0, 1]. Here f ~ U(max(0, 1 - s), 1 + s), where s is the option's value, and d is black for
     brightness, the image's mean grey for contrast, and each pixel's grey for saturation. The
     hue is rotated by U(-hue, hue) of a full circle. The order of the four changes is random
     for each image. With all four at 0, or p=0, images do not change.

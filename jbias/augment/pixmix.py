@@ -32,7 +32,7 @@ def make(
     Mixing starts from the image, or with probability `start` from the image after one
     operation of AugMix. Then 0 to k rounds follow, all numbers equally likely. In each round
     a partner is added to or multiplied with the mixed image (`add`, `multiply`, equally
-    likely), with random `coefficients` that depend on `beta`, and the result is clipped to
+    likely). The `coefficients` are random and depend on `beta`, and the result is clipped to
     [0, 1]. The partner is the picture or the image after a new operation, equally likely.
     Targets do not change. With k=0 and start=0 images do not change.
 

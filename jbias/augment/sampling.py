@@ -28,9 +28,8 @@ def keys(key: PRNGKeyArray, count: int) -> PRNGKeyArray:
 def permute(x: Rows, key: PRNGKeyArray, *, group: int, views: int = 1) -> Rows:
     """Return x with examples permuted uniformly inside groups of consecutive examples.
 
-    An example may stay in its place. Arrays permuted with the same key get the same
-    permutation. group: number of examples of a group; ValueError if the number of examples is
-    not a
+    Examples may stay in place. Arrays permuted with the same key get the same permutation.
+    group: number of examples of a group; ValueError if the number of examples is not a
       multiple of it.
     views: number of consecutive rows of one example, which stay together.
     """

@@ -83,7 +83,12 @@ class Source(abc.ABC):
             raise ValueError(f"{self.name}: {problem}")
 
     def _problems(self) -> Iterator[str]:
-        """Yield an error message for each invalid field."""
+        """Yield an error message for each invalid field.
+
+        Invalid are an unknown space, repeated class names, columns without "label", a column
+        that is not int32 (n,), class ids out of range, and an array that has not n rows or has
+        the name of a column. Ids of column "accepted_..." may be -1.
+        """
         n, k = len(self), len(self.classes)
         if self.space not in SPACES:
             yield f"space must be one of {SPACES}, got {self.space!r}"

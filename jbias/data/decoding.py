@@ -81,9 +81,9 @@ class Preprocess:
     fit: "crop" makes the short side `short` pixels long, and the long side
       int(short * long / short side). Source: torchvision's Resize and CenterCrop on Pillow
       images. "squeeze" makes the image short x short, whatever its ratio. "border" makes the
-      long side `short` pixels long, and the short side round(short * short side / long), then
-      pads to size x size with the colour `fill`, 0 to 255 per channel. Source: timm's
-      crop_mode "squash" and "border" (ResizeKeepRatio and CenterCropOrPad of 1.0).
+      long side `short` pixels long, and the short side round(short * short side / long). The
+      image is then padded to size x size with the colour `fill`, 0 to 255 per channel. Source:
+      timm's crop_mode "squash" and "border" (ResizeKeepRatio and CenterCropOrPad of 1.0).
     keep_exact: leave images of size x size unchanged.
     interpolation: a name of INTERPOLATIONS; all are antialiased.
 
@@ -391,10 +391,10 @@ def _read(open_image: Opener) -> tuple[bytes, Opener]:
 def _frame(data: bytes) -> _Frame | None:
     """Return the frame header of an ordinary JPEG file; None for any other file.
 
-    An ordinary file is complete (libjpeg would only warn of a truncated file) and has one
-    Huffman-coded frame of 8 bits, grey or with three channels of which the last two may have
-    half the resolution. It has at most half of limits.MAX_PIXELS pixels; Pillow warns of
-    larger images.
+    An ordinary file is complete (libjpeg would only warn of a truncated file). It has one
+    Huffman-coded frame of 8 bits, which is grey or has three channels; the last two channels
+    may have half the resolution. It has at most half of limits.MAX_PIXELS pixels; Pillow warns
+    of larger images.
     """
     if not (data.startswith(b"\xff\xd8") and data.endswith(b"\xff\xd9")):
         return None

@@ -252,7 +252,8 @@ def listing_remedy(path: str) -> str:
 def _read_outputs(path: str, where: str) -> dict[str, str]:
     """Return {output: class} of a CSV file, in order; "" for an output without a class.
 
-    ValueError for an output named twice. where: start of error messages.
+    ValueError for an output named twice, and as `_mapping_lines` does. where: start of error
+    messages.
     """
     classes: dict[str, str] = {}
     for line, output, test_class in _mapping_lines(path):
@@ -336,7 +337,10 @@ def _match(
 ) -> ClassMap:
     """Return the map between two label spaces, without `restrict`; see `match`.
 
-    answers: {class of training: its name in other data sets}.
+    The first rule that applies is used: the file `mapping`; the pairs of `_explicit_pairs`;
+    equal names, if the spaces are equal or, for other tests than "entry16", all test classes
+    are training classes; WordNet ids as members of the 16 classes. base.Mismatch if none
+    applies. answers: {class of training: its name in other data sets}.
     """
     same_space = train.space == test.space
     comparable = same_space or test.space != "entry16"
@@ -475,7 +479,8 @@ def _restricted(class_map: ClassMap, k_train: int) -> ClassMap:
 
     Test classes without an answer are left out and keep relabel -1. k_train: number of
     training classes. Without a matrix every decision class has a single member, for which all
-    aggregates agree; logits are compared because they are not rounded by a softmax.
+    aggregates agree. The aggregate is then "mean_logit", since logits are not rounded by a
+    softmax.
     """
     has_answer = class_map.relabel >= 0
     columns = class_map.relabel[has_answer]

@@ -470,8 +470,8 @@ def _values(
 ) -> tuple[Column, tuple[str, ...]]:
     """Return a column, or several columns combined, and the names of all its values.
 
-    Values without names have the names "0", "1", ... name: a column, or "a+b". ValueError for
-    an unknown column. where: start of error messages.
+    Values without names have the names "0", "1", ... name: a column, or "a+b" for columns whose
+    values have names. ValueError for an unknown column. where: start of error messages.
     """
     known = [key for key in source.columns if key != "label"]
     part_names = name.split("+")

@@ -130,7 +130,7 @@ def train_set(
 def _source_options(options: Options) -> dict[str, Any]:
     """Return the options of the data set in an entry of config.train.
 
-    Options of the input pipeline are left out.
+    Options of the input pipeline are left out; "crop" is one of these if it is text.
     """
     source_options = {
         key: value for key, value in options.items() if key not in _TRAINING_ENTRIES

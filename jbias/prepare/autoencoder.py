@@ -370,7 +370,8 @@ def _windows(
 def rms_error(net: Net, weights: Mapping, images: Images, enlarge: int = 1) -> float:
     """Return the root mean square error of the undamaged network, for values in [0, 1].
 
-    images: bytes. enlarge: factor by which images are enlarged before the network.
+    The output is clipped to [0, 1]. images: bytes. enlarge: factor by which images are enlarged
+    before the network.
     """
     keys = jax.random.split(prng.key(0), len(images))
     images = images.astype(np.float32) / 255

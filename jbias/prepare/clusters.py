@@ -121,7 +121,7 @@ def lloyd(rows: Rows, centres: Centres) -> Clusters:
     """Return the clusters after at most 300 steps of Lloyd's algorithm, by scikit-learn.
 
     centres: initial centres. A cluster without rows, which is possible if many rows are equal,
-    takes the row that is farthest from its centre.
+    takes the row that is farthest from its centre, from a cluster of several rows.
     """
     model = cluster.KMeans(
         len(centres), init=centres, n_init=1, max_iter=_MAX_STEPS, tol=0
@@ -470,7 +470,8 @@ def _cluster_classes(
     """Return the clusters of each class's images, the largest cluster of a class first.
 
     classes: names. members: ascending indices of each class's images; the rows of a class's
-    Clusters are in this order. blocks: the result of `read_features`. rule: the result of `_rule`. ValueError if a cluster has fewer than
+    Clusters are in this order. blocks: the result of `read_features`. rule: the result of
+    `_rule`. ValueError if a cluster has fewer than
     rule["least"] images.
     """
     all_clusters, items = [], [*enumerate(zip(classes, members, strict=True))]

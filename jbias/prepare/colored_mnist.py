@@ -90,10 +90,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Write the missing splits; return a line with their counts and the options that read them.
+    """Write the missing splits; return a line with their names and the options that read them.
 
-    args: the flags of `add`. ValueError for options that the data set refuses, and for a
-    folder with splits of other settings.
+    Also write the figure of every split. args: the flags of `add`. ValueError for a part of a
+    split, options that the data set refuses, and a folder with splits of other settings.
     """
     folder, new_splits = pathlib.Path(args.out).expanduser(), []
     options = dataset.select(args, "form", "size", *_SETTINGS)
@@ -131,7 +131,8 @@ def run(args: argparse.Namespace) -> str:
 def _settings(source: base.Source, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a split, for its JSON file.
 
-    options: options of the data set, by name; those in _SETTINGS are recorded.
+    They are "made_by", "source", "preprocessing", "fingerprint", "cite", and the options in
+    _SETTINGS, None if left out. options: options of the data set, by name.
     """
     return {
         "made_by": "jbias.prepare colored-mnist",

@@ -223,6 +223,7 @@ def _make_images(
 ) -> int:
     """Write the missing images of a part of a source, and return their number.
 
+    Images are processed in blocks that share a damaged network; a part has every n-th block.
     net, weights: the undamaged network. paths: paths of all images of the source. args: the
     flags of `add`. part: (index, number of parts), the result of `_part`.
     """
@@ -311,8 +312,8 @@ def _reader(source: base.Source, short: int) -> Callable:
     """Return read(index) -> images (m h w 3) of the source, resized.
 
     short: short side in pixels, a multiple of 16; the long side is rounded to a multiple of
-    short / 16, at least 4 pixels, so that few sizes occur. All images of a call must then have
-    one size. 0: the source's own size.
+    short / 16, or of 4 if that is larger, so that few sizes occur. All images of a call must
+    then have one size. 0: the source's own size.
     """
     if not short:
         return lambda index: np.stack([source[int(i)]["image"] for i in index])

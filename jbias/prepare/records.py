@@ -124,7 +124,7 @@ def _agrees(path: pathlib.Path, index: Mapping[str, np.ndarray], rows: range) ->
     """Return True if the index stored at `path` has the same images in `rows` as `index`.
 
     Names, labels and lengths of these rows are compared, and all class names. False without
-    a file.
+    a file, and if the indices have different numbers of images.
     """
     if not path.exists():
         return False

@@ -203,7 +203,7 @@ def _write_samples(
     paths: Sequence[pathlib.Path],
     seed: int,
 ) -> None:
-    """Write a sheet to `path` with evenly spaced images, their styles and the results.
+    """Write a sheet to `path`: a row of up to 8 evenly spaced images, their styles, the results.
 
     paths: paths of the results, one for each image of the source. seed: see `_Styles.choose`.
     """

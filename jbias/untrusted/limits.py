@@ -20,7 +20,7 @@ def check_labels(
 ) -> Int[np.ndarray, "n"]:
     """Return labels as int32; raise ValueError unless all are in [0, MAX_CLASSES).
 
-    where: start of the error message, such as the path of the file.
+    labels: integers. where: start of the error message, such as the path of the file.
     """
     labels = np.asarray(labels)
     low, high = labels.min(initial=0), labels.max(initial=0)

@@ -105,8 +105,8 @@ class Machine:
     def run(self, file: BinaryIO) -> Any:
         """Return the content of the pickle at the file's position; read to the pickle's end.
 
-        Raise ValueError if it is damaged, has unknown instructions or names, or nests too
-        deeply.
+        Raise ValueError if it is damaged, has unknown instructions or names, has more than two
+        million instructions, or nests too deeply.
         """
         with warnings.catch_warnings():  # About escapes in damaged text.
             warnings.simplefilter("ignore", DeprecationWarning)

@@ -194,10 +194,11 @@ def settings(
 ) -> Arrays:
     """Return {name: array}, the settings of a corruption for images of `side` pixels.
 
-    Each parameter of the corruption's function is a float32 number under its own name. Filters
-    made from the parameters are added, as by `_motion` or `_spatter`, and for "frost" the
-    photographs of `_ice`. augment.corrupt uses these arrays. Other arguments and errors: see
-    `corrupt`.
+    Each parameter of the corruption's function is a number under the parameter's name, in
+    float32 unless it is a count or a flag. Filters made from the parameters are added, as by
+    `_motion`, and may replace the parameter of the same name, as "blur" by `_spatter`. For
+    "frost", the arrays of `_ice` are added. augment.corrupt uses these arrays. Other arguments
+    and errors: see `corrupt`.
     """
     rows = severity_settings(name, side, table)
     row = rows[severity_index(severity)]

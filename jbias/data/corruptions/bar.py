@@ -106,8 +106,9 @@ def warped_grid(
 def plasma_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Values:
     """Return (1 - i / 255) image + i n, i = 6.4 level, with warped waves n of random form.
 
-    The waves of the three channels are sines, in [-1, 1], of the coordinates from
-    `warped_grid`. run: see the module's docstring.
+    n is sin(x - t) in red, sin((x + y + sin t) / 2) in green and sin(y + t) in blue, with a
+    random time t and the coordinates (x, y) from `warped_grid`. run: see the module's
+    docstring.
     """
     xp, side = image.__array_namespace__(), len(image)
     time = rng.uniform(0, 6 * np.pi)
@@ -189,9 +190,9 @@ def spectral_noise(xp: ModuleType, rng: Rng, amplitude: Plane) -> Plane:
 
     xp: array namespace. amplitude: Fourier amplitudes, with the constant term in the middle.
 
-    As in the reference, phases are U(0, 2 pi) in the left half, the right half is the left
-    half rotated by 180 degrees about the middle of the array, and the imaginary part of the
-    sum is dropped. So frequencies k and -k - 1 have equal phases, and the field is not free of
+    As in the reference, phases are U(0, 2 pi) in the left half. The right half is the left half
+    rotated by 180 degrees about the middle of the array. The imaginary part of the sum is
+    dropped. So frequencies k and -k - 1 have equal phases, and the field is not free of
     symmetry: values at x and -x are almost equal near the corners, and almost opposite and
     small near the middle of an edge.
     """
@@ -345,8 +346,8 @@ def star(
 
     centre: (row, column). lengths: lengths of the rays in pixels; the first `rays` are used.
     The strength is clip((1 - (u - 1/2)^2) (L^2 / (d^2 + 1e-4))^((100 - amount) / 50), 0, 1)
-    at distance d from the centre, where u in [0, 1) is the position between two neighbouring
-    rays, and L the length that is interpolated between theirs.
+    at distance d from the centre. Here u in [0, 1) is the position between two neighbouring
+    rays, and L is interpolated between the lengths of these rays.
     """
     xp = lengths.__array_namespace__()
     y, x = _grid(xp, side)

@@ -169,8 +169,8 @@ def disk(radius: float, alias: float) -> Float[np.ndarray, "k k"]:
     All pixels of the disk have the same weight before softening.
     The Gaussian has 3 x 3 points, 5 x 5 for a radius above 8. The kernel has a side of
     2 max(8, int(radius)) + 1. A disk that touches its border (radius 8 or 10) is mirrored
-    there, so that the weights sum to 1.013 or 1.011 instead of 1, and the picture becomes
-    brighter by this factor, as in the reference.
+    there, as in the reference: the weights then sum to 1.013 or 1.011 instead of 1, and the
+    picture becomes brighter by this factor.
     """
     reach = max(8, int(radius))
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]

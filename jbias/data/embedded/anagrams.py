@@ -82,7 +82,10 @@ def _draw(n: int, size: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def _block(block: int, size: int, seed: int) -> UInt8[np.ndarray, "m size size 3"]:
-    """Return the images of block number `block`: two consecutive ones for each of PAIRS."""
+    """Return the images of block number `block`: two consecutive images for each of PAIRS.
+
+    The first image shows the pair's first shape, the second its second shape.
+    """
     rng = np.random.default_rng([seed, zlib.crc32(b"anagrams"), block])
     poses = shape_scenes.draw(rng, POSES)
     draft, tiles_of = _pose_tiles(poses, DRAFT), _pose_tiles(poses, size)
@@ -114,8 +117,9 @@ def _match(
 ) -> tuple[int, int, Int[np.ndarray, "t"]]:
     """Return the index of a pose of shape a, of a pose of shape b, and the order of b's tiles.
 
-    order: for each tile of a, the index of the tile of b to average it with. The pictures of
-    these poses are the most distinct ones, see the module's docstring.
+    order: for each tile of a, the index of the tile of b to average it with. Of the TRIES pairs
+    of poses with the smallest lower bounds on the tiles' differences, the pair with the most
+    distinct pictures is returned, see the module's docstring.
     draft: tiles of each shape in each pose, at a low resolution. a, b: indices of shapes.
     """
     from scipy import optimize  # Slow to import; only needed to draw.

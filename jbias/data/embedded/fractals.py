@@ -241,7 +241,8 @@ def _contractions(
     """Return the matrices and the shifts of k random affine maps.
 
     For singular values s1 >= s2, the sum of s1 + 2 s2 over all maps is between (5 + k) / 2 and
-    (6 + k) / 2, as in Anderson and Farrell's; if no draw fits, the draw with the largest sum.
+    (6 + k) / 2, as in Anderson and Farrell's; if none of 4000 draws fits, the draw with the
+    largest sum is used. Shifts are U(-1, 1).
     """
     first = rng.random((4000, k))
     second = first * rng.random((4000, k))

@@ -3,9 +3,9 @@
 Textures are two-tone patterns, sixteen for the classes and eight held out. A pattern is a
 function of points in units of its period (x to the right, y up) and of a table of random
 numbers per image; its value is about the signed distance, in periods, to the border between
-its two tones. Each tone covers about half of the plane, the lighter tone is drawn per image,
-and periods are similar, so that neither the mean colour nor the contrast nor a frequency band
-identifies a texture, only its geometry. The textures are modelled on those of Hermann and
+its two tones. Only its geometry identifies a texture: each tone covers about half of the plane,
+the lighter tone is drawn per image, and periods are similar, so that mean colour, contrast and
+frequency band say nothing about the texture. The textures are modelled on those of Hermann and
 Lampinen 2020, https://arxiv.org/abs/2006.12433.
 
 A shape is a signed distance field: for points of the plane (x to the right, y up) the

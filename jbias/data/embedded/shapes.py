@@ -247,8 +247,9 @@ def _draw_block(
 ) -> dict[str, np.ndarray]:
     """Return {name: array}: "image" (n size size 3), "label" and further columns of a block.
 
-    Further columns are "attribute", the texture (not for splits without texture); "texture", the
-    same, for cue_conflict; and "corruption" for corrupted. size, correlation: see `make`.
+    Further columns are "attribute", the texture's index among all 24 (not for splits without
+    texture); "texture", the same, for cue_conflict; and "corruption", the index in
+    shape_scenes.CORRUPTIONS, for corrupted. size, correlation: see `make`.
     """
     generator, number, scenes = block
     k, count = len(CLASSES), len(number)

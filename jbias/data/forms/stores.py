@@ -117,7 +117,11 @@ class ParquetStore(Store):
     read: Callable[[str, int], Sequence[bytes | None]]
 
     def open(self, index: int) -> BinaryIO:
-        """Return a file of the image's bytes; ValueError for a row without an image."""
+        """Return a file of the image's bytes.
+
+        ValueError for a row without an image; OSError or ValueError if its row group cannot be
+        read.
+        """
         path = self.shards[self.shard[index]]
         rows = self._read_cached(path, int(self.group[index]))
         if isinstance(rows, Exception):

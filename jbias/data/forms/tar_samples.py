@@ -144,7 +144,8 @@ def _refuse_second_image(
     """Raise ValueError if a sample has several images.
 
     Images with the same key are separate samples if each image's whole name has a label,
-    or, in class folders, by the rule of `_are_separate_samples`.
+    or, in class folders, by the rule of `_are_separate_samples`. Images whose names differ only
+    in the last ending are not separate.
     place: key and archive of the sample, in words, for the message. labelled: True if the
     labels are in files, False if class folders are the labels. where: start of error messages.
     """
@@ -196,9 +197,10 @@ def _labels_of(image: Member, group: _Group, *, whole_key: bool) -> list[Label]:
 
 
 def _agreed(where: str, path: str, *, image: Member, labels: Sequence[Label]) -> int:
-    """Return the label of an image, a class number; ValueError if two labels differ.
+    """Return the label of an image, a class number; ValueError if two numbers differ.
 
-    path: path of the archive. labels: labels of the image; at least one must be a number.
+    path: path of the archive. labels: labels of the image. Labels that are no numbers are
+    ignored; ValueError if all are.
     where: start of error messages.
     """
     # If a file has a number, class names in other files are metadata.

@@ -96,8 +96,8 @@ def load_pickle(path: str) -> dict[bytes, Any]:
     """Return the dict in a pickle file, with arrays of bytes as uint8 NumPy arrays.
 
     Keys and values that Python 2 wrote as strings are bytes. Other values are text, bytes,
-    integers, None, and lists of these. ValueError for any other
-    content, OSError if the file cannot be read.
+    integers, None, and lists of these. ValueError for any other content, OSError if the file
+    cannot be read.
     """
     with (
         opening.open_binary(path) as file,

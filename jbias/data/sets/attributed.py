@@ -163,7 +163,8 @@ def _check_files(
 ) -> None:
     """Raise ValueError for a line without an image, a missing file or a repeated file.
 
-    path: path of the table. lines: (number, {column: cell}); files are relative to `root`.
+    ValueError also for a table without lines, and for a file outside `root`. path: path of the
+    table. lines: (number, {column: cell}); files are relative to `root`.
     """
     if not lines:
         raise ValueError(f"{path}: must have a line per image, got the header alone")

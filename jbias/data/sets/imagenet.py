@@ -30,9 +30,9 @@ name. By the authors' rule a network chooses among the 200 classes; `restrict=Fa
 config's entry lets the network choose among all its classes.
 
 "imagenet16" has the images of ImageNet whose class is a member of one of Geirhos' 16 classes
-(Geirhos et al., ICLR 2019; 207 of the 1,000 are), with these 16 as labels, so that measures
-for 16 classes, such as the critical band of Subramanian et al. (NeurIPS 2023), can use clean
-images.
+(Geirhos et al., ICLR 2019; 207 of the 1,000 are). Its labels are these 16 classes. It gives
+clean images to measures for 16 classes, such as the critical band of Subramanian et al.
+(NeurIPS 2023).
 
 "tiny_imagenet" has 200 classes at 64 pixels, in the published layout: <root>/wnids.txt,
 <root>/train/<wnid>/images/*.JPEG, <root>/val/images/*.JPEG with
@@ -422,7 +422,8 @@ def _list_tiny_val(
 ) -> listing.Listing:
     """Return the listing of <path>/images with the labels of <path>/val_annotations.txt.
 
-    classes: WordNet ids. ValueError for an image without a line, or a line without an image.
+    classes: WordNet ids. ValueError for an image without a line, a line without an image,
+    another WordNet id, and an image with two different labels.
     where: start of error messages.
     """
     images = listing.scan(where, path, classes=("val",), ignore=ignore, below="images")
