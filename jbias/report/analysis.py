@@ -228,7 +228,8 @@ class BenchmarkScores:
     def cells_of(self, values: pd.DataFrame) -> pd.DataFrame:
         """Return the statistics of `values` over seeds, per algorithm and data set.
 
-        See the function `cells_of` of this module for the columns. values: see the class.
+        See the function `cells_of` of this module for the columns. values: a frame with the columns
+        of the field `values`.
         """
         return cells_of(values, self.algorithms, self.datasets)
 
@@ -418,7 +419,7 @@ class Analysis:
 
     @functools.cached_property
     def order(self) -> list[int]:
-        """Column indices of the tested algorithms, sorted by mean rank, the first rank first."""
+        """Column indices of the tested algorithms, sorted by mean rank, the smallest first."""
         return np.argsort(self.nemenyi.ranks, kind="stable").tolist()
 
     @functools.cached_property
@@ -687,7 +688,7 @@ def best_by_seeds(
 
 
 def _rounded(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return scores rounded to 12 digits, so that the order of a sum cannot break a tie."""
+    """Return scores rounded to 12 digits, so that rounding errors of sums do not break ties."""
     return scores.map(lambda value: float(f"{value:.12g}"))
 
 

@@ -831,9 +831,10 @@ def figures(audited: Audited) -> Iterator[tuple[str, document.Figure]]:
 def _figure(
     kind: str, drawn: plots.Figure, fields: Mapping[str, str]
 ) -> document.Figure:
-    """Return a figure with the caption and the name of a kind, a key of `_CAPTIONS`.
+    """Return a figure called "<kind>_<name of the candidate>", with the caption of its kind.
 
-    drawn: the figure. fields: values for the caption; "name" is the candidate's name.
+    kind: key of `_CAPTIONS`. drawn: the figure. fields: values for the caption; "name" is the
+    candidate's name.
     """
     caption = _CAPTIONS[kind].format(**fields)
     return document.Figure(_file_name(f"{kind}_{fields['name']}"), caption, drawn)

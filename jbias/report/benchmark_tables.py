@@ -362,7 +362,11 @@ def shape_biases(
 
 
 def ranks(analysis: Analysis) -> tables.Table | None:
-    """Return the table of ranks, one row per algorithm; ranks must have been tested."""
+    """Return the table of ranks, one row per algorithm.
+
+    Columns: algorithm, one per data set, and mean_rank. Ranks must have been tested; the table is
+    then never None.
+    """
     keys, columns = _dataset_columns(
         analysis.datasets, first="algorithm", last="mean_rank:.2", form="{:g}".format
     )
@@ -428,7 +432,7 @@ def omnibus(analysis: Analysis) -> tables.Table | None:
 
     Tests: Iman and Davenport's F with and without correction for ties, Friedman's χ², F by
     permutation, Quade's test and aligned ranks. Columns: test, statistic, df (text) and p. Ranks
-    must have been tested.
+    must have been tested; the table is then never None.
     """
     f = analysis.friedman
     exact = analysis.permutation
@@ -489,8 +493,9 @@ def blocked(analysis: Analysis) -> tables.Table | None:
 
     The first row is the test over single data sets; one row per kind of similarity follows.
     Columns: by, blocks (number of blocks), f and means (p over the blocks' means, by F and by
-    permutation), whole (p over data sets, with blocks permuted whole) and least (smallest possible
-    p of whole). p of at most alpha is bold. Ranks must have been tested.
+    permutation; missing for a single block), whole (p over data sets, with blocks permuted whole)
+    and least (smallest possible p of whole). p of at most alpha is bold. Ranks must have been
+    tested; the table is then never None.
     """
     alpha = analysis.alpha
     permutation_p = analysis.permutation.pvalue
@@ -534,7 +539,7 @@ def blocked(analysis: Analysis) -> tables.Table | None:
 def dataset_blocks(analysis: Analysis) -> tables.Table | None:
     """Return the table of the block of each data set, numbered from 1; one row per data set.
 
-    There is a column of numbers per kind of similarity.
+    There is a column of numbers per kind of similarity. Never None for tested ranks.
     """
     rows = {"dataset": analysis.datasets}
     rows |= {
@@ -668,8 +673,10 @@ def posthoc(analysis: Analysis) -> tables.Table | None:
 def control(analysis: Analysis) -> tables.Table | None:
     """Return the table of every algorithm against the reference.
 
-    p is adjusted for these tests only. `analysis.tests` must have "dunn", the test against a
-    reference.
+    Columns: algorithm, z (above 0 for a better mean rank than the reference), and p of Dunn's test
+    by Bonferroni and by Holm, and of Wilcoxon's test by Holm. p is adjusted for these tests only;
+    p of at most alpha is bold. `analysis.tests` must have "dunn", the test against a reference; the
+    table is then never None.
     """
     dunn = analysis.tests["dunn"]
     alpha = analysis.alpha
@@ -689,7 +696,9 @@ def control(analysis: Analysis) -> tables.Table | None:
 def stability(analysis: Analysis) -> tables.Table | None:
     """Return the table of mean ranks, means and IQM with intervals over redrawn seeds.
 
-    One row per algorithm, the best mean rank first. Seeds must have been analysed.
+    One row per algorithm, the best mean rank first. Columns: algorithm, mean_rank, first (share of
+    draws in which the algorithm ranks first), mean, iqm and optimality_gap. Seeds must have been
+    analysed; the table is then never None.
     """
     digits = analysis.study.unit.digits
     stable = analysis.seeds["stability"]
@@ -721,7 +730,8 @@ def stability(analysis: Analysis) -> tables.Table | None:
 def differences(analysis: Analysis) -> tables.Table | None:
     """Return the table of differences with intervals and effect sizes, one row per pair.
 
-    Seeds must have been analysed.
+    The pair with the smallest p of Nemenyi's test is first; the page has 60 rows. Seeds must have
+    been analysed; the table is then never None.
     """
     unit = analysis.study.unit
     seeds = analysis.seeds
@@ -771,8 +781,9 @@ def differences(analysis: Analysis) -> tables.Table | None:
 def outperforming(analysis: Analysis) -> tables.Table | None:
     """Return the table of P(A > B), the share of seeds for which A beats the reference B.
 
-    The page has one row per algorithm, the files one per algorithm and data set. The study must
-    have a reference and analysed seeds.
+    The page has one row per algorithm, the files one per algorithm and data set. P(A > B) is left
+    out for fewer than 3 shared seeds. The study must have a tested reference and analysed seeds;
+    the table is then never None.
     """
     runs = analysis.runs
     reference = analysis.study.options.reference

@@ -229,7 +229,7 @@ def _mean(seeds: pd.DataFrame) -> dict[str, Any]:
 
 
 def _measured_on(settings: pd.DataFrame) -> Iterator[str]:
-    """Yield notes with the data sets of columns that are not named after a data set.
+    """Yield notes on columns that were measured on a data set of another name.
 
     settings: the frame of `network_frame.compare_settings`.
     """

@@ -325,7 +325,11 @@ def _value_text(value: Mapping | None, *, with_n: bool) -> str:
 
 
 def _groups(study: DistortionStudy) -> tables.Table | None:
-    """Return the table of groups: seeds, accuracy in % and workdirs, one row per group."""
+    """Return the table of groups of networks, one row per group.
+
+    Columns: the fields of `Key`, seeds (text), n (number of seeds), images, accuracy and std (in %;
+    missing if not measured). The files also have the workdirs. None for a study without groups.
+    """
     rows = []
     for key, group in study.groups.items():
         accuracy = study.value("accuracy", key)
@@ -347,8 +351,9 @@ def _groups(study: DistortionStudy) -> tables.Table | None:
 def _indices(study: DistortionStudy) -> tables.Table | None:
     """Return the table of DI indices in %, one row per group, measurement and distortion.
 
-    Both variants, "share" and "count", have columns, with their worst case. None without stored
-    decisions.
+    Columns: the fields of `Key`, measure, condition, n, images and by_chance. Each of the variants
+    "share" and "count" has mean, std, low, high, worst and dominant (a class or "none"). None
+    without stored decisions.
     """
     rows = []
     for key, measurement, condition in dict.fromkeys(_conditions(study)):
@@ -403,7 +408,10 @@ def _conditions(
 def _digits(study: DistortionStudy) -> tables.Table | None:
     """Return the table of decisions for digit and photograph in %, one row per group and digit.
 
-    None without stored decisions on stacked images.
+    Columns: model, digit (see `digit_shares`), method, n, mean and deviation of both shares, and
+    lead (photograph minus digit, in points, with its interval). Rows of other methods than basic
+    training also have change (difference to the basic photo_mean) and flips (see `flips`). None
+    without stored decisions on stacked images.
     """
     rows = []
     basic = {}
@@ -696,7 +704,9 @@ _FIGURES = {
 def figures(study: DistortionStudy, hiding: pd.DataFrame) -> document.Placed:
     """Yield (section id, figure) for each model and data set.
 
-    hiding: result of `distortion_study.hiding`.
+    Accuracy and iOcclusion by hidden share, wrong predictions by class for each DI index, and
+    curves of networks trained on parts of the data. Figures without data are left out. hiding:
+    result of `distortion_study.hiding`.
     """
     groups = itertools.groupby(study.groups, key=lambda key: (key.model, key.data))
     for (model, data), group_keys in groups:

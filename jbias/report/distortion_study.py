@@ -540,7 +540,8 @@ def _over_seeds(name: str, values: Float[np.ndarray, "f r"]) -> dict[str, pd.Ser
 def without_iocclusion(hiding: pd.DataFrame) -> str:
     """Return a phrase that counts the seeds of each group with too small a gap for iOcclusion.
 
-    "" if there is no such seed. hiding: result of the function `hiding`.
+    "" if there is no such seed. Groups without accuracies on training images are not counted.
+    hiding: result of the function `hiding`.
     """
     rows = hiding[hiding["train"].notna() & (hiding["told"] < hiding["n"])]
     phrases = []
@@ -689,7 +690,8 @@ def summarise(
 ) -> Values:
     """Return values by seed, with Student's 95 % interval of their mean, clipped to `within`.
 
-    seeds, values: one value per seed, without NaN. images: number of images per seed.
+    The interval is NaN for fewer than 2 seeds. seeds, values: one value per seed, without NaN.
+    images: number of images per seed.
     """
     runs = np.asarray(values, np.float64)
     r = len(runs)

@@ -28,8 +28,8 @@ def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
     (smallest difference that counts), seeds (number of seeds), and the statistics of
     `stats.few_seeds`: apart (a fraction), lead, reversed (a fraction, the mean over an algorithm's
     pairs), and needed (the median over pairs). apart and lead are NaN if the number of seeds is
-    more than half of those measured. Methods with a missing score or a single seed are left out.
-    Empty and without columns if no method has several seeds.
+    more than half of those measured, reversed if it is not smaller. Methods with a missing score or
+    a single seed are left out. Empty and without columns if no method has several seeds.
     """
     tasks = list(_tasks(study))
     results = analysis_lib.run_side_by_side(
@@ -85,7 +85,9 @@ def _compare(task: _Task):
 def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_Task]:
     """Yield a task per metric and data set, with the scores of methods with several seeds.
 
-    Methods with a missing score are left out, and data sets without any method.
+    Methods with a missing score are left out, and data sets without any method. The difference that
+    counts is `options.points` for the study's unit. Without it, or for another unit, it is 10, or
+    0.1 for scores of at most 1 that are not in %.
     """
     options = study.options
     for metric, values, unit in metrics(study):
@@ -117,7 +119,7 @@ def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_Task]:
 def metrics(
     study: analysis_lib.BenchmarkScores,
 ) -> Iterator[tuple[str, pd.DataFrame, analysis_lib.Unit]]:
-    """Yield (metric, scores per seed, unit) for each metric of the section, shape bias first.
+    """Yield (metric, scores per seed, unit): the study's metric, for runs preceded by shape bias.
 
     Scores per seed have the columns of `BenchmarkScores.values`.
     """

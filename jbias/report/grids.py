@@ -144,7 +144,8 @@ def pairs(runs: pd.DataFrame) -> pd.DataFrame:
 def blocks(study: analysis_lib.BenchmarkScores) -> Iterator[document.Block | None]:
     """Yield a sentence per metric, the table of methods and the table of pairs of methods.
 
-    Nothing is yielded if no method was run at several values of a single setting.
+    A table without rows is None; with a single method there is no sentence. Nothing is yielded if
+    no method was run at several values of a single setting.
     """
     key, grid = grid_of(study) if study.is_runs else ("", pd.DataFrame())
     if grid.empty:
@@ -169,7 +170,10 @@ def _method_table(
 ) -> tables.Table | None:
     """Return the table of scores over the grid, one row per metric and method; None if empty.
 
-    runs: the result of `frame`. setting: name of the setting, for headings and the caption.
+    Columns: metric, algorithm, all values of the setting, the chosen values (tied values joined by
+    " = "), and the score at the choice and the best, median and worst score. The files have the
+    rows of `frame`. runs: the result of `frame`. setting: name of the setting, for headings and the
+    caption.
     """
     show = tables.digits(study.unit.digits)
     rows = []

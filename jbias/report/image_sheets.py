@@ -42,7 +42,7 @@ class NetworkMaps(NamedTuple):
 
 
 class MeanMap(NamedTuple):
-    """Mean saliency map of `count` images; `empty` of these images have an empty map."""
+    """Mean saliency map of `count` images; `empty` is the number of these with an empty map."""
 
     map: Float[np.ndarray, "h w"]
     count: int

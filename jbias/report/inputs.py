@@ -420,7 +420,7 @@ def _with_uneven_conditions(rows: pd.DataFrame) -> set[str]:
 
 
 def _fingerprints(runs: Sequence[workdirs.Run]) -> dict[str, set[str]]:
-    """Return the set of recorded fingerprints of each data set over all runs, by data set."""
+    """Return the set of fingerprints that the runs recorded, by data set; others are left out."""
     fingerprints: dict[str, set[str]] = {}
     for run in runs:
         for name, recorded in run.data.items():
@@ -433,9 +433,11 @@ def _fingerprints(runs: Sequence[workdirs.Run]) -> dict[str, set[str]]:
 def _notes(
     empty: Sequence[pathlib.Path], runs: Sequence[workdirs.Run], frame: pd.DataFrame
 ) -> Iterator[str]:
-    """Yield notes on the runs: differing data, unfinished or damaged runs, several stages.
+    """Yield notes on the runs, one sentence each.
 
-    empty: workdirs without an evaluation. frame: the records of the runs.
+    On training or validation data with several fingerprints, workdirs without an evaluation, each
+    run (`_notes_of_run`), and the last stage of each run if a run has several. empty: workdirs
+    without an evaluation. frame: the records of the runs.
     """
     tests = set(frame["dataset"].unique()) - {results.VALID, results.TRAIN}
     for name, fingerprints in _fingerprints(runs).items():
@@ -590,7 +592,7 @@ def _complete(
 
 
 def _names(frame: pd.DataFrame) -> dict[str, None]:
-    """Return the names of algorithms, data sets and runs as keys of a dict, in order."""
+    """Return the names of algorithms, data sets and runs ("ERM run 1") as keys of a dict."""
     runs = frame["algorithm"] + " run " + frame["run"]
     return dict.fromkeys([*frame["algorithm"], *frame["dataset"], *runs])
 

@@ -122,7 +122,11 @@ _FILTER = re.compile(r"(low|high) ([\d.]+)")
 
 
 def _spectral(page: Page) -> Blocks:
-    """Yield figures of accuracy on filtered images, and the table of spectral biases."""
+    """Yield figures of accuracy on filtered images, and the table of spectral biases.
+
+    The table has a row per network and measurement: accuracy on unfiltered images, its number of
+    images, both biases with intervals, and the spectral ratio. None if nothing was measured.
+    """
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("spectral"):
             rows = [
@@ -168,7 +172,11 @@ _FLAG_REASONS = {
 
 
 def _critical_band(page: Page) -> Blocks:
-    """Yield heat maps of accuracy under noise with the fitted bands, and the table of bands."""
+    """Yield heat maps of accuracy under noise with the fitted bands, and the table of bands.
+
+    A figure per measurement; the table has a row per network and measurement. The band of a network
+    without one is missing there, with the reason in the column why.
+    """
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("critical_band"):
             figure = _critical_band_figure(page, measurement, networks)
@@ -296,7 +304,11 @@ def fitted_band(
 
 
 def _corruption_errors(page: Page) -> tables.Table | None:
-    """Return the table of mean errors and mCE, with the reason for a missing mCE."""
+    """Return the table of mean errors and mCE, with the reasons for missing mCE in the caption.
+
+    A row per network, set of images, and ImageNet-C or ImageNet-C-bar. Columns: network, images,
+    corruptions (number), mean_error, mce and relative_mce. None if nothing was measured.
+    """
     rows = []
     notes = {}
     for network in page.networks:
@@ -525,7 +537,11 @@ def _attacks(page: Page) -> Blocks:
 
 
 def _calibration(page: Page) -> Blocks:
-    """Yield reliability diagrams, and the table of calibration errors."""
+    """Yield reliability diagrams, and the table of calibration errors.
+
+    A figure per measurement; a network without stored decisions gets a note instead. The table has
+    a row per network, measurement and rule that pools answers.
+    """
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("calibration"):
             reliabilities = {}
@@ -554,7 +570,11 @@ def _calibration(page: Page) -> Blocks:
 
 
 def _classes(page: Page) -> Blocks:
-    """Yield figures of accuracy by class and of confusions, and their tables."""
+    """Yield figures of accuracy by class and of confusions, and their tables.
+
+    A network with more than 100 classes, or without stored decisions, gets a note instead of a
+    figure of confusions.
+    """
     counts_by_set = page.class_counts("classes", "class_accuracy")
     if page.has_figures:
         for dataset, counts_by_network in counts_by_set.items():
@@ -597,7 +617,10 @@ class Confusion(NamedTuple):
 
 
 def confusion(network: MeasuredNetwork, measurement: Measurement) -> Confusion | None:
-    """Return the confusion matrix of a measurement; None without stored decisions."""
+    """Return the confusion matrix of a measurement; None without stored decisions.
+
+    Classes without stored names are numbered from 0.
+    """
     network_decisions = network.read_decisions(measurement).get("")
     if network_decisions is None:
         return None
@@ -653,7 +676,10 @@ def _commonest_confusions(matrix: Confusion) -> Iterator[dict[str, Any]]:
 
 
 def _receptive_fields(page: Page) -> Blocks:
-    """Yield the table of effective receptive fields, one row per network and site, or None."""
+    """Yield the table of effective receptive fields, one row per network and site, or None.
+
+    Columns: network, site, and one per number and share, such as "radius 50 %".
+    """
     rows = {}
     heads = {}
     for network, measurement, _ in page.measurements("receptive_field"):
@@ -672,7 +698,11 @@ def _receptive_fields(page: Page) -> Blocks:
 
 
 def _provenance(page: Page) -> Blocks:
-    """Yield the tables of durations, and of software and hardware."""
+    """Yield the table of durations, and the table of software and hardware.
+
+    The first has a row per network and measurement: images, seconds, precision and images per
+    second; the last is None for a measure that reused stored decisions.
+    """
     rows = []
     for network in page.networks:
         for (measure, dataset), settings in network.measures.items():
@@ -694,7 +724,10 @@ def _provenance(page: Page) -> Blocks:
 
 
 def provenance_table(networks: Iterable[MeasuredNetwork]) -> tables.Table | None:
-    """Return the table of each network's weights, and of the device and software used."""
+    """Return the table of each network's weights, and of the device and software used.
+
+    One row per network; None without networks.
+    """
     rows = [_provenance_row(network) for network in networks]
     return Page.table(
         "provenance", rows, seconds=tables.Column("seconds in all", tables.digits(0))

@@ -137,7 +137,10 @@ def _result(network: MeasuredNetwork) -> dict[str, Any]:
 
 
 def headline(networks: Networks) -> tuple[str, str]:
-    """Return (main results with warnings in one or two sentences, sentence on the data)."""
+    """Return (main results with warnings in one or two sentences, sentence on the data).
+
+    The main results are the main numbers of one network, or the ranges of several networks.
+    """
     timed = [x for network in networks for x in network.timed_measures]
     images = sum(settings["images"] for settings in timed)
     seconds = sum(settings["seconds"] for settings in timed)
@@ -184,7 +187,11 @@ def _warnings(networks: Networks) -> Iterator[str]:
 
 
 def _main_numbers(network: MeasuredNetwork) -> Iterator[str]:
-    """Yield phrases with the main numbers of one network."""
+    """Yield phrases with the main numbers of one network, without those that were not measured.
+
+    Accuracy on the main data set, shape bias on the first set of cue conflicts, and accuracy under
+    PGD.
+    """
     if network.main_accuracy:
         dataset, number = network.main_accuracy
         low, high = decisions.wilson_interval(int(number.count), number.n)

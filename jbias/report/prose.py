@@ -673,7 +673,7 @@ def _lost_seeds(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
 
 
 def demonstration(study: analysis_lib.BenchmarkScores) -> str:
-    """Return the note in the page's head on runs trained on drawn shapes only; else ""."""
+    """Return the note for the page's head if all runs were trained on drawn shapes, else ""."""
     if not study.train_sets or not all(map(_is_drawn, study.train_sets)):
         return ""
     return "a demonstration on drawn shapes, not on photographs"

@@ -37,7 +37,7 @@ _SECTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class CorrelationOptions:
-    """Settings of a report of correlations: the flags of `jbias report correlate`.
+    """Options of a report of correlations: the flags of `jbias report correlate`.
 
     x, y, among and given hold names of measures; category and size are names of columns; split is
     a value of the column category. method: "spearman" or "kendall". adjust: a key of `TESTED`.
@@ -559,10 +559,10 @@ def tables_of(study: Correlations) -> document.Placed:
 def _pairs_table(
     name: str, caption: str, study: Correlations, controls: str
 ) -> tables.Table:
-    """Return a table of all pairs.
+    """Return a table of all pairs, one row per subset of models, x and y.
 
-    name, caption: name and caption of the table. controls: text on the variables that the last
-    columns control for.
+    Correlations that are significant after the chosen adjustment are bold. name, caption: name and
+    caption of the table. controls: text on the variables that the last columns control for.
     """
     options = study.options
     pairs = study.pairs
@@ -596,7 +596,11 @@ def _pairs_table(
 
 
 def figures(study: Correlations) -> document.Placed:
-    """Yield (section id, figure): heat maps of correlations, and scatter plots of the models."""
+    """Yield (section id, figure): heat maps of correlations, and scatter plots of the models.
+
+    Names: correlations; correlations_given and given (only if measures are given); among_1,
+    among_2, ...; models.
+    """
     options = study.options
     sign = f"{options.method.capitalize()}'s {SIGN[options.method]}"
     hatch_note = f"Hatched: p > {options.alpha:g} {WORDS[options.adjust]}."

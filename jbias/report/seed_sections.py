@@ -440,7 +440,10 @@ def _differences(analysis: Analysis) -> Iterator[str]:
 
 
 def blocks(analysis: Analysis) -> Iterator[document.Block | None]:
-    """Yield the table and the figure of the tests over seeds; nothing without such tests."""
+    """Yield the table and the figure of the tests over seeds; nothing without such tests.
+
+    Neither block is None.
+    """
     if analysis.by_seeds is not None and analysis.by_seeds.family:
         yield table(analysis)
         yield figure(analysis)

@@ -123,8 +123,8 @@ def _sets(cell: ShiftCell) -> Iterator[tuple[shift_runs.Seeds, float, int]]:
 def area(shares: Sequence[float], drops: Float[np.ndarray, "levels ..."]) -> np.ndarray:
     """Return the mean height of the curve of drops over shares (trapezoidal rule).
 
-    shares: one per level, increasing. drops: one per level, and per draw if there are more axes.
-    NaN for a single share.
+    shares: one per level, increasing. drops: an array (levels,), or (levels, draws) for one area
+    per draw. NaN for a single share.
     """
     if len(shares) < 2:
         return np.full(np.shape(drops)[1:], math.nan)

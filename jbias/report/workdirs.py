@@ -116,7 +116,10 @@ class Run:
 
     @property
     def base_label(self) -> str:
-        """The label in the settings, else `paper_name`; without the suffix of the field label."""
+        """The label in the settings, else `paper_name`.
+
+        The field `label` is this name, with a suffix for the settings in which runs differ.
+        """
         label = self.settings.get("label")
         label = label.strip() if isinstance(label, str) else ""
         return label or paper_name(self)
