@@ -941,7 +941,8 @@ def read_value(text: str, old: Any, kind: type, *, where: str, remedy: str = "")
 
     Text is used as it is, without quotes around it. Numbers are decimal, without
     underscores. Booleans are true or false in any case, 1 or 0. Lists are Python literals
-    with brackets. "None" is None unless `kind` is text. If the old value is None and `kind`
+    with brackets, and are converted to `kind`, a list or a tuple. Mappings are literals, too.
+    "None" is None unless `kind` is text. If the old value is None and `kind`
     unknown, the value is the Python literal in the text, or else the text. Numbers inside
     literals must be decimal and finite. ValueError for other texts.
     """
@@ -1123,7 +1124,10 @@ _PRESETS = pathlib.Path(str(resources.files("jbias.configs")))
 
 
 def preset_names(flag: str) -> list[str]:
-    """Return the names NAME of --<flag>=jbias:NAME, sorted; flag: one of PRESET_FLAGS."""
+    """Return the names NAME of --<flag>=jbias:NAME, sorted, such as "erm" or "suites/biases".
+
+    flag: one of PRESET_FLAGS. Suites are left out for "config".
+    """
     folder, function = _PRESET_KINDS[flag]
     names = []
     for path in sorted((_PRESETS / folder).rglob("*.py")):

@@ -237,8 +237,9 @@ def _train(
 def _fail(log_dir: files.PathLike | None, error: object, code: int) -> int:
     """Print an error on one line, append the line to the run's log, and return `code`.
 
-    error: an exception or a text. code: the exit code. log_dir: the workdir of the log, or
-    None. Nothing is appended if there is no log yet, or while another process uses the
+    The log is log.txt and, as JSON, log.jsonl; the printed line is JSON, too, if config.run.log
+    is "json". error: an exception or a text. code: the exit code. log_dir: the workdir of the
+    log, or None. Nothing is appended if there is no log yet, or while another process uses the
     workdir.
     """
     from etils import epath

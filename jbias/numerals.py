@@ -57,8 +57,8 @@ def is_count(text: str) -> bool:
 def ambiguous(text: str) -> str:
     """Return the first number in a text that Python reads differently from a person.
 
-    text: a Python literal, such as "(0.1, 1_000)", for which "1_000" is returned. Text in
-    quotes is ignored. "" if there is no such number.
+    Such numbers are 1_000, 0x10, inf or 1e400. text: a Python literal, such as "(0.1, 1_000)",
+    for which "1_000" is returned. Text in quotes is ignored. "" if there is no such number.
     """
     if _is_float(text) and not is_real(text):
         return text.strip()

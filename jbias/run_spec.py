@@ -143,7 +143,10 @@ def _check_part(where: str, part: Mapping[str, Any]) -> None:
 
 
 def _check_rollback(rollback: Mapping[str, Any]) -> None:
-    """Raise ValueError for wrong options of config.rollback; {} is valid: no rollback."""
+    """Raise ValueError for wrong options of config.rollback; {} is valid: no rollback.
+
+    There must be all of times (0 or more), factor (in (0, 1]) and every (a duration).
+    """
     where, known = "config.rollback", ("times", "factor", "every")
     if not rollback:
         return

@@ -154,8 +154,8 @@ class CheckpointStore:
     ):
         """Open the checkpoints of a run in a folder, which is created if needed.
 
-        team: the processes of the run. keep: number of latest checkpoints to keep, at least
-        2, because one may be damaged.
+        Only process 0 opens the folder. team: the processes of the run. keep: number of latest
+        checkpoints to keep; ValueError for fewer than 2, because one may be damaged.
         valid_at: returns the accuracies of steps that another process evaluates.
         seal: identity of the run, stored in each checkpoint.
         differences: returns the differences between a checkpoint's run and this run.

@@ -57,7 +57,8 @@ def _crc(checksum: Any) -> int:
 def damage(path: epath.PathLike, expected: Any, *, quick: bool = False) -> str:
     """Return "" for an intact file, "is gone" for a missing one, or "is damaged".
 
-    expected: the file's recorded checksum. quick: whether to compare the size only.
+    expected: the file's recorded checksum. quick: whether to compare the size only; a checksum of
+    an older run has no size, so its CRC-32 is compared.
     """
     path = epath.Path(path)
     try:

@@ -155,7 +155,10 @@ def estimate(
 
 
 def describe(cost: Mapping[str, Any]) -> str:
-    """Return a cost as text for the log; cost: as `estimate` or `total` returns it."""
+    """Return a cost as text for the log: "12 device hours, about 3.4 kWh, 1.2 kg CO2e".
+
+    Energy and emissions are left out if unknown. cost: as `estimate` or `total` returns it.
+    """
     line = f"{cost['device_hours']:.3g} device hours"
     if cost["energy_kwh"] is not None:
         line += f", about {cost['energy_kwh']:.3g} kWh"

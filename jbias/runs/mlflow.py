@@ -45,7 +45,11 @@ class _MlflowLogger:
             self._last_steps[key] = max(metric.step for metric in history)
 
     def _create_run(self, run: loggers.RunInfo) -> str:
-        """Create an MLflow run with the config as its parameters; return its id."""
+        """Create an MLflow run in the experiment "jbias"; return its id.
+
+        Its parameters are the entries of the config by dotted keys. Texts are cut at 500 letters,
+        and empty ones are left out.
+        """
         experiment = self._client.get_experiment_by_name("jbias")
         if experiment:
             experiment_id = experiment.experiment_id
@@ -59,7 +63,10 @@ class _MlflowLogger:
         return run_id
 
     def scalars(self, step: int, numbers: loggers.Numbers) -> None:
-        """Log the numbers of a step as MLflow metrics; skip steps that are logged already."""
+        """Log the numbers of a step as MLflow metrics called "<tag>/<owner>".
+
+        Steps that are logged already are skipped. Characters that MLflow does not allow become _.
+        """
         timestamp = round(1000 * time.time())
         metrics = []
         for owner, values in numbers.items():

@@ -59,10 +59,9 @@ def best_on(
     """Select, per run and seed, the first evaluation with the highest accuracy on a data set.
 
     Returns the records of the selected evaluations, on all data sets, with the columns
-    SELECTED. `dataset`
-    cannot be reported as a test set, because it selected the epoch. Accuracies of single
-    conditions are not compared. rule: name of the selection rule for error messages.
-    ValueError for a seed without this accuracy.
+    SELECTED. `dataset` cannot be reported as a test set, because it selected the epoch.
+    Accuracies of single conditions are not compared. rule: name of the selection rule for
+    error messages. ValueError for a seed without this accuracy.
     """
     candidates = evaluations(frame)
     is_score = (candidates["dataset"] == dataset) & (candidates["metric"] == "accuracy")
@@ -134,8 +133,8 @@ def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
     """Average the values of the last n evaluations per run, seed, data set and metric.
 
     Conditions are averaged separately, too. Returns a table with the columns SELECTED, with
-    `count` missing, and `n` and `epoch` of the last evaluation. ValueError for n < 1 and
-    for a seed with fewer evaluations.
+    `count` missing, and `n` and `epoch` of the last evaluation. A mean is NaN if one of its
+    values is. ValueError for n < 1 and for a seed with fewer evaluations.
     """
     if n < 1:
         raise ValueError(f"last_n: n must be at least 1, got {n}")

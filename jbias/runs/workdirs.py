@@ -52,14 +52,15 @@ def claim(
 ) -> Iterator[lock.Lock]:
     """Lock a workdir, which is created if needed, for training with a config; yield the lock.
 
-    If the context raises an unexpected error, the traceback is written to the workdir. A
-    workdir that is still empty after the context is removed.
+    If the context raises an error other than an OSError or a plain ValueError, the traceback is
+    written to the workdir. A workdir that has only a lock and logs after the context is removed.
 
     say: logs a line about a lock that is taken over.
     command: the arguments that name the config, for an error about another config.
     ValueError if the workdir has results of another config, naming the entries that differ, or
-    has files but no run; if its config.json, provenance.json or costs.json is damaged; if
-    another process trains in it; and for a gs:// workdir with options that need local files.
+    has files but no run, or if another process trains in it. ValueError, too, if its
+    config.json, provenance.json or costs.json is damaged, and for a gs:// workdir with options
+    that need local files.
     """
     if files.is_remote(workdir):
         _check_remote(workdir, config)

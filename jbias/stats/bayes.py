@@ -49,8 +49,8 @@ def bayesian_signed_rank(
     """Return posterior probabilities for all pairs of algorithms (Bayesian signed-rank test).
 
     (w_0, ..., w_n) ~ Dirichlet(prior, 1, ..., 1), z_0 = 0 and z_i the difference on data set
-    i; theta_right = sum_ij w_i w_j [z_i + z_j > 2 rope], and theta_left and theta_rope in the
-    same way (equality counts half for either side). The returned probabilities are the shares
+    i; theta_right = sum_ij w_i w_j [z_i + z_j > 2 rope]. theta_left and theta_rope are defined
+    in the same way; equality counts half for either side. The returned probabilities are the shares
     of draws in which right, left or rope is the largest of the three, as in baycomp; a draw
     with a tie is divided equally. With rope = 0, only right and left compete. Monte Carlo
     error: at most 0.5 / sqrt(draws).

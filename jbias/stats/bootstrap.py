@@ -255,9 +255,9 @@ def mean_differences(
     (`resampling.percentile_coverage`).
     scores: see `score_table.read`; with several runs.
     datasets: whether to draw data sets, too (a hierarchical bootstrap). `better` is then the
-    probability that the row wins with other seeds on other data sets like these, and
-    percentiles are widened according to Student's t (`resampling.widening`): without widening,
-    nominal 95 % intervals covered the difference in 85 to 94 % of cases with 5 to 20 data sets.
+    probability that the row wins with other seeds on other data sets like these. Percentiles
+    are widened according to Student's t (`resampling.widening`). Without widening, nominal 95 %
+    intervals covered the difference in 85 to 94 % of cases with 5 to 20 data sets.
     confidence: of the intervals, a fraction. draws: number of bootstrap draws.
     Raise ValueError for single runs, missing cells and fewer than 100 draws.
     """

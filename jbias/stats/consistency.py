@@ -3,10 +3,11 @@
 An observer is a network or a person. Sources: Geirhos, Meding and Wichmann, NeurIPS 2020,
 https://arxiv.org/abs/2006.16736 (kappa); Klein, Meyen, Brendel, Wichmann and Meding 2025,
 https://arxiv.org/abs/2507.06645 (tests, copy model). Reference code:
-https://github.com/wichmann-lab/error_consistency at e5a777c. Deviations: kappa is 1 where
-both observers are always right, or both always wrong (the reference returns NaN); p-values
-are (1 + hits) / (1 + draws) with ties among the hits, so that a network does not differ from
-itself; and the copy model itself sorts the observers by accuracy.
+https://github.com/wichmann-lab/error_consistency at e5a777c.
+
+Deviations from this code: kappa is 1 where both observers are always right, or both always
+wrong (there NaN). p-values are (1 + hits) / (1 + draws), and ties are hits, so that a network
+does not differ from itself. `copy_model` sorts the observers by accuracy.
 
 >>> random = np.random.default_rng(0)
 >>> networks, people = random.random((2, 400)) < 0.8, random.random((5, 400)) < 0.9
@@ -232,7 +233,7 @@ def compare_networks(
     kappa is averaged over people, then over the conditions of an experiment, then over
     experiments. The interval is from a bootstrap over images within conditions, the same
     images for all observers. For p, the two networks' answers to each drawn image are
-    exchanged with probability 1/2, the same for all people; p = (1 + hits) / (1 + draws), hits
+    exchanged with probability 1/2, the same for all people. p = (1 + hits) / (1 + draws), hits
     the number of draws whose absolute difference is at least as large as the observed one.
     confidence: of the interval, a fraction. draws: number of bootstrap draws, and of exchanges.
     Raise ValueError without experiments or draws. Each experiment must have exactly two

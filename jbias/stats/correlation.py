@@ -1,9 +1,9 @@
 """Rank correlations between measures of the same models, with permutation tests.
 
-Spearman's rho and Kendall's tau-b, of a pair or of whole tables (`pairwise_matrix`, which
-uses for each pair the models that have both measures); `partial` correlations, controlled for
-a category or other measures; `influence` of single models on a correlation; and
-`bootstrap_interval` over models, for plain and partial correlations.
+`spearman` and `kendall` (tau-b) are for one pair of measures. `pairwise_matrix` is for whole
+tables, and uses for each pair the models that have both measures. `partial` correlations are
+controlled for a category or other measures. `influence` is the effect of single models on a
+correlation. `bootstrap_interval` is over models, for plain and partial correlations.
 
 Sources:
 correlations: Spearman 1904; Kendall 1938 and 1945 (ties),

@@ -143,7 +143,7 @@ def friedman_blocked(
     in the same way on all data sets of a block, so a block is one observation, however
     similar its data sets are. If each data set is its own block, this is
     `friedman_permutation`; with a single block, p = 1. `means` is `friedman_permutation` of
-    the blocks' mean scores; it needs data sets with the same unit.
+    the blocks' mean scores, and None for a single block; it needs data sets with the same unit.
     permutations: number of random permutations, if there are too many to use all.
     Raise ValueError unless each data set has a label, and as `friedman_permutation` does.
     """
@@ -186,6 +186,7 @@ def _ratio(correlations: Float[np.ndarray, "n n"]) -> float:
 def _correlate(table: score_table.Scores, method: str) -> Float[np.ndarray, "n n"]:
     """Return the correlations of data sets over algorithms, rounded to 12 decimals.
 
+    A data set with equal scores has the correlation 0 with all others; the diagonal is 1.
     method: see the module's docstring. Raise ValueError if it is unknown.
     """
     score_table.find_name(method, ("spearman", "pearson", "deviations"), "method")

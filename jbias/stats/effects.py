@@ -47,8 +47,9 @@ def effect_sizes(
     """Return the effect sizes of all pairs, with percentile intervals over redrawn runs.
 
     A12 = P(X > Y) + P(X = Y) / 2 (Vargha and Delaney 2000). gamma = (median X - median Y) /
-    pooled MAD, with Harrell and Davis' medians (Akinshin 2020). r = (W+ - W-) / (W+ + W-),
-    zero differences included in the ranking (Kerby 2014, Pratt 1959). g = J(n-1) mean / std of
+    pooled MAD, with Harrell and Davis' medians (Akinshin 2020); 0 for equal medians, and inf for
+    others if both MADs are 0. r = (W+ - W-) / (W+ + W-), zero differences included in the
+    ranking (Kerby 2014, Pratt 1959). g = J(n-1) mean / std of
     the differences over data sets, J(v) = Gamma(v/2) / (sqrt(v/2) Gamma((v-1)/2)) (Hedges
     1981). g is inf if the difference is the same on all data sets, and NaN for two data sets:
     J(1) is 0 because the mean of g does not exist.

@@ -315,9 +315,9 @@ def hierarchical_t(
 
     Gibbs sampling, four chains of `draws` for each pair; draws are doubled up to three times
     for pairs whose chains have not converged. As in baycomp, each draw of (d_0, s_0, nu) gives
-    the probabilities that the difference on a new data set is below, in and above the rope;
-    `better` and `rope` are the shares of draws in which that region is the most probable. With
-    rope = 0, only below and above compete.
+    the probabilities that the difference on a new data set is below, in and above the rope.
+    `better` is the share of draws in which above is the most probable, and `rope` the share in
+    which the rope is. With rope = 0, only below and above compete.
     scores: see `score_table.read`; with several runs.
     rope: half the width of the region of practical equivalence, in the unit of the scores.
     paired, rho: see `bayes.correlated_t`. confidence: of the intervals, a fraction.
@@ -576,7 +576,7 @@ def _combine(
     """Return the sum of factor * mean square, and its degrees of freedom (Satterthwaite).
 
     squares: result of `_mean_squares`. factors: by key of `squares`.
-    A mean square of run or interaction below the residual mean square is replaced by it.
+    A mean square of run or interaction below the residual mean square is replaced by the latter.
     """
     for name in ("run", "interaction"):
         if squares[name][0] < squares["residual"][0]:

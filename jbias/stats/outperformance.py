@@ -7,12 +7,13 @@ threshold that makes "better" mean more than "significantly different".
 `almost_stochastic_order`: Del Barrio, Cuesta-Albertos and Matrán 2018,
 https://arxiv.org/abs/1705.01788, and Dror, Shlomov and Reichart, ACL 2019,
 https://aclanthology.org/P19-1266; reference code: Kaleidophon/deep-significance at 71b9e42
-(Ulmer, Hardmeier and Frellsen 2022, https://arxiv.org/abs/2204.06815). Deviations: the
-integral is exact, where the reference sums over a grid of 0.005 whose first point is missing
-from the numerator, so that both directions sum to less than 1; for m comparisons
-1 - confidence is divided by m, where the reference adds it to the confidence; and `better`
-uses the bound of 0.2 that Ulmer et al. advise: with 0.5, a fifth of pairs of equal
-distributions would be called different.
+(Ulmer, Hardmeier and Frellsen 2022, https://arxiv.org/abs/2204.06815).
+
+Deviations: the integral is exact. The reference sums over a grid of 0.005 whose first point is
+missing from the numerator, so that both directions sum to less than 1. For m comparisons,
+1 - confidence is divided by m, where the reference adds it to the confidence. `better` uses
+the bound of 0.2 that Ulmer et al. advise: with 0.5, a fifth of pairs of equal distributions
+would be called different.
 """
 
 import dataclasses

@@ -420,8 +420,8 @@ def wilcoxon(
     them and divides their ranks evenly, with random signs under the null hypothesis. Scores
     of all data sets must have the same unit, as their differences are ranked together.
     Raise ValueError for missing cells, fewer than 2 data sets or algorithms, an unknown control,
-    method or `zeros`, shaffer with a control, and a tolerance that is negative or above a
-    thousandth of the range of the scores.
+    method or `zeros`, and shaffer with a control. The same for a tolerance that is negative or
+    above a thousandth of the range of the scores.
     """
     table = score_table.read(scores)
     means = table.means

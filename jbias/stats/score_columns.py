@@ -301,6 +301,7 @@ class Columns:
     def leave_out_unfinished(self) -> None:
         """Remove the rows of runs that did not finish, and describe them in `unfinished`.
 
+        Nothing changes if the table has no such rows, or a chosen role for the column of states.
         `keep_unfinished` then names the choice that keeps the rows: ignore=COLUMN with the
         column of states. Raise ValueError if no run finished.
         """

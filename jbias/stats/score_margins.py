@@ -36,10 +36,11 @@ def leave_out(
 
     choices.margins: "keep" leaves nothing out. "ignore" leaves out the algorithm and the data set
     that `_find_margin` returns. "" leaves them out if both are certainly margins
-    (`_is_of_both`). Otherwise UnclearError, which lists the choices, is raised in two cases: the
-    algorithm's scores are near the mean of the others or its name is like the data set's
-    (`_are_alike`), or the data set's scores are near the mean, but not equal. A data set that
-    equals the mean stays; `jbias.report` adds a note.
+    (`_is_of_both`). Otherwise UnclearError, which lists the choices, is raised in two cases:
+    - The algorithm's scores are near the mean of the others, or both names are of the same kind
+      (`_are_alike`).
+    - The data set's scores are near the mean of the others, but not equal. A data set that
+      equals the mean stays; `jbias.report` adds a note.
     source: path of the table, "" for data in memory.
     """
     if choices.margins == "keep":

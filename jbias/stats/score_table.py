@@ -1,9 +1,9 @@
 """Tables of scores: the score of each run of each algorithm on each data set.
 
-Every test reads its scores with this module. A table may be a matrix (data sets,
-algorithms), an array (data sets, algorithms, runs), a pandas matrix with names, a tidy frame
-with the columns algorithm, dataset, score and, if there are several, run, or any pandas frame
-or series whose index levels and columns have these names.
+Every test reads its scores with this module (`read`). A table may be a matrix (data sets,
+algorithms), an array (data sets, algorithms, runs) or a pandas matrix with names. It may also be
+a tidy frame with the columns algorithm, dataset, score and, if there are several, run, or a
+pandas frame or series whose index levels and columns have these names.
 
 Scores that should be equal often differ by rounding. Each score has a rounding error in
 proportion to its size: `mean_errors` for ranks on a data set, `rounding_errors` for
@@ -127,11 +127,14 @@ def read(
 ) -> Scores:
     """Return the scores as a table of names and finite numbers; `Scores` are returned unchanged.
 
-    scores: a matrix (data sets, algorithms) or an array (data sets, algorithms, runs); a matrix
-    as a frame with names; a tidy frame with the columns algorithm, dataset, score
-    and, if there are several, run; or a frame or series with index levels of these names, such
-    as rows (algorithm, run) and columns of data sets. Other frames with columns of text are
-    read as `jbias.read_scores` reads a file. Tables of polars, pyarrow and xarray are converted.
+    scores: one of
+      - a matrix (data sets, algorithms), or an array (data sets, algorithms, runs);
+      - a matrix as a frame with names;
+      - a tidy frame with the columns algorithm, dataset, score and, if there are several, run;
+      - a frame or series with index levels of these names, such as rows (algorithm, run) and
+        columns of data sets;
+      - another frame with columns of text, which is read as `jbias.read_scores` reads a file;
+      - a table of polars, pyarrow or xarray.
     Rows and columns of arrays are named "0", "1", ... Masked, None, NA and NaN cells are missing.
     axis: axis of the algorithms in a matrix or array: 1 if they are columns, 0 if rows.
     least_datasets: smallest number of data sets; 1 for tests within a data set.
@@ -685,9 +688,10 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
 def _refuse_numbering(labels: pd.Index, rows: Float[np.ndarray, "m n"]) -> None:
     """Raise ValueError for a row that numbers the columns instead of having scores.
 
-    labels: name of each row. The name of the row is that of an index, and its values are
-    numbers in order; the name alone is not enough, because a data set may be called ID. The
-    caller transposes the matrix to check its columns.
+    labels: name of each row. Such a row has the name of an index, and its values are whole
+    numbers that count or are probably no scores (`_counts_up`, `_is_numbering`). The name alone
+    is not enough, because a data set may be called ID. The caller transposes the matrix to
+    check its columns.
     """
     has_ood = any("ood" in _words(label) for label in labels)
     for i, label in enumerate(labels):

@@ -124,7 +124,7 @@ def compare_seeds(
     most: permutations are enumerated if there are at most `most`, else `draws` are drawn.
 
     g = J(v) (m_1 - m_2) / s, s the pooled deviation and v = n_1 + n_2 - 2, or if paired s the
-    deviation of the differences and v = n - 1; its interval inverts the noncentral t, which
+    deviation of the differences and v = n - 1. Its interval inverts the noncentral t, which
     assumes equal deviations. `detectable`: the difference that the t test would detect with
     power `target` at alpha / tests, if the measured deviations are the true ones.
 

@@ -47,8 +47,8 @@ def sources_of_variance(
     unbiased estimate of its variance for any design: one source varied at a time, or crossed
     seeds. The total is the variance of runs that share no seed with any other run, if there
     are two or more, else of pairs of runs that share no seed. The component of a source is
-    the total less the variance of runs that share only the seed of that source, if two or
-    more of its seeds have such runs; for crossed seeds it is the estimate of an analysis of
+    the total less the variance of runs that share only the seed of that source; NaN unless two
+    or more of its seeds have such runs. For crossed seeds it is the estimate of an analysis of
     variance.
 
     Intervals are chi-squared and F for normal scores, with the number of the source's seeds
