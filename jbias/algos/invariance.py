@@ -92,7 +92,8 @@ def irm(
 def irm_penalty(logits: Logits, h: Features, batch: Batch, members: Members) -> Scalar:
     """Return IRM's penalty, mean_e (mean_(i in e) sum_k (p_ik - t_ik) z_ik)^2.
 
-    z: logits, p: their softmax, t: targets, e: environments in the batch. h: not used.
+    z: logits, p: their softmax, t: targets, e: environments in the batch. For a "binary"
+    batch the inner sum is the derivative of the mean binary cross-entropy. h: not used.
     members: result of Groups.members.
     """
 

@@ -59,8 +59,8 @@ def save_safetensors(
       names of this package).
     classes: names of the classes to store; class_names.read reads them. None: none.
 
-    ValueError if the module is not a network of MODELS, has no published names, or has
-    another number of classes than `classes`.
+    A missing folder is created. ValueError if the module is not a network of MODELS, has no
+    published names, or has another number of classes than `classes`; and for other `names`.
     """
     from jbias.models import trained
 

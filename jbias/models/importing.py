@@ -346,8 +346,9 @@ class _File(NamedTuple):
 def _find_matches(file: _File, model: str | None) -> list[NetworkMatch]:
     """Return the matches of the file to a model; if `model` is None, to all plausible models.
 
-    If none is plausible, the match to the model with the most similar names is returned.
-    Empty if no match is possible. ValueError if options make no network.
+    If no model is plausible, the match to the model with the most similar names is returned.
+    An export with this package's names has one match, to the model in its metadata. Empty if
+    no match is possible. ValueError if options make no network.
     """
     options = file.all_options(model)
     try:

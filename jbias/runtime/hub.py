@@ -215,8 +215,9 @@ def _download(repository: Repository, file: str) -> str:
     """Download a file of the commit into the cache; return its path.
 
     file: name in the repository. "" if the commit has no such file. _Refusal or _Unreached if
-    the download fails. One request is sent, and its headers are checked before any byte is
-    written, so that the checked file is the downloaded file.
+    the download fails, OSError if the file cannot be written. The checked headers belong to
+    the answer that sends the file. After status 429 the request is repeated, up to
+    `_MAX_TRIES` times in all.
     """
     limit = _limit_bytes()
     root = os.path.realpath(_cache_root())

@@ -222,10 +222,10 @@ def check_batch(
     A device's share is the part of the batch on one position of the mesh axis "data".
 
     batch: number of examples; must be a multiple of the number of shares.
-    mix_group: examples that an augmentation mixes; a group must fit in a device's share.
-    norm_group: examples that batch norm averages over, 0: the batch. It must divide the
-      batch, and a group must fit in a device's share or consist of whole shares, so that only
-      sums move between devices.
+    mix_group: examples that an augmentation mixes; must divide a device's share.
+    norm_group: examples that batch norm averages over, 0: the batch. Must divide the batch,
+      and must divide a device's share or be a multiple of it, so that only sums move between
+      devices.
     accumulate, block: with accumulate > 1, a device's share must be a multiple of
       accumulate blocks of `block` examples.
     """

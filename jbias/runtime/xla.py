@@ -129,8 +129,8 @@ def set_flags(
 ) -> None:
     """Add jbias's flags to XLA_FLAGS; flags that the user set stay.
 
-    environment: the variables to change. deterministic: whether to add the flags for bitwise
-    reproducible results on GPUs.
+    Also calls `quiet_absent_backends`. environment: the variables to change. deterministic:
+    whether to add the flags for bitwise reproducible results on GPUs.
     """
     quiet_absent_backends(environment)
     user_flags = environment.get("XLA_FLAGS", "")

@@ -73,11 +73,11 @@ def choose_strategy(
     the run was first started, or None; its strategy is kept if it is still a candidate. say:
     prints a line.
 
-    Nothing is compared if there is one candidate, or if not all seeds fit into memory at
-    once; then config.run.strategy is returned, "auto" included. The default strategy is
-    compared first. Others follow only while their time probably stays below `_MAX_SECONDS`
-    in all and below the time that they can save. Results are cached by program, device and
-    options, and reused if all stages still fit into memory.
+    Nothing is compared if there is one candidate. If memory is scarce (`Placement.crowded`),
+    nothing is compared, either, and config.run.strategy is returned, even if it is "auto".
+    The default strategy is compared first. Others follow only while their time probably stays
+    below `_MAX_SECONDS` in all and below the time that they can save. Results are cached by
+    program, device and options, and reused if all stages still fit into memory.
     """
     run, devices, stage = placed.run, placed.devices, placed.stages[0]
     count, steps = len(stage.members), placed.stages[-1].last

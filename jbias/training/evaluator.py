@@ -514,7 +514,7 @@ def _await_config(workdir: epath.Path, interval: float, once: bool) -> dict[str,
 
     interval: seconds between two checks. once: do not wait. ValueError if there is no config,
     and either `once` is True or no process is starting a run there. ValueError also if the
-    config lacks an entry or names code that is not trusted (`run_spec.check_trusted`).
+    config lacks an entry, and as in `run_spec.check_trusted`.
     """
     has_logged = False
     while not (workdir / "provenance.json").exists():

@@ -150,14 +150,17 @@ def open_run(
 ) -> RunContext:
     """Open and check a run, and return its context; nothing is trained.
 
-    All data sets are opened and checked first, so that a wrong config fails immediately.
+    All data sets are opened and checked first, so that a wrong config fails immediately. Then
+    process 0 writes config.json and provenance.json to the workdir, with `follows` evaluate.json.
 
     say: receives log lines. team: the processes that train together; only process 0 writes.
     follows: the run is trained by another process and only evaluated here: no training
       images, no checkpoints. guard: called before each write; raises OSError if another
       process owns the workdir. meter: counts the run's seconds per phase.
 
-    ValueError if the data differ from those of the run's first start, or between processes.
+    ValueError if the config cannot be trained or its data cannot be opened, if memory is too
+    small, and if the data differ from those of the run's first start or between processes.
+    OSError from `guard`.
     """
     spec = _with_norms_as_begun(spec, workdir)
     config, run, is_main = spec.config, spec.config["run"], team.is_main
