@@ -173,14 +173,17 @@ def rank_candidates(
     the arguments of that call. tau: smallest relevant drop, in [0, 1]. alpha: level of the
     tests.
 
-    A kind of shift is harmful if the interval of its drop is above `tau`, the networks' own
-    drop (without the reference's) is above `tau`, and the p-value of a drop of at most `tau`,
-    after Holm over all candidates and kinds, is at most `alpha`. A candidate is a "bug" if a
-    kind is harmful; `harmful_kind` chooses the reported kind. "some": the networks differ, so
-    that the interval is too wide for a bug, but with the standard error of images alone the
-    drop of these networks is above `tau`. Both verdicts require that the interval of the drop
-    stays above `tau` with any higher-ranked "bug" or "some" held fixed; else the candidate
-    "goes with" the one that leaves the smallest drop, `other`.
+    A kind of shift is harmful under three conditions: the interval of its drop is above `tau`;
+    the networks' own drop, without subtracting the reference's, is above `tau`; and the p-value
+    of a drop of at most `tau`, after Holm over all candidates and kinds, is at most `alpha`.
+    `harmful_kind` chooses the reported kind. The verdict on a candidate is
+    "bug" if the reported kind is harmful;
+    "some" if it is not, because several networks differ, but its drop is above `tau` for these
+      networks, by a test and an interval with the standard error of images alone;
+    "goes with" instead of "bug" or "some", if the interval of the drop is not above `tau` with
+      some higher-ranked "bug" or "some" held fixed; `other` is the candidate that leaves the
+      smallest drop;
+    "untestable" without any kind; "none" otherwise.
     """
     pvalues_all = _adjusted_pvalues(reliances, tau, generalise=True)
     pvalues_these = _adjusted_pvalues(reliances, tau, generalise=False)
@@ -257,9 +260,9 @@ def harmful_kind(
     pvalues: adjusted, by kind. tau, alpha: see `rank_candidates`, which also says when a kind
     is harmful. The reported kind has the largest drop relative to the accuracy in
     distribution, among the harmful kinds if there are any. A joint shift includes the other
-    two kinds, and equals them if a single value is exceptional. It is reported only if both
-    other kinds have p-values of at most alpha and its relative drop is larger than theirs, or
-    if it is the only harmful kind, or the only kind.
+    two kinds, and equals them if a single value is exceptional. It is reported only if it is
+    the only kind or the only harmful one, or if both other kinds have p-values of at most alpha
+    and its relative drop is larger than theirs.
     """
     if not reliance.kinds:
         return "", False

@@ -45,9 +45,9 @@ def numbers(
       that are measured here. With it, "mean_corruption_error" is the mean over these
       corruptions of the error divided by the reference's.
 
-    ValueError if a condition is no corruption and severity, if a corruption lacks a severity
-    that another has, or if `errors` is empty, or has a corruption that was not measured or an
-    error that is not above 0.
+    ValueError if a condition is no corruption and severity, or if a corruption lacks a severity
+    that another has. ValueError also if `errors` is empty, names a corruption that was not
+    measured, or has an error that is not above 0.
     """
     by_cell = {}
     for condition, decided in by_condition.items():

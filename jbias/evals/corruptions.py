@@ -54,7 +54,8 @@ def make(
       "mean_corruption_error".
     seed: seed of the random draws.
 
-    Metrics: see `corruption_error.numbers`. ValueError for invalid options.
+    Metrics: see `corruption_error.numbers`. ValueError for invalid options, and for "frost"
+    without all of its photographs.
     """
     corruption_names = _corruption_names(names, frost)
     probe.check_choices("corruptions", "severities", severities, published.SEVERITIES)

@@ -247,11 +247,15 @@ class CriticalBand:
     cycles per image. peak_noise_sensitivity: 2^(a - 4) for height a; 1 if a is at its bound.
     residual: the sum of squared residuals, if there is a fit. converged: whether the fit
     ended at a minimum, without a flag.
-    flag: "", or the reason without numbers: "all_critical" (all thresholds are the highest),
-    "no_critical_band" (all are 0), "flat" (nothing fits better than a constant), "narrow"
-    (the band is narrower than octaves can resolve, for instance with a single threshold above
-    0), "center_below" and "center_above" (the centre is more than half an octave outside the
-    octaves, where there is no threshold), "unknown" (a threshold is missing).
+    flag: "", or the reason why there are no numbers:
+      "all_critical": all thresholds are the highest;
+      "no_critical_band": all thresholds are 0;
+      "flat": all thresholds are equal otherwise, or the fitted curve is as good as constant;
+      "narrow": the band is narrower than octaves can resolve, for instance with a single
+        threshold above 0;
+      "center_below", "center_above": the centre is more than half an octave outside the
+        octaves, where there is no threshold;
+      "unknown": a threshold is missing.
     """
 
     bandwidth: float = math.nan

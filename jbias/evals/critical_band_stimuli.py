@@ -77,9 +77,9 @@ def show(
     """Return the images in grey, at low contrast, with noise.
 
     params: result of `_params`: "number" of the condition, and arrays "sigma" (noise strength)
-    and "level" (of the pyramid) with one entry for all images, or several entries, of which
-    image i of the set has entry i modulo their number. side: image side in pixels;
-    ValueError for another. seed: random seed of the noise.
+    and "level" (of the pyramid). An array with one entry is for all images; of several
+    entries, image i of the set has entry i modulo their number. side: side of the images,
+    which must be square, in pixels; ValueError for another. seed: random seed of the noise.
     """
     shape, must = rows.image.shape[1:3], f"made for images of {side} by {side} pixels"
     probe.check(shape == (side, side), "critical_band", must, shape)

@@ -164,7 +164,7 @@ def _flow(
 def shuffle_cells(
     image: Float[Array, "h w c"], key: PRNGKeyArray, *, points: int
 ) -> Float[Array, "h w c"]:
-    """Return an image whose Voronoi cells show other places of the same image.
+    """Return an image whose Voronoi cells show other parts of the same image.
 
     points: the number of cells, of uniformly drawn points. Each cell shows the image shifted
     by whole pixels, drawn uniformly among the shifts that leave the cell inside the image.

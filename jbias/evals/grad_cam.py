@@ -1,4 +1,4 @@
-"""Grad-CAM: heatmaps of the places in an image that support a network's decision.
+"""Grad-CAM heatmaps, which show the regions of an image that support a network's decision.
 
 Source: Selvaraju et al., ICCV 2017, https://arxiv.org/abs/1610.02391, in the form of Marcu
 and Pruegel-Bennett, "On the effects of data distortion on model analysis and training",

@@ -104,8 +104,8 @@ def numbers(
     the numbers of the shown images, if not all were shown. people: trials of each person,
     which may include more images. classes: the names of the decision classes; default:
     Geirhos' 16 in their order. ValueError if people's trials lack an image or have another
-    class for it, if two images have the same name, if no decision class is among the 16, and
-    without the column "index" if not all images were shown.
+    class for it, if two images have the same name, or if no decision class is among the 16.
+    ValueError also without the column "index" if not all images were shown.
     """
     ids = np.array([trials.image_id(name) for name in files])
     index = decided.columns.get("index", np.arange(len(decided.prediction)))

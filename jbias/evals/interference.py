@@ -115,8 +115,8 @@ def index(
 
     For `FEWEST` runs or more, low and high are percentiles of the mean in `draws` bootstrap
     samples of runs, each with its own c* and w. This is a range of 95 %, and not a confidence
-    interval: with 5 runs the true index is in 65 to 85 of 100 ranges of 95 %, by simulation,
-    and in none if no class is preferred, as the index is above 0 by chance (see `by_chance`).
+    interval: in simulations with 5 runs, the true index is in 65 to 85 of 100 such ranges. If
+    no class is preferred, it is in none, as the index is above 0 by chance (see `by_chance`).
     """
     i = np.asarray(increase, np.float64)
     r = len(i)

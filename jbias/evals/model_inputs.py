@@ -1,7 +1,7 @@
 """Preparation of a suite's sets for one network, by the preprocessing that the network describes.
 
 All networks of a suite are shown the same images. If a single network is measured, the sets
-can have the size, crop and interpolation that the network was trained for: `choose` reads
+can have the size, crop and interpolation that the network was trained for. `choose` reads
 these from the network's description, and `prepare` adds them to the sets of a suite.
 """
 

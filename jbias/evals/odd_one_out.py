@@ -1,4 +1,4 @@
-"""Odd one out: the share of images whose features differ most from those of two shuffles.
+"""Odd one out: how often an image's features differ most from the features of two shuffles.
 
 Source: Wen, Li, Jing and Lee 2023 (DiST), https://arxiv.org/abs/2310.07555. Reference code:
 https://github.com/starsky77/DiST at d055ab0. There the two other images are made by texture

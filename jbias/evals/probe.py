@@ -59,9 +59,9 @@ class Probe(NamedTuple):
     numbers: decisions by condition -> numbers. Numbers with condition "" belong to the whole
       probe, such as a bias.
     move: (rows, params, stimuli) -> stimuli: one step of an attack, applied repeatedly to
-      the result of `show`. It is separate from `show` because on a CPU gradients of
-      convolutions are slow inside loops, and many unrolled steps compile for minutes: on a
-      CPU each step is one call of a program, elsewhere all steps are a loop inside one.
+      the result of `show`. On a CPU each step is one call of a compiled program, because
+      gradients of convolutions are slow inside loops there; elsewhere all steps are a loop
+      inside one program.
     look: (rows) -> rows.seen, for `move`: called once per batch for all conditions, such as
       for a saliency map of the unchanged images.
     steps: by condition, the number of times that `move` is applied; default 0.

@@ -186,7 +186,10 @@ def _probe_parameters(probe_name: str) -> Mapping[str, inspect.Parameter]:
 
 
 def changed_options(probe_name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of `options` that differ from the defaults of the probe, by name."""
+    """Return the options, by name, whose values differ from the defaults of the probe.
+
+    Options without a default are included; for an unknown probe, all are.
+    """
     defaults = {
         key: _freeze(parameter.default)
         for key, parameter in _probe_parameters(probe_name).items()

@@ -45,7 +45,7 @@ Row = tuple[str, list[Any]]  # The place in the file, for messages, and the cell
 def read(path: str | os.PathLike, *, sheet: str = "") -> score_grid.Grid:
     """Return the unparsed cells of a file of scores, under the names of its columns.
 
-    The format is that of the file's ending, else that of its content; other text is read as
+    The format follows from the file's ending, else from its content; other text is read as
     CSV. sheet: name of the sheet in an Excel file; in LaTeX, Markdown and text with columns
     separated by spaces, the number of the table, from 1; "" if there is only one. Other files
     ignore it.

@@ -60,7 +60,7 @@ def by_run(values: pd.DataFrame) -> tuple[np.ndarray, list[tuple[str, str]]]:
     """Return (matrix of scores, list of the (algorithm, run) of each of its columns).
 
     Rows are data sets; rows and columns are sorted by name. Runs that lack a data set are left
-    out. values: see `check`.
+    out. values: see `check`. Raise ValueError if a run has two scores on a data set.
     """
     named = values[["algorithm", "dataset", "run"]].astype(str)
     named = named.assign(score=values["score"].astype(float))
