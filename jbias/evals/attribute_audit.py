@@ -207,7 +207,7 @@ def rank_candidates(
     rows.sort(key=lambda row: (order[row.verdict], -row.drop if row.kind else 0))
 
     def hold_fixed(row: Candidate, bug: Candidate) -> StratifiedDrop | None:
-        """Return the candidate's drop with the bug's attribute held fixed."""
+        """Return the candidate's drop with the bug's attribute held fixed; None if undefined."""
         return stratified_drop(
             np.atleast_2d(correct),
             label,

@@ -201,7 +201,7 @@ def _starts(
 
 
 def _are_minima(cost: Float[np.ndarray, "v m w"]) -> Bool[np.ndarray, "v m w"]:
-    """Return whether each cell is below its eight neighbours; of equal ones, the first counts."""
+    """Return whether each cell is below its eight neighbours; of equal cells only the first is."""
     rows, columns = cost.shape[1:]
     padded = np.pad(cost, ((0, 0), (1, 1), (1, 1)), constant_values=np.inf)
     are_lowest = np.ones(cost.shape, bool)

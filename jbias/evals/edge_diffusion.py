@@ -149,7 +149,7 @@ def _flow(
     vertical = (1 - _ALPHA) * yy - _ALPHA * xx
 
     def flow_to(number: int) -> Array:
-        """Return the flow at each corner to its pixel `number` from the other three."""
+        """Return the flow at each corner to its pixel `number` (see `around`) from the others."""
         pixel = around[number]
         beside = around[number ^ 1] - pixel
         below = around[number ^ 2] - pixel

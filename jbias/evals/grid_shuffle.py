@@ -25,9 +25,10 @@ GRIDS = (2, 4, 8)
 def make(
     *, grids: Sequence[int] = GRIDS, classes: Sequence[str] = (), seed: int = 0
 ) -> probe.Probe:
-    """Return a probe with the condition "", unchanged, and such as "4x4", 4 by 4 shuffled tiles.
+    """Return a probe with conditions "" (unchanged) and, by default, "2x2", "4x4" and "8x8".
 
-    grids: numbers of tiles per side, one condition for each. classes: the names of the
+    Under "4x4", an image's 4 by 4 tiles are in random order. grids: numbers of tiles per side,
+    one condition for each. classes: the names of the
     decision classes; without them the metrics raise ValueError, as di_index needs their number.
     seed: random seed of the orders. Metrics: accuracy and di_index, see
     `interference.numbers`. ValueError for grids that are not whole numbers of 2 or more, each

@@ -118,7 +118,7 @@ class PublishedNames:
 
     @functools.cached_property
     def _images(self) -> Places:
-        """Return the numbers of the set's images, by `_key` of their names."""
+        """Return the numbers of the set's images, by `_key`; other names are left out."""
         images: Places = collections.defaultdict(list)
         for i, name in enumerate(self._names):
             key = self._key(name, with_folder=True)

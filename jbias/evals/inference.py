@@ -218,8 +218,9 @@ def largest_differences(
 ) -> tuple[Float[Array, "*s"], ...]:
     """Return, for each array, the largest absolute difference between logits and other_logits.
 
-    logits, other_logits: tuples of (b, k) or, for s seeds, (s, b, k). count: number of images
-      in the batch; further rows are padding and do not count.
+    logits, other_logits: tuples of (b, k) or, for s seeds, (s, b, k); two equal infinities
+      differ by 0. count: number of images in the batch; further rows are padding and do not
+      count.
     """
 
     def largest(
@@ -671,8 +672,9 @@ def make_stimuli(
     """Return the stimuli of one condition for a batch, floats in [0, 1].
 
     look_result: result of `run_look`; None: computed here if it is needed. base_images: for
-    this batch, by condition, the stimuli that other conditions are made `onto`; changed in
-    place: new ones are added. ValueError if the probe's `onto` is invalid.
+    this batch, by condition, the stimuli, as bytes, that other conditions are made `onto`;
+    changed in place: new ones are added. ValueError if the condition that is made onto is made
+    onto another one itself.
     """
     base_images = {} if base_images is None else base_images
     params = jax.tree.map(jnp.asarray, shown_probe.conditions[condition])
@@ -812,7 +814,7 @@ def _answers_ahead(answered: Iterator[_BatchAnswers]) -> Iterator[_BatchAnswers]
     """Yield the answers with their arrays on the host, in order.
 
     Up to ANSWERS_AHEAD answers are in flight, so that the devices never wait. After an
-    exception in `answered`, the answers before it are yielded, then it is raised.
+    exception in `answered`, the answers before it are yielded, then the exception is raised.
     """
     waiting = collections.deque()
     try:

@@ -55,10 +55,11 @@ def fit_logistic(
 ) -> Any:
     """Return a fitted sklearn LogisticRegression, which minimises the loss by L-BFGS.
 
-    x, y: features and classes of the examples. strength: strength of the penalty; see the
-    module. start: an earlier fit to begin with; None: begin at 0. The fit ends when no entry
-    of the gradient exceeds `tolerance`, or after `steps` steps (`n_iter_`), which happens for
-    a small strength and separable classes; the model is then not fully converged.
+    x, y: features and classes of the examples; classes are numbered from 0, at least two.
+    strength: strength of the penalty; see the module. start: an earlier fit to begin with, which
+    does not change; None: begin at 0. The fit ends when no entry of the gradient exceeds
+    `tolerance`, or after `steps` steps (`n_iter_`). The latter happens for a small strength and
+    separable classes; the model is then not fully converged.
     """
     from sklearn import exceptions, linear_model
 
@@ -81,11 +82,12 @@ def cross_validate(
 ) -> CrossValidated:
     """Return decisions about each example by weights that were fitted without its fold.
 
-    x, y: features and classes of the examples. strengths: candidate strengths of the penalty.
-    For every test fold, weights of each strength are fitted without it and without the next
-    fold; the strength with the most correct decisions on the next fold (if tied, the largest
-    strength) is then fitted to all examples outside of the test fold. A single strength needs
-    no choice. fold: by example, the number of its fold; at least three folds, counted from 0.
+    x, y: features and classes of the examples; classes are numbered from 0. strengths:
+    candidate strengths of the penalty. For every test fold, weights of each strength are fitted
+    without the test fold and the next fold. The strength with the most correct decisions on the
+    next fold (if tied, the largest) is then fitted to all examples outside of the test fold. A
+    single strength needs no choice. fold: by example, the number of its fold; at least three
+    folds, counted from 0.
     steps: the maximum number of steps of each fit. If all classes are 0, they are returned as
     the decisions, without a fit.
     """

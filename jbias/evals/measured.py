@@ -221,8 +221,9 @@ class Measured:
     def headlines(self) -> Iterator[tuple[str, Estimate]]:
         """Yield (key of HEADLINES, estimate) for each headline and set with that number.
 
-        The order is that of HEADLINES, then of sets in `first`, then of other sets' names.
-        Accuracy on cue conflicts is left out, because it is the accuracy by shape.
+        The order is that of HEADLINES, then of sets in `first`, then of other sets' names. An
+        undefined number is NaN. Accuracy on cue conflicts is left out, because it is the
+        accuracy by shape; corruption_accuracy may be the mean without frost.
         """
         rank = {name: number for number, name in enumerate(self.first)}
         for key, headline in HEADLINES.items():

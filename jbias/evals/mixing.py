@@ -47,7 +47,7 @@ def make(
     while affinity uses test images without this. Metrics: see `numbers`. ValueError for
     invalid options.
 
-    Conditions are "" and, for each method, such as "mixup", "mixup" and "mixup by share". Under
+    Conditions are "" and two for each method, such as "mixup" and "mixup by share". Under
     "mixup" the image has the larger share and the partner the smaller one. Under "mixup by
     share" the image has the share lam with probability lam, and else the share 1 - lam.
     MixDiversity needs the labels of both images, and the label of the partner is not known

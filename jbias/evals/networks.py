@@ -262,7 +262,7 @@ def _real_path(path: str) -> pathlib.Path:
 
 
 def _find_below(path: str) -> Iterator[str]:
-    """Yield the weight files and runs at a path or below it."""
+    """Yield the weight files and runs at a path or below it, sorted; see `find_checkpoints`."""
     is_weights = path.lower().endswith(state_dicts.SUFFIXES) and os.path.isfile(path)
     if is_weights or is_run(path):
         yield path
@@ -371,12 +371,12 @@ def from_file(
     name: name of the network's folder of results; default: the file's name. model: a name in
     models.MODELS or path/to/file.py:function; None: read from the file. classes: see
     `read_classes`; None: the names in the file itself, if they are as many as the outputs, else
-    ImageNet's. about: entries of
-    `Network.about`; "id", if given, replaces `name`; "constants" has the origins of "mean" and
-    "std" in words, if `options` give these; "train_data" and "method" are the training set and
-    method for the records. options: further keyword arguments of models.load, or of the user's
-    function. ValueError if the file cannot be read, has no classes, or has another number of
-    classes than `classes`.
+    ImageNet's. about: entries of `Network.about`; "id", if given, replaces `name`, and "name"
+    the algorithm in the records; "constants" has the origins of "mean" and "std" in words, if
+    `options` give these; "train_data" and "method" are the training set and method for the
+    records. options: further keyword arguments of models.load, or of the user's function.
+    ValueError if the file cannot be read, has no classes, or has another number of classes than
+    `classes`.
     """
     count, code = None, ""
     if model and model not in models.MODELS:
@@ -594,8 +594,10 @@ def check_arguments(
 ) -> list[str]:
     """Return the paths of files and runs in --checkpoint; ValueError for an invalid flag.
 
-    Called before sets are opened, which may take minutes. args: the command's flags. out: the
-    folder of results. config: the suite's config.
+    Invalid are also flags without an effect: --model, --classes, --mean, --std, --trained and
+    --method if all paths are runs that were trained here, and --step if none is. Called before
+    sets are opened, which may take minutes. args: the command's flags. out: the folder of
+    results. config: the suite's config.
     """
     if args.model:
         extensions.find("--model", args.model, build.MODELS)

@@ -279,7 +279,8 @@ def check_needs(
 ) -> None:
     """Raise ValueError if a probe needs gradients, sites or logits that the network lacks.
 
-    ValueError also if stimuli follow gradients and the set's classes are not the network's own.
+    ValueError also if stimuli follow gradients and the set's classes are not the network's own,
+    and if a network gives class names only, some of which belong to none of the set's classes.
     measure_name: for the message. bound: the network. prepared: the set.
     """
     follows_gradients = shown_probe.move or shown_probe.look

@@ -355,8 +355,10 @@ def _flat(steps: Sequence) -> Iterator[Any]:
 def _read_steps(steps: Sequence, origin: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return (unchecked values by name, descriptions of unknown steps) of a Compose's steps.
 
-    origin: start of error messages. With a step that turns images into numbers and without a
-    Normalize, the values are mean 0 and std 1.
+    Several Normalize steps are combined into one mean and std; sizes are those of the last
+    Resize or CenterCrop. With a step that turns images into numbers and without a Normalize,
+    the values are mean 0 and std 1. origin: start of error messages. ValueError as
+    `_read_normalize` raises.
     """
     values, unread = {}, []
     normalisation, has_bytes, has_numbers = _UNCHANGED, False, False

@@ -324,9 +324,10 @@ class NetworkEvaluation:
     def describe(self, task: suites.Task) -> dict[str, Any]:
         """Return the settings of a task that are stored with its results.
 
-        Keys: "measure" (options), "precision" and "dataset", and, if they apply, "own_code"
-        (digests of the user's files), "read" (digest of files that the probe read) and
-        "images" (number of answers).
+        Keys: "measure" (Measure.description), "precision" (name of a dtype) and "dataset"
+        (fingerprint, number of images, preprocessing, and how classes are mapped); and, if they
+        apply, "own_code" (digests of the user's files), "read" (digest of files that the probe
+        read) and "images" (number of answers, for a probe with include_unknown).
         """
         suite, measure = self.suite, task.measure
         source = suite.sources[task.dataset]

@@ -33,7 +33,7 @@ def make(
 ) -> probe.Probe:
     """Return a probe that shows images unchanged, and low- and high-pass filtered.
 
-    Conditions are spectral.CLEAN and such as "low 0.3" and "high 0.3". cutoffs: in [0, 1]. A
+    Conditions are spectral.CLEAN and one per filter, such as "low 0.3". cutoffs: in [0, 1]. A
     low-pass filter keeps the inner share `cutoff` of each axis's frequencies, a high-pass filter
     the outer share. low, high: which filters are used. side: side of the images, which must be
     square, in pixels. symmetric: whether the box contains both -r and r. draws, seed: number of

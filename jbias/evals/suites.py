@@ -204,6 +204,8 @@ def changed_options(probe_name: str, options: Mapping[str, Any]) -> dict[str, An
 def check_measure(measure: Measure, side: int) -> None:
     """Raise ValueError for options of a measure that are invalid for any set; open no set.
 
+    If the probe has an argument that only an open set provides, such as the names of its files,
+    only names and types of the options are checked. Files that the probe lacks raise nothing.
     side: image side in pixels.
     """
     where = f"suite.measures.{measure.name}"
@@ -335,10 +337,11 @@ class Suite(NamedTuple):
         return build_probe(measure, context)
 
     def make_partners(self, dataset: str) -> probe.Partners:
-        """Return images of a set, evenly spaced, for a probe that puts them into others.
+        """Return images of a set, evenly spaced, which a probe combines with the shown images.
 
         dataset: name of the set. There are at most MAX_PARTNERS images and MAX_PARTNER_BYTES;
-        they are read when `read` of the result is called.
+        they are read each time when `read` of the result is called. The fingerprint also has
+        the suite's image size and number of devices.
         """
         source = self.sources[dataset]
 
@@ -466,7 +469,11 @@ def _open_sets(
 
 
 def _check_kinds(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a suite's `run` with defaults; ValueError for a missing or mistyped entry."""
+    """Return a suite's `run` with defaults.
+
+    ValueError for a missing, unknown or mistyped entry of the suite, a size that is not 1 to
+    16,384 pixels, and a negative batch, agree, threads or gib.
+    """
     for key in config:
         jc.check_known("suite", key, (*_REQUIRED, "run", "needs"), "key")
     jc.check_finite("suite", config)

@@ -129,9 +129,9 @@ def read(path: str, dataset: str = "") -> Trials:
 def people(folder: str, dataset: str) -> tuple[Trials, ...]:
     """Return the answers of each person on a set, from <folder>[/<set>]/<set>_subject-*.csv.
 
-    The order is that of the files' names. base.Missing without such files; ValueError if a
-    person has two files, or if people saw different images, or the same images under different
-    conditions.
+    Answers are sorted by the file's name. base.Missing without such files. ValueError if a
+    person has two files, or if people have different images, conditions or right classes, and
+    as `read` raises.
     """
     folder = os.path.expanduser(folder)
     if not os.path.isdir(folder):

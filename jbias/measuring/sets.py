@@ -79,8 +79,9 @@ def check(folders: Folders) -> Folders:
 def find_stimuli(path: str) -> tuple[str, ...]:
     """Return the names of Geirhos' sets in a folder, in the order of datasets.STIMULI.
 
-    A folder with the 16 classes counts as the cue conflicts themselves, unless it has the
-    name of another set. ValueError if cue-conflict is not among the sets.
+    Folders may have other known spellings of the names. A folder with the 16 classes counts as
+    the cue conflicts themselves, unless it has the name of another set. ValueError if
+    cue-conflict is not among the sets.
     """
     splits = _splits_in(path)
     if "cue-conflict" in splits:

@@ -433,7 +433,7 @@ def _excel(path: str, sheet: str) -> list[Row]:
 
 
 def _merged_cells(path: str) -> dict[str, list[_Span]]:
-    """Return, by sheet, the cells that are merged over several rows; {} if not an .xlsx file."""
+    """Return, by sheet, the cells that are merged over several rows; {} for .xls and .ods files."""
     if not zipfile.is_zipfile(path) or pathlib.Path(path).suffix.lower() == ".ods":
         return {}
     import openpyxl
