@@ -1,4 +1,4 @@
-"""The page of an audit reports the planted attributes, with numbers, in every file."""
+"""Page and files of an audit report the planted attributes."""
 
 import dataclasses
 import json
@@ -98,7 +98,7 @@ def written(planted, tmp_path_factory):
     )
 
 
-def test_ranks_and_names_what_was_planted(planted):
+def test_the_planted_attribute_is_ranked_first(planted):
     table = audit.ranked(planted)
     rows = table.data.set_index("attribute")
     assert [*rows.index] == ["hair", "hat", "sky & sea", "class"]
@@ -114,15 +114,15 @@ def test_ranks_and_names_what_was_planted(planted):
     assert table.rows[3][2] == "–" and table.rows[3][4:] == ("–",) * 7
 
 
-def test_bugs_alone_are_bold(planted):
-    """This holds also if an attribute related to a bug is ranked between bugs."""
+def test_only_bugs_are_bold(planted):
+    """An attribute related to a bug and ranked between bugs is not bold."""
     hair, hat, sky, _ = planted.candidates
     three = [hair, hat, sky._replace(verdict="bug")]
     table = audit.ranked(dataclasses.replace(planted, candidates=three))
     assert table.bold == {(i, j) for i in (0, 2) for j in range(5)}
 
 
-def test_says_which_values_go_with_which_classes(planted):
+def test_values_are_listed_with_their_classes(planted):
     hair = planted.candidates[0]
     sides_of = audit.direction(planted, hair).split("; ")
     assert sorted(sides_of) == [
@@ -137,7 +137,7 @@ def test_says_which_values_go_with_which_classes(planted):
     assert findings[1].startswith("hat does not count as a bug: ")
 
 
-def test_answers_in_one_sentence(planted):
+def test_the_answer_is_one_sentence(planted):
     answer, basis = audit.answer(planted)
     assert answer.startswith("net: hair (conditional, 5")
     assert answer.endswith(" points) hurts.")
@@ -150,7 +150,7 @@ def test_answers_in_one_sentence(planted):
     )
 
 
-def test_networks_that_differ_are_told_apart():
+def test_a_drop_of_only_some_networks_is_reported():
     """Two of three networks guess, so the results vary between networks."""
     audited = make_audit(networks=3, dead=2)
     first = audited.candidates[0]
@@ -164,7 +164,7 @@ def test_networks_that_differ_are_told_apart():
 
 
 @pytest.mark.slow
-def test_files_hold_the_same_numbers(planted, written):
+def test_all_files_have_the_same_numbers(planted, written):
     out, lines = written
     tree = json.loads((out / "results.json").read_text())
     assert tree["bugs"] == ["hair"]
@@ -188,7 +188,7 @@ def test_files_hold_the_same_numbers(planted, written):
     assert drawn == {f"{n}.{kind}" for n in names for kind in ("svg", "pdf")}
 
 
-def test_the_page_is_whole_and_escaped(written):
+def test_the_page_has_every_section_and_escapes_names(written):
     out, _ = written
     page = (out / "index.html").read_text()
     assert "<elk>" not in page and "&lt;elk&gt;" in page
@@ -213,7 +213,7 @@ def test_probabilities_are_those_of_the_extreme_sets(planted):
     for patch, share in zip(axes.patches[::2], (extreme.within, extreme.outside)):
         heights, edges, _ = patch.get_data()
         assert heights.sum() == pytest.approx(100)
-        right = edges[:-1] >= 0.5  # Made so: right images have 0.7 or more.
+        right = edges[:-1] >= 0.5  # Correct images have a likelihood of at least 0.7.
         assert heights[right].sum() == pytest.approx(100 * share)
 
 
@@ -230,7 +230,7 @@ def test_kinds_can_be_chosen(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_reference_is_told(tmp_path):
+def test_reference_networks_are_named(tmp_path):
     list(audit.write([make_audit(has_reference=True)], tmp_path))
     tree = json.loads((tmp_path / "results.json").read_text())
     assert tree["reference"] == ["clean"]
@@ -240,7 +240,7 @@ def test_a_reference_is_told(tmp_path):
 
 
 @pytest.mark.slow
-def test_several_models_have_a_page_each_and_one_over_all(tmp_path):
+def test_several_models_have_separate_pages_and_an_overview(tmp_path):
     every = [make_audit(model="a/b"), make_audit(planted=False, model="a b")]
     lines = list(audit.write(every, tmp_path))
     assert len(lines) == 3
@@ -255,15 +255,15 @@ def test_several_models_have_a_page_each_and_one_over_all(tmp_path):
     assert "1 of 2 models have a bug" in page
 
 
-def guessing(networks=1, share=0.25):
+def make_guessing_audit(networks=1, share=0.25):
     """Return the audit of a model that is right on a random share of images."""
     audited = make_audit(planted=False, networks=networks)
     correct = np.random.default_rng(1).random((networks, N)) < share
     return dataclasses.replace(audited, correct=correct)
 
 
-def test_a_network_at_chance_is_said_to_guess_before_anything_else():
-    audited = guessing()
+def test_the_answer_begins_with_a_warning_for_a_network_at_chance():
+    audited = make_guessing_audit()
     test = audited.chance
     assert test.verdict == "guesses"
     answer, _ = audit.answer(audited)
@@ -273,43 +273,43 @@ def test_a_network_at_chance_is_said_to_guess_before_anything_else():
         r"the ranking below says nothing about what it relies on\. net: no attribute lowers",
         answer,
     )
-    several = audit.answer(guessing(networks=3))[0]
+    several = audit.answer(make_guessing_audit(networks=3))[0]
     assert "the networks guess; the ranking below" in several
 
 
-def test_classes_in_another_order_are_thought_of_below_chance():
-    assert "see --classes" in audit.answer(guessing(share=0.05))[0]
+def test_an_accuracy_below_chance_suggests_another_order_of_classes():
+    assert "see --classes" in audit.answer(make_guessing_audit(share=0.05))[0]
 
 
-def test_an_accuracy_just_above_chance_says_little():
-    audited = guessing(networks=20, share=0.28)
+def test_an_accuracy_just_above_chance_has_a_warning():
+    audited = make_guessing_audit(networks=20, share=0.28)
     assert "less than 5.0 points above chance; the ranking below says little" in (
         audit.chance_sentence(audited)
     )
 
 
-def test_a_network_above_chance_gets_no_sentence_on_chance(planted):
+def test_a_network_above_chance_has_no_warning(planted):
     assert planted.chance.verdict == "above"
     assert audit.chance_sentence(planted) == ""
 
 
 def test_a_network_that_follows_an_attribute_does_not_guess(planted):
-    """Its accuracy may be at chance, as if textures and shapes disagree."""
-    led = dataclasses.replace(planted, correct=guessing().correct)
-    answer, _ = audit.answer(led)
+    """The accuracy of such a network may be at chance, for example on cue conflicts."""
+    biased = dataclasses.replace(planted, correct=make_guessing_audit().correct)
+    answer, _ = audit.answer(biased)
     assert "no more often than by chance, but does not guess: it follows hair" in answer
     assert "says nothing" not in answer
 
 
-def test_networks_that_guess_beside_others_are_named():
+def test_guessing_networks_among_several_are_named():
     audited = make_audit(networks=3, dead=2)
     assert audited.guessing == ["net-seed1", "net-seed2"]
     sentence = audit.chance_sentence(audited)
     assert sentence.startswith("2 of 3 networks guess (net-seed1, net-seed2)")
 
 
-def test_results_have_the_accuracy_beside_chance():
-    audited = guessing()
+def test_results_have_the_accuracy_and_the_chance_level():
+    audited = make_guessing_audit()
     results = audit.report(audited, []).results
     assert results["chance"] == {
         "accuracy": audited.chance.accuracy,

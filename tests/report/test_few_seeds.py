@@ -17,7 +17,7 @@ SEEDS, SETS = range(10), ("silhouette", "edge", "cue_conflict")
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """Return scores of ten seeds, two of which are good on silhouettes in each algorithm."""
+    """Return scores of ten seeds; two seeds of each algorithm are good on silhouettes."""
     folder = tmp_path_factory.mktemp("few") / "runs"
     for name, (algorithm, lift) in conftest.ALGORITHMS.items():
         records = [
@@ -38,7 +38,7 @@ def study(tmp_path_factory):
     return inputs.from_runs([f"{folder}/*"], options_lib.Options())
 
 
-def scores(study, dataset):
+def scores_by_algorithm(study, dataset):
     values = study.values[study.values["dataset"] == dataset]
     return {
         a: 100 * x.to_numpy()
@@ -46,11 +46,11 @@ def scores(study, dataset):
     }
 
 
-def test_numbers_are_those_of_the_statistic(study):
+def test_numbers_match_the_statistic(study):
     frame = few_seeds.frame(study)
     assert list(frame["metric"].unique()) == ["shape_bias", "accuracy"]
     assert len(frame) == 4 * 4 * 3  # Measures, numbers of seeds, algorithms.
-    runs = scores(study, "edge")
+    runs = scores_by_algorithm(study, "edge")
     names = sorted(runs)
     result = stats.few_seeds(
         [runs[name] for name in names], difference=10, larger_is_better=True
@@ -67,10 +67,10 @@ def test_numbers_are_those_of_the_statistic(study):
     )
 
 
-def test_the_section_shows_what_can_be_drawn(study):
+def test_the_section_has_text_table_and_figure(study):
     text, table, figure = few_seeds.blocks(study)
     row = next(row for row in table.rows if row[:2] == ("accuracy", "silhouette"))
-    # Two of ten seeds are of the other kind: one of two singles is in 32 of 90 draws.
+    # Two of ten seeds are good: of two drawn seeds, exactly one is good in 32 of 90 draws.
     apart = row[3].split(" / ")
     assert (apart[0], apart[3]) == ("36", "–")
     assert "Worst by accuracy on silhouette: two identical methods with 3" in text.words
@@ -82,7 +82,9 @@ def test_the_section_shows_what_can_be_drawn(study):
 @cases.each(
     ("points", "largest", "expected"), [(None, 90, 10), (None, 0.9, 0.1), (3, 90, 3)]
 )
-def test_how_far_apart_counts(tmp_path, points, largest, expected):
+def test_the_difference_that_counts_is_set_or_derived(
+    tmp_path, points, largest, expected
+):
     rows = [
         (a, d, run, largest * (run + 1) / 4)
         for a in "ab"
@@ -100,7 +102,7 @@ def test_how_far_apart_counts(tmp_path, points, largest, expected):
     assert set(frame_of_file["metric"]) == {"score"}
 
 
-def test_single_seeds_say_nothing(tmp_path):
+def test_single_seeds_have_no_table(tmp_path):
     rows = "".join(
         f"{a},{d},{len(a + d) + ord(d)}\n" for a in ("a", "bb") for d in "xyz"
     )
@@ -111,7 +113,7 @@ def test_single_seeds_say_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_it_stands_on_the_page_and_in_results(runs, tmp_path):
+def test_the_section_is_on_the_page_and_in_results(runs, tmp_path):
     assert report.main([f"--runs={runs}/*", f"--out={tmp_path / 'out'}"]) == 0
     tree = json.loads((tmp_path / "out/results.json").read_text())
     assert {row["seeds"] for row in tree["few_seeds"]} == {1, 3, 5, 10}
@@ -120,24 +122,24 @@ def test_it_stands_on_the_page_and_in_results(runs, tmp_path):
     assert "Results with fewer seeds" in page
 
 
-def test_two_humps_are_shown_by_median_and_range(study):
+def test_bimodal_scores_are_shown_by_median_and_range(study):
     """Silhouettes, with mean - std below zero, show ranges; other columns do not."""
-    done = analysis.analyse(study)
-    table = benchmark.benchmark_tables.scores(done)
+    analysed = analysis.analyse(study)
+    table = benchmark.benchmark_tables.scores(analysed)
     names = [head.partition(" (")[0] for head in table.head]
     cells = dict(zip(names, table.rows[0], strict=True))
-    silhouette = scores(study, "silhouette")[table.rows[0][0]]
+    silhouette = scores_by_algorithm(study, "silhouette")[table.rows[0][0]]
     median = np.median(silhouette)
     interval = f"[{silhouette.min():.1f}, {silhouette.max():.1f}]"
     assert cells["silhouette"] == f"{median:.1f} {interval}"
     assert " ± " in cells["edge"] and "[" not in cells["edge"]
     assert analysis.RANGED in table.caption
-    cell = done.cells[(done.cells["dataset"] == "silhouette")].iloc[0]
+    cell = analysed.cells[(analysed.cells["dataset"] == "silhouette")].iloc[0]
     assert 100 * cell["median"] == pytest.approx(median)
     assert cell["mean"] < cell["std"]
 
 
-def test_curves_of_two_humps_have_a_dot_a_seed(study):
+def test_curves_of_bimodal_scores_have_one_dot_per_seed(study):
     drawn = benchmark._curves(analysis.analyse(study), "accuracy").drawn
     axes = {panel.get_title(loc="left"): panel for panel in drawn.axes}
     dots = {
@@ -153,10 +155,12 @@ def test_curves_of_two_humps_have_a_dot_a_seed(study):
     assert len(dots["silhouette"]) == 3 * 2 * len(SEEDS)
     assert max(dots["silhouette"]) == pytest.approx(99)
     first = axes["silhouette"].lines[0].get_ydata()
-    assert first[-1] == pytest.approx(np.median(scores(study, "silhouette")["ERM"]))
+    assert first[-1] == pytest.approx(
+        np.median(scores_by_algorithm(study, "silhouette")["ERM"])
+    )
 
 
-def test_curves_of_two_humps_have_a_range_where_seeds_are_many(study, monkeypatch):
+def test_curves_of_bimodal_scores_with_many_seeds_have_a_range(study, monkeypatch):
     monkeypatch.setattr(benchmark, "_MAX_DOTS", 3 * 2 * len(SEEDS) - 1)
     figure = benchmark._curves(analysis.analyse(study), "accuracy")
     assert "medians and ranges" in figure.caption
@@ -165,7 +169,7 @@ def test_curves_of_two_humps_have_a_range_where_seeds_are_many(study, monkeypatc
     ]
     assert all(line.get_linestyle() != "None" for line in axes.lines)
     ends = [band.get_paths()[0].vertices[:, 1] for band in axes.collections]
-    silhouette = scores(study, "silhouette")["ERM"]
+    silhouette = scores_by_algorithm(study, "silhouette")["ERM"]
     assert ends[0].min() <= silhouette.min() and ends[0].max() == pytest.approx(
         silhouette.max()
     )

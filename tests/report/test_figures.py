@@ -1,4 +1,4 @@
-"""Figures have no overlapping or cut labels, no formulas in names, no global state."""
+"""Figures: legible labels, names without formulas, no global state, correct positions."""
 
 import itertools
 
@@ -28,7 +28,8 @@ CASES = {
 def boxes(fig):
     renderer = fig.canvas.get_renderer()
     fig.draw(renderer)
-    beyond = set(_labels_beyond(fig))  # Matplotlib keeps them, and draws none.
+    # Matplotlib keeps labels beyond the limits and does not draw them.
+    beyond = set(_labels_beyond(fig))
     labels = [t for t in fig.findobj(text.Text) if t.get_text() and t.get_visible()]
     labels = [t for t in labels if t not in beyond]
     return [(t.get_text(), t.get_window_extent(renderer)) for t in labels]
@@ -99,7 +100,7 @@ def test_curves_are_legible(algorithms, panels):
     assert_whole(fig)
 
 
-def test_no_global_state_is_left():
+def test_drawing_leaves_matplotlibs_settings_unchanged():
     params = dict(mpl.rcParams)
     fig = plots.critical_difference(
         ["a", "b"], np.array([1, 2]), (), 0.5, alpha=0.1, colours=plots.COLOURS[:2]
@@ -124,12 +125,12 @@ def test_inline_svg_takes_the_colours_of_the_page():
 NAMES = ["ERM", "$x$ <b>", "Übergröße", "漢字 😀\n2", "a long name [p=0.1, width=64]"]
 
 
-def many(k):
+def numbered_names(k):
     return [f"algorithm with name {i}" for i in range(k)]
 
 
-def drawn(names):
-    """Yield a figure of every kind, of numbers that are not all finite."""
+def draw_figures(names):
+    """Yield a figure of every kind; some numbers are not finite."""
     k, rng = len(names), np.random.default_rng(0)
     point = rng.normal(size=k)
     yield plots.intervals(names, point, point - 2, point + 1, label="x")
@@ -143,28 +144,28 @@ def drawn(names):
     yield plots.power(shown, target=0.8, labels=("data sets", "seeds"))
 
 
-@cases.each("names", [NAMES, many(2), many(30)], quick=("names0",))
+@cases.each("names", [NAMES, numbered_names(2), numbered_names(30)], quick=("names0",))
 def test_plots_are_legible(names):
-    for fig in drawn(names):
+    for fig in draw_figures(names):
         assert list(overlapping(boxes(fig))) == []
         assert_whole(fig)
 
 
-def words(fig):
+def texts(fig):
     return [t.get_text() for t in fig.findobj(text.Text) if t.get_text()]
 
 
-def test_intervals_stand_where_their_numbers_are():
+def test_intervals_are_drawn_at_their_numbers():
     point, low, high = np.array([1, np.nan]), np.array([-0.5, 0]), np.array([2, 1])
     fig = plots.intervals(["a", "b"], point, low, high)
-    assert "1.00 [−0.50, 2.00]" in words(fig)
+    assert "1.00 [−0.50, 2.00]" in texts(fig)
     rows = [line for line in fig.axes[0].lines if list(line.get_ydata()) == [0, 0]]
     assert [list(line.get_xdata()) for line in rows] == [[-0.5, 2]]
     assert not any(list(line.get_ydata()) == [1, 1] for line in fig.axes[0].lines)
 
 
-def test_curves_are_where_their_numbers_are():
-    """Bands are ± one deviation; a line of one point has a marker, others have none."""
+def test_curves_and_bands_are_drawn_at_their_numbers():
+    """Bands are ± one standard deviation; only a line with a single point has a marker."""
     rows = [
         ("a", "x", 2, 5.0, 1.0),
         ("a", "x", 1, 3.0, np.nan),
@@ -180,7 +181,7 @@ def test_curves_are_where_their_numbers_are():
     assert marks == ["", "o"]
 
 
-def test_shares_are_of_all_that_weighs():
+def test_histograms_show_shares_of_the_total_weight():
     values = np.array([0.02, 0.52, 0.98])
     panel = {"x": (values, np.array([1.0, 1.0, 2.0]))}
     fig = plots.histograms({"": panel}, {"x": plots.style_of(0)}, "probability")
@@ -199,10 +200,10 @@ def test_boxes_span_the_quartiles():
     assert first.get_facecolor() != second.get_facecolor()
 
 
-def test_power_is_framed_where_it_suffices():
+def test_sufficient_power_is_framed():
     rows = [[0.1, 0.5, 0.79], [0.4, 0.8, 0.99]]
     frame = pd.DataFrame(rows, [1, 3], [5, 10, 20])
     fig = plots.power(frame, target=0.8, labels=("data sets", "seeds"))
     frames = [p for p in fig.axes[0].patches if p.get_linewidth() > 1]
     assert len(frames) == 2
-    assert {"0.79", "0.80", "0.99"} <= set(words(fig))
+    assert {"0.79", "0.80", "0.99"} <= set(texts(fig))

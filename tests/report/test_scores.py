@@ -1,4 +1,4 @@
-"""`--scores`: the published study end to end, and refusals of tables that do not fit."""
+"""`--scores`: the published study end to end, and errors of invalid tables."""
 
 import html
 import io
@@ -24,14 +24,14 @@ REFERENCE = json.loads((ROOT / "tests" / "oracles" / "biasbed_stats.json").read_
 STRICT = ",".join(REFERENCE["datasets"]["strict"])
 
 
-def run(path, out, *more):
-    assert report.main([f"--scores={path}", f"--out={out}", *more]) == 0
+def run(path, out, *args):
+    assert report.main([f"--scores={path}", f"--out={out}", *args]) == 0
     return json.loads((out / "results.json").read_text(), parse_constant=pytest.fail)
 
 
-def refused(capsys, path, out, *more):
-    """Return the one line on stderr of a command that fails and writes nothing."""
-    assert report.main([f"--scores={path}", f"--out={out}", *more]) == 2
+def refused(capsys, path, out, *args):
+    """Return the only line on stderr of a command that fails and writes nothing."""
+    assert report.main([f"--scores={path}", f"--out={out}", *args]) == 2
     captured = capsys.readouterr()
     assert (captured.out, captured.err.count("\n")) == ("", 1)
     assert not out.exists()
@@ -50,7 +50,9 @@ def refused(capsys, path, out, *more):
         ("biasbed_paper_configuration", "paper_configuration/strict", 4.9858, 4.9858),
     ],
 )
-def test_the_published_study(tmp_path, file, name, f, uncorrected):
+def test_statistics_of_the_published_study_are_reproduced(
+    tmp_path, file, name, f, uncorrected
+):
     args = [f"--datasets={STRICT}"] if name.endswith("strict") else []
     tree = run(EXAMPLES / f"{file}.csv", tmp_path / "out", *args)
     expected = REFERENCE["inputs"][name]
@@ -64,8 +66,8 @@ def test_the_published_study(tmp_path, file, name, f, uncorrected):
     )
     names = REFERENCE["algorithms"]
     for a, row in zip(names, expected["nemenyi_p"], strict=True):
-        wanted = dict(zip(names, row, strict=True))
-        assert tree["nemenyi"]["p"][a] == pytest.approx(wanted, abs=1e-6)
+        pvalues = dict(zip(names, row, strict=True))
+        assert tree["nemenyi"]["p"][a] == pytest.approx(pvalues, abs=1e-6)
     distance = tree["nemenyi"]["critical_difference"]
     assert distance["0.05"] == pytest.approx(expected["CD_0_05"], abs=1e-6)
     assert distance["0.1"] == pytest.approx(expected["CD_0_10"], abs=1e-6)
@@ -86,14 +88,14 @@ def test_mean_and_deviation_over_runs(tmp_path):
 def test_the_answer_names_the_pairs(tmp_path, capsys):
     out = tmp_path / "out"
     tree = run(EXAMPLES / "biasbed_paper_configuration.csv", out, "--reference=ERM")
-    wanted = (
+    sentence = (
         "DeepAugERM-CAE ranks better than pAdaIN and SagNet; Debiased ranks better than "
         "pAdaIN and SagNet"
     )
-    assert wanted in tree["headline"]
-    assert wanted in capsys.readouterr().out
+    assert sentence in tree["headline"]
+    assert sentence in capsys.readouterr().out
     page = (out / "index.html").read_text()
-    assert wanted in page
+    assert sentence in page
     assert "Among all pairs no algorithm differs significantly from ERM." in page
     assert (out / "tables" / "reference.csv").exists()
 
@@ -131,9 +133,9 @@ def test_means_that_differ_by_float_noise_only_are_ties(tmp_path):
     assert tree["friedman"]["p"] == 1
 
 
-def test_one_algorithm_or_single_runs_are_reported_without_tests(tmp_path):
-    """The report says why nothing was tested."""
-    for name, rows, why in [
+def test_reports_without_tests_give_the_reason(tmp_path):
+    """One algorithm, or a single run per data set, cannot be tested."""
+    for name, rows, reason in [
         ("one", ["a,x,1", "a,y,2"], "a test needs 2 algorithms with scores"),
         ("set", ["a,x,1", "b,x,2"], "on 'x' each algorithm has a single run"),
         ("sets", ["a,x,1", "b,x,2", "a,y,1", "b,y,3"], "on 'x' and 'y' each algorithm"),
@@ -145,7 +147,7 @@ def test_one_algorithm_or_single_runs_are_reported_without_tests(tmp_path):
         assert tree["headline"].startswith("Nothing was tested"), name
         assert len(tree["table"]) == len(rows), name
         page = html.unescape((tmp_path / name / "index.html").read_text())
-        assert why in page, name
+        assert reason in page, name
 
 
 @cases.each(
@@ -189,7 +191,7 @@ def test_refuses_tables_that_do_not_fit(tmp_path, capsys, text, message):
     assert message in line
 
 
-def test_refuses_what_is_not_there(tmp_path, capsys):
+def test_refuses_missing_files_and_names(tmp_path, capsys):
     out, table2 = tmp_path / "out", EXAMPLES / "biasbed_table2.csv"
     assert "no such file or directory; check the path of the file of scores" in refused(
         capsys, tmp_path / "none.csv", out
@@ -231,7 +233,9 @@ def test_refuses_wrong_flags(args, capsys):
         "datasets",
     ),
 )
-def test_what_lacks_cells_is_left_out_if_asked(tmp_path, drop, algorithms, datasets):
+def test_incomplete_parts_are_left_out_with_the_flag(
+    tmp_path, drop, algorithms, datasets
+):
     rng = np.random.default_rng(0)
     cells = itertools.product("abc", "xyz", (1, 2))
     lines = [f"{a},{d},{r},{rng.uniform():.3f}" for a, d, r in cells]
@@ -243,7 +247,7 @@ def test_what_lacks_cells_is_left_out_if_asked(tmp_path, drop, algorithms, datas
     gone = {"datasets": "y", "algorithms": "b, b run 1, b run 2", "runs": "b run 2"}
     note = f"(--drop={drop}): {gone[drop]}."
     assert sum(note in line for line in tree["caveats"]) == 1
-    assert not any(note in line for line in tree["warnings"])  # It was asked for.
+    assert not any(note in line for line in tree["warnings"])  # The flag was set.
 
 
 @pytest.mark.slow
@@ -269,15 +273,14 @@ def test_unused_columns_are_named(tmp_path):
     )
 
 
-def test_a_locale_of_few_letters_gets_their_codes(tmp_path, monkeypatch):
-    """Letters that the terminal cannot show are printed as codes."""
+def test_letters_outside_the_encoding_are_printed_as_codes(tmp_path, monkeypatch):
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, "ascii"))
     assert cli.print_lines("report", lambda: ["α = 0.05"]) == 0
     assert output.getvalue() == b"\\u03b1 = 0.05\n"
 
 
-def test_the_first_line_comes_before_what_is_slow_to_import():
+def test_the_first_line_is_printed_before_slow_imports():
     code = (
         "import sys; from jbias.report import cli; "
         "cli._progress = lambda line: sys.exit(7 + ('pandas' in sys.modules)); "
@@ -293,8 +296,8 @@ def test_the_first_line_comes_before_what_is_slow_to_import():
         ("tables/one_target.csv", "docs/own-table.md"),
     ],
 )
-def test_pages_quote_what_the_command_says(table, page):
-    """Quoted lines of pages agree with the output, up to final dots."""
+def test_docs_pages_quote_the_headline(table, page):
+    """Quoted lines of pages are prefixes of the headline, up to final dots."""
     study = inputs.from_scores(str(EXAMPLES / table), options.Options())
     analysed = analysis.analyse(study)
     headline, _ = prose.answer(analysed, seed_sections.answer(analysed))
@@ -313,8 +316,8 @@ pAdaIN,74.8 ± 0.5,73.1 ± 0.3,62.1
 """
 
 
-def test_means_with_deviations_are_called_so_and_show_them(tmp_path):
-    """Deviations are in the cells and not tested; "1 run each" does not occur."""
+def test_means_are_shown_with_deviations_and_not_tested_over_runs(tmp_path):
+    """Deviations are in the cells and not used; "1 run each" does not occur."""
     path = tmp_path / "means.csv"
     path.write_text(MEANS)
     tree = run(path, tmp_path / "out")
@@ -342,7 +345,7 @@ def test_means_on_one_data_set_are_not_called_single_runs(tmp_path):
     assert "single run" not in (tmp_path / "out" / "methods.md").read_text()
 
 
-def test_runs_with_deviations_of_their_own_stay_runs(tmp_path):
+def test_runs_with_deviations_are_not_means(tmp_path):
     path = tmp_path / "folds.csv"
     rows = ["ERM,0,73 ± 1", "ERM,1,74 ± 1", "RSC,0,75 ± 1", "RSC,1,78 ± 1"]
     path.write_text("\n".join(["method,fold,acc", *rows]))
@@ -352,8 +355,8 @@ def test_runs_with_deviations_of_their_own_stay_runs(tmp_path):
     assert study.layout_notes[1] == note
 
 
-def test_a_null_result_says_what_is_known_of_single_data_sets(tmp_path):
-    """With runs it refers to bold scores; without runs it says that none is tested."""
+def test_a_null_result_refers_to_tests_on_single_data_sets(tmp_path):
+    """With several runs the basis refers to bold scores; with one run nothing is tested."""
     rows = [("a", 0), ("b", 1)]
     values = {"x": (1, 5), "y": (9, 2), "z": (4, 6)}
     for num_runs, words in ((1, "not tested over runs"), (3, "in the table of scores")):

@@ -1,4 +1,4 @@
-"""The report on one or two data sets: its answer is from tests over seeds."""
+"""Report on one or two data sets: the answer comes from tests over seeds."""
 
 import html
 import json
@@ -38,29 +38,31 @@ def write(folder, **tables):
     return path
 
 
-def some(cells, *, algorithms=3, runs=5):
+def first_scores(cells, *, algorithms=3, runs=5):
     """Return the first algorithms with their first runs."""
     return {name: cells[name][:runs] for name in [*cells][:algorithms]}
 
 
-def made(folder, tables, **wanted):
+def make_report(folder, tables, **settings):
     """Return the report of scores without writing its files."""
-    study = inputs.from_scores(str(write(folder, **tables)), options.Options(**wanted))
+    study = inputs.from_scores(
+        str(write(folder, **tables)), options.Options(**settings)
+    )
     return benchmark.report(study)
 
 
-def test_train_on_photo_test_on_sketch_five_seeds(tmp_path, capsys):
+def test_two_algorithms_on_one_data_set_match_scipy(tmp_path, capsys):
     """The answer for one CSV file has scipy's numbers and names the data set."""
-    path = write(tmp_path, sketch=some(SKETCH, algorithms=2))
+    path = write(tmp_path, sketch=first_scores(SKETCH, algorithms=2))
     tree = test_scores.run(path, tmp_path / "out")
-    theirs = scipy.stats.ttest_ind(SKETCH["SagNet"], SKETCH["ERM"], equal_var=False)
-    low, high = theirs.confidence_interval()
+    expected = scipy.stats.ttest_ind(SKETCH["SagNet"], SKETCH["ERM"], equal_var=False)
+    low, high = expected.confidence_interval()
     (test,) = tree["seed_tests"]["tests"]
-    assert test["t_pvalue"] == pytest.approx(theirs.pvalue)
+    assert test["t_pvalue"] == pytest.approx(expected.pvalue)
     assert test["permutation_pvalue"] == pytest.approx(2 / 252)
     assert tree["headline"] == (
         f"On 'sketch', 5 runs each: SagNet is better than ERM by 3.8 [{low:.1f}, {high:.1f}] "
-        f"(Welch p = {theirs.pvalue:.3f}, permutation p = 0.008). This is about 'sketch' "
+        f"(Welch p = {expected.pvalue:.3f}, permutation p = 0.008). This is about 'sketch' "
         "alone, not about other data sets."
     )
     assert tree["headline"] in capsys.readouterr().out
@@ -77,8 +79,8 @@ def test_train_on_photo_test_on_sketch_five_seeds(tmp_path, capsys):
     assert "@article{welch1947" in (tmp_path / "out" / "methods.bib").read_text()
 
 
-def test_three_algorithms_are_adjusted_for_three_pairs(tmp_path):
-    report = made(tmp_path, {"sketch": SKETCH})
+def test_three_algorithms_have_p_values_adjusted_for_three_pairs(tmp_path):
+    report = make_report(tmp_path, {"sketch": SKETCH})
     headline, basis = report.answer
     result = analysis_of(tmp_path).by_seeds
     claims = [test for test in result.tests if test.adjusted <= 0.05]
@@ -93,14 +95,14 @@ def test_three_algorithms_are_adjusted_for_three_pairs(tmp_path):
 
 
 def analysis_of(folder):
-    """Return the analysis of the scores that were written last."""
+    """Return the analysis of the scores that `write` stored in a folder."""
     study = inputs.from_scores(str(folder / "scores.csv"), options.Options())
     return analysis.analyse(study)
 
 
-def test_two_data_sets_each_get_their_sentence_and_no_ranks(tmp_path):
-    tables = {"sketch": some(SKETCH, algorithms=2), "photo": PHOTO}
-    report = made(tmp_path, tables)
+def test_two_data_sets_have_separate_sentences_and_no_ranks(tmp_path):
+    tables = {"sketch": first_scores(SKETCH, algorithms=2), "photo": PHOTO}
+    report = make_report(tmp_path, tables)
     headline, basis = report.answer
     assert "On 'sketch', 5 runs each: SagNet is better than ERM" in headline
     assert "On 'photo', 5 runs each: no significant difference" in headline
@@ -111,9 +113,9 @@ def test_two_data_sets_each_get_their_sentence_and_no_ranks(tmp_path):
     assert report.results["seed_tests"]["datasets"] == ("sketch", "photo")
 
 
-def test_three_data_sets_are_ranked_as_before(tmp_path):
-    tables = {name: some(SKETCH, runs=2) for name in ("x", "y", "z")}
-    report = made(tmp_path, tables)
+def test_three_data_sets_are_ranked(tmp_path):
+    tables = {name: first_scores(SKETCH, runs=2) for name in ("x", "y", "z")}
+    report = make_report(tmp_path, tables)
     assert report.results["seed_tests"] is None
     assert report.results["friedman"] is not None
     assert "Friedman" in report.answer[1]
@@ -134,16 +136,16 @@ def test_three_data_sets_are_ranked_as_before(tmp_path):
         ),
     ],
 )
-def test_what_so_few_runs_cannot_show_is_said(tmp_path, runs, sentence):
-    report = made(tmp_path, {"sketch": some(SKETCH, runs=runs)})
+def test_the_answer_names_the_limits_of_few_runs(tmp_path, runs, sentence):
+    report = make_report(tmp_path, {"sketch": first_scores(SKETCH, runs=runs)})
     assert sentence in " ".join(report.answer)
 
 
-def test_pairs_of_seeds_only_if_asked_for(tmp_path):
+def test_seeds_are_paired_only_with_the_flag(tmp_path):
     """The p-values are those of scipy: paired with the flag, else of Welch's test."""
-    tables = {"sketch": some(SKETCH, algorithms=2)}
+    tables = {"sketch": first_scores(SKETCH, algorithms=2)}
     sagnet, erm = SKETCH["SagNet"], SKETCH["ERM"]
-    for is_paired, theirs, words in [
+    for is_paired, expected, words in [
         (
             True,
             scipy.stats.ttest_rel(sagnet, erm),
@@ -151,14 +153,14 @@ def test_pairs_of_seeds_only_if_asked_for(tmp_path):
         ),
         (False, scipy.stats.ttest_ind(sagnet, erm, equal_var=False), "unpaired"),
     ]:
-        report = made(tmp_path, tables, paired_seeds=is_paired)
+        report = make_report(tmp_path, tables, paired_seeds=is_paired)
         assert report.results["seed_tests"]["paired"] is is_paired
         tests = report.results["seed_tests"]["tests"]
-        assert tests["t_pvalue"].tolist() == pytest.approx([theirs.pvalue])
+        assert tests["t_pvalue"].tolist() == pytest.approx([expected.pvalue])
         assert words in report.answer[1]
 
 
-def test_refuses_pairs_that_are_none(tmp_path, capsys):
+def test_refuses_incomplete_pairs_of_seeds(tmp_path, capsys):
     uneven = {"ERM": SKETCH["ERM"], "SagNet": SKETCH["SagNet"][:4]}
     path, flag = write(tmp_path, sketch=uneven), "--paired-seeds"
     message = test_scores.refused(capsys, path, tmp_path / "out", flag)
@@ -166,13 +168,13 @@ def test_refuses_pairs_that_are_none(tmp_path, capsys):
         "--paired-seeds: ERM and SagNet must have the same runs, got none called 4"
         in message
     )
-    path = write(tmp_path, **{name: some(SKETCH) for name in "xyz"})
+    path = write(tmp_path, **{name: first_scores(SKETCH) for name in "xyz"})
     message = test_scores.refused(capsys, path, tmp_path / "out", flag)
     assert "--paired-seeds: needs one or two data sets, got 3" in message
 
 
-def test_a_reference_is_compared_with_each(tmp_path):
-    report = made(tmp_path, {"sketch": SKETCH}, reference="ERM")
+def test_a_reference_is_compared_with_each_algorithm(tmp_path):
+    report = make_report(tmp_path, {"sketch": SKETCH}, reference="ERM")
     tests = report.results["seed_tests"]["tests"]
     assert len(tests) == report.results["seed_tests"]["family"] == 2
     assert (
@@ -184,35 +186,35 @@ def test_a_reference_is_compared_with_each(tmp_path):
 
 
 def test_smaller_may_be_better(tmp_path):
-    tables = {"sketch": some(SKETCH, algorithms=2)}
-    report = made(tmp_path, tables, larger_is_better=False)
+    tables = {"sketch": first_scores(SKETCH, algorithms=2)}
+    report = make_report(tmp_path, tables, larger_is_better=False)
     assert "ERM is better than SagNet by 3.8" in report.answer[0]
 
 
-def test_odd_runs_are_named(tmp_path):
+def test_single_runs_and_constant_scores_are_named(tmp_path):
     """Algorithms with one run, two runs against five, and constant scores are named."""
     cells = {"ERM": SKETCH["ERM"], "one": [61.0], "two": [60.0, 61.5]}
-    basis = made(tmp_path, {"sketch": cells}).answer[1]
+    basis = make_report(tmp_path, {"sketch": cells}).answer[1]
     assert "Not tested, because of a single run: one." in basis
     assert "two has 2 runs: against more, Welch's test rejects too often" in basis
     constant = {"a": [1.0] * 4, "b": [2.0] * 4}
-    headline, basis = made(tmp_path, {"sketch": constant}).answer
+    headline, basis = make_report(tmp_path, {"sketch": constant}).answer
     assert "b is better than a by 1.000 (permutation p = 0.029)" in headline
     assert "every run has the same score, so t is undefined" in basis
     equal = {"a": [1.0] * 4, "b": [1.0] * 4}
-    headline, _ = made(tmp_path, {"sketch": equal}).answer
+    headline, _ = make_report(tmp_path, {"sketch": equal}).answer
     assert "no significant difference" in headline and "have the same mean" in headline
 
 
-def test_bold_is_what_no_test_tells_from_the_best(tmp_path):
-    made(tmp_path, {"sketch": SKETCH})
+def test_bold_scores_are_those_not_significantly_worse_than_the_best(tmp_path):
+    make_report(tmp_path, {"sketch": SKETCH})
     assert analysis_of(tmp_path).best_cells == [("SagNet", "sketch")]
-    made(tmp_path, {"photo": PHOTO})
+    make_report(tmp_path, {"photo": PHOTO})
     assert analysis_of(tmp_path).best_cells == []
 
 
-def test_runs_of_jbias_get_the_same_answer(runs, tmp_path):
-    """Percentage points of the selected evaluations; seeds pair by their number."""
+def test_records_of_runs_match_scipy(runs, tmp_path):
+    """Differences are in percentage points; seeds are paired by their number."""
     flags = [f"--runs={runs}/*", f"--out={tmp_path / 'out'}", "--datasets=sketch"]
     assert report.main([*flags, "--algorithms=ERM,SagNet", "--paired-seeds"]) == 0
     tree = json.loads((tmp_path / "out" / "results.json").read_text())
@@ -221,8 +223,8 @@ def test_runs_of_jbias_get_the_same_answer(runs, tmp_path):
     frame = pd.read_csv(tmp_path / "out" / "tables" / "runs.csv")
     frame["number"] = frame["seed"].str.rpartition(":")[2]
     wide = 100 * frame.pivot(index="number", columns="algorithm", values="sketch")
-    theirs = scipy.stats.ttest_rel(wide["ERM"], wide["SagNet"])
-    assert test["t_pvalue"] == pytest.approx(theirs.pvalue)
+    expected = scipy.stats.ttest_rel(wide["ERM"], wide["SagNet"])
+    assert test["t_pvalue"] == pytest.approx(expected.pvalue)
     assert abs(test["difference"]) == pytest.approx(np.abs(wide.mean().diff().iloc[-1]))
 
 
@@ -230,7 +232,7 @@ def test_runs_of_jbias_get_the_same_answer(runs, tmp_path):
 @cases.each("algorithms", [2, 3])
 @cases.each("runs", [1, 3, 5, 10])
 def test_every_small_table_is_written(tmp_path, algorithms, runs):
-    """One and two data sets; the page, its files and the two lines that are printed."""
+    """Reports on one and on two data sets have an answer and all tests."""
     rng = np.random.default_rng(runs)
     names = [*SKETCH][:algorithms]
     for sets in (["sketch"], ["sketch", "photo"]):
@@ -249,7 +251,7 @@ def test_every_small_table_is_written(tmp_path, algorithms, runs):
         shutil.rmtree(out)
 
 
-def test_a_data_set_called_by_its_file_is_named_in_quotes(tmp_path):
+def test_a_data_set_named_after_its_file_is_quoted(tmp_path):
     """A file one.csv with scores in one column: no sentence begins "On one, ..."."""
     path = tmp_path / "one.csv"
     rows = [
@@ -267,8 +269,10 @@ def test_a_data_set_called_by_its_file_is_named_in_quotes(tmp_path):
 
 @cases.each(("algorithms", "is_said"), [(2, False), (3, True)])
 def test_captions_say_that_intervals_are_not_adjusted(tmp_path, algorithms, is_said):
-    """With several tests the caption names the adjusted p; one test needs none."""
-    report = made(tmp_path, {"sketch": some(SKETCH, algorithms=algorithms)})
+    """Captions of several tests name the adjusted p; a single test has no adjustment."""
+    report = make_report(
+        tmp_path, {"sketch": first_scores(SKETCH, algorithms=algorithms)}
+    )
     captions = [
         block.caption
         for section in report.sections
@@ -282,9 +286,9 @@ def test_captions_say_that_intervals_are_not_adjusted(tmp_path, algorithms, is_s
 
 
 @cases.each("datasets", ["sketch", "sketch photo"])
-def test_without_ranks_the_scores_have_no_column_of_mean_ranks(tmp_path, datasets):
-    tables = {name: some(SKETCH) for name in datasets.split()}
-    report = made(tmp_path, tables)
+def test_without_ranks_the_table_of_scores_has_no_mean_ranks(tmp_path, datasets):
+    tables = {name: first_scores(SKETCH) for name in datasets.split()}
+    report = make_report(tmp_path, tables)
     (scores,) = [
         block
         for section in report.sections

@@ -1,4 +1,4 @@
-"""A table in all file formats: names are escaped, marks and numbers are kept."""
+"""Tables in all file formats: names are escaped, marks and numbers are preserved."""
 
 import csv
 import io
@@ -29,12 +29,12 @@ NAMES = (
 )
 
 
-def test_per_cents_have_the_signs_of_all_numbers():
+def test_percentages_use_the_minus_sign_and_dash_of_numbers():
     texts = [tables.percent(x) for x in (-0.0512, -0.0001, 0.5, float("nan"))]
     assert texts == ["−5.1", "0.0", "50.0", "–"]
 
 
-def table(names=NAMES, columns=2, **marks) -> tables.Table:
+def make_table(names=NAMES, columns=2, **marks) -> tables.Table:
     heads = [f"{name} {i}" for i in range(columns // len(names) + 1) for name in names]
     data = pd.DataFrame({"name": names, "value": range(len(names)), "n": pd.NA})
     return tables.Table(
@@ -61,8 +61,8 @@ def page_of(*blocks: document.Block) -> str:
     return document.render(report)["index.html"]
 
 
-def test_html_has_the_marks_and_escapes_all():
-    marked = table(
+def test_html_has_marks_and_escapes_names():
+    marked = make_table(
         bold=frozenset({(0, 1)}), under=frozenset({(0, 1)}), shade={(1, 2): 0.5}
     )
     page = page_of(marked)
@@ -75,17 +75,19 @@ def test_html_has_the_marks_and_escapes_all():
     )
 
 
-def test_csv_and_parquet_give_names_and_numbers_back():
-    rows = list(csv.reader(io.StringIO(tables.to_csv(table().data), newline="")))
+def test_csv_and_parquet_round_trip_names_and_numbers():
+    rows = list(csv.reader(io.StringIO(tables.to_csv(make_table().data), newline="")))
     assert [row[0] for row in rows[1:]] == list(NAMES)
-    back = parquet.read_table(io.BytesIO(tables.to_parquet(table().data))).to_pandas()
-    assert back["name"].tolist() == list(NAMES)
-    assert back["value"].tolist() == list(range(len(NAMES)))
-    assert back["n"].isna().all()
+    stored = parquet.read_table(
+        io.BytesIO(tables.to_parquet(make_table().data))
+    ).to_pandas()
+    assert stored["name"].tolist() == list(NAMES)
+    assert stored["value"].tolist() == list(range(len(NAMES)))
+    assert stored["n"].isna().all()
 
 
-def test_a_row_of_markdown_is_a_line():
-    markdown = tables.to_markdown(table(bold=frozenset({(0, 1)})))
+def test_each_row_of_markdown_is_one_line():
+    markdown = tables.to_markdown(make_table(bold=frozenset({(0, 1)})))
     lines = markdown.strip().split("\n")
     assert len(lines) == 2 + 2 + len(NAMES)
     for line in lines[2:]:
@@ -111,24 +113,24 @@ def test_a_row_of_markdown_is_a_line():
         ("\x07", "[U+0007]"),
     ],
 )
-def test_letters_become_commands_or_codes(text, expected):
+def test_latex_escapes_letters_as_commands_or_codes(text, expected):
     assert latex.escape(text) == expected
 
 
 def test_latex_is_ascii():
-    assert latex.table(table()).isascii()
+    assert latex.table(make_table()).isascii()
 
 
-def test_latex_says_what_it_needs():
+def test_latex_names_packages_and_splits_large_tables():
     names = tuple(f"name {i}" for i in range(50))
-    assert r"\begin{table}" in latex.table(table())
-    long = latex.table(table(names, 2, shade={(0, 1): 1.0}))
+    assert r"\begin{table}" in latex.table(make_table())
+    long = latex.table(make_table(names, 2, shade={(0, 1): 1.0}))
     assert r"\begin{longtable}{lrr}" in long
     assert r"\usepackage{longtable}" in long.splitlines()[0]
     assert r"\usepackage[table]{xcolor}" in long.splitlines()[0]
-    wide = latex.table(table(names[:5], 10))
+    wide = latex.table(make_table(names[:5], 10))
     assert r"\resizebox{\textwidth}" in wide
-    split = latex.table(table(names[:5], 40))
+    split = latex.table(make_table(names[:5], 40))
     assert split.count(r"\begin{table}") == split.count("Part ") > 1
     heads = re.findall(r"name \d+ \d+", split.replace("Part", ""))
     assert len(heads) == 40
@@ -142,8 +144,12 @@ def test_latex_compiles(tmp_path: pathlib.Path):
         "shade": {(1, 1): 0.3, (0, 1): 1.0},
     }
     names = tuple(f"{NAMES[i % len(NAMES)]} {i}" for i in range(50))
-    all_tables = (table(**marks), table(columns=30, **marks), table(names, 30, **marks))
-    sources = [latex.table(each_table) for each_table in all_tables]
+    all_tables = (
+        make_table(**marks),
+        make_table(columns=30, **marks),
+        make_table(names, 30, **marks),
+    )
+    sources = [latex.table(x) for x in all_tables]
     (tmp_path / "all.tex").write_text(
         r"\documentclass{article}\usepackage{booktabs,longtable,graphicx}"
         r"\usepackage[table]{xcolor}\begin{document}"
@@ -163,7 +169,7 @@ def test_latex_compiles(tmp_path: pathlib.Path):
 
 
 @pytest.mark.parametrize(("columns", "long"), [(2, True), (12, False)])
-def test_smaller_tables_hold_more_rows(columns, long):
+def test_tables_in_smaller_type_hold_more_rows(columns, long):
     """48 rows exceed a page, unless a wide table is set in smaller type."""
     head = ("name", *(f"column {j}" for j in range(columns)))
     rows = tuple((f"row {i}", *["0.123"] * columns) for i in range(48))

@@ -1,4 +1,4 @@
-"""Data sets that algorithms were trained on, from settings and from a file."""
+"""Pairs of algorithms and data sets of their training, from settings and from a file."""
 
 import dataclasses
 import importlib
@@ -20,7 +20,7 @@ TESTS = {
 SHAPES = {"data": "shapes", "split": "train", "correlation": 0.9, "n": 64}
 
 
-def run(label, /, **settings):
+def make_run(label, /, **settings):
     settings = {"train": SHAPES, "inputs": [], "stages": [], "tests": TESTS} | settings
     return workdirs.Run(
         workdir=label,
@@ -35,18 +35,18 @@ def run(label, /, **settings):
     )
 
 
-def cae(split):
+def cae_data(split):
     return {"data": "folder", "root": "prepared/cae", "split": split}
 
 
-def test_settings_tell_what_an_algorithm_trained_on():
+def test_data_of_training_are_read_from_settings():
     runs = [
-        run("erm"),
-        run("stylized_erm", inputs=[{"name": "flip"}, {"name": "stylize"}]),
-        run("noise", inputs=[{"name": "gaussian_noise"}]),
-        run("deepaugment", train={**SHAPES, "also": [cae("train")]}),
-        run("staged", stages=[{}, {"train": cae("train[:50%]")}]),
-        run("on_test_set", train={**SHAPES, "split": "cue_conflict"}),
+        make_run("erm"),
+        make_run("stylized_erm", inputs=[{"name": "flip"}, {"name": "stylize"}]),
+        make_run("noise", inputs=[{"name": "gaussian_noise"}]),
+        make_run("deepaugment", train={**SHAPES, "also": [cae_data("train")]}),
+        make_run("staged", stages=[{}, {"train": cae_data("train[:50%]")}]),
+        make_run("on_test_set", train={**SHAPES, "split": "cue_conflict"}),
     ]
     assert trained.of_runs(runs, list(TESTS)) == {
         ("stylized_erm", "stylized"),
@@ -54,22 +54,22 @@ def test_settings_tell_what_an_algorithm_trained_on():
         ("deepaugment", "cae"),
         ("staged", "cae"),
         ("on_test_set", "cue_conflict"),
-        # Others trained elsewhere or on stylised images alone: out of distribution.
+        # The other two did not train on plain shapes.
         *((name, "test") for name in ("erm", "noise", "deepaugment", "staged")),
     }
 
 
-def of_config(name, arg="", label=None, **tests):
+def run_of_config(name, arg="", label=None, **tests):
     """Return a run by its config file, with test sets `tests`."""
     config = importlib.import_module(f"jbias.configs.{name}").get_config(arg)
     settings = json.loads(json.dumps(config.to_dict()))
-    return run(label or name, **settings | {"tests": settings["tests"] | tests})
+    return make_run(label or name, **settings | {"tests": settings["tests"] | tests})
 
 
-def test_configs_tell_what_they_train_on():
+def test_data_of_training_are_read_from_configs():
     names = ("erm", "stylized_erm", "debiased", "sin_in", "gaussian_noise", "sagnet")
-    runs = [of_config(name) for name in names]
-    runs.append(of_config("deepaugment", "nets=cae"))
+    runs = [run_of_config(name) for name in names]
+    runs.append(run_of_config("deepaugment", "nets=cae"))
     assert trained.of_runs(runs, list(runs[0].settings["tests"])) == {
         *((name, "stylized") for name in ("stylized_erm", "debiased", "sin_in")),
         ("gaussian_noise", "corrupted"),
@@ -77,7 +77,7 @@ def test_configs_tell_what_they_train_on():
     }
 
 
-def test_configs_on_imagenet_tell_what_they_train_on():
+def test_data_of_training_are_read_from_imagenet_configs():
     sets = {
         "sin": {"data": "stylized_imagenet", "root": "/d/sin/", "split": "val"},
         "released": {"data": "deepaugment", "root": "/d/da", "split": "cae"},
@@ -85,12 +85,12 @@ def test_configs_on_imagenet_tell_what_they_train_on():
         "edsr": {"data": "deepaugment", "root": "/d/da", "split": "edsr"},
     }
     data = "data=imagenet,root=/d/in"
-    runs = [of_config(name, data, **sets) for name in ("erm", "debiased", "sin_in")]
-    runs.append(of_config("stylized_erm", data, **sets))
-    runs.append(of_config("deepaugment", f"nets=cae,prepared=/d/p,{data}", **sets))
-    # Made before, and read as ImageNet is.
-    sin = of_config("erm", "data=imagenet,root=/d/sin", label="sin")
-    runs.append(run("sin", **sin.settings | {"tests": runs[0].settings["tests"]}))
+    runs = [run_of_config(name, data, **sets) for name in ("erm", "debiased", "sin_in")]
+    runs.append(run_of_config("stylized_erm", data, **sets))
+    runs.append(run_of_config("deepaugment", f"nets=cae,prepared=/d/p,{data}", **sets))
+    # Stylized-ImageNet prepared earlier and read like ImageNet.
+    sin = run_of_config("erm", "data=imagenet,root=/d/sin", label="sin")
+    runs.append(make_run("sin", **sin.settings | {"tests": runs[0].settings["tests"]}))
     assert trained.of_runs(runs, ["val", *sets]) == {
         *((name, "sin") for name in ("debiased", "sin_in", "stylized_erm", "sin")),
         *(("deepaugment", name) for name in ("released", "own")),
@@ -102,7 +102,7 @@ STYLIZE = [{"name": "stylize"}]
 
 
 @cases.each(
-    ("settings", "clean"),
+    ("settings", "has_clean"),
     [
         ({"inputs": STYLIZE}, False),
         ({"inputs": [{"name": "stylize", "p": 0.5}]}, True),
@@ -113,27 +113,33 @@ STYLIZE = [{"name": "stylize"}]
         ({"algo": {"name": "debiased", "transfer": {"name": "small"}}}, True),
     ],
 )
-def test_every_way_to_stylise_counts(settings, clean):
-    pairs = trained.of_runs([run("erm"), run("other", **settings)], list(TESTS))
-    expected = {("other", "stylized")} | (set() if clean else {("erm", "test")})
+def test_all_settings_that_stylise_count(settings, has_clean):
+    pairs = trained.of_runs(
+        [make_run("erm"), make_run("other", **settings)], list(TESTS)
+    )
+    expected = {("other", "stylized")} | (set() if has_clean else {("erm", "test")})
     assert pairs == expected
 
 
-def test_what_never_stylises_does_not_count():
+def test_settings_that_never_stylise_do_not_count():
     none = [{"name": "stylize", "p": 0.0}]
     plain = {"name": "debiased", "transfer": {"name": "small"}, "stylised": False}
-    runs = [run("erm"), run("none", inputs=none), run("plain", algo=plain)]
+    runs = [
+        make_run("erm"),
+        make_run("none", inputs=none),
+        make_run("plain", algo=plain),
+    ]
     assert trained.of_runs(runs, list(TESTS)) == set()
 
 
-def test_a_reader_of_its_own_shows_other_images():
+def test_the_same_folder_with_another_reader_is_other_data():
     digits = {"data": "mnist", "root": "/d/mnist", "split": "train"}
     tests = {"colours": {"data": "colored_mnist", "root": "/d/mnist", "split": "test"}}
-    runs = [run("erm", tests=tests), run("digits", train=digits, tests=tests)]
+    runs = [make_run("erm", tests=tests), make_run("digits", train=digits, tests=tests)]
     assert trained.of_runs(runs, ["colours"]) == set()
 
 
-def test_a_link_is_the_folder_that_it_leads_to(tmp_path):
+def test_links_to_folders_are_resolved(tmp_path):
     (tmp_path / "disc").mkdir()
     (tmp_path / "cae").symlink_to(tmp_path / "disc")
     train = {"data": "folder", "root": f"{tmp_path}/cae", "split": "train"}
@@ -141,31 +147,34 @@ def test_a_link_is_the_folder_that_it_leads_to(tmp_path):
         "same": {"data": "folder", "root": f"{tmp_path}/disc", "split": "val"},
         "released": {"data": "deepaugment", "root": "/d/da", "split": "cae"},
     }
-    runs = [run("erm", tests=tests), run("cae", tests=tests, train=train)]
+    runs = [make_run("erm", tests=tests), make_run("cae", tests=tests, train=train)]
     assert trained.of_runs(runs, list(tests)) == {("cae", "same"), ("cae", "released")}
 
 
-def test_runs_that_tell_nothing_have_no_say():
-    unknown = dataclasses.replace(run("unknown"), settings={})
-    assert trained.of_runs([run("erm"), run("sagnet"), unknown], list(TESTS)) == set()
-    fewer = run("fewer", tests={"stylized": TESTS["stylized"]})
-    assert trained.of_runs([run("erm"), fewer], list(TESTS)) == set()
+def test_runs_without_settings_are_ignored():
+    unknown = dataclasses.replace(make_run("unknown"), settings={})
+    assert (
+        trained.of_runs([make_run("erm"), make_run("sagnet"), unknown], list(TESTS))
+        == set()
+    )
+    fewer = make_run("fewer", tests={"stylized": TESTS["stylized"]})
+    assert trained.of_runs([make_run("erm"), fewer], list(TESTS)) == set()
 
 
-def test_what_all_trained_on_is_a_test_for_all():
-    runs = [run("erm"), run("sagnet")]
+def test_data_that_all_trained_on_stay_test_sets():
+    runs = [make_run("erm"), make_run("sagnet")]
     assert trained.of_runs(runs, list(TESTS)) == set()
-    runs.append(run("none", tests={}))
+    runs.append(make_run("none", tests={}))
     assert trained.of_runs(runs[2:], list(TESTS)) == set()
 
 
-def test_other_correlations_are_other_distributions():
-    other = run("other", train={**SHAPES, "correlation": 0.5})
-    pairs = trained.of_runs([run("erm"), other], list(TESTS))
+def test_another_correlation_is_another_distribution():
+    other = make_run("other", train={**SHAPES, "correlation": 0.5})
+    pairs = trained.of_runs([make_run("erm"), other], list(TESTS))
     assert pairs == {("erm", "test")}
 
 
-def test_reads_a_file(tmp_path):
+def test_data_of_training_are_read_from_a_file(tmp_path):
     path = tmp_path / "trained.csv"
     path.write_text("algorithm,dataset\nA, x\nB,y\n")
     assert trained.read(path, ["A", "B"], ["x", "y"]) == {("A", "x"), ("B", "y")}
