@@ -138,7 +138,7 @@ def test_the_headline_makes_no_claim_if_all_accuracies_are_at_chance(tmp_path):
         test_runs.change(
             folder / name,
             lambda records: [
-                test_runs.scored(record, 0.25)
+                test_runs.replace_value(record, 0.25)
                 if record.metric == "accuracy"
                 else record
                 for record in records

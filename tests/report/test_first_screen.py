@@ -261,7 +261,7 @@ def make_sagnet_guess(runs, share, classes=16):
 
     def edit(records):
         return [
-            test_runs.scored(record, 1 - share)
+            test_runs.replace_value(record, 1 - share)
             if record.metric == "fraction_neither"
             else record
             for record in records
@@ -419,7 +419,7 @@ def test_intervals_of_differences_are_cut_at_100_points(tmp_path):
 
     def edit(records):
         return [
-            test_runs.scored(record, 0.1 + 0.8 * (record.seed % 2))
+            test_runs.replace_value(record, 0.1 + 0.8 * (record.seed % 2))
             if record.metric == "accuracy"
             else record
             for record in records

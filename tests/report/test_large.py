@@ -19,7 +19,7 @@ def write(path, k, n):
 
 
 def test_ten_thousand_data_sets_are_read_in_seconds(tmp_path):
-    """A search of each name among all names would take over twelve times as long."""
+    """Comparing each name with all names would take over twelve times as long."""
     path = write(tmp_path / "s.csv", 3, 10_000)
     start = time.process_time()
     study = inputs.from_scores(path, options.Options())
@@ -28,7 +28,7 @@ def test_ten_thousand_data_sets_are_read_in_seconds(tmp_path):
     assert time.process_time() - start < 10
 
 
-def test_wide_tables_show_the_first_data_sets_and_their_files_have_all(tmp_path):
+def test_wide_tables_show_the_first_data_sets_and_files_have_all(tmp_path):
     path = write(tmp_path / "s.csv", 2, 70)
     study = inputs.from_scores(path, options.Options())
     analysed = analysis.analyse(study)
@@ -40,7 +40,7 @@ def test_wide_tables_show_the_first_data_sets_and_their_files_have_all(tmp_path)
     assert len([x for x in benchmark_tables.ranks(analysed).data if x[0] == "D"]) == 70
 
 
-def test_sorted_differences_give_what_the_matrix_of_pairs_gives(monkeypatch):
+def test_sorted_differences_match_the_matrix_of_pairs(monkeypatch):
     """The signed-rank posterior of many data sets needs no matrix; ties count half."""
     rng = np.random.default_rng(0)
     scores = np.round(50 + rng.normal(size=(60, 3)) + [0, 0.3, 0.6], 1)
@@ -52,8 +52,8 @@ def test_sorted_differences_give_what_the_matrix_of_pairs_gives(monkeypatch):
     assert ordered.rope == pytest.approx(matrix.rope, abs=1e-12)
 
 
-def test_the_signed_rank_limit_of_many_data_sets_is_near_the_exact_one(monkeypatch):
-    """With 300 data sets it agrees with the normal distribution to 0.001."""
+def test_the_normal_approximation_of_the_signed_rank_limit_is_accurate(monkeypatch):
+    """With 300 data sets, approximation and exact limit differ by less than 0.1 %."""
     exact = power._wilcoxon_critical(300, 0.05)
     monkeypatch.setattr(power, "_MAX_EXACT", 10)
     assert power._wilcoxon_critical(300, 0.05) == pytest.approx(exact, rel=1e-3)

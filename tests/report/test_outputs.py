@@ -20,7 +20,7 @@ from tests.report import test_document, test_scores
 TABLE = test_scores.EXAMPLES / "biasbed_table2.csv"
 
 
-def listed(folder):
+def contents_of(folder):
     """Return bytes of files and targets of links in a folder, by path."""
     contents = {}
     for path in sorted(folder.rglob("*")):
@@ -32,8 +32,8 @@ def listed(folder):
     return contents
 
 
-def put(folder, kind):
-    """Make a folder with a file, a link or a folder where a report would write."""
+def write_obstacle(folder, kind):
+    """Make a folder with a file, link or folder in the place of a file of a report."""
     folder.mkdir()
     if kind == "link":
         (folder / "elsewhere").mkdir()
@@ -55,30 +55,30 @@ KINDS += ("figures/iqm.svg", "link", "dangling", "folder", "tables")
 
 
 @cases.each("kind", KINDS)
-def test_a_report_leaves_files_of_others_and_says_so_first(
+def test_files_that_jbias_did_not_write_are_kept_and_named(
     kind, tmp_path, capsys, monkeypatch
 ):
     """The command names the file and fails before it reads scores."""
     out = tmp_path / kind.replace("/", "-")
-    put(out, kind)
-    contents = listed(out)
+    write_obstacle(out, kind)
+    contents = contents_of(out)
     assert report_cli.main(["--scores=/nowhere.csv", f"--out={out}"]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1 and "remove it or name another folder" in message
     table = ["--table=/nowhere.csv", "--x=a", "--y=b", "--category=c"]
     assert correlate.main([*table, f"--out={out}"]) == 2
     assert "remove it or name another folder" in capsys.readouterr().err
-    if kind != "methods.md":  # Which this page has not.
+    if kind != "methods.md":  # This page has no such file.
         page = test_document.make_report(
             frames={"scores": test_document.pd.DataFrame()}
         )
         files = document.render(page) | {"figures/iqm.svg": ""}
         with pytest.raises(ValueError, match="name another folder"):
             document.save(files, out)
-    assert listed(out) == contents
+    assert contents_of(out) == contents
 
 
-def test_a_folder_with_files_of_other_names_takes_a_report(tmp_path):
+def test_a_report_may_be_added_to_a_folder_with_other_files(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / ".git").mkdir()
     document.write(test_document.make_report(), tmp_path)
@@ -86,15 +86,15 @@ def test_a_folder_with_files_of_other_names_takes_a_report(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_a_report_is_written_again_in_its_folder_also_through_a_link(tmp_path):
+def test_a_report_is_replaced_also_through_a_link(tmp_path):
     assert report.main([f"--scores={TABLE}", f"--out={tmp_path / 'real'}"]) == 0
-    first = listed(tmp_path / "real")
+    first = contents_of(tmp_path / "real")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert report.main([f"--scores={TABLE}", f"--out={tmp_path / 'link'}"]) == 0
-    assert listed(tmp_path / "real") == first
+    assert contents_of(tmp_path / "real") == first
 
 
-def test_a_report_that_was_cut_short_is_known_and_written_again(tmp_path, monkeypatch):
+def test_an_interrupted_report_can_be_written_again(tmp_path, monkeypatch):
     files = document.render(
         test_document.make_report(frames={"a": test_document.pd.DataFrame()})
     )
@@ -112,10 +112,10 @@ def test_a_report_that_was_cut_short_is_known_and_written_again(tmp_path, monkey
         document.save(files, tmp_path / "out")
     monkeypatch.setattr(document.files_lib, "write", original)
     document.save(files, tmp_path / "out")
-    assert listed(tmp_path / "out").keys() == files.keys()
+    assert contents_of(tmp_path / "out").keys() == files.keys()
 
 
-def test_what_a_report_removes_lies_in_its_folder(tmp_path):
+def test_reports_remove_only_files_in_their_folder(tmp_path):
     """Paths outside the folder, or through a link, are not removed."""
     document.write(test_document.make_report(), tmp_path / "out")
     victim = tmp_path / "victim" / "a.csv"
@@ -131,7 +131,7 @@ def test_what_a_report_removes_lies_in_its_folder(tmp_path):
 
 
 @cases.each("link", ["tables", "tables/link", "tables/link/dir"])
-def test_a_report_removes_nothing_through_a_link_at_any_depth(tmp_path, link):
+def test_files_behind_links_are_not_removed(tmp_path, link):
     victim = tmp_path / "elsewhere" / "link" / "dir" / "v.txt"
     victim.parent.mkdir(parents=True)
     victim.write_text("mine")
@@ -149,7 +149,7 @@ def test_a_report_removes_nothing_through_a_link_at_any_depth(tmp_path, link):
     assert outputs.removable(tmp_path / "out", []) == []
 
 
-def test_a_report_in_a_folder_that_a_link_leads_to_removes_its_old_files(tmp_path):
+def test_old_files_are_removed_if_the_report_folder_is_a_link(tmp_path):
     old = tmp_path / "real" / "tables" / "dir" / "old.csv"
     old.parent.mkdir(parents=True)
     old.write_text("old")
@@ -160,9 +160,9 @@ def test_a_report_in_a_folder_that_a_link_leads_to_removes_its_old_files(tmp_pat
     assert outputs.removable(tmp_path / "out", []) == [path]
 
 
-def test_pages_of_an_audit_leave_files_of_others(tmp_path):
+def test_audits_refuse_folders_with_other_files(tmp_path):
     with pytest.raises(ValueError, match="models"):
-        put(tmp_path / "out", "index.html")
+        write_obstacle(tmp_path / "out", "index.html")
         (tmp_path / "out" / "index.html").rename(tmp_path / "out" / "models")
         outputs.check_report_folder(tmp_path / "out", ("models",))
     outputs.check_report_folder(tmp_path / "out")
@@ -170,7 +170,7 @@ def test_pages_of_an_audit_leave_files_of_others(tmp_path):
 
 
 @cases.each("name", ["w.npz", "sheet.png", "figure.pdf", "figure.svg"])
-def test_a_file_replaces_one_of_its_kind_alone(name, tmp_path, capsys):
+def test_files_replace_only_files_of_their_kind(name, tmp_path, capsys):
     path = tmp_path / name
     outputs.check_file(path)
     path.write_text("mine")
@@ -184,7 +184,7 @@ def test_a_file_replaces_one_of_its_kind_alone(name, tmp_path, capsys):
         outputs.check_file(path)
 
 
-def test_prepare_refuses_before_it_computes(tmp_path, capsys):
+def test_prepare_refuses_an_existing_file_before_computing(tmp_path, capsys):
     path = tmp_path / "w.npz"
     path.write_text("mine")
     argv = ["style", "--data=nowhere", f"--out={path}", "--images=/nowhere"]
@@ -208,7 +208,7 @@ def _refused_as_arguments(args, capsys):
 
 
 @cases.each(
-    ("name", "text", "refused"),
+    ("name", "text", "is_refused"),
     [
         ("config.json", "mine", True),
         ("config.json", '{"mine": 1}', True),
@@ -217,10 +217,16 @@ def _refused_as_arguments(args, capsys):
         ("notes.txt", "mine", False),
     ],
 )
-def test_measures_take_no_folder_with_settings_of_others(name, text, refused, tmp_path):
+def test_measures_refuse_folders_with_settings_of_other_programs(
+    name, text, is_refused, tmp_path
+):
     folder = tmp_path / str(len(text)) / name.partition(".")[0]
     folder.mkdir(parents=True)
     (folder / name).write_text(text)
     owner = types.SimpleNamespace(folder=folder)
-    with pytest.raises(ValueError, match="did not write") if refused else nullcontext():
+    with (
+        pytest.raises(ValueError, match="did not write")
+        if is_refused
+        else nullcontext()
+    ):
         runner.NetworkEvaluation._check_written_by_us(owner)

@@ -1,4 +1,4 @@
-"""The page works offline, is well formed, escapes text and explains its numbers."""
+"""Page of a report: works offline, is well formed, escapes names, explains numbers."""
 
 import html.parser
 import json
@@ -13,7 +13,7 @@ from jbias.stats import score_cells
 
 pytestmark = pytest.mark.slow
 
-NASTY = ["<script>alert(1)</script>", 'a & b_{x}^2 "q"', r"50% of $x$ #1 ~\n"]
+MARKUP_NAMES = ["<script>alert(1)</script>", 'a & b_{x}^2 "q"', r"50% of $x$ #1 ~\n"]
 
 
 class Reader(html.parser.HTMLParser):
@@ -50,39 +50,42 @@ class Reader(html.parser.HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def out(many_runs, tmp_path_factory):
-    out = tmp_path_factory.mktemp("page")
+def report_dir(many_runs, tmp_path_factory):
+    report_dir = tmp_path_factory.mktemp("page")
     assert (
-        report.main([f"--runs={many_runs}/*", f"--out={out}", "--reference=ERM"]) == 0
+        report.main([f"--runs={many_runs}/*", f"--out={report_dir}", "--reference=ERM"])
+        == 0
     )
-    return out
+    return report_dir
 
 
 @pytest.fixture(scope="module")
-def nasty(tmp_path_factory):
-    """Return the report of algorithms with markup of HTML, LaTeX or matplotlib in names.
-
-    For each there is an algorithm with the same name without markup.
-    """
+def markup_report(tmp_path_factory):
+    """Return the report of algorithms with markup in names, and of the names without it."""
     folder = tmp_path_factory.mktemp("nasty")
     rows = ["algorithm,dataset,score"]
-    for i, name in enumerate([*NASTY, *map(score_cells.bare_name, NASTY)]):
+    for i, name in enumerate(
+        [*MARKUP_NAMES, *map(score_cells.bare_name, MARKUP_NAMES)]
+    ):
         quoted = '"' + name.replace('"', '""') + '"'
         rows += [f"{quoted},set_{j} & more,{i + j % 2}" for j in range(4)]
     (folder / "scores.csv").write_text("\n".join(rows))
-    out = folder / "out"
-    assert report.main([f"--scores={folder / 'scores.csv'}", f"--out={out}"]) == 0
-    return out
+    report_dir = folder / "out"
+    assert (
+        report.main([f"--scores={folder / 'scores.csv'}", f"--out={report_dir}"]) == 0
+    )
+    return report_dir
 
 
 @pytest.mark.slow
-def test_the_page_needs_no_network(out):
-    page = (out / "index.html").read_text()
+def test_the_page_needs_no_network(report_dir):
+    page = (report_dir / "index.html").read_text()
     reader = Reader(page)
     assert reader.open == []
     assert all(target.startswith("#") for target in reader.loads)
     assert not {"link", "iframe", "img"} & set(reader.tags)
-    assert reader.tags.count("script") == 1  # It sorts, and loads nothing.
+    # The script sorts tables and loads nothing.
+    assert reader.tags.count("script") == 1
     assert not re.findall(
         "fetch|XMLHttp|import|http", (document.FOLDER / "page.js").read_text()
     )
@@ -91,14 +94,14 @@ def test_the_page_needs_no_network(out):
 
 
 @pytest.mark.slow
-def test_links_inside_the_page_lead_somewhere(out):
-    reader = Reader((out / "index.html").read_text())
+def test_links_on_the_page_have_targets(report_dir):
+    reader = Reader((report_dir / "index.html").read_text())
     assert len(set(reader.ids)) == len(reader.ids)
     assert {target[1:] for target in reader.loads} <= set(reader.ids)
 
 
-def test_the_page_says_what_its_numbers_are_made_of(out):
-    words = "".join(Reader((out / "index.html").read_text()).words)
+def test_the_page_explains_its_numbers(report_dir):
+    words = "".join(Reader((report_dir / "index.html").read_text()).words)
     for phrase in (
         "larger is better",
         "± std (n - 1) over 3 seeds",
@@ -118,31 +121,33 @@ def test_the_page_says_what_its_numbers_are_made_of(out):
         assert phrase in words, phrase
 
 
-def test_figures_follow_light_and_dark(out):
-    page = (out / "index.html").read_text()
-    assert page.count("<svg") == len(list((out / "figures").glob("*.svg"))) > 2
+def test_figures_adapt_to_dark_mode_and_print(report_dir):
+    page = (report_dir / "index.html").read_text()
+    assert page.count("<svg") == len(list((report_dir / "figures").glob("*.svg"))) > 2
     assert "currentColor" in page
     assert "prefers-color-scheme: dark" in page
     assert "@media print" in page
 
 
-def test_figures_are_whole_files(out):
-    for path in (out / "figures").glob("*.svg"):
+def test_figure_files_are_well_formed_svg(report_dir):
+    for path in (report_dir / "figures").glob("*.svg"):
         assert ET.parse(path).getroot().tag.endswith("svg")
-    assert not [path for path in (out / "figures").iterdir() if path.suffix != ".svg"]
+    assert not [
+        path for path in (report_dir / "figures").iterdir() if path.suffix != ".svg"
+    ]
 
 
-def test_names_are_escaped_in_html(nasty):
-    page = (nasty / "index.html").read_text()
+def test_names_are_escaped_in_html(markup_report):
+    page = (markup_report / "index.html").read_text()
     reader = Reader(page)
     assert (reader.open, reader.tags.count("script")) == ([], 1)
     words = "".join(reader.words)
-    for name in NASTY:
+    for name in MARKUP_NAMES:
         assert name in words
 
 
-def test_names_are_escaped_in_latex(nasty):
-    text = (nasty / "tables" / "scores.tex").read_text()
+def test_names_are_escaped_in_latex(markup_report):
+    text = (markup_report / "tables" / "scores.tex").read_text()
     assert r"a \& b\_\{x\}\textasciicircum{}2" in text
     assert r"50\% of \$x\$ \#1 \textasciitilde{}\textbackslash{}n" in text
     rows = text.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
@@ -154,14 +159,16 @@ def test_names_are_escaped_in_latex(nasty):
         assert text.count(word) == 1
 
 
-def test_names_stay_names_in_csv_and_json(nasty):
-    tree = json.loads((nasty / "results.json").read_text())
-    assert tree["algorithms"][: len(NASTY)] == NASTY
-    assert (nasty / "tables" / "scores.csv").read_text().count("<script>") == 4
+def test_names_are_unchanged_in_csv_and_json(markup_report):
+    tree = json.loads((markup_report / "results.json").read_text())
+    assert tree["algorithms"][: len(MARKUP_NAMES)] == MARKUP_NAMES
+    assert (markup_report / "tables" / "scores.csv").read_text().count("<script>") == 4
 
 
-def test_json_is_strict_where_f_is_infinite(nasty):
-    tree = json.loads((nasty / "results.json").read_text(), parse_constant=pytest.fail)
+def test_json_is_strict_where_f_is_infinite(markup_report):
+    tree = json.loads(
+        (markup_report / "results.json").read_text(), parse_constant=pytest.fail
+    )
     assert (tree["friedman"]["F"], tree["friedman"]["F_is_infinite"]) == (None, True)
     assert tree["friedman"]["p"] == 0
     assert all(cell["std"] is None for cell in tree["table"])

@@ -16,12 +16,12 @@ from jbias.runs import costs, results, selection
 from tests.report import conftest
 
 
-def run(runs, out, *more):
-    assert report.main([f"--runs={runs}/*", f"--out={out}", *more]) == 0
+def run(runs, out, *args):
+    assert report.main([f"--runs={runs}/*", f"--out={out}", *args]) == 0
     return json.loads((out / "results.json").read_text(), parse_constant=pytest.fail)
 
 
-def scored(record, value):
+def replace_value(record, value):
     """Return a record with another value, rounded to a count of its n."""
     if record.count is None:
         return record._replace(value=value)
@@ -30,7 +30,7 @@ def scored(record, value):
 
 
 @pytest.mark.slow
-def test_runs_may_be_named_one_after_the_other(runs, tmp_path):
+def test_the_flag_of_runs_may_be_repeated(runs, tmp_path):
     names = sorted(path.name for path in runs.iterdir())[:2]
     flags = [f"--runs={runs / name}" for name in names]
     assert report.main([*flags, f"--out={tmp_path / 'out'}"]) == 0
@@ -38,8 +38,8 @@ def test_runs_may_be_named_one_after_the_other(runs, tmp_path):
     assert len(tree["runs"]) == 2
 
 
-def refused(capsys, runs, out, *more):
-    assert report.main([f"--runs={runs}/*", f"--out={out}", *more]) == 2
+def refusal(capsys, runs, out, *args):
+    assert report.main([f"--runs={runs}/*", f"--out={out}", *args]) == 2
     captured = capsys.readouterr()
     assert (captured.out, captured.err.count("\n")) == ("", 1)
     return captured.err
@@ -76,7 +76,7 @@ def copy(runs, source, target, *, seeds=0, algorithm=None):
 
 
 @pytest.mark.slow
-def test_the_table_is_made_of_selected_records(runs, tmp_path):
+def test_the_table_has_the_selected_records(runs, tmp_path):
     tree = run(runs, tmp_path / "out")
     selected = selection.best_validation(results.read(f"{runs}/*"))
     records = selected[
@@ -91,17 +91,17 @@ def test_the_table_is_made_of_selected_records(runs, tmp_path):
     assert tree["selection"] == "best_validation"
     assert tree["algorithms"] == ["ERM", "pAdaIN", "SagNet"]
     order = ["silhouette", "edge", "sketch", "cue_conflict", "corrupted"]
-    assert tree["datasets"] == order  # As they were evaluated.
+    assert tree["datasets"] == order  # In the order of evaluation.
     assert tree["friedman"]["df"] == [2, 8]
 
 
 @pytest.mark.slow
-def test_all_parts_are_written(runs, tmp_path):
+def test_all_tables_and_figures_are_written(runs, tmp_path):
     run(runs, tmp_path / "out")
     tables = {p.name for p in (tmp_path / "out" / "tables").iterdir()}
     names = ("scores", "validation", "omnibus", "nemenyi", "posthoc", "ranks")
     names += ("stability", "differences", "power", "shape_bias", "runs", "variability")
-    names += ("few_seeds",)  # And no blocks of data sets, by three algorithms.
+    names += ("few_seeds",)  # Three algorithms have no blocks of data sets.
     names += ("selections", "selection_tests", "settings", "provenance", "data")
     ends = ("csv", "tex", "md", "parquet")
     assert tables == {f"{name}.{end}" for name in names for end in ends}
@@ -111,13 +111,13 @@ def test_all_parts_are_written(runs, tmp_path):
     assert figures == {f"{name}.svg" for name in names}
 
 
-def test_the_worst_class_selects(runs, tmp_path, capsys):
-    """The table also has its accuracy and images; runs without classes are refused."""
-    message = refused(capsys, runs, tmp_path / "no", "--selection=worst_class")
+def test_selection_by_the_worst_class(runs, tmp_path, capsys):
+    """The table has the worst accuracy and its images; runs without classes are refused."""
+    message = refusal(capsys, runs, tmp_path / "no", "--selection=worst_class")
     assert "worst_class: every seed needs class_accuracy" in message
 
-    def add(records):
-        """Class 1 is best at the first epoch, class 0 always good."""
+    def add_class_accuracies(records):
+        """Add classes: class 1 is best at the first epoch, class 0 is always good."""
         valid = [r for r in records if (r.dataset, r.metric) == ("valid", "accuracy")]
         for r in valid:
             r = r._replace(metric="class_accuracy", count=None)
@@ -126,7 +126,7 @@ def test_the_worst_class_selects(runs, tmp_path, capsys):
         yield from records
 
     for workdir in runs.iterdir():
-        change(workdir, add)
+        change(workdir, add_class_accuracies)
     tree = run(
         runs, tmp_path / "out", "--selection=worst_class", "--algorithms=ERM,SagNet"
     )
@@ -145,14 +145,14 @@ def test_the_worst_class_selects(runs, tmp_path, capsys):
         ("oracle", selection.oracle),
     ],
 )
-def test_selections(runs, tmp_path, selection, rule):
+def test_rules_of_selection_change_the_means(runs, tmp_path, selection, rule):
     tree = run(runs, tmp_path / "out", f"--selection={selection}")
     expected = rule(results.read(f"{runs}/*"))
     expected = expected[expected["metric"] == "accuracy"]
     means = expected.groupby(["algorithm", "dataset"])["value"].mean()
     for cell in tree["table"]:
-        wanted = means[cell["algorithm"], cell["dataset"]]
-        assert cell["mean"] == pytest.approx(wanted)
+        mean = means[cell["algorithm"], cell["dataset"]]
+        assert cell["mean"] == pytest.approx(mean)
     if selection == "oracle":
         assert any("oracle looks at the test sets" in text for text in tree["caveats"])
     assert ("a bound and not a result" in tree["headline"]) == (selection == "oracle")
@@ -174,7 +174,7 @@ def test_tests_are_shown_under_every_selection(runs, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_epoch_or_another_set_may_select(runs, tmp_path):
+def test_selection_at_an_epoch_or_on_another_set(runs, tmp_path):
     frame = results.read(f"{runs}/*")
     tree = run(runs, tmp_path / "epoch", "--selection=at_epoch", "--epoch=2")
     mean = selection.at_epoch(frame, 2).query("run == 'erm' and dataset == 'edge'")
@@ -191,7 +191,7 @@ def test_an_epoch_or_another_set_may_select(runs, tmp_path):
 
 
 @pytest.mark.slow
-def test_algorithms_may_be_chosen(runs, tmp_path):
+def test_algorithms_are_selected_in_the_order_of_the_flag(runs, tmp_path):
     tree = run(runs, tmp_path / "out", "--algorithms=SagNet,ERM")
     assert tree["algorithms"] == ["SagNet", "ERM"]
 
@@ -218,7 +218,7 @@ def test_shape_bias_has_its_counts(runs, tmp_path):
 
 @pytest.mark.slow
 def test_shape_biases_are_on_the_first_screen(runs, tmp_path, capsys):
-    """They are below the headline, in the table of scores, and on the terminal."""
+    """Shape biases are below the headline, in the table of scores and on the terminal."""
     tree = run(runs, tmp_path / "out")
     names = {x["algorithm"]: x for x in tree["shape_bias"]}
     cells = ", ".join(
@@ -237,8 +237,8 @@ def test_shape_biases_are_on_the_first_screen(runs, tmp_path, capsys):
     assert "Shape bias in % on" not in page.split("<table")[0]
 
 
-def test_one_evaluation_is_said_as_one(runs, tmp_path):
-    """With `--last=1` the table gives no deviation within a run and says why."""
+def test_a_single_evaluation_has_no_deviation_within_a_run(runs, tmp_path):
+    """With `--last=1` the table has only deviations between runs and says so."""
     run(runs, tmp_path / "one", "--selection=last_n", "--last=1")
     single = (tmp_path / "one" / "tables" / "variability.md").read_text()
     assert single.startswith(
@@ -258,8 +258,8 @@ def test_other_metrics_and_chosen_sets(runs, tmp_path, capsys):
     assert tree["datasets"] == ["sketch", "edge", "valid"]
     assert tree["friedman"]["df"] == [2, 4]
     capsys.readouterr()
-    assert "accuracy" in refused(capsys, runs, tmp_path / "out", "--metric=f1")
-    assert "no scores of blur" in refused(
+    assert "accuracy" in refusal(capsys, runs, tmp_path / "out", "--metric=f1")
+    assert "no scores of blur" in refusal(
         capsys, runs, tmp_path / "out", "--datasets=blur"
     )
 
@@ -274,7 +274,7 @@ def test_seeds_of_equal_settings_are_pooled(runs, tmp_path):
 
 
 @pytest.mark.slow
-def test_other_settings_are_never_averaged(runs, tmp_path):
+def test_runs_with_different_settings_are_not_averaged(runs, tmp_path):
     configure(copy(runs, "padain", "padain_often"), algo={"name": "padain", "p": 0.1})
     tree = run(runs, tmp_path / "out")
     assert "pAdaIN [p=0.1]" in tree["algorithms"]
@@ -283,7 +283,7 @@ def test_other_settings_are_never_averaged(runs, tmp_path):
 
 
 @pytest.mark.slow
-def test_unknown_settings_are_never_averaged(runs, tmp_path):
+def test_runs_with_unknown_settings_are_not_averaged(runs, tmp_path):
     other = copy(runs, "erm", "erm_other", seeds=3)
     (other / "config.json").unlink()
     tree = run(runs, tmp_path / "out")
@@ -293,47 +293,49 @@ def test_unknown_settings_are_never_averaged(runs, tmp_path):
     )
 
 
-def test_seeds_of_two_versions_of_own_code_are_never_pooled(runs):
-    """The file has the same name but another digest."""
+def test_seeds_of_two_versions_of_user_code_are_not_pooled(runs):
+    """The files have the same name and different digests."""
     configure(copy(runs, "erm", "erm_more", seeds=3), seeds=[3, 4, 5])
     for name, digest in (("erm", "0123456789abcdef"), ("erm_more", "fedcba9876543210")):
         path = runs / name / "provenance.json"
         provenance = json.loads(path.read_text())
         path.write_text(json.dumps({**provenance, "own_code": {"mine.py": digest}}))
     labels = {f"ERM [own_code=mine.py {x}]" for x in ("0123456789abcdef", digest)}
-    assert labels <= {*gathered(runs).algorithms}
+    assert labels <= {*read_study(runs).algorithms}
 
 
 def test_refuses_to_count_a_seed_twice(runs, tmp_path, capsys):
     copy(runs, "erm", "erm_again")
-    line = refused(capsys, runs, tmp_path / "out")
+    line = refusal(capsys, runs, tmp_path / "out")
     assert "seed 0 of ERM again" in line
     assert "erm_again" in line
 
 
-def test_algorithms_bear_their_names_in_papers_or_their_own_label(runs):
+def test_algorithms_have_their_paper_names_or_configured_labels(runs):
     for name, algorithm, variant in (
         ("erm", "erm", "biasbed+cae"),
         ("padain", "padain", ""),
         ("sagnet", "sagnet", "wide"),
     ):
-        named = {"algorithm": algorithm, "variant": variant}
-        change(runs / name, lambda rs, named=named: [r._replace(**named) for r in rs])
+        fields = {"algorithm": algorithm, "variant": variant}
+        change(
+            runs / name, lambda rs, fields=fields: [r._replace(**fields) for r in rs]
+        )
     labels = ("DeepAugment (CAE) (biasbed)", "pAdaIN", "SagNet (wide)")
-    assert gathered(runs).algorithms == labels
-    study = gathered(runs, algorithms=("padain",), reference="padain")
+    assert read_study(runs).algorithms == labels
+    study = read_study(runs, algorithms=("padain",), reference="padain")
     assert (study.algorithms, study.options.reference) == (("pAdaIN",), "pAdaIN")
     configure(copy(runs, "padain", "padain_often"), algo={"name": "padain", "p": 0.1})
     configure(runs / "sagnet", label="Mine")
     labels = ("pAdaIN [p=default]", "pAdaIN [p=0.1]", "Mine")
-    assert gathered(runs).algorithms == ("DeepAugment (CAE) (biasbed)", *labels)
-    # As their records say, with what tells one from the other.
-    selected = gathered(runs, algorithms=("padain [p=0.1]", "sagnet (wide)"))
+    assert read_study(runs).algorithms == ("DeepAugment (CAE) (biasbed)", *labels)
+    # Names of records, with the setting that differs, select algorithms, too.
+    selected = read_study(runs, algorithms=("padain [p=0.1]", "sagnet (wide)"))
     assert selected.algorithms == ("pAdaIN [p=0.1]", "Mine")
     (trained := runs / "trained.csv").write_text(
         "algorithm,dataset\npadain [p=0.1],edge\nMine,sketch\n"
     )
-    study = gathered(runs, trained_on=str(trained)).trained
+    study = read_study(runs, trained_on=str(trained)).trained
     assert {("pAdaIN [p=0.1]", "edge"), ("Mine", "sketch")} <= study
 
 
@@ -348,7 +350,7 @@ def test_algorithms_bear_their_names_in_papers_or_their_own_label(runs):
         ("wide", "ERM (wide)"),
     ],
 )
-def test_a_paper_name_is_that_of_most_parts_of_a_variant(variant, name):
+def test_paper_names_match_as_much_of_the_variant_as_possible(variant, name):
     assert workdirs.paper_name(bare_run(variant=variant)) == name
 
 
@@ -367,17 +369,17 @@ def bare_run(**fields):
     return dataclasses.replace(run, **fields)
 
 
-def test_labels_that_meet_are_refused_and_blank_ones_are_none(runs):
+def test_equal_labels_are_refused_and_blank_labels_ignored(runs):
     configure(copy(runs, "erm", "erm_often"), algo={"name": "erm", "x": 1})
     configure(runs / "sagnet", label="ERM [x=1]")
     with pytest.raises(ValueError, match="label must not be the name of another run"):
-        gathered(runs)
+        read_study(runs)
     configure(runs / "sagnet", label="  ")
-    assert "SagNet" in gathered(runs).algorithms
+    assert "SagNet" in read_study(runs).algorithms
 
 
 @pytest.mark.slow
-def test_variants_are_algorithms_of_their_own(runs, tmp_path):
+def test_variants_are_separate_algorithms(runs, tmp_path):
     change(runs / "sagnet", lambda rs: [r._replace(variant="wide") for r in rs])
     assert "SagNet (wide)" in run(runs, tmp_path / "out")["algorithms"]
 
@@ -410,7 +412,7 @@ def test_damaged_provenance_is_named(runs, tmp_path, capsys, data):
 def test_sets_that_differ_between_runs_are_not_tested(runs, tmp_path):
     def halve(records):
         return [
-            scored(r._replace(n=400), r.value) if r.dataset == "sketch" else r
+            replace_value(r._replace(n=400), r.value) if r.dataset == "sketch" else r
             for r in records
         ]
 
@@ -441,14 +443,16 @@ def test_sets_that_differ_between_runs_are_not_tested(runs, tmp_path):
 
 
 def diverge(records):
-    lost = [r for r in records if r.seed == 2]
-    gone = {"status": "diverged", "value": None, "count": None}
-    bad = lost[0]._replace(
-        **gone | {"dataset": "train", "metric": "diverged", "value": 7.0}
+    diverged_records = [r for r in records if r.seed == 2]
+    diverged_fields = {"status": "diverged", "value": None, "count": None}
+    marker = diverged_records[0]._replace(
+        **diverged_fields | {"dataset": "train", "metric": "diverged", "value": 7.0}
     )
     remaining = [r for r in records if r.seed != 2]
-    lost = [r._replace(**gone) for r in lost if r.dataset != "train"]
-    return [*remaining, *lost, bad]
+    diverged_records = [
+        r._replace(**diverged_fields) for r in diverged_records if r.dataset != "train"
+    ]
+    return [*remaining, *diverged_records, marker]
 
 
 @pytest.mark.slow
@@ -479,14 +483,14 @@ def test_an_algorithm_that_always_diverged_is_named(runs, tmp_path):
 
 
 @pytest.mark.slow
-def test_conditions_are_averaged_and_that_is_said(runs, tmp_path):
+def test_conditions_are_averaged_with_a_caveat(runs, tmp_path):
     def split(records):
         for r in records:
             if r.dataset != "corrupted":
                 yield r
                 continue
-            yield scored(r._replace(condition="noise"), 0.2)
-            yield scored(r._replace(condition="blur"), 0.6)
+            yield replace_value(r._replace(condition="noise"), 0.2)
+            yield replace_value(r._replace(condition="blur"), 0.6)
 
     for name in ("erm", "padain", "sagnet"):
         change(runs / name, lambda rs: list(split(rs)))
@@ -500,7 +504,7 @@ def test_conditions_are_averaged_and_that_is_said(runs, tmp_path):
 
 
 @pytest.mark.slow
-def test_one_run_alone_is_reported(runs, tmp_path):
+def test_a_single_run_is_reported(runs, tmp_path):
     assert report.main([f"--runs={runs}/erm", f"--out={tmp_path / 'out'}"]) == 0
     tree = json.loads((tmp_path / "out" / "results.json").read_text())
     assert tree["friedman"] is None
@@ -521,52 +525,52 @@ def test_unfinished_runs_and_lost_seeds_are_named(runs, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_embedded_set_is_named_as_such(runs, tmp_path):
-    def told():
+def test_the_embedded_set_has_a_caveat(runs, tmp_path):
+    def has_caveat():
         tree = run(runs, tmp_path / "out")
         return any("embedded set" in caveat for caveat in tree["caveats"])
 
-    assert told()
+    assert has_caveat()
     for name in ("erm", "padain", "sagnet"):
         change(
             runs / name, lambda rs: [r._replace(train_data="pacs/photo") for r in rs]
         )
-    assert not told()
+    assert not has_caveat()
 
 
-def test_refuses_damage_in_one_line(runs, tmp_path, capsys):
+def test_damaged_files_are_refused_in_one_line(runs, tmp_path, capsys):
     path = runs / "erm" / "evals" / "300.jsonl"
     whole = path.read_text()
     path.write_text(whole[:-9])
-    line = refused(capsys, runs, tmp_path / "out")
+    line = refusal(capsys, runs, tmp_path / "out")
     assert f"{path}:{whole.count(chr(10))}: " in line
     path.write_text(whole)
     (runs / "erm" / "config.json").write_text("{")
-    assert "config.json: must be a JSON object" in refused(
+    assert "config.json: must be a JSON object" in refusal(
         capsys, runs, tmp_path / "out"
     )
-    message = refused(capsys, tmp_path / "nowhere", tmp_path / "out")
+    message = refusal(capsys, tmp_path / "nowhere", tmp_path / "out")
     assert "no folder matches" in message
 
 
-def test_refuses_a_folder_that_cannot_be_made(runs, tmp_path, capsys):
+def test_a_file_as_report_folder_is_refused(runs, tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         report.main([f"--runs={runs}/*", f"--out={tmp_path / 'file'}"])
-    assert ended.value.code == 2
+    assert exit_info.value.code == 2
     assert f"--out: must be a folder, got '{tmp_path / 'file'}'" in (
         capsys.readouterr().err
     )
 
 
-def test_refuses_more_epochs_than_there_are(runs, tmp_path, capsys):
+def test_more_epochs_than_were_evaluated_are_refused(runs, tmp_path, capsys):
     args = ["--selection=last_n", "--last=30"]
-    line = refused(capsys, runs, tmp_path / "out", *args)
+    line = refusal(capsys, runs, tmp_path / "out", *args)
     assert "needs 30 evaluations, got 3" in line
 
 
 @pytest.mark.slow
-def test_the_same_runs_give_the_same_bytes(runs, tmp_path):
+def test_reports_of_the_same_runs_are_identical(runs, tmp_path):
     run(runs, tmp_path / "a")
     run(runs, tmp_path / "b")
     for path in (tmp_path / "a").rglob("*.*"):
@@ -574,7 +578,7 @@ def test_the_same_runs_give_the_same_bytes(runs, tmp_path):
         assert path.read_bytes() == other.read_bytes(), path.name
 
 
-def gathered(runs, **options):
+def read_study(runs, **options):
     return inputs.from_runs([f"{runs}/*"], options_lib.Options(**options))
 
 
@@ -589,100 +593,100 @@ def conditions(*names):
     return lambda records: list(edit(records))
 
 
-def test_conditions_must_be_those_of_all_seeds_of_an_algorithm(runs):
+def test_all_seeds_of_an_algorithm_need_the_same_conditions(runs):
     for name in ("erm", "padain", "sagnet"):
         change(runs / name, conditions("easy", "hard"))
-    assert gathered(runs).unfit == ()
+    assert read_study(runs).unfit == ()
     reason = (("corrupted", "it was evaluated under different conditions"),)
 
-    def lost(records):
+    def drop_condition(records):
         return [r for r in records if (r.seed, r.condition) != (1, "hard")]
 
-    change(runs / "erm", lost)
-    assert gathered(runs).unfit == reason
+    change(runs / "erm", drop_condition)
+    assert read_study(runs).unfit == reason
     change(runs / "erm", lambda rs: [r for r in rs if r.condition != "hard"])
     change(copy(runs, "erm", "erm_more", seeds=3), conditions("easy", "hard"))
-    assert gathered(runs, algorithms=("ERM",)).unfit == reason
+    assert read_study(runs, algorithms=("ERM",)).unfit == reason
 
 
-def test_conditions_beside_a_number_of_its_own_do_not_count(runs):
+def test_conditions_are_ignored_if_the_set_has_an_overall_number(runs):
     change(runs / "padain", conditions("", "easy"))
-    assert gathered(runs).unfit == ()
+    assert read_study(runs).unfit == ()
     change(runs / "sagnet", conditions("easy"))
-    assert [name for name, _ in gathered(runs).unfit] == ["corrupted"]
+    assert [name for name, _ in read_study(runs).unfit] == ["corrupted"]
 
 
-def test_the_epoch_compared_is_one_that_all_seeds_have(runs):
-    def lose(name, epoch):
+def test_the_compared_epoch_was_evaluated_in_all_seeds(runs):
+    def delete_epoch(name, epoch):
         (runs / name / "evals" / f"{100 * epoch}.jsonl").unlink()
 
-    def rule(**options):
-        return gathered(runs, selection="at_epoch", **options).rule
+    def selection_rule(**options):
+        return read_study(runs, selection="at_epoch", **options).rule
 
-    lose("erm", 2)
-    lose("sagnet", 3)
-    assert rule() == "the evaluation after epoch 1 of each seed"
+    delete_epoch("erm", 2)
+    delete_epoch("sagnet", 3)
+    assert selection_rule() == "the evaluation after epoch 1 of each seed"
     with pytest.raises(ValueError, match="epoch 2, got none for run 'erm', seed 0"):
-        rule(epoch=2.0)
-    lose("padain", 1)
-    lose("padain", 3)
+        selection_rule(epoch=2.0)
+    delete_epoch("padain", 1)
+    delete_epoch("padain", 3)
     with pytest.raises(ValueError, match="no epoch was evaluated in all seeds"):
-        rule()
-    (note,) = [text for text in gathered(runs).notes if "at_epoch" in text]
+        selection_rule()
+    (note,) = [text for text in read_study(runs).notes if "at_epoch" in text]
     assert note.startswith("One selection is not compared: at_epoch: ")
 
 
-def test_the_oracle_looks_at_the_metric_of_the_study(runs):
-    def lossy(records):
+def test_the_oracle_selects_by_the_metric_of_the_study(runs):
+    def add_losses(records):
         rows = [r for r in records if r.metric == "accuracy" and r.dataset != "valid"]
         return [*records, *(r._replace(metric="loss", value=r.epoch) for r in rows)]
 
     for name in ("erm", "padain", "sagnet"):
-        change(runs / name, lossy)
+        change(runs / name, add_losses)
     options = {"metric": "loss", "larger_is_better": False, "selection": "oracle"}
-    assert set(gathered(runs, **options).values["value"]) == {1.0}
-    selected = gathered(runs, **options).selected
+    assert set(read_study(runs, **options).values["value"]) == {1.0}
+    selected = read_study(runs, **options).selected
     assert set(selected["epoch"]) == {1.0}
     assert set(selected["metric"]) >= {"accuracy", "loss"}
     assert results.VALID not in set(selected["dataset"])
 
 
-def test_what_is_not_asked_for_does_not_shorten_the_last_evaluations(
-    many_runs, tmp_path
-):
+def test_unselected_sets_do_not_limit_the_last_evaluations(many_runs, tmp_path):
     runs = shutil.copytree(many_runs, tmp_path / "runs")
 
-    def rarely(records):
+    def drop_early_sketches(records):
         return [r for r in records if r.dataset != "sketch" or r.epoch == 5.0]
 
     for name in ("erm", "padain", "sagnet"):
-        change(runs / name, rarely)
-    assert gathered(runs, selection="last_n").rule.startswith("the mean of the last 1 ")
-    study = gathered(runs, selection="last_n", datasets=("edge",))
+        change(runs / name, drop_early_sketches)
+    assert read_study(runs, selection="last_n").rule.startswith(
+        "the mean of the last 1 "
+    )
+    study = read_study(runs, selection="last_n", datasets=("edge",))
     assert study.rule.startswith("the mean of the last 2 ")
     assert set(study.values["dataset"]) == {"edge"}
     assert "sketch" not in set(study.selected["dataset"])
     assert results.VALID in set(study.selected["dataset"])
     with pytest.raises(ValueError, match="got 1 of data set 'sketch'"):
-        gathered(runs, selection="last_n", last=2)
+        read_study(runs, selection="last_n", last=2)
 
 
-def test_runs_without_test_sets_are_gathered(runs):
+def test_runs_without_test_sets_are_read(runs):
     for name in ("erm", "padain", "sagnet"):
         change(runs / name, lambda rs: [r for r in rs if r.dataset == "valid"])
-    assert gathered(runs).datasets == ()
-    assert gathered(runs, datasets=("valid",), selection="last_n").datasets == (
+    assert read_study(runs).datasets == ()
+    assert read_study(runs, datasets=("valid",), selection="last_n").datasets == (
         "valid",
     )
 
 
-def test_constant_sets_are_ranked_with_ties_and_named(runs):
-    def constant(records):
-        return [scored(r, 0.0) if r.dataset == "edge" else r for r in records]
+def test_constant_sets_are_ranked_with_ties_and_have_a_note(runs):
+    def set_to_zero(records):
+        return [replace_value(r, 0.0) if r.dataset == "edge" else r for r in records]
 
     for name in ("erm", "padain", "sagnet"):
-        change(runs / name, constant)
-    study = gathered(runs)
+        change(runs / name, set_to_zero)
+    study = read_study(runs)
     assert study.unfit == ()
     analysed = analysis.analyse(study)
     assert set(analysed.ranks.loc["edge"]) == {2.0}
@@ -690,8 +694,8 @@ def test_constant_sets_are_ranked_with_ties_and_named(runs):
     assert "data set edge (0)" in note
 
 
-def test_a_data_set_of_records_that_is_the_mean_of_others_is_named(runs):
-    def with_mean(records):
+def test_a_recorded_mean_of_data_sets_is_named(runs):
+    def add_mean(records):
         records_by_step = {}
         for r in records:
             if r.dataset in ("edge", "sketch") and r.metric == "accuracy":
@@ -705,27 +709,27 @@ def test_a_data_set_of_records_that_is_the_mean_of_others_is_named(runs):
         return [*records, *means]
 
     for name in ("erm", "padain", "sagnet"):
-        change(runs / name, with_mean)
-    (text,) = [note.text for note in gathered(runs).derived]
+        change(runs / name, add_mean)
+    (text,) = [note.text for note in read_study(runs).derived]
     assert text.startswith("mean is the mean of edge and sketch in every run")
 
 
-def test_what_selects_is_no_test_set(runs, tmp_path, capsys):
+def test_the_set_of_selection_cannot_be_a_test_set(runs, tmp_path, capsys):
     args = ["--selection=best_on", "--best-on=edge", "--datasets=edge,sketch"]
-    line = refused(capsys, runs, tmp_path / "out", *args)
+    line = refusal(capsys, runs, tmp_path / "out", *args)
     assert "--datasets: edge is the data set of --best-on and so no test set" in line
 
 
-def test_unknown_settings_have_no_say_in_the_strict_setting(runs):
+def test_runs_with_unknown_settings_disable_the_strict_setting(runs):
     shapes = {"data": "shapes", "correlation": 0.9}
     tests = {"corrupted": {**shapes, "split": "corrupted"}}
     for name in ("erm", "padain"):
         noise = [{"name": "gaussian_noise"}]
         configure(runs / name, inputs=noise, tests=tests, train=shapes)
     configure(runs / "sagnet", tests=tests, train=shapes)
-    assert {d for _, d in gathered(runs).trained} == {"corrupted"}
+    assert {d for _, d in read_study(runs).trained} == {"corrupted"}
     (runs / "sagnet" / "config.json").unlink()
-    study = gathered(runs)
+    study = read_study(runs)
     assert study.trained == set()
     assert any(
         "sagnet" in note and "training data are unknown" in note for note in study.notes
@@ -745,31 +749,31 @@ def spend(workdir, *devices):
     (workdir / "costs.json").write_text(json.dumps(recorded))
 
 
-def test_runs_with_costs_have_a_row_each(tmp_path):
+def test_each_run_with_costs_has_a_row(tmp_path):
     conftest.make_runs(tmp_path, seeds=(0,), epochs=1)
     spend(tmp_path / "erm", ("NVIDIA H200", 2), ("NVIDIA H200", 1))
     spend(tmp_path / "padain", ("TPU v9", 1))
     study = types.SimpleNamespace(runs=workdirs.load(results.read(f"{tmp_path}/*")))
     table = benchmark_tables.costs(study)
-    assert len(table.rows) == 2, "a run that says nothing is not there"
+    assert len(table.rows) == 2, "a run without costs has no row"
     known, unknown = (dict(zip(table.head, row)) for row in table.rows)
-    shown = [known[key] for key in ("device hours", "stepping", "kWh", "kg CO2e")]
-    assert shown == ["4.5", "3", "3.15", "1.26"]
-    for said in ("2 × NVIDIA H200, 700 W each", "1 × NVIDIA H200"):
-        assert said in known["assumed"]
+    cells = [known[key] for key in ("device hours", "stepping", "kWh", "kg CO2e")]
+    assert cells == ["4.5", "3", "3.15", "1.26"]
+    for words in ("2 × NVIDIA H200, 700 W each", "1 × NVIDIA H200"):
+        assert words in known["assumed"]
     assert unknown["kWh"] == unknown["kg CO2e"] == "–"
     assert "power not known" in unknown["assumed"]
     assert benchmark_tables.costs(types.SimpleNamespace(runs=())) is None
 
 
-def test_metrics_of_runs_whose_squares_are_no_floats_are_refused_by_cell(runs):
-    def huge(records):
+def test_metrics_whose_squares_overflow_are_refused_with_their_cell(runs):
+    def huge_scores(records):
         return [
             r._replace(metric="score", value=3e307, count=None)
             for r in records
             if r.dataset == "edge"
         ]
 
-    change(runs / "sagnet", lambda records: [*records, *huge(records)])
+    change(runs / "sagnet", lambda records: [*records, *huge_scores(records)])
     with pytest.raises(ValueError, match=r"--runs: .* for SagNet on edge; correct it"):
-        gathered(runs, metric="score")
+        read_study(runs, metric="score")
