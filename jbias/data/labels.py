@@ -521,8 +521,8 @@ def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
 
     train, test: the known classes. ValueError for a file that cannot be read or lacks a column,
     a line with an unknown class, a training class with two lines, and a file without lines;
-    base.Mismatch if no training class of the
-    file is known, since the file is then for another network.
+    base.Mismatch if no training class of the file is known, since the file is then for another
+    network.
     """
     pairs, lines = {}, _mapping_lines(path)
     if lines:

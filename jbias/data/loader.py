@@ -44,7 +44,8 @@ def decode_all(
 
     Images that are already in memory are returned without a copy. progress(done, total),
     numbers of images, is called in the caller's thread. If images are damaged, ValueError with
-    their number and the first, after all images have been tried.
+    their number and the first, after all images have been tried; ValueError also for `workers`
+    below 1.
     """
     base.check_int("data.loader: workers", workers, 1)
     n = len(source)
@@ -125,8 +126,8 @@ def prefetch(
 def _set_up_worker(worker: int, workers: int) -> None:
     """Restrict jax to the CPU in this reading process, and end the process with its parent.
 
-    grain calls this function and passes the index of this worker and the number of workers,
-    which are not used.
+    The process ignores stop signals. grain calls this function and passes the index of this
+    worker and the number of workers, which are not used.
     """
     os.environ["JAX_PLATFORMS"] = "cpu"
     if "jax" in sys.modules:  # Then jax has read the variable already.

@@ -484,8 +484,8 @@ def _keys(source: Source) -> list[str]:
 def _damaged_keys(where: str, split: str, *, path: str, whole: Source) -> set[str]:
     """Return the keys, in the store of `whole`, of a split's damaged images.
 
-    path: the list. whole: the whole split. ValueError for a list of other files.
-    where: start of error messages.
+    path: the list. whole: the whole split. ValueError for a file that is no list, for a list
+    without this split, and for a list of other files. where: start of error messages.
     """
     expected = f"{path}: skip must be a list that `jbias prepare check --list`"
     with base.explain_errors(

@@ -289,7 +289,12 @@ def make_shift(
 def _problems(
     y: Column, attribute: Column, train: Table, test: Table, sizes: Sizes, seed: int
 ) -> Iterator[str]:
-    """Yield an error message for each invalid argument of `make_shift`."""
+    """Yield an error message for each invalid argument of `make_shift`.
+
+    Invalid are tables of different shapes or with rows that do not sum to 1, columns that are
+    not integers of the tables' range, unknown parts, sizes or seeds that are not integers of
+    at least 0.
+    """
     if train.shape != test.shape or train.ndim != 2:
         yield f"both tables must be (classes, values), got {train.shape} and {test.shape}"
     for name, table in (("train", train), ("test", test)):
@@ -500,7 +505,7 @@ def _groups(where: str, classes: Names, text: str) -> Groups:
     """Return the group of each class, 0 or 1, -1 for classes that are not named.
 
     text: the option `groups`, "cat+dog/car+bus"; "": `half_groups`. ValueError for another
-    form or an unknown class. where: start of error messages.
+    form, an unknown class or a class named twice. where: start of error messages.
     """
     if not text:
         return half_groups(len(classes))

@@ -245,7 +245,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> str:
     """Train the network and write its weights to --out; return a line with its error.
 
-    args: the flags of `add`. ValueError for an unknown data set or option.
+    args: the flags of `add`. ValueError for an unknown data set or option, and for too small
+    --steps, --pictures or --size.
     """
     steps, seed, photos = args.steps, args.seed, None
     if steps < 1 or args.pictures < BATCH:

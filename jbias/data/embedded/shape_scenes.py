@@ -537,7 +537,12 @@ def sketch(scenes: Scenes, shape: Ids, size: int) -> Image:
 
 
 def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
-    """Return images in [0, 1] with the corruption `kind`, a name of CORRUPTIONS, not clipped."""
+    """Return images in [0, 1] with the corruption `kind`, a name of CORRUPTIONS, not clipped.
+
+    noise: standard deviation 0.12. impulse: 6 % black and 6 % white pixels. blur: Gaussian of
+    size / 32 pixels. contrast: distances from the image's mean times 0.25. brightness:
+    0.45 + 0.55 x. pixelate: 18 x 18 blocks, each with the value at its centre.
+    """
     size = image.shape[1]
     if kind == "noise":
         return image + 0.12 * rng.standard_normal(image.shape, np.float32)

@@ -181,8 +181,8 @@ def _are_separate_samples(key: str, images: Sequence[Member]) -> bool:
 def _labels_of(image: Member, group: _Group, *, whole_key: bool) -> list[Label]:
     """Return the labels of an image: those of its whole name, and those of its key.
 
-    group: group of the image's key. whole_key: True: all labels of the group belong to the
-    image.
+    A label with the whole name of another image is left out. group: group of the image's key.
+    whole_key: True: all labels of the group belong to the image.
     """
     if whole_key:
         return group.labels

@@ -39,10 +39,11 @@ MODEL_VS_HUMAN_COUNTS = {name: row["images"] for name, row in _SETS.items()}
 
 
 def read(request: folder.Request, *, ignore: Names = ()) -> base.Source:
-    """Return the source of a split; cue conflict has the columns and measures of shape bias.
+    """Return the source of a split; cue conflict also has columns and measures of shape bias.
 
-    For cue conflict, the root may also be the folder with a folder for each class.
-    ignore: patterns of other files to skip. ValueError for other class folders.
+    These are the columns of `cues`, and the measures "accuracy" and "shape_bias". For cue
+    conflict, the root may also be the folder with a folder for each class. ignore: patterns of
+    other files to skip. ValueError for other class folders.
     """
     is_cue_conflict = request.part.base == "cue-conflict"
     has_split = any(os.path.isdir(path) for path in request.folders.values())
