@@ -399,14 +399,20 @@ def parser() -> cli.Parser:
         "of the run is then printed. With --compare give one price for all devices, or one "
         "for each, as in --price=1.2,3 (default: print no cost)",
     )
-    for name in ("images", "classes"):
+    missing = (
+        "needed only if its files are not on this machine and it is no published set of "
+        "known size (default: counted)"
+    )
+    for name, text in {
+        "images": "number of images in each split of the data set",
+        "classes": "number of classes of the data set",
+    }.items():
         parser.add_argument(
             f"--{name}",
             type=cli.at_least(1),
             default=0,
             metavar="N",
-            help=f"number of {name} in the training set; needed only if its files are not on "
-            "this machine and it is no published set of known size (default: counted)",
+            help=f"{text}; {missing}",
         )
     parser.add_argument(
         "--no-remedies",
