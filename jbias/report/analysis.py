@@ -481,7 +481,8 @@ class Analysis:
         """Cells (algorithm, data set) not significantly different from the data set's best mean.
 
         The cell of the best mean is included. A data set has no such cell if no mean differs
-        significantly from the best. Empty if seeds were not analysed.
+        significantly from the best. Empty if seeds were not analysed, or if tests over seeds
+        compare with a reference only.
         """
         if self.by_seeds is not None:
             return best_by_seeds(
@@ -1132,7 +1133,8 @@ def _reason_of_twins(first: tuple, second: tuple) -> str:
 def _decision_digests(workdir: str) -> dict[int, dict[str, bytes]]:
     """Return SHA-256 digests of stored decisions, by seed, then by path below decisions/.
 
-    Damaged files are skipped; {} if no decisions were stored.
+    A path is such as "test/1200.parquet". Damaged files are skipped; {} if no decisions were
+    stored.
     """
     folder = pathlib.Path(workdir) / "decisions"
     digests = collections.defaultdict(dict)

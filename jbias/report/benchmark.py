@@ -181,6 +181,7 @@ def _paragraphs(analysis: Analysis) -> document.Placed:
 def _texts(analysis: Analysis, methods: prose.Methods, bib: str) -> document.Placed:
     """Yield (section id, text) for caveats, provenance and methods.
 
+    The settings of each run, the methods of the other sections and the BibTeX entries are folded.
     methods: paragraphs on methods. bib: BibTeX entries of the cited works.
     """
     yield "caveats", document.Text(prose.notes(analysis))

@@ -235,8 +235,9 @@ def runs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 def validation(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of validation accuracies and selected epochs, one row per algorithm.
 
-    With the selection "worst_class" also the accuracies of the worst class of each seed. None if no
-    run has a validation accuracy.
+    Columns: algorithm, seeds, validation accuracy over seeds, images, and epochs (of more than 10,
+    the first and the last). With the selection "worst_class" also the accuracy of each seed's worst
+    class and its number of images. None if no run has a validation accuracy.
     """
     rows = []
     selected = study.selected
@@ -297,7 +298,10 @@ _CUE_METRICS = {
 def shape_bias(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of shape biases with counts of decisions, and MRR if recorded.
 
-    One row per algorithm and data set of cue conflicts. None without records of shape bias.
+    One row per algorithm and data set of cue conflicts. Columns: algorithm, dataset, seeds, shape
+    bias over seeds, decisions for shape and for texture (sums over seeds), and means of
+    fraction_neither, mrr_shape and mrr_texture. A mean is missing unless all seeds have the metric.
+    None without records of shape bias.
     """
     records = study.selected[study.selected["metric"] == "shape_bias"]
     datasets = list(dict.fromkeys(records["dataset"]))
@@ -569,7 +573,8 @@ def _decision(analysis: Analysis) -> dict[str, float]:
 def strict(analysis: Analysis) -> tables.Table | None:
     """Return the table of rank tests with and without test sets that an algorithm trained on.
 
-    One row per setting ("all test sets", "strict"); None if no algorithm trained on a test set.
+    One row per setting ("all test sets", "strict"). Columns: setting, datasets (number), and those
+    of `_decision`. None if no algorithm trained on a test set.
     """
     study = analysis.study
     rows = []
@@ -730,8 +735,10 @@ def stability(analysis: Analysis) -> tables.Table | None:
 def differences(analysis: Analysis) -> tables.Table | None:
     """Return the table of differences with intervals and effect sizes, one row per pair.
 
-    The pair with the smallest p of Nemenyi's test is first; the page has 60 rows. Seeds must have
-    been analysed; the table is then never None.
+    The pair with the smallest p of Nemenyi's test is first; the page has 60 rows. Columns: better,
+    worse, difference with its interval over seeds, its interval over seeds and data sets,
+    better_on_other_sets and better_run (shares), rank_biserial, hedges_g and mixed_p. The files
+    also have a12. Seeds must have been analysed; the table is then never None.
     """
     unit = analysis.study.unit
     seeds = analysis.seeds
@@ -910,7 +917,8 @@ def selections(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 def selection_tests(analysis: Analysis) -> tables.Table | None:
     """Return the table of the rank tests, one row per rule of selection.
 
-    None for one or two data sets: their ranks are not tested.
+    Columns: selection, F, its p, p by permutation, pairs (number of significant pairs), and
+    mean_ranks as text. None for one or two data sets: their ranks are not tested.
     """
     if len(analysis.study.datasets) <= analysis_lib.FEW_SETS:
         return None
@@ -942,7 +950,8 @@ def variability(
 ) -> tables.Table | None:
     """Return the table of deviations within runs and between runs; None if none is known.
 
-    data: the result of `benchmark.variability`.
+    One row per algorithm and data set with a known deviation. data: the result of
+    `benchmark.variability`.
     """
     data = data.dropna(subset=["within", "between"], how="all")
     show = study.unit.show
@@ -1049,7 +1058,8 @@ def provenance(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 def data(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of recorded data sets, one row per data set and provenance.
 
-    The last column lists the runs with that provenance. None if no run recorded a data set.
+    The columns are the dotted keys of the provenance, "∅" where a data set lacks a key. The last
+    column lists the names of the runs with that provenance. None if no run recorded a data set.
     """
     runs_by_record: dict[tuple, list[str]] = {}
     for run in study.runs:

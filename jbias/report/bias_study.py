@@ -541,7 +541,11 @@ def _normalised(frame: pd.DataFrame, study: Correlations) -> document.Figure | N
 
 
 def accuracy_table(models: ModelTable) -> tables.Table:
-    """Return the table of accuracies and averages in %, one row per model."""
+    """Return the table of accuracies and averages in %, one row per model.
+
+    Columns: model, training, benchmarks and averages. The caption says which benchmarks an average
+    covers. The files also have the id of the model and epsilon.
+    """
     names = {benchmark: title(benchmark) for benchmark in models.benchmarks}
     if models.settings is not None:  # Name options that differ from the published ones.
         options_by_column = models.settings.set_index("column")["how"]
@@ -576,7 +580,8 @@ def average_table(models: ModelTable) -> tables.Table:
 def settings_table(settings: pd.DataFrame) -> tables.Table:
     """Return the table of settings of benchmarks and biases, one row per column of the models.
 
-    settings: the frame of `network_frame.compare_settings`.
+    Columns: measure, data set, differing options ("as published" for none), rule, range of the
+    number of images, and number of models. settings: the frame of `network_frame.compare_settings`.
     """
     counts = settings[["images", "images_most"]].itertuples(index=False)
     texts = [[f"{n:,.0f}" for n in pair if not pd.isna(n)] for pair in counts]

@@ -131,7 +131,8 @@ def _is_runs(path: str) -> bool:
 def _report(args: argparse.Namespace) -> Iterator[str]:
     """Make the report; return the lines to print.
 
-    The folder args.out is checked, and memory is prepared for large tables.
+    The lines are those of `_make`. First, args.out is checked (ValueError as
+    `outputs.check_report_folder` does), and memory is prepared for large tables.
     """
     outputs.check_report_folder(args.out)
     _progress(f"reading {args.scores or ' '.join(args.runs)} ...")

@@ -489,7 +489,8 @@ def _unit(column: Float[np.ndarray, "m"]) -> float:
 def _grids(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "n"]:
     """Return the step of scores per column: 1 / n or 100 / n for shares of n images, else 0.
 
-    n is the smallest number from 2 to 2000 that fits the first 50 scores of the column.
+    n is the smallest number from 2 to 2000 that fits the first 50 scores of the column. 0 also for
+    a column of equal scores.
     """
     grids = np.zeros(values.shape[1])
     for i, column in enumerate(values[:50].T):

@@ -918,6 +918,7 @@ def _wrong_figure(
 def wrong_classes(values_by_method: Mapping[str, Values]) -> plots.Figure:
     """Return a figure of each class's share of the errors in %, a panel per method.
 
+    A class has a bar for unchanged and a bar for distorted images; dots are seeds.
     values_by_method: values of a DI index, with `wrong`, by method. Of more than `MAX_CLASSES`
     classes, only those with the largest growth in any panel are drawn, in decreasing order.
     """

@@ -58,8 +58,9 @@ def saliency(
 ) -> plots.Figure:
     """Return a figure of saliency maps: a row per image, a column per network.
 
-    images: in [0, 1]. names: names of the images. network_maps: maps in [0, 1] and decisions, by
-    name of the network. title: title of the figure.
+    The first column has the images. Below a map are the decision and its probability, with a mark
+    for right or wrong. images: in [0, 1]. names: names of the images. network_maps: maps in [0, 1]
+    and decisions, by name of the network. title: title of the figure.
     """
     columns = {"unchanged": images}
     notes = {}
@@ -132,7 +133,7 @@ def draw(
     title, foot: text above and below all pictures. min_width: minimal width of a picture in pixels
     of the PNG; pixels become squares. across: maximal number of columns in one band; further
     columns follow below.
-    Pictures of all sizes get the size of the largest. Raises ValueError unless all columns, all
+    Smaller pictures are enlarged to the largest. Raises ValueError unless all columns, all
     notes and `names` (if given) have the same length, at least 1.
     """
     counts = {len(column) for column in (*columns.values(), *notes.values())}

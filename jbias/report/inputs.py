@@ -79,9 +79,10 @@ class Rules:
         return rows.assign(label=rows["workdir"].map(self.labels))
 
     def name(self, rule: str) -> str:
-        """Return the name of a rule as the head of a column, such as "last 30".
+        """Return the name of a rule as the head of a column, with its option.
 
-        rule: a name in `options.SELECTIONS`.
+        Such as "last 30", "epoch 12", "best on sketch" or "worst class". rule: a name in
+        `options.SELECTIONS`.
         """
         options = self.options
         return {
@@ -129,7 +130,7 @@ class Rules:
 def common_epoch(rows: pd.DataFrame) -> float:
     """Return the last epoch at which all seeds were evaluated; NaN if there is none.
 
-    rows: records of evaluations.
+    Epochs are rounded to `selection.EPOCH_ATOL`. rows: records of evaluations.
     """
     digits = round(-math.log10(selection.EPOCH_ATOL))
     rows = rows[[*selection.UNIT, "epoch"]].assign(epoch=rows["epoch"].round(digits))
@@ -233,10 +234,10 @@ def _select_by_all(
 ) -> tuple[pd.DataFrame, list[tuple[str, pd.DataFrame]], list[ValueError]]:
     """Return (records selected by `options.selection`, scores by each rule, errors of rules).
 
-    Scores are pairs (name of the rule, frame as `values_of` returns), in the order of the rules. A
-    rule that selects nothing has an error in place of scores. best_on is used only if
-    `options.best_on` is set, worst_class only if there are records of classes. chosen: records of
-    evaluations. Raises ValueError if `options.selection` selects nothing.
+    Scores are pairs (name of the rule, frame as `values_of` returns), in the order of the rules. If
+    a rule selects nothing, its scores are left out, and its error is in the last list. best_on is
+    used only if `options.best_on` is set, worst_class only if there are records of classes. chosen:
+    records of evaluations. Raises ValueError if `options.selection` selects nothing.
     """
     options = rules.options
     unasked = {"best_on"} if not options.best_on else set()

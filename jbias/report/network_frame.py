@@ -132,8 +132,9 @@ def compare_settings(
 ) -> tuple[list[str], pd.DataFrame]:
     """Return (notes on columns measured differently, settings with one row per column).
 
-    Columns of the frame: column, sets, how (differing options, or "as published"), rules, images
-    and images_most (smallest and largest number of images) and models (number of models).
+    Columns of the frame: column, sets (text), how (differing options, or "as published"), rules
+    (text), images and images_most (smallest and largest number of images) and models (number of
+    models).
 
     models: settings by column, by model. If images or decision rules of a column differ between
     models, a note says so. Raises ValueError if the options of a measure differ.

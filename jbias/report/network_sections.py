@@ -100,7 +100,9 @@ def _accuracy(page: Page) -> Blocks:
 def _accuracy_counts(network: MeasuredNetwork) -> dict[str, tuple[int, int]]:
     """Return (correct, all) images by name of the data set.
 
-    The main set is first; sets of a single corruption are left out.
+    The main set is first; sets of a single corruption and sets without images are left out. The
+    name is such as "test", or "test (measure)" for a measure other than "accuracy". Without
+    accuracy, real_accuracy is used.
     """
     main_set = network.main_accuracy and network.main_accuracy[0]
     files = network.corruption_accuracies.get(PUBLISHED_FILES, ())
@@ -458,9 +460,10 @@ def _corruption_blocks(
 ) -> Blocks:
     """Yield the figure and the table of one set of corrupted images.
 
-    accuracies: rows of `_corruption_accuracies`. images: words for these images. suffix: end of
-    the names of the figure and the table. A note on networks without some of the severities is
-    appended to `page.notes`.
+    The table has a row per corruption and a column per network, with the mean over severities; the
+    files have every severity. A network without some of the severities has no mean there, and a
+    note in `page.notes`. accuracies: rows of `_corruption_accuracies`. images: words for these
+    images. suffix: end of the names of the figure and the table.
     """
     corruptions = [*accuracies["corruption"].unique()]
     positions = accuracies["corruption"].map(corruptions.index)
@@ -638,8 +641,9 @@ def confusion(network: MeasuredNetwork, measurement: Measurement) -> Confusion |
 def confusion_table(page: Page) -> tables.Table | None:
     """Return the table of the 10 most frequent confusions of each network; None without any.
 
-    Sorted by the lower end of the confusion's interval, so that confusions of many images come
-    before confusions of a single image.
+    Columns: network, set, class, as (name of the decision), count, n (images of the class) and
+    share with its interval. Sorted by the lower end of the interval, so that confusions of many
+    images come before confusions of a single image.
     """
     rows = []
     for network, measurement, row in page.measurements("classes"):

@@ -505,6 +505,7 @@ def _add_hover_to_cells(
 def blocks(frame: pd.DataFrame, labels: Sequence[int]) -> Figure:
     """Return a figure: a matrix of correlations in [-1, 1] with framed blocks.
 
+    Rows and columns are numbered from 1. Numbers are written into the cells for up to 30 rows.
     frame: symmetric, with neighbouring rows in a block. labels: number of the block of each row.
     """
     n = len(frame)

@@ -249,7 +249,10 @@ def _list_pairs(significant: Sequence[tuple[str, str, float]], better: str) -> s
 
 
 def _friedman_sentence(analysis: analysis_lib.Analysis) -> str:
-    """Return the sentence on Friedman's test, by permutation and by its approximation F."""
+    """Return the sentence on Friedman's test, by permutation and by its approximation F.
+
+    For an infinite F, the reason follows in place of the p by F.
+    """
     result = analysis.friedman
     sentence = (
         f"Friedman's test over {tables.count(len(analysis.algorithms), 'algorithm')} and "
@@ -351,7 +354,11 @@ def similar_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield warnings on runs that may be copies and on scores at chance."""
+    """Yield warnings on runs that may be copies, then on scores at chance.
+
+    Of further pairs with identical scores, 6 have a sentence each; if there are more, a last
+    sentence has their number.
+    """
     study = analysis.study
     for first, second, reason in study.twins:
         if second.startswith("seed "):
@@ -529,7 +536,10 @@ def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
 def warnings(analysis: analysis_lib.Analysis) -> list[str]:
     """Return sentences on scores, runs and tests that may make the answer wrong.
 
-    Data sets that --strict leaves out are in `notes` instead.
+    In this order: scores that may be mistakes, blocks of data sets that change the conclusion,
+    copies and scores at chance, algorithms and data sets left out of the tests, tests that cannot
+    reject, a --points that is too large, and lost seeds. Data sets that --strict leaves out are in
+    `notes` instead.
     """
     study = analysis.study
     sentences = [f"{text}." for text in study.warnings]
@@ -740,8 +750,9 @@ class Methods(NamedTuple):
 def methods(analysis: analysis_lib.Analysis, tests: str = "") -> Methods:
     """Return the paragraphs on methods for a paper, with the keys of the works cited.
 
-    Only the version of Python and packages follow the comparison if nothing was tested; the keys
-    are then ["kalischek2023"]. tests: the sentences on tests over seeds; "" if ranks are tested.
+    If ranks were not tested, the paragraph has the comparison, `tests` (or that no hypothesis was
+    tested) and the software; `other_sections` is then empty, and without a citation the keys are
+    ["kalischek2023"]. tests: the sentences on tests over seeds; "" if ranks are tested.
     """
     versions = [
         f"Python {platform.python_version()}",
@@ -846,7 +857,10 @@ def _other_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def _spread(analysis: analysis_lib.Analysis) -> str:
-    """Return the sentences of a paper on intervals, power and the mixed model."""
+    """Return the sentences of a paper on intervals, power and the mixed model.
+
+    If seeds were not analysed, one sentence with the reason.
+    """
     if analysis.runs is None:
         return f"The spread over runs is not analysed: {analysis.no_seeds}."
     return (

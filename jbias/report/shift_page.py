@@ -441,8 +441,8 @@ def _size_figure(name: str, frame: pd.DataFrame, label: str) -> document.Placed:
 def _drops_by_level(kind: str, kinds: TableRows) -> pd.DataFrame:
     """Return drops by level of one kind of shift: a panel per attribute, a line per recipe.
 
-    Columns: panel, line, x (share of the preferred values), value, low and high (points). kinds:
-    rows of `shift_drops.verdicts`.
+    Columns: panel, line, x (share of the preferred values), value, low and high (points). Recipes
+    with a single level are left out. kinds: rows of `shift_drops.verdicts`.
     """
     curved = [x for x in kinds if x["kind"] == kind and len(x["_levels"]) > 1]
     names = _short_names(curve["_recipe"] for curve in curved)
