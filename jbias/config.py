@@ -60,7 +60,8 @@ _LONGEST_NAME = 150
 def check_folder_name(where: str, name: str) -> None:
     """Raise ValueError for a name that cannot be the name of a folder or file.
 
-    where: start of the error message.
+    Such names are empty, "." or "..", have a slash, a backslash or a letter that is not
+    printable, or have more than 150 bytes. where: start of the error message.
     """
     is_path = name in ("", ".", "..") or "/" in name or "\\" in name
     is_long = len(name.encode(errors="replace")) > _LONGEST_NAME

@@ -240,7 +240,8 @@ class NetworkDrawings(NamedTuple):
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Draw the given suite and networks; return the exit code.
 
-    changes: of the suite, such as --suite.run.batch=8.
+    A network that fails is left out, with a line on stderr. changes: of the suite, such as
+    --suite.run.batch=8. ValueError for invalid arguments.
     """
     from jbias.evals import command, networks, suites
 

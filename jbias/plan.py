@@ -166,7 +166,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Print the plan of the run for each target; return the exit code.
 
-    changes: the arguments --config.KEY=VALUE.
+    The code is 2 if no target could be planned, 0 if the run fits on any, and else 1. changes:
+    the arguments --config.KEY=VALUE.
     """
     from jbias.training import targets
 

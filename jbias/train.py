@@ -110,7 +110,11 @@ def run(
 
 
 def _end(job: RunContext) -> None:
-    """Write the files `done` of the run and its branches, and the run's cost; log the end."""
+    """Write the files `done` of the run and its branches, and the run's cost; log the end.
+
+    The records of a local run are compacted (`results.compact`). Steps that wait for an evaluation
+    by another process are logged.
+    """
     outcome = "diverged" if job.monitor.all_diverged else "finished"
     job.check_lock()
     branch_folders = [branch.folder for branch in job.branches if branch.folder]

@@ -89,7 +89,11 @@ _CAPTIONS = {
 
 
 def _columns() -> dict[str, list[str]]:
-    """Return the authors' columns to average for each measure, by our name of the measure."""
+    """Return the authors' columns to average for each measure, by our name of the measure.
+
+    ImageNet-C and C-bar have a column per corruption and level, and low- and high-frequency bias
+    one per cut-off. Other measures have one column.
+    """
     their_names = {"stylized16": "stylized", "pgd": "PGD-40/low"}
     columns = {}
     for accuracy in ACCURACIES:

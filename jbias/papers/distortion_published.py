@@ -238,7 +238,8 @@ class Printed(NamedTuple):
     ) -> dict[str, distortion_page.Layout]:
         """Return the layouts of the paper's tables, by key of TABLES.
 
-        our_data: names of our data sets, for further rows.
+        Methods that only we have are added, and rows for our data sets, with the cells of the
+        first data set of the table. our_data: names of our data sets.
         """
         layouts = {}
         for table, paper_table in TABLES.items():
@@ -609,9 +610,10 @@ def _count_verdicts(claims: pd.DataFrame) -> str:
 
 
 def claim_caveats(claims: pd.DataFrame, alpha: float) -> Iterator[str]:
-    """Yield sentences on the limitations of the tests.
+    """Yield sentences on the limitations of the tests, up to three.
 
-    claims: result of `frame`. alpha: level of the tests.
+    They are about claims that cannot be decided with so few seeds, claims without a test, and
+    verdicts to expect by chance. claims: result of `frame`. alpha: level of the tests.
     """
     if num_blind := (claims["here_holm_least"] > alpha / 2).sum():
         max_claims = math.floor(alpha / 2 * math.comb(10, 5))

@@ -91,7 +91,8 @@ class RecordStore:
     def write_again(self, step: int, records: Sequence[results.Record]) -> None:
         """Write the records in a step's checkpoint to missing and damaged files.
 
-        ValueError if an intact file has other records.
+        A line is logged for each file that is written, and `sums` is updated. ValueError if an
+        intact file has other records.
         """
         self._check_lock()
         for file in self._record_files(step, records):

@@ -108,7 +108,8 @@ class Loggers:
     def begin(self, names: Sequence[str], run: RunInfo) -> None:
         """Open the named loggers for a run.
 
-        Loggers that are not shareable are skipped if another process trains the run.
+        Loggers that are not shareable are skipped if another process trains the run, and loggers
+        that cannot be opened are left out. A line is logged about each.
         """
         for name in names:
             kind = LOGGERS[name]
@@ -135,7 +136,8 @@ class Loggers:
     def _call(self, name: str, work: Callable[[], object]) -> None:
         """Call `work`, which uses the named logger; if it fails, drop the logger.
 
-        A line about the failure is logged.
+        The logger is closed, unless it gave no answer in time, and a line about the failure is
+        logged.
         """
         error = _failure(work, self._patience)
         if error is None:

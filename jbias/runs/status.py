@@ -257,7 +257,10 @@ class Heartbeat:
 
 
 def read_heartbeat(workdir: str | os.PathLike) -> dict[str, Any]:
-    """Return the valid fields of a run's progress.json by name; empty if unreadable."""
+    """Return the valid fields of a run's progress.json by name; empty if unreadable.
+
+    Fields of a wrong type, booleans and numbers of 1e15 or more are left out.
+    """
 
     def is_valid(key: str, value: Any) -> bool:
         """Return True if a value has the type of its key, and is no bool or huge number.

@@ -278,7 +278,10 @@ def compare_networks(
 
 
 def _check_experiment(experiment: Experiment) -> tuple[Marks, Marks, np.ndarray]:
-    """Return networks' marks, people's marks and conditions; raise ValueError if invalid."""
+    """Return networks' marks, people's marks, and the condition of each image.
+
+    All conditions are 0 if the experiment has none. Raise ValueError as `compare_networks` does.
+    """
     networks, people = np.asarray(experiment.networks), np.asarray(experiment.people)
     n = networks.shape[-1]
     condition = np.zeros(n)

@@ -315,9 +315,10 @@ class _Simulator:
         num_datasets: int,
         runs: Int[np.ndarray, "k"],
     ) -> _Studies:
-        """Return `draws` random studies of `num_datasets` data sets.
+        """Return `draws` random studies of `num_datasets` data sets, without any true difference.
 
-        runs: number of runs of each algorithm.
+        The pair of each study is that of the simulator, or random. runs: number of runs of each
+        algorithm.
         """
         n, k = self.interaction.shape
         rows = rng.integers(0, n, size=(draws, num_datasets))

@@ -90,7 +90,11 @@ class _Table(score_columns.Columns):
     """
 
     def read(self) -> Reading:
-        """Return the reading of a long or wide table."""
+        """Return the reading of a long or wide table.
+
+        Rows of unfinished runs and of other metrics are removed first. A table with columns of
+        algorithms and of data sets is long, unless the user chose the meaning of rows.
+        """
         self.leave_out_unfinished()
         self._choose_metric()
         algorithms = self._columns_of_role("algorithm", self.columns_of("algorithm"))
@@ -478,7 +482,11 @@ class _Table(score_columns.Columns):
         self.roles.append("run")
 
     def _find_unnamed_runs(self, labels: list[int]) -> None:
-        """Give an unnamed column of repeated whole numbers the role of runs, if none has it."""
+        """Give an unnamed column of repeated whole numbers the role of runs, if none has it.
+
+        Names of an index, such as "unnamed: 0", count as no name. Only the first such column gets
+        the role.
+        """
         if self.columns_of("run"):
             return
         for j in self.columns_of("number"):

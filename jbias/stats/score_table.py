@@ -161,9 +161,10 @@ def read(
 
 
 def _read_frame(frame: pd.DataFrame, axis: int, least_datasets: int) -> Scores:
-    """Return the scores of a tidy frame or of a matrix with names.
+    """Return the scores of a tidy frame, of a matrix with names, or of another frame.
 
-    axis, least_datasets: see `read`.
+    Names become text. Other frames are read by `score_layout.arrange`. Raise ValueError as `read`
+    does. axis, least_datasets: see `read`.
     """
     tidy = frame if set(NEEDED) <= set(frame.columns) else _tidy_of_levels(frame)
     if tidy is None and not _is_matrix(frame):

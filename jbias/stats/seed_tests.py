@@ -358,7 +358,7 @@ def _detectable(
 ) -> float:
     """Return the difference that the t test detects with power `target`, at level `alpha_of_each`.
 
-    NaN if neither algorithm varies.
+    NaN if neither algorithm varies or, if paired, the differences do not.
     """
     if settings.paired:
         deviation = two_sample.deviation(first - second)
