@@ -48,7 +48,7 @@ def caches(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def forgotten():
-    """Programs of the tests so far are let go where they fill gigabytes."""
+    """Drop compiled programs of earlier tests if they fill gigabytes."""
     yield
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
     if pages * os.sysconf("SC_PAGE_SIZE") > 3 * 2**30:

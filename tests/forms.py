@@ -15,7 +15,7 @@ CLASSES = ("ant", "cat", "dog")
 
 
 def shards(rows):
-    """Two of them, of unequal lengths."""
+    """Split rows into two shards of unequal lengths."""
     return [rows[:9], rows[9:]]
 
 
@@ -84,7 +84,7 @@ FORMS = {
 
 
 def written(form, rows, tmp_path) -> pathlib.Path:
-    """A root that holds these rows in one of the forms."""
+    """Write these rows in one of the formats; return the root."""
     root = tmp_path / "other"
     root.mkdir()
     FORMS[form](root, rows)

@@ -41,7 +41,7 @@ class Hub(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, *args) -> None:
-        """Connections are broken on purpose."""
+        """Ignore errors: tests break connections."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -116,7 +116,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def running() -> Iterator[Hub]:
-    """A hub that answers until the end."""
+    """Yield a running hub; stop it at the end of the context."""
     with Hub() as hub:
         thread = threading.Thread(target=hub.serve_forever, daemon=True)
         thread.start()

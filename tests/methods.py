@@ -39,7 +39,7 @@ class Method:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of a whole run."""
+        """Return the options of a complete run."""
         return dict(self.strong if self.config is None else self.config)
 
 

@@ -36,7 +36,7 @@ SMALL = {
 
 
 def small(name: str, classes: int = 5):
-    """The network in a small form, and the side of images for it.
+    """Return the network in a small form, and the side length of its images.
 
     Some are equal then: those that differ in depth or width alone.
     """

@@ -7,7 +7,7 @@ from jbias.algos import base
 
 
 def make(net, *, chance):
-    """Loses a step with that chance, by the seed's own draw."""
+    """Make ERM whose loss is NaN with this chance, drawn per seed and step."""
 
     def losses(params, stats, batch, key, static=None):
         logits, new = base.forward(

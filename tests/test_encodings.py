@@ -14,7 +14,7 @@ def opened_without_encoding(source: str) -> list[int]:
         if not isinstance(node, ast.Call):
             continue
         called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        said = {keyword.arg for keyword in node.keywords}
+        keywords = {keyword.arg for keyword in node.keywords}
         inner = [x for argument in node.args for x in ast.walk(argument)]
         words = [x.value for x in inner if isinstance(x, ast.Constant)]
         modes = [x for x in words if isinstance(x, str) and set(x) <= set("rwaxbt+")]
@@ -24,7 +24,7 @@ def opened_without_encoding(source: str) -> list[int]:
             is_text = (is_builtin or modes) and not any("b" in mode for mode in modes)
         least = 2 if called == "write_text" else 1
         is_positional = called in _TEXT and len(node.args) >= least
-        if is_text and "encoding" not in said and not is_positional:
+        if is_text and "encoding" not in keywords and not is_positional:
             lines.append(node.lineno)
     return lines
 

@@ -32,7 +32,7 @@ def save(path, shape, texture=0):
 
 @pytest.fixture(scope="module")
 def stimuli(tmp_path_factory):
-    """Two cue conflicts and an agreeing image for each of the 16 shapes."""
+    """Return two cue conflicts and an agreeing image for each of the 16 shapes."""
     root = tmp_path_factory.mktemp("stimuli")
     for shape, step in itertools.product(range(16), (0, 1, 5)):
         texture = (shape + step) % 16

@@ -52,7 +52,7 @@ made = functools.partial(make, steps=2)
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """A file that cannot run here, in the working directory."""
+    """Write a file that cannot be run into the working directory; return its path."""
     (tmp_path / "mine.py").write_text(FILE)
     monkeypatch.chdir(tmp_path)
     return "mine.py"

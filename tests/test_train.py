@@ -470,7 +470,7 @@ def _raise_early(*args, **kwargs):
 
 @pytest.mark.slow
 def test_a_diverged_seed_is_marked_and_other_seeds_continue(tmp_path, capsys):
-    """The loss of a seed becomes infinite at random; other seeds are trained to the end."""
+    """The loss of a seed becomes NaN at random; other seeds are trained to the end."""
     config = smoke_runs.small(
         algo={"name": f"{OWN_ALGORITHM}:make", "chance": 0.2}, epochs=2.0
     )

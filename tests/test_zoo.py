@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def published():
-    """The study's models as its numbers list them: {identifier: row}."""
+    """Return the models in the numbers of the study: {identifier: row}."""
     path = ROOT / "examples/published/biases.csv"
     with path.open(newline="") as file:
         return {row["model"]: row for row in csv.DictReader(file)}

@@ -41,7 +41,7 @@ def _records(path: pathlib.Path) -> list:
 
 
 def history(path: pathlib.Path, *, ended: bool = True) -> dict[int, dict[str, float]]:
-    """The numbers by step; a step that is there twice is refused."""
+    """Return the numbers by step; a repeated step is refused."""
     rows = {}
     for record in read(path, ended=ended):
         if record.WhichOneof("record_type") != "history":

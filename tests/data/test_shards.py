@@ -19,7 +19,7 @@ SHUFFLED = np.random.default_rng(0).permutation(15)
 
 @pytest.fixture
 def images(tree):
-    """Class folder, and its images in another order: (name, bytes, label)."""
+    """Return a class folder, and its images in another order: (name, bytes, label)."""
     root = tree(COUNTS)
     paths = sorted((root / "train").rglob("*.png"))
     rows = [

@@ -128,8 +128,10 @@ def test_the_largest_size_is_feasible_and_none_larger_is(seed):
     """All sizes are tried on tables of uneven counts."""
     rng = np.random.default_rng(seed)
     classes, values = rng.integers(2, 5), rng.integers(2, 5)
-    there = rng.integers(3, 60, (classes, values))
-    y, attribute = np.repeat(np.indices(there.shape).reshape(2, -1), there.ravel(), 1)
+    available = rng.integers(3, 60, (classes, values))
+    y, attribute = np.repeat(
+        np.indices(available.shape).reshape(2, -1), available.ravel(), 1
+    )
     name = [*shifts.LEVELS][seed % len(shifts.LEVELS)]
     train, test = pair(name, classes, values)
 
@@ -140,25 +142,27 @@ def test_the_largest_size_is_feasible_and_none_larger_is(seed):
             return False
         return True
 
-    most = shifts.largest_feasible_size(there, [(train, test)], part_sizes)
+    most = shifts.largest_feasible_size(available, [(train, test)], part_sizes)
     assert most == max(size for size in range(len(y) + 1) if fits(size))
 
 
 def test_a_size_for_all_levels_is_feasible_in_each():
-    there = np.array([[48, 140], [21, 191]])  # Rounded apart, 44 would be one too many.
-    y, attribute = np.repeat(np.indices((2, 2)).reshape(2, -1), there.ravel(), 1)
+    available = np.array(
+        [[48, 140], [21, 191]]
+    )  # Rounded apart, 44 would be one too many.
+    y, attribute = np.repeat(np.indices((2, 2)).reshape(2, -1), available.ravel(), 1)
     pairs = [pair(name, 2, 2) for name in shifts.LEVELS]
-    most = shifts.largest_feasible_size(there, pairs, part_sizes)
+    most = shifts.largest_feasible_size(available, pairs, part_sizes)
     for train, test in pairs:
         shifts.make_shift(y, attribute, train, test, part_sizes(most), seed=0)
     assert most >= 40
 
 
 def test_a_hundred_classes_of_forty_values_are_fast():
-    there = np.full((100, 40), 50)
+    available = np.full((100, 40), 50)
     began = time.process_time()
     pairs = [pair(name, 100, 40) for name in shifts.LEVELS]
-    assert shifts.largest_feasible_size(there, pairs, part_sizes) == 100 * 20 * 50
+    assert shifts.largest_feasible_size(available, pairs, part_sizes) == 100 * 20 * 50
     assert time.process_time() - began < 20
 
 

@@ -70,8 +70,8 @@ def test_an_array_is_submitted_saved_drained_and_resumed(cluster, monkeypatch, c
     bad = dict(curve=[0.1], dies={"code": 2, "words": "jbias: disk: full; empty it"})
     by_rate = {0.1: dict(curve=[0.3]), 0.2: bad, 0.3: SLOW, 0.4: SLOW, 0.5: SLOW}
     replace_training(monkeypatch, by_rate)
-    where = "--on=slurm:minutes=10,warn=20"
-    assert run_sweep(cluster, by_rate, where) == 0
+    cluster_flag = "--on=slurm:minutes=10,warn=20"
+    assert run_sweep(cluster, by_rate, cluster_flag) == 0
     assert "5 of 5 trials to run, 0 are queued already" in capsys.readouterr().err
     signalled, drained = job_of(cluster, 0.3), job_of(cluster, 0.4)
     assert "queued" in capsys.readouterr().out
@@ -82,9 +82,9 @@ def test_an_array_is_submitted_saved_drained_and_resumed(cluster, monkeypatch, c
     node = call("squeue", "--noheader", f"--jobs={drained}", "--format=%N").strip()
     call("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     call("scontrol", "requeue", drained)
-    assert run_sweep(cluster, by_rate, where) == 0
+    assert run_sweep(cluster, by_rate, cluster_flag) == 0
     assert not re.search(r"job \d", capsys.readouterr().err)  # All are there.
-    assert run_sweep(cluster, by_rate, where, "--wait") == 1
+    assert run_sweep(cluster, by_rate, cluster_flag, "--wait") == 1
     trials_table = table(cluster)
     assert [*trials_table.state] == ["done", "failed", "done", "done", "done"]
     assert trials_table.reason[0.2] == "disk: full; empty it"
@@ -95,7 +95,7 @@ def test_an_array_is_submitted_saved_drained_and_resumed(cluster, monkeypatch, c
         steps = [int(step) for step in re.findall(r"at step (\d+)/30", log)]
         assert steps == [*range(1, 31)]
     call("scontrol", "update", f"nodename={node}", "state=resume")
-    assert sweep.main(["retry", f"--workdir={cluster}", where, "--wait"]) == 0
+    assert sweep.main(["retry", f"--workdir={cluster}", cluster_flag, "--wait"]) == 0
     assert [*table(cluster).state] == ["done"] * 5
 
 
@@ -168,7 +168,7 @@ def test_an_array_of_more_jobs_than_the_cluster_takes(
 def test_errors_of_slurm_are_reported(cluster, monkeypatch, capsys):
     replace_training(monkeypatch, {0.1: {}, 0.2: {}})
     assert run_sweep(cluster, [0.1, 0.2], "--on=slurm:partition=none") == 2
-    said = capsys.readouterr().err
-    assert "--on=slurm: the array was not submitted: " in said
-    assert "invalid partition" in said
-    assert said.count("jbias: ") == 1
+    error = capsys.readouterr().err
+    assert "--on=slurm: the array was not submitted: " in error
+    assert "invalid partition" in error
+    assert error.count("jbias: ") == 1

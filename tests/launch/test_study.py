@@ -367,12 +367,12 @@ def test_the_importance_of_axes_is_drawn_and_written(tmp_path):
     while trial := search_ledger.next_trial():
         evaluate(trial, {1: good(trial.values["optim.rate"])}, "finished")
         search_ledger.finish(trials.read_status(trial))
-    said = []
-    study.write_importance(search_ledger, said.append)
+    messages = []
+    study.write_importance(search_ledger, messages.append)
     table = pd.read_csv(tmp_path / "importance.csv").set_index("axis").importance
     assert table.idxmax() == "optim.rate" and abs(table.sum() - 1) < 1e-6
     assert (tmp_path / "importance.png").read_bytes()[:4] == b"\x89PNG"
-    assert str(tmp_path / "importance.csv") in said[0]
+    assert str(tmp_path / "importance.csv") in messages[0]
 
 
 def test_settings_without_effect_on_numbers_keep_the_study(tmp_path):

@@ -65,10 +65,10 @@ def stream(*objects) -> bytes:
     return b"".join(pickle.dumps(x, protocol=2) for x in (*head, *objects, []))
 
 
-def archive(thing) -> bytes:
+def archive(content) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as members:
-        members.writestr("x/data.pkl", pickle.dumps(thing, protocol=2))
+        members.writestr("x/data.pkl", pickle.dumps(content, protocol=2))
     return file.getvalue()
 
 
@@ -111,10 +111,10 @@ def test_the_error_of_a_malicious_file_does_not_advise_torch_load(
 
 
 @cases.each("form", [stream, archive])
-@cases.each("thing", [[1, 2], "weights", 3])
-def test_files_without_state_dict_are_refused(form, thing, tmp_path):
+@cases.each("content", [[1, 2], "weights", 3])
+def test_files_without_state_dict_are_refused(form, content, tmp_path):
     path = tmp_path / "other.pth"
-    path.write_bytes(form(thing))
+    path.write_bytes(form(content))
     with pytest.raises(ValueError, match="must be a PyTorch state dict"):
         torch_files.read(path)
 
@@ -164,13 +164,13 @@ def test_errors_of_other_or_truncated_files_have_a_remedy(tmp_path, content, mes
 
 
 @cases.each(
-    "thing",
+    "content",
     [b"\x80\x02L" + b"9" * 5000 + b"L\n.", pickle.dumps({1 << 20_000: 1}, 2)],
 )
-def test_a_giant_number_has_a_specific_error(thing, tmp_path):
+def test_a_giant_number_has_a_specific_error(content, tmp_path):
     path = tmp_path / "giant.pth"
     with zipfile.ZipFile(path, "w") as file:
-        file.writestr("a/data.pkl", thing)
+        file.writestr("a/data.pkl", content)
         file.writestr("a/version", "3\n")
     with pytest.raises(ValueError, match="giant.pth: .* whole number of more than 128"):
         torch_files.load(path)

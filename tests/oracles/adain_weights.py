@@ -13,7 +13,7 @@ ALPHA = 0.6
 
 
 def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """One tensor of "vgg/2.weight" and the like, (out, in, h, w); keeps values near 1."""
+    """Draw a tensor (out, in, h, w) by name, such as "vgg/2.weight"; activations stay near 1."""
     rng = np.random.default_rng([2017, zlib.crc32(name.encode())])
     if len(shape) == 1:
         return (0.1 * rng.standard_normal(shape)).astype(np.float32)

@@ -123,7 +123,7 @@ def channels_first(x: np.ndarray) -> torch.Tensor:
 
 
 def save(net: str, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Writes views of a small storage in the form of PyTorch before 1.6."""
+    """Write views of a small storage in the format of PyTorch before 1.6."""
     storage = torch.from_numpy(made.storage())
     state = collections.OrderedDict(
         (name, torch.as_strided(storage, shape, made.strides(shape), made.offset(name)))

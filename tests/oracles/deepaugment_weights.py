@@ -9,7 +9,7 @@ import numpy as np
 
 
 def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """One tensor, scaled so that activations stay near 1 through many blocks."""
+    """Draw a tensor, scaled so that activations stay near 1 through many blocks."""
     rng = np.random.default_rng([2026, zlib.crc32(name.encode())])
     if len(shape) == 1:
         return (0.05 * rng.standard_normal(shape)).astype(np.float32)
@@ -32,5 +32,5 @@ def code(height: int, width: int) -> np.ndarray:
 
 
 def kernels(seed: int) -> np.ndarray:
-    """A weight tensor (out, in, 3, 3), with as many channels out as in."""
+    """Draw a weight tensor (out, in, 3, 3) with equal numbers of input and output channels."""
     return np.random.default_rng(seed).standard_normal((5, 5, 3, 3)).astype(np.float32)

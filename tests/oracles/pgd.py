@@ -26,7 +26,7 @@ CASES = {  # norm, eps, step size
 
 
 def draw() -> dict[str, np.ndarray]:
-    """Weights in PyTorch's order of axes, images (b h w c) and labels."""
+    """Draw weights in PyTorch's order of axes, images (b h w c) and labels."""
     rng = np.random.default_rng(0)
     drawn = {
         "kernel": rng.normal(size=(4, 3, 3, 3)),
@@ -46,7 +46,7 @@ def losses(drawn: dict[str, torch.Tensor], image: torch.Tensor) -> torch.Tensor:
 
 
 def attack(drawn, norm: str, eps: float, size: float):
-    """Yields each iterate, and the best of those up to it, (b c h w)."""
+    """Yield each iterate, and the best iterate so far, (b c h w)."""
     start = drawn["image"].permute(0, 3, 1, 2)
     x, best = start.clone(), start.clone()
     highest = losses(drawn, x)

@@ -49,7 +49,7 @@ def tests_of(scores):
 
 
 def shaffer(rng, k, n):
-    """Its p-values are of z, from mean ranks."""
+    """Return Shaffer's p-values of z-values, from mean ranks."""
     ranks = rng.permuted(np.tile(np.arange(1, k + 1), (n, 1)), axis=1).mean(axis=0)
     table = no_parametrics.shaffer({f"a{j}": r for j, r in enumerate(ranks)}, n)[0]
     p, adjusted = (

@@ -17,7 +17,7 @@ BATCH = 4
 
 
 def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """One tensor, scaled so that activations and logits stay near 1."""
+    """Draw a tensor, scaled so that activations and logits stay near 1."""
     rng = np.random.default_rng([2026, zlib.crc32(name.encode())])
     kind = name.rpartition(".")[2]
     if len(shape) > 1:

@@ -18,7 +18,7 @@ WIDTH, DEPTH, HEADS, PATCH, CLASSES, BATCH = 32, 4, 2, 8, 7, 3
 
 
 def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """One tensor; layers of unlike scale, so that norms and their eps count."""
+    """Draw a tensor; layers have different scales, so that norms and their eps matter."""
     rng = np.random.default_rng([2021, zlib.crc32(name.encode())])
     x = rng.standard_normal(shape)
     if name.endswith(("cls_token", "class_token")) or "pos" in name:

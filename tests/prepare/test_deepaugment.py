@@ -24,7 +24,7 @@ SHAPES = ["--data=shapes", "--split=valid", f"--n={N}"]
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """Files of small untrained networks, whose outputs differ from the images."""
+    """Write files of small untrained networks, whose outputs differ from the images."""
     folder, paths = tmp_path_factory.mktemp("weights"), {}
     for name, net in (("cae", cae), ("edsr", edsr)):
         drawn = net.init(jax.random.key(0), **SMALL[name])

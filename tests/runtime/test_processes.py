@@ -126,7 +126,7 @@ def single_run(tmp_path_factory):
 
 
 def assert_close_runs(workdir, single_run) -> None:
-    """Results may differ by the order of sums, and for images near a decision border."""
+    """Assert equal results up to the order of sums and images near a decision border."""
     (step, tree), (other_step, other_tree) = saved(workdir), saved(single_run)
     assert step == other_step == 8
 

@@ -105,8 +105,8 @@ def test_a_frame_of_a_file_is_one_that_tests_take(tmp_path, capsys):
     path = tmp_path / "table.csv"
     path.write_text("method;photo;sketch\nERM;81,5;70\nRSC;82;71,5\n", "utf-8")
     frame = jbias.read_scores(path)
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 3 and said[0].startswith("wide table")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and lines[0].startswith("wide table")
     assert list(frame.columns) == ["algorithm", "dataset", "score"]
     assert frame["score"].tolist() == [81.5, 70, 82, 71.5]
 

@@ -18,7 +18,7 @@ from tests import smoke_runs
 
 @pytest.fixture
 def small_stage(monkeypatch, tmp_path):
-    """A config and its stage, long enough for a comparison, with an empty cache."""
+    """Return a config and its stage, long enough for a comparison, with an empty cache."""
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
     monkeypatch.setattr(autotune, "_MAX_SAVING", math.inf)
@@ -96,7 +96,7 @@ class Clock:
 
 @pytest.fixture
 def timed(small_stage, monkeypatch):
-    """A stage on a GPU; a test sets the cost of each strategy and the seconds of timing it."""
+    """Return a stage on a GPU, and the costs and timing seconds of strategies, for tests to set."""
     clock, costs, seconds = Clock(), {}, {}
 
     def cost(placement, name, unit, *, is_first):

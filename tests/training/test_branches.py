@@ -38,7 +38,7 @@ def config(**entries):
 
 @pytest.fixture(scope="module")
 def varied(tmp_path_factory):
-    """The config and workdir of a run with two seeds, two rates and two strengths."""
+    """Return the config and workdir of a run with two seeds, two rates and two strengths."""
     c = config(
         vary=(
             dict(key="optim.rate", values=RATES),

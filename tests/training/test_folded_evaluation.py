@@ -21,7 +21,7 @@ SEEDS = (0, 1, 2)
 
 @pytest.fixture(scope="module")
 def trained():
-    """A stage, the states of three seeds after some steps, and training images."""
+    """Return a stage, the states of three seeds after some steps, and training images."""
     config = jc.to_dict(smoke_runs.small())
     stage = common.with_seeds(smoke_runs.stage(config), SEEDS)
     states, _ = smoke_runs.trained(stage, SEEDS, "looped", steps=4)
@@ -31,7 +31,7 @@ def trained():
 
 @pytest.fixture(scope="module")
 def exact(trained):
-    """The logits of each seed, computed separately and without folding."""
+    """Return the logits of each seed, computed separately and without folding."""
     stage, states, image = trained
     score = jax.jit(stage.program.logits, static_argnums=3)
     return [score(train_step.net_of(state), (), image, None) for state in states]
@@ -95,7 +95,7 @@ def test_a_config_without_eval_norm_has_the_same_run_name():
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """The workdirs of two runs by their `eval_norm`."""
+    """Return the workdirs of two runs by their `eval_norm`."""
     workdir_of = {}
     for mode in ("auto", "folded"):
         config = smoke_runs.small(epochs=1.0)

@@ -38,7 +38,7 @@ def measured(workdir) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def run_here(tmp_path_factory):
-    """The workdir of a run that evaluated itself."""
+    """Return the workdir of a run that evaluated itself."""
     workdir = tmp_path_factory.mktemp("here") / "run"
     assert train.run(config("here"), workdir)
     assert len(measured(workdir)) == 4 + 4 * 3
@@ -47,7 +47,7 @@ def run_here(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run whose evaluations are not made yet; it was interrupted once and resumed."""
+    """Return a resumed run whose evaluations are still missing."""
     workdir = tmp_path_factory.mktemp("elsewhere") / "run"
     add = divergence.Monitor.add
 
@@ -67,7 +67,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def elsewhere(trained, tmp_path):
-    """A copy of `trained`."""
+    """Return a copy of `trained`."""
     return shutil.copytree(trained, tmp_path / "run")
 
 
@@ -102,7 +102,7 @@ def test_a_follower_writes_the_same_files_as_the_run(run_here, elsewhere, capsys
 
 @pytest.fixture(scope="module")
 def followed(trained, tmp_path_factory):
-    """A run that a follower has evaluated."""
+    """Return a run that a follower has evaluated."""
     workdir = shutil.copytree(trained, tmp_path_factory.mktemp("followed") / "run")
     assert evaluate.main([f"--follow={workdir}", "--once"]) == 0
     return workdir

@@ -12,7 +12,7 @@ from tests import smoke_runs
 
 @pytest.fixture(scope="module")
 def first_run(tmp_path_factory):
-    """The workdir of a finished run of seeds 0 and 1."""
+    """Return the workdir of a finished run of seeds 0 and 1."""
     workdir = tmp_path_factory.mktemp("first") / "run"
     config = smoke_runs.small(epochs=1.0)
     config.optim.average = 0.5

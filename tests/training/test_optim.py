@@ -9,7 +9,7 @@ from jbias.training import step as train_step
 
 
 def run(tx, grads, w=1.0):
-    """Weights after each of the gradients."""
+    """Return the weights after each of the gradients."""
     w = jnp.asarray(w)
     state, ws = tx.init(w), []
     for g in grads:

@@ -16,7 +16,7 @@ def convolved(images, kernels):
 
 
 def nested(images, kernels, shared, static):
-    """Two convolutions: one in a loop in a branch in a remat, with a constant, and one more."""
+    """Apply two convolutions, the first with a constant in a loop in a branch in a remat."""
     del shared, static
 
     def step(carry, _):

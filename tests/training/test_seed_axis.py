@@ -19,7 +19,7 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("erm", "sagnet")
 
 @pytest.fixture(scope="module", params=["padain", *SLOW])
 def stage(request):
-    """A stage of the algorithm; gates of pAdaIN are often open."""
+    """Return a stage of the algorithm; gates of pAdaIN are often open."""
     config = smoke_runs.small(request.param)
     if request.param == "padain":
         config.algo.p = 0.3
@@ -40,7 +40,7 @@ def train(stage, seeds: tuple[int, ...], strategy: str, **options) -> tuple:
 
 @pytest.fixture(scope="module")
 def separate(stage):
-    """The states of three seeds that are trained separately."""
+    """Return the states of three seeds that are trained separately."""
     return tuple(train(stage, (seed,), "looped")[0] for seed in range(3))
 
 

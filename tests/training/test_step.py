@@ -26,7 +26,7 @@ class Two(nn.Module):
 
 
 def algo(*updates, more=1.0):
-    """Losses whose gradients are known: 3 by a, 4 by b; and `more` by both."""
+    """Return an algorithm with known gradients: 3 by a, 4 by b; and `more` by both."""
 
     def losses(params, stats, batch, key, static=None):
         a, b = (params["net"][name].sum() for name in "ab")
