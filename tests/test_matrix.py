@@ -124,7 +124,7 @@ def test_killed_and_resumed_ends_the_same(name, tmp_path):
     ],
 )
 def test_every_algorithm_trains_with_every_transform(name, transform):
-    """Two steps, one program: finite losses and weights, and weights that moved."""
+    """Two steps need one compiled program, have finite losses and change the weights."""
     if name == "debiased" and transform in MIXING:
         stage = smoke_runs.stage(jc.to_dict(config_of(name, transform)))
         arg = prng.key(0), stage.batch(0, 0)

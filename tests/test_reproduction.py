@@ -199,7 +199,7 @@ def test_correlations_are_scipys_and_the_oracles():
 
 
 def test_p_values_are_the_oracles():
-    """Two draws of 99,999 orders, the same within 5 standard errors and a rounding."""
+    """Two draws of 99,999 orders agree within 5 standard errors and the rounding."""
     for row in ORACLE.itertuples():
         p = biases.families()[row.models].pvalue.loc[row.bias, row.category]
         error = np.sqrt(2 * p * (1 - p) / biases.PERMUTATIONS)

@@ -54,7 +54,7 @@ def test_every_file_belongs_to_exactly_one_entry():
 
 @cases.each("end", [*state_dicts.SUFFIXES, ".pth.tar"])
 def test_an_identifier_is_recognised_in_every_readable_format(end):
-    """Also one that has a dot itself."""
+    """Identifiers may contain dots."""
     for name in ("resnet50_swav", "resnet50.a1_in1k"):
         assert zoo.find(f"models/{name}{end}") is zoo.ZOO[name]
     assert zoo.find("models/resnet50_swav.onnx") is None

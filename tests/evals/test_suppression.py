@@ -205,7 +205,7 @@ def count_tiles(tiles):
 
 @cases.each("g", suppression.GRIDS)
 def test_shuffling_keeps_the_tiles(g):
-    """Also if the grid does not divide the side, so that tiles have several sizes."""
+    """This also holds if the grid does not divide the side, so that tiles have several sizes."""
     filter_probe = make(38, "shuffle")
     image = SMALL[:38, :38].astype(float)
     stimuli = show_stimuli(filter_probe, f"shuffle {g}", image)

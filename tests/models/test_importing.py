@@ -391,7 +391,7 @@ def renamed(state, name):
     quick=("head.", "model.classifier.6."),
 )
 def test_a_head_under_another_name_is_the_head(name, state, save_state):
-    """Also after prefixes of the other names, and replaced by another given head."""
+    """The head has any of the names, with or without prefixes, or a separate file."""
     renamed_state = renamed(state, name)
     for prefix in ("", "module.", "_orig_mod.module."):
         wrapped = {f"{prefix}{key}": value for key, value in renamed_state.items()}
@@ -447,7 +447,7 @@ def test_a_layer_from_inside_a_network_is_no_head_file(layers, message, save_sta
 
 
 def test_an_ambiguous_layer_is_never_taken_as_the_head(state, save_state):
-    """Two layers, a projection's names or shape, another width: each error has its remedy."""
+    """Errors for two layers, projections and other widths have a remedy."""
     body = {k: v for k, v in state.items() if k[:3] != "fc."}
     square = {"weight": np.ones((16, 16)), "bias": np.ones(16)}
     narrow = {"weight": np.ones((5, 8)), "bias": np.ones(5)}

@@ -216,7 +216,7 @@ def test_damaged_records_of_a_finished_run_without_checkpoint_are_refused(
 
 @pytest.mark.parametrize("name", ["config.json", "provenance.json"])
 def test_changed_config_and_provenance_are_refused_by_start_and_report(workdir, name):
-    """Also changes that no comparison of configs detects."""
+    """This includes changes that no comparison of configs detects."""
     content = json.loads((workdir / name).read_text())
     (content["run"] if name == "config.json" else content)["added"] = 1
     (workdir / name).write_text(json.dumps(content))

@@ -96,7 +96,7 @@ def test_tensorboard_has_the_settings_of_each_seed(tmp_path, begin):
 
 
 def test_tensorboard_drops_numbers_after_the_resumed_step(tmp_path, begin):
-    """Also in folders that receive no more numbers."""
+    """This also holds for folders that receive no more numbers."""
     pytest.importorskip("tensorboardX")
     first_start = begin(["tensorboard"], tmp_path)
     for step in range(1, 8):

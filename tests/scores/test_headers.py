@@ -140,7 +140,7 @@ def test_a_data_set_may_end_as_a_deviation_does(tmp_path):
 
 
 def test_a_mean_beside_its_deviation_has_the_name_above(tmp_path):
-    """Also if another data set has no line of statistics."""
+    """This also holds if another data set has no line of statistics."""
     path = tmp_path / "t.csv"
     path.write_text(",PACS,PACS,VLCS\nmethod,mean,std,\nERM,70,1,60\nRSC,71,2,61\n")
     tidy = scores.read(path).tidy.set_index(["algorithm", "dataset"])

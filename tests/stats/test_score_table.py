@@ -475,7 +475,7 @@ def test_runs_keep_their_names_in_the_order_of_their_scores():
 
 
 def test_tests_over_data_sets_refuse_a_table_of_one():
-    """Also if the table is a part of a larger one."""
+    """This also holds if the table is a part of a larger one."""
     table = score_table.read(as_tidy()).only(datasets=["D0"])
     for test in (stats.friedman, stats.nemenyi):
         with pytest.raises(ValueError, match="at least 2 data sets"):

@@ -148,7 +148,7 @@ def test_a_run_continues_if_the_difference_does_not_fit_into_memory(
 
 
 def test_a_run_that_began_with_exact_norms_keeps_them(runs, tmp_path):
-    """Also if it resumes on an accelerator, or began before batch norms were folded."""
+    """This also holds if the run resumes on an accelerator, or began before batch norms were folded."""
     workdir = epath.Path(runs["auto"])
     spec = run_spec.RunSpec.from_config(smoke_runs.small())
     assert spec.config["run"]["eval_norm"] == "auto"

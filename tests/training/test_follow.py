@@ -73,7 +73,7 @@ def elsewhere(trained, tmp_path):
 
 @pytest.mark.slow
 def test_checkpoints_that_are_not_evaluated_yet_are_kept(trained):
-    """Also with config.run.keep = 2."""
+    """Checkpoints before evaluation are kept, also with config.run.keep = 2."""
     assert checkpoints.steps(trained / "checkpoints") == [2, 4, 6, 8]
 
 

@@ -52,7 +52,7 @@ def test_nested_convolutions_are_replaced():
 
 
 def test_a_jaxpr_without_replacements_stays_the_same_object():
-    """Also closed and nested jaxprs."""
+    """This also holds for closed and nested jaxprs."""
     trace = jax.make_jaxpr(nested, static_argnums=3)
     closed = trace(*arguments(), None, None)
     assert convolutions._rewrite(closed, lambda eqn: None) is closed
