@@ -38,8 +38,8 @@ def make(
     columns: columns of the training data, which a run fills in. None: return an algorithm
       for evaluation only, whose losses raise ValueError.
 
-    With eta=0, L is the mean over groups, which is ERM's loss if all groups have equally many
-    examples in the batch. With one group this equals ERM bit for bit. Metrics:
+    With eta=0, L is the mean over groups. This is ERM's loss if all groups have the same number
+    of examples in the batch. With one group this equals ERM bit for bit. Metrics:
     "worst_group_loss", the largest L_g in the batch, and "largest_weight", the largest q_g.
     ValueError for a negative number, and for columns that `groups.from_columns` refuses.
     """

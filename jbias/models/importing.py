@@ -85,7 +85,7 @@ def best_match(
     head: weight and bias that replace the file's last layer; None: keep that layer.
     options: options of the network; None is returned if the network does not have them.
     is_named: whether the caller named the model. If not, naming schemes that the file
-      cannot use are skipped, and inferred options that make no network are no error.
+      cannot use are skipped, and inferred options that make no network raise no error.
     """
     if not set(options) <= set(registry.option_names(model)):
         return None

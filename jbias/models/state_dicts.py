@@ -212,7 +212,7 @@ def _find_state_dicts(
 
 
 def _list_keys(tree: Any) -> str:
-    """Return a phrase for messages: the first eight keys of a dict, or that it is no dict."""
+    """Return a phrase for messages: the first eight keys of a dict, or "it is no dict"."""
     if not isinstance(tree, Mapping):
         return "it is no dict"
     return "it has " + ", ".join(repr(key)[:40] for key in list(tree)[:8])

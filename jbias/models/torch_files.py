@@ -296,8 +296,8 @@ class TorchFile(NamedTuple):
     def arrays(self, state: Any) -> dict[str, np.ndarray]:
         """Return read-only views of the tensors of a state dict, by name.
 
-        state: a dict in the tree; entries that are no tensors are left out. ValueError if
-        `state` is no dict, a key is no text, or a tensor exceeds its storage.
+        state: a dict in the tree; entries that are not tensors are left out. ValueError if
+        `state` is not a dict, a key is not text, or a tensor does not fit its storage.
         """
         with opening.explain_errors(self.path, _KIND):
             if not isinstance(state, Mapping):
@@ -337,7 +337,7 @@ def load(path: str | os.PathLike) -> TorchFile:
 def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Return the arrays of the state dict that is the content of a file, by name.
 
-    Entries that are no tensors are left out. ValueError, one line, if the file has another
+    Entries that are not tensors are left out. ValueError, one line, if the file has another
     format, is damaged, or names anything but tensors, containers, numbers and text; OSError
     if the file cannot be opened.
     """

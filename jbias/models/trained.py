@@ -120,7 +120,9 @@ def _branch_index(where: str, folder: str, config: Mapping[str, Any]) -> int:
             " of a run that has such, and the workdir of any other run"
         )
     pairs = [pair.partition("=")[::2] for pair in folder.split(",") if pair]
-    with contextlib.suppress(ValueError):  # A value that is no number names no branch.
+    with contextlib.suppress(
+        ValueError
+    ):  # No branch is named by a value that is not a number.
         keys = [axis["key"] for axis in varied]
         wanted = [(key, float(value)) for key, value in pairs]
         branches = itertools.product(*(axis["values"] for axis in varied))

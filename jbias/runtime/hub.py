@@ -63,13 +63,13 @@ def _endpoint() -> str:
 
 
 def _check_endpoint() -> None:
-    """Raise ValueError if HF_ENDPOINT is no http address: huggingface_hub would crash."""
+    """Raise ValueError unless HF_ENDPOINT is an http address: huggingface_hub would crash."""
     endpoint = _endpoint()
     try:
         url = urllib.parse.urlsplit(endpoint)
         is_address = url.scheme in ("http", "https") and bool(url.hostname)
         is_address = is_address and url.port != 0
-    except ValueError:  # The port is no number, or a bracket is not closed.
+    except ValueError:  # The port is not a number, or a bracket is not closed.
         is_address = False
     if not is_address:
         raise ValueError(

@@ -226,9 +226,9 @@ def acquire(
 
     If the file names an owner on another machine, or the file system does not support flock,
     first wait PATIENCE_SECONDS for a beat of the owner. ValueError, which names the owner and
-    the time of its last beat, if another process holds the lock. ValueError also if the path is
-    no plain file; OSError if the lock file cannot be opened. At the end the file is empty; in
-    an object store the lock is deleted.
+    the time of its last beat, if another process holds the lock. ValueError also if the path
+    is not a plain file; OSError if the lock file cannot be opened. At the end the file is
+    empty; in an object store the lock is deleted.
 
     work: the activity of an owner, for messages, such as "is at work in runs/x".
     say: logs a line about a wait, and about a lock that is taken over.
@@ -336,7 +336,7 @@ def _open_locked(path: epath.Path, work: str) -> tuple[int, bool]:
 def _open(path: epath.Path) -> int:
     """Open the lock file, create it if missing, and return its descriptor.
 
-    OSError if that fails; ValueError if the path is no plain file: a link could lead to
+    OSError if that fails; ValueError if the path is not a plain file: a link could lead to
     any file, which would be overwritten.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -158,7 +158,7 @@ def flush() -> None:
 
 
 def clear_screen() -> None:
-    """Clear the terminal of stdout; do nothing if stdout is no terminal."""
+    """Clear the terminal of stdout; do nothing if stdout is not a terminal."""
     if sys.stdout is not None and sys.stdout.isatty():
         sys.stdout.write("\033[H\033[2J")
 

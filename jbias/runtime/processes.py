@@ -494,7 +494,7 @@ class JoinedGroup(ProcessGroup):
                 code = signals.EXIT_LOST
             with self._report_lock:
                 self._report(line, code)
-            # If this process itself counts as lost, nobody waits for its answers.
+            # If this process itself counts as lost, no process waits for its answers.
             if self.number in lost:
                 _exit_now(code)
             self._exit_soon(code)

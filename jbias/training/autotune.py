@@ -73,8 +73,8 @@ def choose_strategy(
     the run was first started, or None; its strategy is kept if it is still a candidate. say:
     prints a line.
 
-    Nothing is compared if there is one candidate. If memory is scarce (`Placement.crowded`),
-    nothing is compared, either, and config.run.strategy is returned, even if it is "auto".
+    Nothing is compared if there is one candidate, or if memory is scarce
+    (`Placement.crowded`). In the second case config.run.strategy is returned, even if "auto".
     The default strategy is compared first. Others follow only while their time probably stays
     below `_MAX_SECONDS` in all and below the time that they can save. Results are cached by
     program, device and options, and reused if all stages still fit into memory.

@@ -235,8 +235,8 @@ def load_initial_nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net
 
     workdir: the workdir of the run; for a run with config.vary, the folder of one branch,
     such as runs/x/vary/optim.rate=0.1. If the run has one seed, its network is returned for
-    every seed. ValueError if the folder is no run or no single branch, if it has no
-    checkpoint yet, or if it lacks one of the seeds.
+    every seed. ValueError if the folder is not a run or a single branch, has no checkpoint
+    yet, or lacks one of the seeds.
     """
     where = "config.init"
     workdir = epath.Path(files.local_copy(workdir, where, checkpoints=True))

@@ -50,7 +50,7 @@ def rollback_in_steps(
     """Return config.rollback in steps, for a stage that begins at step `first`.
 
     options: config.rollback. total: number of steps of the stage. Return None if `options`
-    is empty or its `times` is 0. ValueError if config.rollback.every is no duration.
+    is empty or its `times` is 0. ValueError if config.rollback.every is not a duration.
     """
     if not options or not options["times"]:
         return None

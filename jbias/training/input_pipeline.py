@@ -279,7 +279,7 @@ class StreamedInput(InputPipeline):
         """Return the rows of a seed's batch, read ahead if possible.
 
         Call it for each step, and within a step for each of `seeds`, in order. Any other
-        order is correct but starts reading anew.
+        order is correct but starts reading again.
         """
         pieces = self._pieces
         number = pieces.number(step, seed)

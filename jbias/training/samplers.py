@@ -300,7 +300,7 @@ class BalancedSampler(Sampler):
 
     groups: the group of each example. stream: name of the random stream. If the number of
     groups does not divide the batch, groups get the extra examples in turn, in random order.
-    After some batches all groups have had equally many. Each seed draws the examples of a
+    After some batches all groups have had the same number. Each seed draws the examples of a
     group in its own random order; an example repeats only after all others of its group. An
     epoch has as many batches as without groups. ValueError unless `batch` is between 1 and
     the number of examples.
@@ -354,7 +354,7 @@ class BalancedSampler(Sampler):
 
         num_rounds: number of examples of every group in a batch. num_extra: number of groups
         with one more example. Groups get extra examples in a random order, and in a new
-        random order once all groups have had equally many.
+        random order once all groups have had the same number.
         """
         count = len(self.members_by_group)
         cycle = count // math.gcd(count, num_extra) if num_extra else 1

@@ -96,8 +96,8 @@ def parse(text: str, where: str = "--on") -> Target:
     topology is the most even one. Without a number: one chip or GPU. where: name of the flag,
     for messages.
 
-    ValueError for an unknown kind and for a wrong number of axes. ValueError also unless the
-    TPU chips after a hyphen are a power of two, and GPUs at most 8 or a multiple of 8.
+    ValueError for an unknown kind, a wrong number of axes, TPU chips after a hyphen that are
+    not a power of two, and more than 8 GPUs that are not a multiple of 8.
     """
     pattern = r"([a-z]+\d*[a-z]*?)(?::(?P<topology>[\dx]+)|[x-](?P<count>\d+))?"
     match = re.fullmatch(pattern, text.lower())
