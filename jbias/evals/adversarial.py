@@ -1,4 +1,4 @@
-"""Adversarial accuracy: images are changed within a small ball to raise the loss.
+"""Probes of adversarial accuracy: images are changed within a small ball to raise the loss.
 
 The protocol of Gavrikov and Keuper, who test 48 models: projected gradient ascent of the
 cross-entropy in the l-infinity ball of 0.5/255, 40 steps of 2/255, one random start, in

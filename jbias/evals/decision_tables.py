@@ -278,7 +278,10 @@ def load(
 
 
 def _describe_lacking(decided: Mapping[StimulusKey, Responses]) -> Iterator[str]:
-    """Yield messages, by set, on the numbers of images without a row and without an answer."""
+    """Yield messages, by set, on the numbers of images without a row and without an answer.
+
+    An image counts once per condition. There is no message if the number is 0.
+    """
     for dataset in dict.fromkeys(name for name, _ in decided):
         responses = np.concatenate(
             [response for (name, _), response in decided.items() if name == dataset]

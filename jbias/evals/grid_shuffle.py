@@ -28,11 +28,10 @@ def make(
     """Return a probe with conditions "" (unchanged) and, by default, "2x2", "4x4" and "8x8".
 
     Under "4x4", an image's 4 by 4 tiles are in random order. grids: numbers of tiles per side,
-    one condition for each. classes: the names of the
-    decision classes; without them the metrics raise ValueError, as di_index needs their number.
-    seed: random seed of the orders. Metrics: accuracy and di_index, see
-    `interference.numbers`. ValueError for grids that are not whole numbers of 2 or more, each
-    once.
+    one condition for each. classes: the names of the decision classes; without them the
+    metrics raise ValueError, as di_index needs their number. seed: random seed of the orders.
+    Metrics: accuracy and di_index, see `interference.numbers`. ValueError for grids that are
+    not whole numbers of 2 or more, each once.
     """
     are_grids = probe.are_distinct(grids) and all(
         type(g) is int and g > 1 for g in grids

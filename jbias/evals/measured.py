@@ -263,7 +263,10 @@ class Measured:
         return lines
 
     def _doubted_cues(self) -> Iterator[str]:
-        """Yield messages on sets whose decisions for either cue are no better than guesses."""
+        """Yield messages on sets whose decisions for either cue are no better than guesses.
+
+        See `doubts`; sets without a known number of classes are left out.
+        """
         numbers = self.numbers
         is_of_bias = (
             numbers["condition"].astype(str).str.split("/").str[0] == "shape_bias"
@@ -285,7 +288,10 @@ class Measured:
                 )
 
     def _doubted_accuracy(self) -> Iterator[str]:
-        """Yield a message if shape bias was measured and `accuracy` is no better than chance."""
+        """Yield a message if shape bias was measured and `accuracy` is no better than chance.
+
+        See `doubts`; the first set with a known number of classes is the one that counts.
+        """
         headlines = [*self.headlines()]
         if not any(key == "shape_bias" for key, _ in headlines):
             return
@@ -391,7 +397,7 @@ def _estimate(numbers: pd.DataFrame, row: Any, unit: str) -> Estimate:
 
 
 def _align(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows of cells as lines of text with aligned columns."""
+    """Return rows of cells as lines of text, with aligned columns two spaces apart."""
     columns = zip(*rows, strict=True)
     widths = [max(len(cell) for cell in column) for column in columns]
     return [

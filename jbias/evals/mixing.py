@@ -81,7 +81,7 @@ def make(
         def mix(
             image: Float[Array, "h w 3"], key: PRNGKeyArray
         ) -> Float[Array, "h w 3"]:
-            """Return an image mixed with a random partner."""
+            """Return an image mixed with a random partner, each moved by `moves` before."""
             k_mix, k_role, k_other, *k_moves = jax.random.split(key, 5)
             other = jax.random.randint(k_other, (), 0, len(params["others"]))
             partner = params["others"][other].astype(jnp.float32) / 255

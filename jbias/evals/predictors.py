@@ -122,7 +122,10 @@ class Predictor:
 
     @property
     def code(self) -> str:
-        """Return the path of the file that defines `predict`, for error messages; "" if unknown."""
+        """Return the path of the file that defines `predict`, or its class, for error messages.
+
+        "" if unknown.
+        """
         function = inspect.unwrap(self.predict)
         while isinstance(function, functools.partial):
             function = function.func
@@ -145,7 +148,10 @@ class PredictorNetwork(networks.Network):
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """Return "images" (their form) and "size", and "mean" and "std" if they are given."""
+        """Return "images" (their form) and "size", and "mean" and "std" as lists if they are given.
+
+        With `preprocess`, both mean and std are returned.
+        """
         predictor = self.predictor
         description = {"images": predictor.images, "size": predictor.size}
         applied = predictor.resolve().values

@@ -248,7 +248,11 @@ class NetworkEvaluation:
                 )
 
     def _check_written_by_us(self) -> None:
-        """Raise ValueError if config.json or provenance.json is not from this program."""
+        """Raise ValueError if config.json or provenance.json is not from this program.
+
+        A config.json is if it has the keys "run" and "seeds", a provenance.json only together
+        with one.
+        """
         config = self.folder / "config.json"
         is_foreign = not config.exists() and (self.folder / "provenance.json").exists()
         if config.exists():
@@ -415,7 +419,10 @@ class NetworkEvaluation:
         shown_probe: probe.Probe,
         prepared: prepared_sets.PreparedSet,
     ) -> _Job:
-        """Return the job of a task with its probe and prepared set."""
+        """Return the job of a task with its probe and prepared set.
+
+        Images that the network cannot answer under all conditions of the probe are left out.
+        """
         max_images = task.measure.images
         conditions = shown_probe.conditions
         answerable = prepared_sets.answered(prepared, self.network, conditions)
@@ -530,7 +537,10 @@ class NetworkEvaluation:
     def _say_numbers(
         self, job: _Job, numbers: decisions.Numbers, duration: str
     ) -> None:
-        """Print a line with the main numbers of a measure; duration: text such as "3.1 s"."""
+        """Print "<network>: <measure>@<set>, <main numbers> (<n> answers, <duration>)".
+
+        duration: text such as "3.1 s".
+        """
         summary = probe_registry.summarize(job.task.measure.probe, numbers)
         unit = "images" if job.task.measure.looks_inside else "answers"
         self.say(
@@ -539,7 +549,11 @@ class NetworkEvaluation:
         )
 
     def _explain(self, error: BaseException) -> str:
-        """Return one line of text: the reason why a measure failed, and a remedy if known."""
+        """Return one line of text: the reason why a measure failed, and a remedy if known.
+
+        Remedies are a smaller batch if memory was lacking, and float32 if numbers were not finite
+        in a lower precision.
+        """
         reason = networks.describe_error(error)
         if messages.lacks_memory(error):
             return f"{reason}; --suite.run.batch=N with less at once"
@@ -658,7 +672,10 @@ class NetworkEvaluation:
         prepared: prepared_sets.PreparedSet,
         needs: _Shared,
     ) -> journals.Journal:
-        """Return the journal of a task, with the answers of an earlier, stopped call, if any."""
+        """Return the journal of a task, with the answers of an earlier, stopped call, if any.
+
+        Answers with other settings, rules or batches are not used.
+        """
         inputs = [
             self.describe(task),
             needs.rules,

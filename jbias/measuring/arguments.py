@@ -1,4 +1,4 @@
-"""Add the arguments of jbias.measure to messages that name the flags of `jbias measure`."""
+"""Messages that name flags of `jbias measure`, with the arguments of jbias.measure added."""
 
 import contextlib
 import re

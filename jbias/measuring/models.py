@@ -1,4 +1,4 @@
-"""Open the MODEL of `jbias measure`, as far as possible without images."""
+"""The MODEL of `jbias measure`, opened as far as possible without images."""
 
 import argparse
 import difflib

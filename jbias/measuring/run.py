@@ -1,4 +1,4 @@
-"""Open a model and the user's images, measure, and return the results."""
+"""Measurement of a model on the user's images, from opening both to the results."""
 
 import dataclasses
 import os

@@ -459,7 +459,7 @@ def _with_merged_names(frame: pd.DataFrame, spans: Sequence[_Span]) -> pd.DataFr
 
 
 def _are_runs(sheets: dict[str, pd.DataFrame]) -> bool:
-    """Return whether sheets, by name, are runs: called seed0, seed1, ..., with one header."""
+    """Return whether two sheets or more, by name, are runs: seed0, seed1, ..., with one header."""
     heads = {tuple(map(str, frame.iloc[0])) for frame in sheets.values()}
     return (
         len(sheets) > 1

@@ -1,4 +1,4 @@
-"""Check of the unit of scores: fractions in a table of percentages.
+"""Check of the unit of scores, which finds fractions in a table of percentages.
 
 Frames have the columns algorithm, dataset, run and score, and one row per score.
 """
