@@ -150,8 +150,10 @@ def _space_of_mapping(outputs: Mapping[str, str], where: str) -> LabelSpace:
 def _space_of_names(names: tuple[str, ...]) -> LabelSpace:
     """Return the label space of output names.
 
-    Its space is "wnid" if all names are WordNet ids or words of ImageNet that identify one,
-    else "names".
+    Its space is "wnid" if all names are WordNet ids or words of ImageNet that identify one, or
+    if more than 900 of 1000 names are the words in the order of ids; else "names". `answers`
+    has the pairs (id, name) that differ or, for "names", a pair (name, name) for names of
+    Geirhos' 16.
     """
     if set(names) <= set(tables.wnids()):
         return LabelSpace(names, "wnid")
@@ -280,9 +282,10 @@ def match(
     """Return the map from the classes of a trained network to the classes of a test set.
 
     If both sides have the same space, decisions are training classes, and every test class
-    must be one of them. For WordNet ids and a test in "entry16", decisions are Geirhos' 16
-    classes, whose members are training classes; a class without a member gets a zero column
-    and relabel -1.
+    must be one of them. Other spaces are also matched by equal names if training has all names
+    of the test, except for a test in "entry16". For WordNet ids and a test in "entry16",
+    decisions are Geirhos' 16 classes, whose members are training classes; a class without a
+    member gets a zero column and relabel -1.
 
     train_space, test_space: "names", "wnid" or "entry16".
     aggregate: one of AGGREGATES. The mean of probabilities is the published rule for 16
@@ -432,8 +435,8 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
 def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> ClassMap:
     """Return the map from WordNet ids to Geirhos' 16 classes.
 
-    train, test: classes. ValueError if a test class is none of the 16, base.Mismatch if no
-    training class is a member of the 16.
+    Decisions are all 16 classes. train, test: classes. ValueError if a test class is none of
+    the 16, base.Mismatch if no training class is a member of the 16.
     """
     sixteen, class_of_id = geirhos16(), _class_of_16()
     for name in test:

@@ -299,9 +299,10 @@ def split_indices(
 
     names, labels: of each image of the whole split. split: has the part's percentages.
 
-    Inside a class, images are ordered by a hash of their names and cut as in `cut_index`.
-    Parts that meet at a percentage, such as "[:90%]" and "[90%:]", are disjoint and together
-    the whole split. ValueError if a class has no image in the part.
+    For the whole split, all indices. Else, inside a class, images are ordered by a hash of
+    their names and cut as in `cut_index`. Parts that meet at a percentage, such as "[:90%]"
+    and "[90%:]", are disjoint and together the whole split. ValueError if a class has no image
+    in the part.
     where: start of error messages.
     """
     if (split.start, split.stop) == (0, 100):

@@ -139,7 +139,10 @@ class ParquetStore(Store):
         return functools.lru_cache(_CACHED_GROUPS)(self._read_group)
 
     def _read_group(self, path: str, group: int) -> Sequence[bytes | None] | Exception:
-        """Return self.read(path, group), or the error of damaged data, for the cache."""
+        """Return self.read(path, group), or the error of damaged data, for the cache.
+
+        Errors of the system, which have an errno, are raised.
+        """
         try:
             return self.read(path, group)
         except (OSError, ValueError) as error:

@@ -230,9 +230,9 @@ def _draw_environments(
 ) -> _Drawn:
     """Return the images of two classes: the environments of a split, alternating.
 
-    The columns are "label", "attribute", "digit" and "domain".
-    root, split, form, seed: see `make`. flips: rate e of flipped colours in each of the three
-    environments. noise: rate of flipped labels.
+    The columns are "label", "attribute", "digit" and "domain". For "irm", images have every
+    second pixel along both axes. root, split, form, seed: see `make`. flips: rate e of flipped
+    colours in each of the three environments. noise: rate of flipped labels.
     """
     if form == "irm":
         splits, step = ("train",), 2

@@ -63,7 +63,10 @@ def _path(where: str, root: str, stem: str) -> str:
 
 
 def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
-    """Return the array of an IDX file of bytes; ValueError for another or a cut-off file."""
+    """Return the array of an IDX file of bytes; ValueError for another or a cut-off file.
+
+    The file is unpacked if `path` ends in ".gz".
+    """
     with base.explain_errors(
         f"{path}: must be a whole IDX file: ",
         OSError,
