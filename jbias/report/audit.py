@@ -1,4 +1,7 @@
-"""Report page of an audit: attributes that lower accuracy, and the size of the drops."""
+"""Class for the audit of a model, and functions that build its report page.
+
+An audit finds the attributes of images that lower accuracy, and the size of the drops.
+"""
 
 import dataclasses
 import itertools

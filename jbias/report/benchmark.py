@@ -1,4 +1,8 @@
-"""Functions that build the report that compares algorithms: sections, figures, results.json."""
+"""Functions that build the report that compares algorithms: sections, figures, results.json.
+
+Ranks were tested if `Analysis.friedman` is not None, and seeds were analysed if `Analysis.runs` is
+not None.
+"""
 
 import json
 import math

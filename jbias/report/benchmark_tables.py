@@ -1,4 +1,8 @@
-"""Functions that build the tables of the report that compares algorithms, one per table."""
+"""Functions that build the tables of the report that compares algorithms, one per table.
+
+A cell is an algorithm on a data set. Ranks were tested if `Analysis.friedman` is not None, and
+seeds were analysed if `Analysis.runs` is not None.
+"""
 
 import dataclasses
 import functools
@@ -998,8 +1002,9 @@ def settings(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 def costs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of device hours and energy, one row per run; None if not recorded.
 
-    Runs without recorded costs are left out. Runs with the same starts, such as branches of one
-    run, share the row of the first.
+    Columns: run, assumed (text), starts (number), hours of each kind, device_hours, energy_kwh and
+    kg_co2e. Runs without recorded costs are left out. Runs with the same starts, such as branches
+    of one run, share the row of the first.
     """
     rows = []
     seen_starts = set()

@@ -385,7 +385,8 @@ def _groups_near(
 def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | None:
     """Return the description of a column as a weighted mean of others; None if it is none.
 
-    None also if there are too few rows to determine the weights. place: index of the column.
+    None also if there are too few rows, or too similar columns, to determine the weights. place:
+    index of the column.
     """
     values = columns.values
     others = [i for i in range(len(names)) if i != place]

@@ -711,7 +711,8 @@ def summarise(
 def _value(group: Group, quantity: str, method: str) -> Values | None:
     """Return the values of one of `QUANTITIES` of a group; None if not measured.
 
-    Accuracies and DI indices are in %. method: title of the augmentation that the probe "mixing"
+    Accuracies and DI indices are in %; other quantities are unchanged. Seeds without a value are
+    left out. method: title of the augmentation that the probe "mixing"
     applies; other quantities ignore it.
     """
     if quantity.startswith("di_"):

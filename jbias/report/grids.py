@@ -20,9 +20,10 @@ def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
 
     setting: its dotted key. runs: frame with a row per label (runs that differ only in seeds share
     a label) and the columns label, algorithm and value (text of the setting), sorted by value;
-    values that are not numbers are last. Only methods are included whose runs have config.json and
-    differ in exactly one setting, which all of them have. If methods differ in different settings,
-    the setting of most runs is returned. Without any, the setting is "" and the frame is empty.
+    values that are not numbers are last. A method is left out unless all its runs have a
+    config.json, they differ in exactly one setting, and all of them have this setting. If methods
+    differ in different settings, the setting of most runs is returned. Without any, the setting is
+    "" and the frame is empty.
     """
     methods: dict[str, dict[str, workdirs.Run]] = {}
     for run in study.runs:

@@ -162,9 +162,9 @@ def from_runs(
     diverged are left out. patterns: workdirs (paths or globs). records: records of these workdirs,
     if already read; None reads the workdirs. The frame of `records` is removed, to free its memory.
 
-    Raises ValueError as `workdirs.read` does, for an unknown metric, algorithm or data set, if
-    `best_on` is in `datasets`, if no evaluation remains or the rule selects nothing, and for an
-    invalid file of `trained_on`. An unknown reference is not an error here.
+    Raises ValueError as `workdirs.read` does, for an unknown metric, algorithm or data set, and for
+    an invalid file of `trained_on`. Also raises ValueError if `best_on` is in `datasets`, if no
+    evaluation remains, or if the rule selects nothing. An unknown reference is not an error here.
     """
     records = records or workdirs.read(patterns)
     frame = records.pop_frame()
@@ -499,10 +499,11 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkSc
     A column `trained_on` (yes or no) says that an algorithm was trained on data like the data set.
     The options of the result have the metric "score" and the selection "given".
 
-    Raises ValueError: with file and line for an invalid score and for a cell that occurs twice;
-    with names for missing cells, unless `options.drop` is set; if no scores remain; for unknown
-    names of data sets or algorithms; for scores whose squares overflow; for runs that certainly
-    have fractions among percentages; and for `options.strict` if no training data are known.
+    Raises ValueError with file and line for an invalid score and for a cell that occurs twice, and
+    with names for missing cells unless `options.drop` is set. Other reasons for a ValueError: no
+    scores remain, a name of a data set or algorithm is unknown, squares of scores overflow, runs
+    certainly have fractions among percentages, or `options.strict` is set and no training data are
+    known.
     """
     reading = _read(path, options)
     frame = reading.tidy.drop(columns="place")

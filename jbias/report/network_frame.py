@@ -459,10 +459,10 @@ def _curves(cells: Cells, settings: SettingsByColumn) -> dict[str, float]:
 class ModelTable:
     """Table of models with their benchmarks, averages and biases, one row per model.
 
-    frame: index model; name, training (its category), epsilon (strength of adversarial
-      training, NaN without), benchmarks and averages in %, biases, low_<c> and high_<c>
-      (accuracy ratio at a cut-off), threshold_<f> (of the critical band, at nominal
-      cycles per image); where known, shape_n, the number of decisions for either cue behind
+    frame: indexed by model. Columns: name, training (its category), epsilon (strength of
+      adversarial training, NaN without), benchmarks and averages in %, biases, low_<c> and
+      high_<c> (accuracy ratio at a cut-off) and threshold_<f> (of the critical band, at nominal
+      cycles per image). Where known, also shape_n, the number of decisions for either cue behind
       the shape bias, and shape_lower and shape_upper, the ends of its 95 % interval.
     """
 

@@ -328,8 +328,9 @@ def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
     """Yield the names of cue-conflict sets on which decisions for a cue are at chance.
 
     Two of k classes belong to a cue, so a guess is for either cue with probability 2 / k. A set is
-    at chance if, by every rule that pools answers, the lower end of the 95 % Wilson interval of the
-    share of decisions for either cue is at most 2 / k.
+    at chance if the lower end of the 95 % Wilson interval of the share of decisions for either cue
+    is at most 2 / k, by every rule that pools answers. Sets with unknown classes, or with two, are
+    left out.
     """
     for measurement in network.measurements_of("shape_bias"):
         classes = len(network.classes(measurement))
@@ -345,7 +346,10 @@ def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
 
 
 def _unmeasured(network: MeasuredNetwork) -> Iterator[str]:
-    """Yield notes on sections of the page without any measured probe."""
+    """Yield a note per section of the page whose probes were all not measured.
+
+    Sections without probes have no note. Published files of corruptions count as measured.
+    """
     for name, section in network_sections.SECTIONS.items():
         is_measured = any(map(network.measurements_of, section.probes))
         if name == "corruptions" and network.corruption_accuracies:

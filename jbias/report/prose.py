@@ -1,4 +1,8 @@
-"""Sentences of the report that compares algorithms: answer, warnings, notes and methods."""
+"""Functions that write the sentences of the report that compares algorithms.
+
+A cell is an algorithm on a data set. Ranks were tested if `Analysis.friedman` is not None, and
+seeds were analysed if `Analysis.runs` is not None.
+"""
 
 import importlib.metadata
 import itertools
@@ -356,8 +360,8 @@ def similar_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
 def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
     """Yield warnings on runs that may be copies, then on scores at chance.
 
-    Of further pairs with identical scores, 6 have a sentence each; if there are more, a last
-    sentence has their number.
+    Each item of `study.twins` has a sentence. Of other pairs with identical scores, 6 have a
+    sentence each; if there are more, a last sentence has their number.
     """
     study = analysis.study
     for first, second, reason in study.twins:

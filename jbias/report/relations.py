@@ -1,4 +1,4 @@
-"""Report page of rank correlations between measures of many models."""
+"""Functions that correlate measures of many models by rank, and build the page of the results."""
 
 import dataclasses
 import itertools

@@ -146,9 +146,9 @@ def read(
     evaluations that last_n averages; None for 30 % of all.
 
     Seeds without accuracy in and out of distribution are left out, with a note. Raises ValueError
-    if no run was trained under a shift, or none has a seed left; for an unknown level; for runs to
-    be pooled with the same seeds or different images; and as `workdirs.read` and the rules of
-    selection do.
+    if no run was trained under a shift, if none has a seed left, and for an unknown level. Runs
+    that would be pooled raise ValueError if they share a seed or have different images. Other
+    errors are those of `workdirs.read` and of the rule of selection.
     """
     records = workdirs.read(patterns)
     frame = records.pop_frame()
@@ -229,7 +229,9 @@ def _selected(
 def _measured(cell: ShiftCell, rows: pd.DataFrame) -> tuple[ShiftCell, list[str]]:
     """Return (the cell with its results, notes on seeds); without results the cell has no seeds.
 
-    rows: selected records of the runs of the cell.
+    Seeds without accuracy on a test set that other seeds have are left out, with a note. Without
+    test sets in and out of distribution, or a number of images, no seed has results. rows: selected
+    records of the runs of the cell.
     """
     table = rows.pivot_table(
         index="seed", columns=["dataset", "metric"], values="value", aggfunc="first"

@@ -208,9 +208,9 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
     """Return the labelled runs of all workdirs in the records, with config and provenance.
 
     frame: records with the columns workdir, stage, run, algorithm, variant and seed. Raises
-    ValueError for a workdir with several runs in its last stage, for an invalid config.json,
-    provenance.json or costs.json, for a seed that two runs of one label have, and for a label that
-    is the name of another run.
+    ValueError for a workdir with several runs in its last stage, and for an invalid config.json,
+    provenance.json or costs.json. Also raises ValueError if two runs of one label have the same
+    seed, or if a label is the name of another run.
     """
     runs = []
     words = ["workdir", "stage", "run", "algorithm", "variant", "seed"]
