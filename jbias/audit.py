@@ -370,7 +370,7 @@ class Auditor(NamedTuple):
     notes: list[str]
 
     def answers(self, call, paths: Sequence[str]) -> Iterator[Answers]:
-        """Yield the answers of each network; skip networks that fail, with a reason.
+        """Yield the answers of each network; skip networks that fail or are measured in part.
 
         call: the `command.Command`, which records the reasons. paths: of the networks.
         """

@@ -60,7 +60,7 @@ def lookup(
     """Return the function with the name options["name"], and the other options.
 
     where: start of the error message, such as "config.algo". known: functions by name; a
-    Registry if users may add their own. ValueError for an unknown name.
+    Registry if users may add their own. ValueError for a missing or unknown name.
     """
     name = _name_of(where, options)
     options = {key: value for key, value in options.items() if key != "name"}

@@ -138,7 +138,8 @@ def _describe_gradients(
 ) -> Iterator[tuple[str, str]]:
     """Yield (part of the parameters, number of its arrays that receive a gradient).
 
-    The number is in a text, which also names the arrays without a gradient, with the reason.
+    The number is in a text, such as "1,000 weights, a gradient for 3 of 4 arrays", which also
+    names the arrays without a gradient, with the reason.
     losses: function from `args` to losses by name. args: arguments or their shapes; the
     first is the parameters.
     """

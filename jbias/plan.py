@@ -226,7 +226,9 @@ def _measured(
 ) -> tuple[dict[str, Any], str, dict[str, dict[str, Any]]]:
     """Return a run's config, the target of the devices that it used last, and measurements.
 
-    The target is a name such as "h100x8". Measurements are {"measured": values by name}.
+    The target is a name such as "h100x8". Measurements are {"measured": values by name}: device,
+    devices, steps, step_ms, run_device_hours and, if recorded, memory_gib, of the starts on the
+    devices used last.
     elsewhere: another target to plan for; None: the run's own devices, for which the config
     gets the strategy that the run chose. ValueError if the workdir has no run, or a run
     without measured steps.

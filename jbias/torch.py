@@ -329,7 +329,7 @@ class _ReadableSites:
 def _differentiable(
     network: _Network, sites: tuple[str, ...]
 ) -> Callable[[Images], tuple[Array, ...]]:
-    """Return a function from images to (logits, features of each site, in order).
+    """Return a function from images to (logits, features (b, h, w, c) of each site, in order).
 
     JAX can differentiate the function; PyTorch's autograd computes the gradients.
     """

@@ -335,8 +335,8 @@ def _is_save_due(
 ) -> bool:
     """Return True if a checkpoint of a step must be saved.
 
-    Besides scheduled saves, a new best validation accuracy, a stop and an evaluation that is not
-    made are saved. A step that is saved already is saved again only if its evaluation came
+    True also for a new best validation accuracy, after a stop signal, and if an evaluation that
+    is due is not made. A step that is saved already is saved again only if its evaluation came
     later, or is left to another process.
 
     must_save: True if a save is scheduled, or the run stops or ends at this step.
