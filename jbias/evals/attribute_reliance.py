@@ -1,14 +1,15 @@
 """Measurement of how the accuracy of trained networks depends on an attribute, by kind of shift.
 
-Shifts are those of jbias.data.shifts, as infinite sets: the accuracy on a shifted set is the
-sum of its table times the accuracies of the cells, where a cell is a class with a value. The
-networks do not change with the level, so both accuracies are linear in the level, and the
-drop (in distribution minus out of distribution) is 0 at the control.
+Shifts are those of jbias.data.shifts. The accuracy under a shift is not measured on a sampled
+set: it is the sum of the shift's table times the accuracies of the cells, where a cell is a
+class with a value. The networks do not change with the level, so both accuracies are linear in
+the level, and the drop (in distribution minus out of distribution) is 0 at the control.
 
-The tables of a shift need two groups of classes, and the values in a circular order. For a
-model without its training table both are unknown: `choose_arrangement` picks those with the
-largest drop. They are chosen on one half of the images of each cell and applied to the other
-half, and vice versa: the drop is the mean of both trials, which the choice does not bias.
+The tables of a shift need two groups of classes, and the values in a circular order. If the
+table that a model was trained with is unknown, so are both, and `choose_arrangement` chooses
+those with the largest drop. They are chosen on one half of the images of each cell and applied
+to the other half, and vice versa. The drop is the mean of both trials, which the choice does
+not bias.
 """
 
 import dataclasses

@@ -40,7 +40,7 @@ class Interference:
     low: float  # The range of the mean in bootstrap samples of runs.
     high: float
     worst: float  # The mean if every run had the increase of the worst run.
-    dominant: int | None  # The class c*; None if no class grows.
+    dominant: int | None  # The class c*; None if no class has an increase.
     increase: Float[np.ndarray, "r k"]  # i_r[c].
 
     @property
@@ -48,7 +48,7 @@ class Interference:
         """Return the columns i_r[c*] / sum_c i_r[c] and i_r[c*], the factors of each run's index.
 
         Methods with different dominant classes can be compared by these factors. All are 0
-        if no class grows.
+        if no class has an increase.
         """
         if self.dominant is None:
             return np.zeros((len(self.increase), 2))
@@ -110,7 +110,7 @@ def index(
 
     c* = argmax_c mean_r i_r[c] is the dominant class. increase: the result i of the function
     `increase` with the same variant. w is mean_r i_r[c*] for "share", i_r[c*] for "count", and
-    max_r i_r[c*] for the worst case of both. A run in which no class grows has 0; if classes
+    max_r i_r[c*] for the worst case of both. A run without any increase has 0; if classes
     are tied, c* is the lowest.
 
     For `FEWEST` runs or more, low and high are percentiles of the mean in `draws` bootstrap

@@ -8,20 +8,20 @@ https://github.com/pytorchbearer/torchbearer at 0e8484c.
 
 A mask is True for hidden pixels. Each image has a mask of its own, from a key of its number in
 the set, so that results depend neither on batches nor on devices.
-Deviation: the released code hides pixels after the normalisation, with 0: its black is the
-mean colour of the training set. Here black is black, as in the paper, and the mean colour is
-another fill.
+Deviation: the released code hides pixels after the normalisation, with 0, which is the mean
+colour of the training set. Here the fill "black" is black, as in the paper, and the mean colour
+is the fill "mean".
 
 `make` (section 5 of the paper) hides growing fractions; the module `iocclusion` computes the
 index from accuracies on training and test images.
 Deviations: those of `grad_cam`. The released code draws for each image whether the most or
-the least salient pixels are hidden, and rounds the map to 8 bits: so does the order "random"
-with quantise=True; the default is as in the paper. There the least salient are floor(i h w)
-pixels, and ties are in no fixed order.
+the least salient pixels are hidden, and rounds the map to 8 bits. The order "random" with
+quantise=True does so, too; the default is as in the paper. In the released code the least
+salient are floor(i h w) pixels, and ties are in no fixed order.
 
-`make_cut_occlusion` hides one rectangle by black, by the mean colour or by another image:
-with the same rectangles, the fills show how much decisions depend on the fill, by the data
-interference index (Table 3 of the paper).
+`make_cut_occlusion` hides one rectangle by black, by the mean colour or by another image. As
+the rectangles are the same, the data interference index shows how much decisions depend on the
+fill (Table 3 of the paper).
 """
 
 import functools

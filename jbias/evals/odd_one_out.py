@@ -4,7 +4,7 @@ Source: Wen, Li, Jing and Lee 2023 (DiST), https://arxiv.org/abs/2310.07555. Ref
 https://github.com/starsky77/DiST at d055ab0. There the two other images are made by texture
 synthesis. Deviations: here they are the image with its sixteen tiles swapped
 (`configural.swaps`), so the numbers must not be compared; features of a map are its mean over
-places, also for networks that flatten it; ties are shared (`scores`). Limitation: borders
+positions, also for networks that flatten it; ties are shared (`scores`). Limitation: borders
 between swapped tiles are visible to small receptive fields, too, without global shape.
 """
 

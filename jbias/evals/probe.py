@@ -51,8 +51,8 @@ class Probe(NamedTuple):
     """Stimuli of a set under several conditions, and a function from decisions to numbers.
 
     conditions: by name, as in records, the arrays that `show` takes. All have the same tree,
-      shapes and types, so that `show` is compiled once. "" is the unchanged set, or stands
-      for the whole probe.
+      shapes and types, so that `show` is compiled once. "" is the name for unchanged images, or
+      for the only condition of a probe.
     show: (rows, params) -> stimuli in [0, 1], of the images' shape. A pure function; its
       random draws are keyed by the image's index and the condition, never by the batch. It
       must not call rows.logits, so that it is compiled once for all networks.

@@ -118,7 +118,7 @@ def summarize(probe_name: str, numbers: Sequence[Number]) -> str:
 
 
 def _items_by_condition(numbers: Sequence[Number]) -> str:
-    """Return numbers as text, "condition value, ..."; the metric stands for an empty condition."""
+    """Return numbers as text, "condition value, ..."; the metric replaces an empty condition."""
     return ", ".join(
         _item(number.condition or number.metric, number) for number in numbers
     )

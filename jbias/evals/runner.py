@@ -385,10 +385,10 @@ class NetworkEvaluation:
         return f"trained on {'; '.join(differing)}" if differing else ""
 
     def prepare(self, tasks: Sequence[suites.Task]) -> list[_Job]:
-        """Return the jobs of the tasks whose set can be prepared; report the other sets as failures.
+        """Return the jobs of the tasks whose set can be prepared, in the order of the tasks.
 
-        Jobs are in the order of the tasks. There is one failure for all sets of which the
-        network has no class, and one for each other set.
+        Other sets are reported as failures: one for all sets of which the network has no class,
+        and one for each further set.
         """
         probes, set_requests = [], []
         measures: dict[prepared_sets.SetRequest, list[str]] = {}

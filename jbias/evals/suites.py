@@ -8,12 +8,12 @@ A suite is a config (configs/suites/) with
                 `images`, the number of images of a set to show, evenly spaced (0: all);
                 `aggregates`, rules that combine several network classes into one class
                 of the set;
-                `others`, the set whose images a probe puts into these (default: the same
-                set, if the probe needs such images)
+                `others`, the set of partner images, which a probe combines with these
+                (default: the same set, if the probe needs such images)
     run         step (of a run: best, latest or a number; used without --step),
                 batch (0: 256 on accelerators, 32 on CPU), precision, agree (number of
-                images that float32 answers, too, if the precision is lower, under the
-                first and the last condition of a measure), decisions (true: store them),
+                images that are also decided in float32, if the precision is lower, under
+                the first and the last condition of a measure), decisions (true: store them),
                 devices, gib, threads, energy (assumptions for costs: entries of
                 costs.Energy)
     needs       for entries of `sets` and of `measures` (also absent ones): the argument

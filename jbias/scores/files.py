@@ -106,7 +106,7 @@ def _text(path: str, head: bytes) -> str:
         ) from None
 
 
-# CSV and its kin.
+# CSV and similar text.
 
 
 def _delimited(text: str, path: str, sheet: str) -> list[Row]:
