@@ -1,4 +1,4 @@
-"""Adversarial images by projected gradient ascent inside a ball around the image.
+"""Projected gradient ascent (`pgd`), which makes adversarial images in a ball around an image.
 
 Source: Madry, Makelov, Schmidt, Tsipras and Vladu, "Towards Deep Learning Models
 Resistant to Adversarial Attacks", ICLR 2018, https://arxiv.org/abs/1706.06083.

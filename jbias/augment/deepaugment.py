@@ -1,4 +1,4 @@
-"""DeepAugment: the order of images, and functions shared by its two networks.
+"""The order of images in DeepAugment, and functions shared by its two networks.
 
 An image-to-image network with randomly damaged weights and activations makes a second
 training set. Images pass in random order; before each image the weights are damaged again

@@ -1,4 +1,4 @@
-"""DeepAugment with the compressive autoencoder: damage of its weights and codes.
+"""Functions that damage the weights and codes of DeepAugment's compressive autoencoder.
 
 One of eight options damages the weights, one of nine the code of each image. As in the
 released code, option 0 reverses only one layer (it draws two and reverses the second

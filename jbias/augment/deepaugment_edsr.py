@@ -1,4 +1,4 @@
-"""DeepAugment with EDSR, the super-resolution network: damage of weights and features.
+"""Functions that damage the weights and features of DeepAugment's super-resolution network EDSR.
 
 Weights: three of seventeen options, drawn with replacement, are applied one after the
 other. `conv0` and `conv2` are a block's two convolutions; biases change only where stated.

@@ -1,4 +1,4 @@
-"""Feature statistics of images, and functions that mix them between images.
+"""Functions that compute feature statistics of images and mix them between images.
 
 Statistics are computed over the pixels of a channel of one image. Functions named gated_* take
 a traced boolean, `acts`, and compute their result only if `acts` is True.

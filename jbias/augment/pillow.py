@@ -1,4 +1,4 @@
-"""Pillow's image operations to the bit, a different operation for each image of a batch.
+"""Pillow's image operations, equal to the bit, with a different operation for each image.
 
 Under vmap a `lax.switch` computes every operation for every image. Operations are therefore
 of three kinds that differ only in their arguments: warps take the positions that are read,

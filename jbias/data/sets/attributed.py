@@ -1,4 +1,4 @@
-"""Users' own images with a class and attributes, such as the background.
+"""Reader of users' own images with a class and attributes, such as the background.
 
 Layout: <root>/<split>/<class>/<attribute>/*.jpg, as NICO with its contexts, or
 <root>/<split>.csv with the columns file, class and any further ones, a line per image, with

@@ -1,4 +1,4 @@
-"""CelebA: faces with forty attributes; one attribute is the class and another the shortcut.
+"""Reader of CelebA: faces with forty attributes, one as the class, another as the shortcut.
 
 Layout: <root>/{img_align_celeba/*.jpg,list_attr_celeba.txt,list_eval_partition.txt},
 or these in the folders Img, Anno and Eval, as published. By default the class is blond hair

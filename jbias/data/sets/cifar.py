@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, their corrupted versions CIFAR-10-C and CIFAR-100-C, and CIFAR-10.1.
+"""Readers of CIFAR-10, CIFAR-100, the corrupted CIFAR-10-C and CIFAR-100-C, and CIFAR-10.1.
 
 CIFAR is read from its published archives or as folders and shards. Both the "python" and the
 "binary" archive are read, unpacked: <root>/cifar-10-batches-py, <root>/cifar-10-batches-bin,

@@ -1,4 +1,4 @@
-"""Images by class, in class folders (ImageNet's layout) or shards; also users' own images.
+"""Reader of images in class folders (ImageNet's layout) or shards, also of users' own images.
 
 <root>/<split>/<class>/*.jpg          folders by class
 <root>/<split>/*.tar, <root>/*<split>*.tar

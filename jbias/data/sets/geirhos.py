@@ -1,4 +1,4 @@
-"""Stimuli with Geirhos' 16 classes: cue conflict, edges, silhouettes, and model-vs-human.
+"""Readers of stimuli with Geirhos' 16 classes: cue conflict, edges, silhouettes, model-vs-human.
 
 The data set "geirhos" (Geirhos et al. 2019) is in <root>/<split>/<shape class>/*.png, 224
 pixels as published or smaller; the folder names of the authors' repository are accepted, too.

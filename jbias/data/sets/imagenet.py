@@ -1,4 +1,4 @@
-"""ImageNet-1k (ILSVRC-2012), and the data sets that share its 1000 classes or some of them.
+"""Readers of ImageNet-1k (ILSVRC-2012) and of data sets that share its classes or some of them.
 
 Layout of ImageNet: <root>/{train,val}/<wnid>/*.JPEG, numbered folders, or shards. The
 validation images may also be in one folder, as the challenge's archive unpacks, with

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST, from their published IDX files, packed (.gz) or not; stacked MNIST.
+"""Readers of MNIST and Fashion-MNIST in published IDX files, packed (.gz) or not; stacked MNIST.
 
 "stacked" is the simplicity-bias experiment: a digit above a photograph, each of which alone
 determines the class. Source: Marcu and Prügel-Bennett, ICML 2022, https://arxiv.org/abs/2110.13968,

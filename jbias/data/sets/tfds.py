@@ -1,4 +1,4 @@
-"""The data set "tfds": data that TensorFlow Datasets prepared, read without TensorFlow.
+"""Reader of data that TensorFlow Datasets prepared: the data set "tfds", without TensorFlow.
 
 <root>/<name>[/<config>]/<version>/*-<split>.{array_record,parquet}-*, as made by `jbias
 prepare tfds --name=<name>`. The format, the number of examples of each split and the citation
