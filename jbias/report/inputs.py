@@ -421,7 +421,10 @@ def _with_uneven_conditions(rows: pd.DataFrame) -> set[str]:
 
 
 def _fingerprints(runs: Sequence[workdirs.Run]) -> dict[str, set[str]]:
-    """Return the set of fingerprints that the runs recorded, by data set; others are left out."""
+    """Return the set of fingerprints that the runs recorded, by data set.
+
+    Data sets without a recorded fingerprint are left out.
+    """
     fingerprints: dict[str, set[str]] = {}
     for run in runs:
         for name, recorded in run.data.items():

@@ -176,8 +176,8 @@ _FLAG_REASONS = {
 def _critical_band(page: Page) -> Blocks:
     """Yield heat maps of accuracy under noise with the fitted bands, and the table of bands.
 
-    A figure per measurement; the table has a row per network and measurement. The band of a network
-    without one is missing there, with the reason in the column why.
+    A figure per measurement; the table has a row per network and measurement. For a network without
+    a band, the numbers are missing, and the column why has the reason.
     """
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("critical_band"):
@@ -461,9 +461,9 @@ def _corruption_blocks(
     """Yield the figure and the table of one set of corrupted images.
 
     The table has a row per corruption and a column per network, with the mean over severities; the
-    files have every severity. A network without some of the severities has no mean there, and a
-    note in `page.notes`. accuracies: rows of `_corruption_accuracies`. images: words for these
-    images. suffix: end of the names of the figure and the table.
+    files have every severity. A corruption that a network lacks at a severity has no mean; a note
+    in `page.notes` names the network. accuracies: rows of `_corruption_accuracies`. images: words
+    for these images. suffix: end of the names of the figure and the table.
     """
     corruptions = [*accuracies["corruption"].unique()]
     positions = accuracies["corruption"].map(corruptions.index)
@@ -705,7 +705,7 @@ def _provenance(page: Page) -> Blocks:
     """Yield the table of durations, and the table of software and hardware.
 
     The first has a row per network and measurement: images, seconds, precision and images per
-    second; the last is None for a measure that reused stored decisions.
+    second. Seconds and images per second are missing for a measure that reused stored decisions.
     """
     rows = []
     for network in page.networks:

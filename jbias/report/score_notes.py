@@ -86,7 +86,7 @@ def _flag(flag: str, names: Sequence[str]) -> str:
 def of_constants(values: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence on data sets, and one on algorithms, whose scores are all equal.
 
-    No sentence for data sets, or for algorithms, if there is none with equal scores. Sentences have
+    No sentence is yielded for data sets, or algorithms, if none has equal scores. Sentences have
     no full stop at the end. values: columns algorithm, dataset and value.
     """
     for column, other_column, noun, effect in (

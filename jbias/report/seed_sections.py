@@ -271,7 +271,8 @@ def _basis(analysis: Analysis) -> Iterator[str]:
 def _limits_of_permutation(analysis: Analysis) -> Iterator[str]:
     """Yield a sentence if there are too few runs for a significant p by permutation.
 
-    Without such a test, a sentence if there are too few for a significant p after adjustment.
+    If no test lacks runs, a sentence is yielded if there are too few runs for a significant p after
+    adjustment.
     """
     result = analysis.by_seeds
     repeats = analysis.study.repeats
