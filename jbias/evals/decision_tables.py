@@ -413,9 +413,10 @@ def _only_set(
 
 @functools.lru_cache(4096)
 def _as_class(response: str, classes: tuple[str, ...]) -> str:
-    """Return a response in the spelling of `classes`, the set's; unchanged if it is none.
+    """Return a response as it is spelled in `classes`, the classes of the set.
 
-    Equal accents may have different code points.
+    Accented letters may be encoded by other code points. A response that is not among the
+    classes is returned unchanged.
     """
     (name,) = base.match_spelling((response,), classes)
     return name
@@ -551,7 +552,7 @@ class _Images:
         return f" ({root})" if root else ""
 
     def is_of_other_condition(self, image: str) -> bool:
-        """Return whether a name is that of an exported stimulus under a condition not measured."""
+        """Return whether a name is of an exported stimulus whose condition is not measured."""
         dataset, _, inner_path = image_names.plain_path(image).partition("/")
         folder, _, name = inner_path.rpartition("/")
         is_stimulus = dataset == self.dataset and _STIMULUS.fullmatch(name)

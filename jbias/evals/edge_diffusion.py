@@ -168,7 +168,7 @@ def shuffle_cells(
 
     points: the number of cells, of uniformly drawn points. Each cell shows the image shifted
     by whole pixels, drawn uniformly among the shifts that leave the cell inside the image.
-    Texture inside a cell is kept, and its place is not.
+    Texture inside a cell is kept, but not its position in the image.
     """
     centre_key, shift_key = jax.random.split(key)
     sides = jnp.array([image.shape[:2]])

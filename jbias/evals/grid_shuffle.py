@@ -1,4 +1,4 @@
-"""Probe that shuffles the tiles of an image, which keeps the content of tiles but not its place.
+"""Probe that shuffles the tiles of an image: each tile is unchanged, but in another place.
 
 Source: Marcu and Pruegel-Bennett, "On the effects of data distortion on model analysis and
 training", https://arxiv.org/abs/2110.13968, section 3.

@@ -188,9 +188,9 @@ def shared_correlation(x: Rows, shared_label: Labels, other_label: Labels) -> fl
     """Return the correlation of activations over pairs of images with one label in common.
 
     Pairs have equal shared_label and different other_label. x: activations, one row per
-    image. NaN without such a pair, or without variance. Over the pairs of a group, the sum of
-    products of deviations is the square of their sum, minus the same for pairs that agree in
-    both labels (each image with itself included).
+    image. NaN without such a pair, or without variance. Pairs are not listed one by one: the sum
+    of products of deviations is the square of the sum of deviations of all images with one
+    shared_label, minus the same for images that agree in both labels.
     """
     group, cell = (
         np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1)

@@ -243,8 +243,8 @@ class Measured:
     def doubts(self) -> list[str]:
         """Return messages on sets where the model's decisions are no better than guesses.
 
-        With k classes, guesses are for either cue on a share 2 / k of cue conflicts, and for
-        the label on a share 1 / k of images. There is a message for
+        With k classes, random decisions are for either cue on a share 2 / k of cue conflicts,
+        and right on a share 1 / k of images. There is a message for
         - each set of cue conflicts, if under every rule of aggregation the lower end of
           Wilson's 95 % interval of the share for either cue is at most 2 / k, with k > 2;
         - the set of `accuracy`, if shape bias was measured and the lower end of the

@@ -71,7 +71,8 @@ class Measure(NamedTuple):
     def takes_others(self) -> bool:
         """Return True if the probe combines the images that it shows with partner images.
 
-        True if the config names that set, or if the probe has a required argument `others`.
+        True if the config names the set of partner images, or if the probe has a required
+        argument `others`.
         """
         parameter = _probe_parameters(self.probe).get("others")
         is_required = parameter and parameter.default is parameter.empty

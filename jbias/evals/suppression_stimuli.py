@@ -120,11 +120,13 @@ def make(
 
 
 def settings(kind: str, strength: float, side: int, scale: float) -> Settings:
-    """Return the arrays of a step, and the salt of its random draws, by name.
+    """Return the arrays of a step, by name, and "salt", the salt of its random draws.
 
-    kind: the first word of a step in suppression.FAMILIES, such as "blur". strength: its
-    number. side: image side in pixels. scale: factor of published lengths. Equal steps
-    have equal random draws in all conditions.
+    Arrays are those of `_tiles` for "shuffle" and "rotation", those of `_bilateral`, "matrix"
+    for "blur", and "strength" for other kinds. kind: the first word of a step in
+    suppression.FAMILIES, such as "blur". strength: the number after that word. side: image side
+    in pixels. scale: factor of published lengths. Equal steps have equal random draws in all
+    conditions.
     """
     if kind == "shuffle":
         arrays = _tiles(side, int(strength))
