@@ -70,8 +70,8 @@ def make(
     All rows of one example (its "views") are mixed with the same view of the partner. The
     entry "renders" is removed; weights and other entries do not change. If alpha or p is the
     number 0, the batch is returned unchanged. ValueError for an invalid option; the transform
-    raises ValueError for a batch size that `mix_group` does not divide, and for a missing or
-    unequal "other".
+    raises ValueError for partner="batch" if `mix_group` does not divide the number of examples,
+    and for partner="other" as `other_images` does.
     """
     options.check_range(where, 0, math.inf, alpha=alpha)
     options.check_range(where, 0, 1, p=p)
