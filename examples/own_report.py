@@ -57,4 +57,6 @@ def report(path: str) -> document.Report:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python examples/own_report.py SCORES.csv FOLDER")
     print(document.write(report(sys.argv[1]), pathlib.Path(sys.argv[2])))

@@ -215,8 +215,8 @@ def parser() -> cli.Parser:
         add(flag, action="store_true", help=flag_help)
     add(
         "--every",
-        type=float,
-        default=60.0,
+        type=cli.at_least_0,
+        default=60,
         metavar="SECONDS",
         help="seconds between two printed lines of progress (default: 60)",
     )

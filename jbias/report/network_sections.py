@@ -137,7 +137,8 @@ def _spectral(page: Page) -> Blocks:
                 for point in _filter_points(network, measurement)
             ]
             drawn = page.curves(rows)
-            yield page.figure("filters", drawn, suffix, set=measurement.dataset)
+            if drawn is not None:
+                yield page.figure("filters", drawn, suffix, set=measurement.dataset)
     metrics = network_records.ended("low_freq_bias", "high_freq_bias")
     metrics.append("spectral_ratio")
     rows = []

@@ -437,7 +437,7 @@ def add_suite_flags(parser: Parser, **texts: str) -> None:
     )
     parser.add_argument(
         "--devices",
-        type=int,
+        type=at_least_0,
         default=0,
         metavar="N",
         help="number of GPUs, TPU chips or CPUs of this machine to use; 0 means run.devices "

@@ -502,7 +502,8 @@ def pairwise_matrix(
         draws, exact = max(draws, result.draws), exact and result.exact
     if not y:
         statistic = np.where(np.isnan(statistic), statistic.T, statistic)
-        np.fill_diagonal(statistic, 1)
+        is_constant = [frame[name].nunique() < 2 for name in x]
+        np.fill_diagonal(statistic, np.where(is_constant, math.nan, 1))
     tests = _Tests(statistic=statistic, pvalue=pvalue, draws=draws, exact=exact)
     return _adjust_family(tests, x, y, num_models=len(frame))
 

@@ -326,7 +326,7 @@ class _Table(score_columns.Columns):
         is_rows_algorithms = self._rows_are_algorithms(
             labels, algorithms, datasets, heads
         )
-        self._drop_headings(labels, [*heads])
+        self._drop_headings(labels)
         self._refuse_statistics(
             self.row_labels(labels), [head for head, _ in heads.values()]
         )
@@ -375,7 +375,7 @@ class _Table(score_columns.Columns):
                     "the scores that they are of"
                 )
 
-    def _drop_headings(self, labels: list[int], values: list[int]) -> None:
+    def _drop_headings(self, labels: list[int]) -> None:
         """Remove rows that are headings: a name, and blanks in all other columns.
 
         Descriptions of these rows are added to `unused`. Raise ValueError if other rows have equal
@@ -455,7 +455,7 @@ class _Table(score_columns.Columns):
                 ("columns", f"algorithm={names[0]}"),
                 ("columns", f"algorithm={names[0]},dataset={names[1]}"),
             )
-        self._find_unnamed_runs(texts)
+        self._find_unnamed_runs()
         return texts
 
     def _split_run_names(self, labels: list[int]) -> None:
@@ -481,7 +481,7 @@ class _Table(score_columns.Columns):
         self.names.append(f"end of {self.names[labels[0]] or 'the name'}")
         self.roles.append("run")
 
-    def _find_unnamed_runs(self, labels: list[int]) -> None:
+    def _find_unnamed_runs(self) -> None:
         """Give an unnamed column of repeated whole numbers the role of runs, if none has it.
 
         Names of an index, such as "unnamed: 0", count as no name. Only the first such column gets

@@ -288,7 +288,10 @@ def graft_head(drawn: Net, loaded: Net, say: messages.Say) -> Net:
     shapes, drawn_shapes = (jax.tree.map(np.shape, net) for net in (loaded, drawn))
     if shapes == drawn_shapes:
         return loaded
-    grafted = {**loaded, "params": {**loaded["params"], "fc": drawn["params"]["fc"]}}
+    grafted = loaded
+    if "fc" in drawn["params"]:
+        head = drawn["params"]["fc"]
+        grafted = {**loaded, "params": {**loaded["params"], "fc": head}}
     if jax.tree.map(np.shape, grafted) != drawn_shapes:
         raise ValueError(
             "config.init: the model differs from config.model; set config.model to the "
