@@ -114,6 +114,6 @@ def _count_stylised(p: float, mix_group: int, *, allow_one: bool) -> int:
     if too_few or abs(count - p * mix_group) > 1e-3:
         nearest = (count if allow_one else max(2, count)) / mix_group
         must = f"stylize: p must make a whole number of mix_group={mix_group} examples"
-        least = "at least 2 with styles='batch'"
-        raise ValueError(f"{must}, {least}, got p={p}; try p={nearest:g}")
+        least = "" if allow_one else ", at least 2 with styles='batch'"
+        raise ValueError(f"{must}{least}, got p={p}; try p={nearest:g}")
     return count

@@ -423,15 +423,19 @@ def _check_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     for key in options:
         base.check_known(f"{where} must have known options", key, OPTIONS)
     options = {**OPTIONS, **options}
+    for key in ("level", "part"):
+        if not isinstance(options[key], str):
+            raise ValueError(f"{where}.{key} must be text, got {options[key]!r}")
     is_single = options["level"].startswith(_ONLY)
     if not is_single:
         known_levels = (*LEVELS, f"{_ONLY}<value>")
         base.check_choice(f"{where}.level", options["level"], known_levels)
     if not (is_single and options["part"].startswith("ood-")):
         base.check_choice(f"{where}.part", options["part"], _PARTS)
-    if not 0 < options["held"] < 0.5:
+    is_number = isinstance(options["held"], int | float)
+    if not (is_number and 0 < options["held"] < 0.5):
         must = f"{where}.held must be between 0 and 1/2"
-        raise ValueError(f"{must}, got {options['held']}")
+        raise ValueError(f"{must}, got {options['held']!r}")
     for key in ("images", "seed"):
         base.check_int(f"{where}.{key}", options[key], 0)
     return options

@@ -82,7 +82,7 @@ def batch_maps(
     """
     if network.at is None:
         raise ValueError(
-            "an algorithm that answers in its own way cannot be looked into"
+            "an algorithm with an answer function of its own cannot be looked into"
         )
     for batch in batches:
         padded = _maps_of_batch(network.at, network.variables, batch.image, site=site)

@@ -23,9 +23,9 @@ def check(values: pd.DataFrame, *, source: str, unit: str) -> None:
     if name:
         flag = "--unit=percent" if source else "unit='percent'"
         raise score_rows.UnclearError(
-            f"{source or 'scores'}: fractions must not stand among percentages: the scores of "
+            f"{source or 'scores'}: scores must not mix fractions and percentages: the scores of "
             f"{name} are all at most 1, others reach {values['score'].max():g}; give all in one "
-            f"unit, or say that they are one, and small: {flag}"
+            f"unit, or say that all are in percent: {flag}"
         )
 
 

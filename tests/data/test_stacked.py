@@ -219,5 +219,7 @@ def test_pairs_that_cannot_be_are_refused(roots):
 
 
 def test_a_negative_seed_is_refused(roots):
-    with pytest.raises(ValueError, match="^data.stacked train: seed must be 0 or more"):
+    with pytest.raises(
+        ValueError, match="^data.stacked train: seed must be a whole number >= 0"
+    ):
         load(roots, "train", seed=-1)

@@ -277,7 +277,9 @@ def test_what_is_certainly_of_two_units_is_refused(tmp_path):
         mixed = scores.copy()
         mixed[0][:, runs] /= 100
         path = write(tmp_path / "s.csv", frame(mixed))
-        with pytest.raises(ValueError, match="fractions must not stand among percent"):
+        with pytest.raises(
+            ValueError, match="scores must not mix fractions and percent"
+        ):
             inputs.from_scores(str(path), options.Options())
     write(tmp_path / "s.csv", frame(scores / 100))
     study = inputs.from_scores(str(tmp_path / "s.csv"), options.Options())

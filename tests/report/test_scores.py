@@ -175,7 +175,7 @@ def test_reports_without_tests_give_the_reason(tmp_path):
         ("algorithm,dataset,score\na,x,50_63\n", ":2: score must be a finite number"),
         (
             "algorithm,dataset,score,run\na,x,50,1\na,y,60,1\na,x,.5,2\na,y,.6,2\n",
-            "fractions must not stand among percentages: the scores of a run 2 are all at",
+            "scores must not mix fractions and percentages: the scores of a run 2 are all at",
         ),
         (
             "algorithm,dataset,score,trained_on\na,x,1,maybe\n",

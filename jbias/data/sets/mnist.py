@@ -116,8 +116,7 @@ def stacked(
     """
     where = f"data.stacked {split}"
     base.check_choice(f"{where}: answer", answer, HALVES)
-    if seed < 0:
-        raise ValueError(f"{where}: seed must be 0 or more, got {seed}")
+    base.check_int(f"{where}: seed", seed, 0)
     below = cifar.read(folder.request("cifar10", split, root=root, size=size))
     above = read(folder.request("mnist", split, root=digits, size=size), pad=2)
     objects, numbers = below.columns["label"], above.columns["label"]
