@@ -425,7 +425,8 @@ def _check_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     options = {**OPTIONS, **options}
     for key in ("level", "part"):
         if not isinstance(options[key], str):
-            raise ValueError(f"{where}.{key} must be text, got {options[key]!r}")
+            must = f"{where}.{key} must be text"
+            raise ValueError(f"{must}, got {options[key]!r}")  # noqa: TRY004
     is_single = options["level"].startswith(_ONLY)
     if not is_single:
         known_levels = (*LEVELS, f"{_ONLY}<value>")
