@@ -611,11 +611,13 @@ def plan(
 
 
 def _memory(request: PlanRequest, compiled: CompiledStages) -> dict[str, Any]:
-    """Return entries of the plan by name: devices, seeds that fit, memory of the largest stage.
+    """Return the entries of the plan on devices and memory, by name.
 
-    Names are devices, hosts, spread, strategy, fits, seeds, seeds_at_once, memory_gib,
-    capacity_gib, usable_gib, and memory_by_part_gib, a dict by part: state, work, sets and
-    batches. compiled: the compiled stages of the request's run.
+    devices, hosts: numbers. spread: number of groups of devices that train different seeds.
+    strategy: its name. fits: True if at least one seed fits in each stage. seeds: number of
+    seeds trained in all. seeds_at_once: number that fits at once in every stage. memory_gib,
+    capacity_gib, usable_gib: per device, of the stage that needs most. memory_by_part_gib: a dict
+    by part: state, work, sets and batches. compiled: the compiled stages of the request's run.
     """
     gib, kind = 2**30, request.target.kind
     spread, strategy = compiled.devices.shape["seed"], compiled.strategy

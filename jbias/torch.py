@@ -336,7 +336,7 @@ def _differentiable(
 
     @jax.custom_vjp
     def call(image):
-        """Return the logits and the features of each site as JAX arrays."""
+        """Return the tuple (logits, features of each site in turn) as JAX arrays."""
 
         def forward(image):
             """Compute the outputs by PyTorch; return numpy arrays."""

@@ -77,8 +77,9 @@ def skip_when_shut(
     gates: (params, stats, batch, key) -> an array of booleans, True for each open gate.
     p: probability that a gate is open.
 
-    Each branch computes its loss and the gradient of the weights, the only gradient:
-    otherwise maps that pass a closed gate would be copied to a device's main memory. On a
+    jax.lax.cond chooses between the losses of `algo` and `plain`, and each branch also computes
+    the gradient of the weights, the only gradient: if it were computed outside of the branches,
+    the device would store the maps of closed gates for it. On a
     CPU, where a closed gate costs nothing, `algo` is always used.
     """
 

@@ -119,9 +119,9 @@ def add(u: Image, v: Image, *, a: Share, b: Share) -> Image:
 
 
 def multiply(u: Image, v: Image, *, a: Share, b: Share) -> Image:
-    """Return u^a v^b for images with grey as one: (2u)^a max(2v, 1e-37)^b / 2, for a > 0.
+    """Return (2u)^a max(2v, 1e-37)^b / 2, a product of images in which 0.5 counts as 1.
 
-    The result is 0 where u is 0.
+    a must be above 0. The result is 0 where u is 0.
     """
     logs = a * jnp.log(2 * u) + b * jnp.log(jnp.maximum(2 * v, _SMALLEST))
     return jnp.where(u > 0, jnp.exp(logs) / 2, 0)

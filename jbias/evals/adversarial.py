@@ -50,9 +50,11 @@ def make(
       and attacked.
     seed: seed of the random starts.
 
-    The name of a condition has the norm and the budget, "linf 0.5/255" or "l2 0.5", and the
-    steps, step size, starts, and restarts that differ from the published protocol; for "l2",
-    always the steps. Metrics: see `numbers`, with kind="pgd".
+    There is a condition for each budget, or for each budget and restart, and with `strict` the
+    condition "" of unchanged images. The name of a budget has the norm and the radius,
+    "linf 0.5/255" or "l2 0.5", and the steps, step size, starts, and restarts that differ from
+    the published protocol; for "l2", always the steps. With several restarts " restart 1" and
+    so on follows in the name of the condition. Metrics: see `numbers`, with kind="pgd".
     ValueError for invalid options.
     """
     for name, count in (("steps", steps), ("restarts", restarts)):

@@ -365,10 +365,10 @@ _NUM_EXTRA = 16  # Wrong images per class that are tried beyond the number of pa
 
 
 class Pair(NamedTuple):
-    """The numbers of two images of one class, one answered rightly and one wrongly."""
+    """The indices of two images of one class, one decided rightly and one wrongly."""
 
-    agrees: int  # Answered rightly, with a value that agrees with the class.
-    disagrees: int  # Answered wrongly, with a value that disagrees.
+    agrees: int  # Decided rightly, with a value of the attribute that agrees with the class.
+    disagrees: int  # Decided wrongly, with a value that disagrees.
     shared: int  # Number of other attributes that have the same value in both.
 
 

@@ -406,8 +406,8 @@ def continuous_thresholds(accuracy: Tables) -> Thresholds:
     accuracy: one table, in per cent, with one row for each of SIGMAS; an octave with NaN has
     the threshold NaN. The curve is clean / (1 + exp(k (log2 sigma - m))), with clean the
     octave's accuracy without noise, fitted by least squares to the four strengths. The
-    threshold is 1/2 - log2(sigma / 0.16) at the crossing; rounded it is that of
-    `threshold_indices`. It is clipped to 0 ... 5, and 5 if the accuracy without noise does not
+    threshold is 1/2 - log2(sigma / 0.16) at the crossing. Rounded to a whole number, it equals
+    the threshold from `threshold_indices`. It is clipped to 0 ... 5, and 5 if the accuracy without noise does not
     pass. Not part of either protocol.
     """
     strength = np.log2(np.array(SIGMAS[1:]) / SIGMAS[-1])
@@ -670,14 +670,15 @@ def _band_numbers(
 def band_interval(
     name: str, metric: str, bands: list[CriticalBand], n: int, *, value: float
 ) -> decisions.Numbers:
-    """Return the 95 % bootstrap interval of a band's metric, as `name`_lower, _upper, _undefined.
+    """Return a list of three Numbers: the ends of a 95 % bootstrap interval, and a share.
 
-    name: start of the numbers' metrics. metric: one of METRICS. bands: those of bootstrap
-    samples. n: the number of images. Samples whose band has no numbers are left out;
-    _undefined is their share. For metric="center_frequency", a sample with the centre outside
-    the octaves counts as below or above all other samples, and an end of the interval that
-    falls on such samples is None. value: the metric of all images; if it is NaN, both ends
-    are None.
+    Their metrics are `name`_lower, `name`_upper and `name`_undefined. The share is that of the
+    bootstrap samples whose band has a flag instead of numbers; these samples are left out of the
+    interval. For metric="center_frequency", samples with the centre outside of the octaves are
+    not left out: they are below or above all other samples, and an end of the interval that
+    falls on such a sample is None. Both ends are None if `value` is NaN or no sample is left.
+    metric: one of METRICS. bands: of the bootstrap samples. n: the number of images. value: the
+    metric of all images.
     """
     values = np.array([getattr(band, metric) for band in bands])
     lower, upper, undefined = accuracy.bootstrap_interval(name, values, n, value=value)

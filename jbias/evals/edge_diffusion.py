@@ -149,7 +149,10 @@ def _flow(
     vertical = (1 - _ALPHA) * yy - _ALPHA * xx
 
     def flow_to(number: int) -> Array:
-        """Return the flow at each corner to its pixel `number` (see `around`) from the others."""
+        """Return, for each corner, the flow to one of its four pixels from the other three.
+
+        number: index of the pixel in `around`.
+        """
         pixel = around[number]
         beside = around[number ^ 1] - pixel
         below = around[number ^ 2] - pixel

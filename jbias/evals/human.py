@@ -145,7 +145,7 @@ def _check_same_images(
 ) -> None:
     """Raise ValueError if two images have the same name, or if `label` and `category` differ.
 
-    label: the set's class of each image, -1 for none; None: classes are not compared.
+    label: the set's class of each image; -1: this image is not compared; None: no image is.
     category: the class of each image in people's trials.
     """
     counts = collections.Counter(names)

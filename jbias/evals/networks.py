@@ -73,10 +73,10 @@ class Network:
     def answered(
         self, dataset: str, conditions: Collection[str]
     ) -> Bool[np.ndarray, "n"] | None:
-        """Return for each image of a set whether the network can answer it.
+        """Return, for each image of a set, True if there is a decision under all `conditions`.
 
-        None, the default, means all images. dataset: name of the set. conditions: a probe's
-        conditions; an image must be answerable under all of them.
+        Tables of decisions may lack images. None, the default, means that all images have
+        decisions. dataset: name of the set. conditions: a probe's conditions.
         """
         return None
 

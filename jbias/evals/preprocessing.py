@@ -445,8 +445,8 @@ def _sides(value: Any) -> dict[str, Any] | None:
 def _checked_value(origin: str, key: str, value: Any) -> Any:
     """Return a value in the form of Preprocessing.values; ValueError if it is invalid.
 
-    Of a size with several sides, the first of _SIDES is used, or the last number, the width;
-    sizes are rounded. The name of an interpolation is not checked. origin: start of the error
+    If a size has several named sides, the first of _SIDES is returned; of several numbers, the
+    last one, the width. Sizes are rounded. The name of an interpolation is not checked. origin: start of the error
     message, or "". key: the name of the value.
     """
     where = f"{origin}: {key}" if origin else key

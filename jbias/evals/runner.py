@@ -576,8 +576,9 @@ class NetworkEvaluation:
     ) -> _Findings:
         """Return the numbers of a measure, by running the network if that is necessary.
 
-        known: decisions by shared key, to which new ones are added. shared: the needs of
-        measures by shared key. advance, untimed: functions from console.count_images.
+        known: decisions by `_Job.shared_key`, which is equal for measures that need the same
+        outputs of the network; new decisions are added. shared: by the same key, the decision
+        rules and ranks that these measures need together. advance, untimed: functions from console.count_images.
         """
         task, is_known = job.task, job.shared_key in known
         prepared = prepared_sets.subsample(job.prepared, task.measure.images)

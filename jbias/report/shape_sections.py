@@ -447,9 +447,12 @@ def relative_accuracies(
 def strength_points(
     network: MeasuredNetwork, measurement: Measurement
 ) -> Iterator[tuple[str, str, float, str, float, float, float]]:
-    """Yield (panel, x label, strength of a change, network, share, low, high) for `Page.curves`.
+    """Yield points of accuracy against the strength of a suppression, for `Page.curves`.
 
-    The strength is that of the first step that varies between the conditions of a family.
+    Each is (family of suppressions, x label, strength, name of the network, accuracy relative to
+    that of unchanged images, both less chance, and the ends of its interval). The strength is
+    that of the first step that varies between the conditions of a family. Conditions without a
+    value or an interval are left out. measurement: of the probe `suppression`.
     """
     options = network.measures[measurement]["measure"]["options"]
     side = options.get("reference", suppression.SIDE)

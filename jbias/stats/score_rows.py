@@ -117,10 +117,13 @@ def describe_shape(tidy: pd.DataFrame, kind: str) -> str:
 def describe_runs(
     tidy: pd.DataFrame, source: str, *, errors: Sequence[str] = ()
 ) -> str:
-    """Return a line with the number of runs and the column that names them, for the user.
+    """Return a line on the runs, for the user: their number per algorithm, and `source`.
 
+    With one run per algorithm, the line says that scores are means of runs that are not here if
+    `tidy` has the column "deviation", or names `errors` as not used; `source` is then left out.
     tidy: frame from `to_frame`. source: origin of the names of runs, such as "column 'seed'";
-    "" if runs have no names. errors: names of columns of standard errors, which are not used.
+    "" if runs have no names. errors: names of columns of standard errors or confidence
+    intervals, which are not used.
     """
     counts = tidy.groupby("algorithm")["run"].nunique()
     if "deviation" in tidy and counts.max() == 1:

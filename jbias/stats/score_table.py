@@ -690,7 +690,7 @@ def _refuse_numbering(labels: pd.Index, rows: Float[np.ndarray, "m n"]) -> None:
     """Raise ValueError for a row that numbers the columns instead of having scores.
 
     labels: name of each row. Such a row has the name of an index, and its values are whole
-    numbers that count or are probably no scores (`_counts_up`, `_is_numbering`). The name alone
+    numbers that increase one by one (`_counts_up`) or are probably no scores (`_is_numbering`). The name alone
     is not enough, because a data set may be called ID. The caller transposes the matrix to
     check its columns.
     """

@@ -275,7 +275,7 @@ class Stage:
         }
 
     def next_change(self, step: int) -> int:
-        """Return the first step of the run after `step` with other shared rows.
+        """Return the first step of the run after `step` at which the result of `shared` changes.
 
         Return a number of at least `samplers.NEVER` if there is no such step.
         """

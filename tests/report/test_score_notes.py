@@ -292,7 +292,9 @@ def test_small_percentages_like_fractions_need_their_unit(tmp_path, capsys):
     scores = np.round(rng.uniform(60, 90, (4, 5, 3)), 1)
     scores[1] = np.round(rng.uniform(0.6, 0.9, (5, 3)), 2)
     path = write(tmp_path / "s.csv", frame(scores))
-    with pytest.raises(ValueError, match="or say that all are in percent: --unit=percent"):
+    with pytest.raises(
+        ValueError, match="or say that all are in percent: --unit=percent"
+    ):
         inputs.from_scores(str(path), options.Options())
     tree = test_scores.run(path, tmp_path / "out", "--unit=percent")
     assert "The scores of A1 are all at most 1" in capsys.readouterr().out

@@ -179,10 +179,12 @@ def _are_separate_samples(key: str, images: Sequence[Member]) -> bool:
 
 
 def _labels_of(image: Member, group: _Group, *, whole_key: bool) -> list[Label]:
-    """Return the labels of an image: those of its whole name, and those of its key.
+    """Return the labels that belong to an image, in the order of the group.
 
-    A label with the whole name of another image is left out. group: group of the image's key.
-    whole_key: True: all labels of the group belong to the image.
+    With `whole_key`, these are all labels of the group. Otherwise they are the labels with the
+    image's stem and those whose stem is the key alone ("22.cls" for "22.05.jpg"); an image
+    whose stem is the key gets all labels of the group. A label with the stem of another image
+    is left out. group: the group of the image's key.
     """
     if whole_key:
         return group.labels
