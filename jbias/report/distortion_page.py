@@ -54,7 +54,6 @@ _COSTS = ["device_hours", "energy_kwh", "kg_co2e"]
 _VALUES = ["quantity", "source", "data", "training", "mean"]
 number = tables.digits(2)
 _HEADS = {
-    "told": "known",
     "each": "seconds per network",
     "share_dominant": "class",
     "share_low": "from",
@@ -108,8 +107,8 @@ _COLUMNS = {
     "indices": "model data method training measure condition share_dominant n:d images:d "
     "share_mean:.2 share_std:.2 share_low:.2 share_high:.2 by_chance:.2 share_worst:.2 "
     "count_mean:.2 count_std:.2 count_worst:.2",
-    "gaps": "model data method training fill way n:d train_images:d test_images:d train:% test:% "
-    "gap:% gap_error:% told:d iocclusion:.2 iocclusion_std:.2 of_means:.2",
+    "gaps": "model data method training fill masking n:d train_images:d test_images:d train:% test:% "
+    "gap:% gap_error:% known:d iocclusion:.2 iocclusion_std:.2 of_means:.2",
     "digits": "model digit method flips n:d digit_mean:.1 digit_std:.1 photo_mean:.1 photo_std:.1 "
     "change:.1 lead:.1[]",
     "training": "run method data assumed seeds:d measured:d device_hours:.3 energy_kwh:.3 "
@@ -825,9 +824,9 @@ def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     of `frame`) and std (`column`_std). frame: rows of `_by_fill`.
     """
     frame = frame.dropna(subset=[column])
-    share_counts = frame.groupby("way", sort=False)["hidden"].transform("nunique")
+    share_counts = frame.groupby("masking", sort=False)["hidden"].transform("nunique")
     panels = []
-    for masking in frame["way"]:
+    for masking in frame["masking"]:
         name, _, order = masking.partition(" ")
         panels.append(f"{_WAYS.get(name, name)} {order}".strip())
     lines = frame[["line"]].assign(

@@ -486,12 +486,13 @@ def _accuracies(group: Group, measurement: Measurement | None) -> pd.DataFrame:
 def hiding(groups: Iterable[Group]) -> pd.DataFrame:
     """Return accuracies, gaps and iOcclusion per group, filling, masking and hidden fraction.
 
-    Columns: the fields of `Key`, fill, way (the masking), and the columns of `_gap_columns`.
+    Columns: the fields of `Key`, fill, masking, and the columns of `_gap_columns`.
     Accuracies, gaps and hidden fractions are fractions. Groups without accuracies on test images
-    are left out; without any group, the frame has no rows. Raises ValueError as `find_measurement`
+    are left out; without any group, the frame has no rows, and not all columns. Raises ValueError as `find_measurement`
     does.
     """
-    frames = [pd.DataFrame(columns=[*Key._fields, "fill", "hidden"])]
+    columns = [*Key._fields, "fill", "masking", "hidden", "n", "train", "known"]
+    frames = [pd.DataFrame(columns=columns)]
     for group in groups:
         fills = [
             _options(network, measurement)["fill"]
@@ -500,7 +501,7 @@ def hiding(groups: Iterable[Group]) -> pd.DataFrame:
         for fill in dict.fromkeys(fills):
             group_gaps = gaps(group, fill)
             for masking in group_gaps.curves if group_gaps else ():
-                labels = {**group.key._asdict(), "fill": fill, "way": masking}
+                labels = {**group.key._asdict(), "fill": fill, "masking": masking}
                 columns = labels | _gap_columns(group_gaps, masking)
                 frames.append(pd.DataFrame(columns))
     return pd.concat(frames[len(frames) > 1 :], ignore_index=True)
@@ -510,7 +511,7 @@ def _gap_columns(gaps: Gaps, masking: str) -> dict[str, Any]:
     """Return the columns of a frame with one row per hidden fraction, by name.
 
     hidden, n (seeds), train_images and test_images (fewest of a seed), train and test (accuracies),
-    gap and gap_error (without hidden pixels, mean over seeds), iocclusion, of_means, and told
+    gap and gap_error (without hidden pixels, mean over seeds), iocclusion, of_means, and known
     (number of seeds with iOcclusion). train, test and iocclusion also have <name>_std. masking: key
     of `gaps.curves`.
     """
@@ -525,7 +526,7 @@ def _gap_columns(gaps: Gaps, masking: str) -> dict[str, Any]:
         **_over_seeds("test", curve.test),
         "gap": gaps.gap.mean(),
         "gap_error": gaps.error.mean(),
-        "told": gaps.known.sum(),
+        "known": gaps.known.sum(),
         **_over_seeds("iocclusion", gaps.index(masking)),
         "of_means": gaps.of_means(masking),
     }
@@ -543,12 +544,12 @@ def without_iocclusion(hiding: pd.DataFrame) -> str:
     "" if there is no such seed. Groups without accuracies on training images are not counted.
     hiding: result of the function `hiding`.
     """
-    rows = hiding[hiding["train"].notna() & (hiding["told"] < hiding["n"])]
+    rows = hiding[hiding["train"].notna() & (hiding["known"] < hiding["n"])]
     phrases = []
     sizes = set()
     for row in rows.drop_duplicates([*Key._fields]).itertuples():
         name = ", ".join(filter(None, (row.method, row.training)))
-        phrases.append(f"{row.n - row.told} of {row.n} seeds of {name}")
+        phrases.append(f"{row.n - row.known} of {row.n} seeds of {name}")
         sizes.add(f"{row.train_images:,} training and {row.test_images:,} test images")
     images_text = tables.join(sorted(sizes))
     return (

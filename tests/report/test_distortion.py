@@ -212,7 +212,7 @@ def test_the_page_has_every_section_figure_and_table(report_dir):
 
 def test_curves_have_every_fraction(report_dir, measured):
     gaps = distorted.table(
-        report_dir, "gaps", method="FMix", fill="black", way="fourier"
+        report_dir, "gaps", method="FMix", fill="black", masking="fourier"
     )
     gaps = gaps[gaps["data"] == "CIFAR-10"].astype({"hidden": float})
     assert len(gaps) == 10

@@ -145,8 +145,10 @@ def test_the_report_names_methods_with_omitted_seeds(measured, tmp_path):
     assert len(re.findall(f"<figcaption>[^<]*{words}", page)) == 2
     assert f"hidden by images of another data set): {words}" in page
     assert "n = 3 of 5" in page and "– (n = 0 of 2)" in page
-    gaps = pd.read_csv(out / "tables/gaps.csv").set_index(["method", "way", "hidden"])
-    assert gaps.loc[("MixUp", OCCLUSION, 0.3), "told"] == 3
+    gaps = pd.read_csv(out / "tables/gaps.csv").set_index(
+        ["method", "masking", "hidden"]
+    )
+    assert gaps.loc[("MixUp", OCCLUSION, 0.3), "known"] == 3
     assert gaps.loc[("MixUp", OCCLUSION, 0.3), "iocclusion"] == pytest.approx(0.2)
     assert np.isnan(gaps.loc[("CutMix", OCCLUSION, 0.3), "iocclusion"])
     row = distorted.row(out, "values", quantity="iocclusion", method="MixUp")
@@ -172,7 +174,7 @@ def test_without_training_images_there_is_no_gap(tmp_path):
     study, _ = distortion_study.read([f"{tmp_path}/*"])
     hiding = distortion_study.hiding(study.groups.values())
     assert hiding["test"].notna().all() and hiding["train"].isna().all()
-    assert not hiding["told"].any() and hiding["iocclusion"].isna().all()
+    assert not hiding["known"].any() and hiding["iocclusion"].isna().all()
     assert distortion_study.without_iocclusion(hiding) == ""
     assert study.value("iocclusion", key("basic")) is None
     figures = {figure.name for _, figure in distortion_page.figures(study, hiding)}
