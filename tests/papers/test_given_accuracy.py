@@ -98,24 +98,26 @@ def robustness_sentences():
     assert len(FRAME) - len(plain) == 3
     other = [printed(partial(FRAME, y, "ID")) for y in BOTH]
     pearson = [printed(partial(FRAME, y, scale=logit)) for y in BOTH]
-    styled = [f"{y} has {printed(partial(plain, y))}" for y in BOTH]
-    yield f"Of these {IS_ADVERSARIAL.sum()} alone"
+    styled = [f"{printed(partial(plain, y))} for {y}" for y in BOTH]
+    yield f"The {IS_ADVERSARIAL.sum()} adversarially trained networks alone"
     unexplained = printed(100 * (1 - adversarial_rho**2), 1)
-    yield f"(ρ = {printed(adversarial_rho)}), which leaves {unexplained} % of its"
-    yield f"Concepts has {printed(rho(pair, 'two'))}, and {printed(partial(pair, 'two'))} given"
-    yield " and ".join(styled).replace("Robustness has", "Robustness")
-    yield f"ResNet-50, has {printed(partial(FRAME, 'imagenet_a'))}."
-    yield f"given the average ID, {' and '.join(other)};"
-    yield f"given logits of accuracies, {' and '.join(pearson)}."
+    yield f"(ρ = {printed(adversarial_rho)}), and leaves {unexplained} % of its"
+    yield f"ρ is {printed(rho(pair, 'two'))}, and {printed(partial(pair, 'two'))} given"
+    yield f"ρ given accuracy is {' and '.join(styled)}."
+    a = printed(partial(FRAME, "imagenet_a"))
+    yield f"ResNet-50 misclassifies, ρ given accuracy is {a}."
+    yield f"given the average ID, ρ is {' and '.join(other)};"
+    yield f"given logits of accuracies, is {' and '.join(pearson)}."
 
 
 def limitation_sentences():
     within = [printed(partial(FRAME, y, within=True)) for y in BOTH]
     near = rho(FRAME, "Robustness", "imagenet")
     yield f"**{len(FRAME)} networks are not {len(FRAME)} experiments.**"
-    yield f"and {IS_ADVERSARIAL.sum()} differ in ε alone"
-    yield f"Within categories {' and '.join(within)} remain."
-    yield f"nearly accuracy** (ρ = {printed(near)}): {100 * (1 - near**2):.0f} % of its"
+    yield f"and {IS_ADVERSARIAL.sum()} differ only in ε"
+    yield f"Given category, too, {' and '.join(within)} remain."
+    remaining = f"{100 * (1 - near**2):.0f} % of its"
+    yield f"nearly accuracy** (ρ = {printed(near)}): accuracy leaves {remaining}"
 
 
 def effective_robustness_sentences():
@@ -136,9 +138,9 @@ def effective_robustness_sentences():
     points = [above["standard"].iloc[i], ours.low[i], ours.high[i]]
     points = [printed(point, 1) for point in points]
     yield f"the {standard.sum()} networks of the baseline and training recipes"
-    yield f"extrapolated for {outside} of {len(FRAME)};"
-    yield f"shape bias (ρ = {strength['standard']}), but"
-    yield f"{points[0]} points, with an interval from {points[1]} to {points[2]}."
+    yield f"extrapolated for {outside} of {len(FRAME)} networks"
+    yield f"shape bias (ρ = {strength['standard']}). But"
+    yield f"above it by {points[0]} points, with an interval from {points[1]} to {points[2]}."
     yield f"through all {len(FRAME)}, ρ is {strength['all']}."
 
 
