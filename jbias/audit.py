@@ -313,9 +313,8 @@ def _columns(
     its value's name; -1: the image has no value. Values without names are named "0", "1", ...
     A column that equals an earlier one is left out, with a note.
 
-    requested: names of columns; empty for all columns whose values have names. The columns
-    label and accepted_... are no attributes. ValueError for unknown names, and if no column
-    is left.
+    requested: names of columns; empty for all columns whose values have names. The columns label
+    and accepted_... are not attributes. ValueError for unknown names, and if no column is left.
     """
     import numpy as np
 
@@ -370,7 +369,7 @@ class Auditor(NamedTuple):
     notes: list[str]
 
     def answers(self, call, paths: Sequence[str]) -> Iterator[Answers]:
-        """Yield the answers of each network; skip networks that fail or are measured in part.
+        """Yield the decisions of each network; skip networks that are not measured completely.
 
         call: the `command.Command`, which records the reasons. paths: of the networks.
         """
@@ -408,9 +407,9 @@ class Auditor(NamedTuple):
     ) -> "audit.Audited":
         """Return the tests of every attribute for one model.
 
-        name: of the model. answers: of the model's networks. reference: of the networks of
-        --reference, empty without them. log: receives log lines. Only images that all
-        networks answered are used.
+        name: of the model. answers: decisions of the model's networks. reference: decisions of the
+        networks of --reference, empty without these networks. log: receives log lines. Only images
+        for which every network has a decision are used.
         """
         import numpy as np
 
@@ -548,8 +547,8 @@ def _stack(answers: Sequence[Answers], index: "np.ndarray") -> dict[str, Any]:
     """Return arrays (networks, images) of the networks' decisions, by name.
 
     Names: "prediction" (class), "correct" (bool), "likelihood" (probability of the label) and
-    "confidence" (probability of the prediction). answers: at least one. index: the images, as
-    indices in the data set, all of them answered by every network.
+    "confidence" (probability of the prediction). answers: at least one. index: indices of images in
+    the data set; every network has a decision for each of these images.
     """
     import numpy as np
 

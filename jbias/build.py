@@ -29,8 +29,8 @@ class BatchTransform(NamedTuple):
 
     stream: str  # Name of its random stream.
     apply: Callable  # (batch, key) -> batch
-    mix_group: int  # Number of neighbouring examples that it mixes.
-    views: int  # Number of rows in the batch that it makes of each row.
+    mix_group: int  # Number of neighbouring examples that are mixed.
+    views: int  # Number of output rows per input row of the batch.
 
 
 ALGORITHMS = extensions.Registry(
@@ -337,7 +337,7 @@ def _guarded(path: str, make: Callable[..., base.Algo]) -> Callable[..., base.Al
     def guarded_make(net: Any, **options: Any) -> base.Algo:
         """Return the algorithm of `make` with guarded functions; arguments: see `make`.
 
-        UserCodeError if `net` of the algorithm is no flax module.
+        UserCodeError if `net` of the algorithm is not a flax module.
         """
         algo = make(net, **options)
         with messages.user_code(path, extensions.line_of(path, make)):
@@ -368,8 +368,8 @@ def _guarded_losses(
 ) -> Callable[..., tuple[dict[str, Any], base.Aux]]:
     """Return the algorithm's function of losses with checks of its results.
 
-    Losses become floating arrays. Errors name the user's file at `path`, also if only the tap
-    inside the network is the user's.
+    Losses become floating arrays. Errors name the user's file at `path`, even if only the tap
+    inside the network is from this file.
     """
     tap = getattr(algo.net, "tap", None)
     line = extensions.line_of(path, algo.losses, tap)
@@ -470,7 +470,7 @@ def describe_tree(value: Any, depth: int = 1) -> str:
     """Return text with a tree's keys, dtypes and shapes, such as {'w': float32[3]}.
 
     depth: number of levels of mappings inside the first that are shown; deeper ones are
-    {...}. A leaf that is no array is shown by its repr, cut to 80 characters.
+    {...}. A leaf that is not an array is shown by its repr, cut to 80 characters.
     """
     if isinstance(value, Mapping):
         if not depth:

@@ -136,10 +136,10 @@ def _describe(
 def _describe_gradients(
     algo: base.Algo, losses: Callable[..., dict[str, Any]], args: tuple[Any, ...]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (part of the parameters, number of its arrays that receive a gradient).
+    """Yield (part of the parameters, text about the arrays that receive a gradient).
 
-    The number is in a text, such as "1,000 weights, a gradient for 3 of 4 arrays", which also
-    names the arrays without a gradient, with the reason.
+    The text is such as "1,000 weights, a gradient for 3 of 4 arrays". It also names the arrays
+    without a gradient, with the reason.
     losses: function from `args` to losses by name. args: arguments or their shapes; the
     first is the parameters.
     """

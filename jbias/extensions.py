@@ -164,8 +164,8 @@ def guard(path: str, function: Any, registry: Registry | None = None) -> Any:
     If the function returns a function of this file, that function is wrapped, too.
 
     path: the file. registry: the registry in which the function is named; its checks are
-    applied to the result. None: no checks, and a function of another file, or an object that
-    is no function, is returned unchanged.
+    applied to the result. None: no checks, and a function of another file, or an object that is not
+    a function, is returned unchanged.
     """
     line = line_of(path, function) or int(registry is not None)
     if not line:

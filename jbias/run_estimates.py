@@ -119,7 +119,7 @@ def open_source(
 
 @dataclasses.dataclass(frozen=True)
 class _Shapes(input_pipeline.InputPipeline):
-    """An input pipeline without images: only the shapes of batches and shared rows."""
+    """An input pipeline without images: only the shapes of batches and of rows that seeds share."""
 
     order: samplers.Sampler
     batch_shape: PyTree
@@ -822,7 +822,7 @@ def _evaluation_seconds(
 def _remedy(request: PlanRequest, compiled: CompiledStages) -> str | None:
     """Return the mildest change of the config with which one seed fits, as text.
 
-    Such as "--config.train.accumulate=2". None if no change suffices.
+    An example is "--config.train.accumulate=2". None if no change suffices.
     """
     config = request.spec.config
     for change in _changes(config):

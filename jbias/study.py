@@ -6,10 +6,10 @@ r"""Train a config once per attribute and level of distribution shift (docs/shif
     jbias report shifts --runs='runs/study/*/*/*' --out=report-shifts
 
 The drop in accuracy at each level, compared with level 0 (no shift), shows which attributes a
-network uses as a shortcut; the last command computes the drops. Each level is a run in its own workdir, <workdir>/<recipe>/<attribute>/<level>, where
-<recipe> is the algorithm, variant and network of the config, such as erm-resnet18. All seeds of
-a level train together. The same command resumes where it was stopped. --config.KEY=VALUE
-changes an entry of all configs.
+network uses as a shortcut; the last command computes the drops. Each level is a run in its own
+workdir, <workdir>/<recipe>/<attribute>/<level>, where <recipe> is the algorithm, variant and
+network of the config, such as erm-resnet18. All seeds of a level train together. The same command
+resumes where it was stopped. --config.KEY=VALUE changes an entry of all configs.
 
 Exit codes: 0 all runs are trained; 1 some runs could not be trained; 2 no run was trained, or
 arguments are wrong; 130 or 143 stopped, with all work saved. Standard error has the reason.

@@ -142,9 +142,8 @@ def _end(job: RunContext) -> None:
 def _train(job: RunContext) -> None:
     """Run the stages, starting from the latest checkpoint if there is one.
 
-    Lost files of decisions are recomputed before. Stages and checkpoints are closed at the end
-    and after errors. If every seed diverged, the remaining stages are skipped, and a line is
-    logged.
+    Lost files of decisions are recomputed first. Stages and checkpoints are closed at the end and
+    after errors. If every seed diverged, the remaining stages are skipped, and a line is logged.
     """
     job.check_lock()  # Restoring moves damaged checkpoints away.
     restored = job.checkpoints.restore(job.state_shapes, job.log)
@@ -383,8 +382,8 @@ def _steps_to_dispatch(
     """Return the number of steps to run next, and the static arguments of their program.
 
     The steps from `step` on end at the next evaluation or save (`next_event`), the stage's
-    end, the next change of shared data, or the next change of the program, and are at most
-    config.run.steps_per_dispatch.
+    end, the next change of the data that seeds share, or the next change of the program, and are at
+    most config.run.steps_per_dispatch.
     """
     static = stage.static(step)
     stop = min(

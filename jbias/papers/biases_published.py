@@ -162,7 +162,7 @@ def read(path: str, ids: Sequence[str] = STUDY) -> ModelTable:
 
 
 def _mean(fields: Mapping[str, str], place: str, *, names: Sequence[str]) -> float:
-    """Return the mean of the fields `names` of a row; ValueError if one is no number.
+    """Return the mean of the fields `names` of a row; ValueError if one is not a number.
 
     place: "file:line", the start of the error message.
     """
@@ -176,9 +176,9 @@ def _mean(fields: Mapping[str, str], place: str, *, names: Sequence[str]) -> flo
 def cells(models: ModelTable, folder: pathlib.Path) -> pd.DataFrame:
     """Return a comparison with the printed tables 1 and 2, one row per cell.
 
-    Columns: table (1 or 2), model, column, ours, printed, and agrees: whether ours is within
-    half of the last printed digit. An empty printed cell is NaN and does not agree. models:
-    result of `read`. folder: with the file TABLES. ValueError for a model that the study lacks,
+    Columns: table (1 or 2), model, column, ours, printed, and agrees: whether our number is within
+    half a unit of the last printed digit. An empty printed cell is NaN and does not agree. models:
+    result of `read`. folder: contains the file TABLES. ValueError for a model that the study lacks,
     and for a missing column.
     """
     rows, required = [], ("model", *ACCURACIES, *BIASES)
@@ -202,10 +202,11 @@ def correlations(
     """Return a comparison with the printed correlations of figures 2 and 12, one row per pair.
 
     families: correlations of biases with averages, by the choice of models.
-    among: correlations among biases. folder: with the file POSTER.
+    among: correlations among biases. folder: contains the file POSTER.
     Columns: models, x, y, ours, p, printed and agrees. A printed 0.00 agrees if the
-    unadjusted p is above 0.05; another number if p is at most 0.05 and ours is within half of
-    the last printed digit. ValueError for a pair that the study lacks, and for a missing column.
+    unadjusted p is above 0.05; another number if p is at most 0.05 and our number is within half a
+    unit of the last printed digit. ValueError for a pair that the study lacks, and for a missing
+    column.
     """
     rows, required = [], ("models", "x", "y", "rho")
     for place, fields in csv_rows.read(str(folder / POSTER), required)[1]:
@@ -236,13 +237,13 @@ def report(
     printed: str | None = None,
     images: Sequence[Any] = (),
 ) -> document.Report:
-    """Return the study's page, with the faults of the published numbers.
+    """Return the study's page, with notes on faults of the published numbers.
 
-    It also has sections on the printed numbers (empty without `printed`) and on vision
+    The page also has sections on the printed numbers (empty without `printed`) and on vision
     transformers.
-    models: result of `read`. study: its correlations. appendix: the correlations of the
-    vision transformers. printed: path of the folder with the printed numbers, for a section
-    that compares them with ours. images: result of bias_plots.read_photographs, for figures.
+    models: result of `read`. study: correlations of these models. appendix: correlations of the
+    vision transformers. printed: path of the folder with the printed numbers, for a section that
+    compares them with ours. images: result of bias_plots.read_photographs, for figures.
     """
     page = bias_study.report(models, study, images=images)
     answer, basis = page.answer
@@ -286,7 +287,7 @@ def report(
 
 
 def _vit(study: Correlations) -> document.Figure:
-    """Return the figure of the vision transformers' correlations; study: of these models."""
+    """Return the figure of the vision transformers' correlations; study: these correlations."""
     pairs, alpha = study.pairs[study.pairs["models"] == "all"], study.options.alpha
     caption = _CAPTIONS["vit"].format(
         models=len(study.frame),

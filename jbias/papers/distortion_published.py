@@ -484,8 +484,8 @@ def judged(
 ) -> dict[tuple[str, Claim], dict[str, Any]]:
     """Return the tests by (model, claim) with p adjusted over each family, and with verdicts.
 
-    sides: tests by (model, claim); those that are None are left out. alpha: level; half of it
-    on each side. A verdict is HOLDS, NOT or UNKNOWN, or UNTESTED if p is NaN.
+    sides: tests by (model, claim); tests that are None are left out. alpha: level; half of it on
+    each side. A verdict is HOLDS, NOT or UNKNOWN, or UNTESTED if p is NaN.
     Holm's adjustment increases with each p of the family, so the adjusted smallest possible
     p is the smallest possible adjusted p.
     """
@@ -691,8 +691,8 @@ def extended(
 ) -> document.Report:
     """Return a report of distortion with the paper's tables and claims added.
 
-    The answer becomes `headline` of the claims, and the paper's tables replace those of the
-    page. Sections on the claims and on missing measurements are added, and their caveats.
+    The page's answer is replaced by `headline` of the claims, and the page's tables by the paper's.
+    Sections on the claims and on missing measurements, with their caveats, are added.
     page: result of distortion_page.report for `study`. printed: result of `read`. alpha:
     level of the tests.
     """

@@ -113,8 +113,8 @@ def extended(
 ) -> document.Report:
     """Return a report of shifts with the paper's tables and the ranks of its models added.
 
-    printed: result of `read`. page: result of shift_page.report for `study`. args: flags, of
-    which draws and seed, of the bootstrap, are used.
+    printed: result of `read`. page: result of shift_page.report for `study`. args: the parsed
+    flags; `draws` and `seed` of the bootstrap are used.
     """
     draws = Draws(args.draws, args.seed)
     our_ranks = list(shift_drops.ranks(study.cells, draws))
@@ -178,9 +178,9 @@ def _data_name(cell: ShiftCell) -> str:
 def make_tables(
     cells: ShiftCells, printed: Printed, draws: Draws
 ) -> list[tables.Table]:
-    """Return those of the paper's Tables 1 to 3 for which there are cells.
+    """Return the tables, among the paper's Tables 1 to 3, for which there are cells.
 
-    printed: result of `read`. draws: of the bootstrap.
+    printed: result of `read`. draws: the bootstrap draws.
     """
     single = [cell for cell in cells if cell.only_value]
     clusters = [cell for cell in single if re.fullmatch(r"D\d+", cell.only_value)]
@@ -200,7 +200,7 @@ def _table1(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
     """Return Table 1: one row per training data, model and source, at the most extreme levels.
 
     The source of a row's numbers is our runs or the paper. cells: with a kind of shift.
-    printed: result of `read`. draws: of the bootstrap.
+    printed: result of `read`. draws: the bootstrap draws.
     """
     groups: dict[str, CellsByNetwork] = {}  # By training data.
     # Later cells, of more extreme levels, replace earlier cells.
@@ -237,8 +237,8 @@ def _table(
 ) -> tables.Table:
     """Return a table whose first column is titled "Trained on".
 
-    name: of the table's files, a key of _CAPTIONS. titles: of the other columns. rows: cells
-    as text, with the first column. data: unrounded numbers, for the files. texts: the number
+    name: of the table's files, a key of _CAPTIONS. titles: titles of the other columns. rows: cells
+    as text, including the first column. data: unrounded numbers, for the files. texts: the number
     of leading columns with words. bold: cells (row, column) in bold.
     """
     return tables.Table(
@@ -352,9 +352,9 @@ def _paper(
 def _table2(cells: ShiftCells, printed: Printed) -> tables.Table:
     """Return Table 2: rows by model, trained value and size, columns by tested value.
 
-    Further columns: OOD, drop, and drop as the paper computes it. After the first of our rows
-    of a model, value and size is the paper's row, if it has one. Accuracies on the trained
-    value are bold.
+    Further columns: OOD, drop, and drop as the paper computes it. The paper's row of a model, value
+    and size, if any, follows the first of our rows with the same model, value and size. Accuracies
+    on the trained value are bold.
     cells: trained on a single value. printed: result of `read`.
     """
     values = list(dict.fromkeys(name for cell in cells for name in _values(cell)))
@@ -472,7 +472,7 @@ def _printed_single(
 def _table3(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
     """Return Table 3: for each model, rows by cluster, D1 first, and a row of means over clusters.
 
-    On CelebA, the paper's row follows ours, if it has one. cells: trained on a single cluster.
+    On CelebA, the paper's row, if any, follows our row. cells: trained on a single cluster.
     printed: result of `read`.
     """
     cells = sorted(cells, key=lambda x: (*_sort_key(x)[:2], int(x.only_value[1:])))

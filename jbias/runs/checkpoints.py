@@ -135,7 +135,7 @@ _FILE_ERRORS = (
 
 
 class CheckpointStore:
-    """A run's checkpoints; process 0 reads and writes, the other processes receive.
+    """A run's checkpoints; process 0 reads and writes files, and sends states to other processes.
 
     step: of the checkpoint that was saved or read last; -1 if there is none yet.
     complete: whether that checkpoint has the records of the step's evaluation.
@@ -347,7 +347,7 @@ class CheckpointStore:
     def _share(
         self, template: Template, read_checkpoint: Callable[[], Checkpoint | None]
     ) -> Checkpoint | None:
-        """Return, in all processes, the checkpoint that process 0 reads; None if it has none.
+        """Return, in all processes, the checkpoint that process 0 reads; None without a checkpoint.
 
         In processes other than 0, the info is shortened, as `restore` describes. template: see
         `restore`. read_checkpoint: called in process 0 only.

@@ -185,7 +185,8 @@ def total(starts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the total cost of all starts of a run by name, including steps lost to a kill.
 
     starts: as `of_start` returns them. Keys: "starts" (their number), "device_hours", "hours"
-    (device hours by phase), "energy_kwh" and "kg_co2e", each None if it is None for any start.
+    (device hours by phase), "energy_kwh" and "kg_co2e"; the last two are None if unknown for any
+    start.
     """
     starts, sums = list(starts), {}
     for key in ("device_hours", "energy_kwh", "kg_co2e"):

@@ -165,7 +165,7 @@ def find_workdirs(
 
 
 def _holds_workdirs(path: pathlib.Path) -> bool:
-    """Return True if a folder is no workdir itself, but contains workdirs with records."""
+    """Return True if a folder is not a workdir itself, but contains workdirs with records."""
     names = ("config.json", "evals", "vary")
     is_workdir = any((path / name).exists() for name in names)
     return not is_workdir and any(
@@ -188,7 +188,7 @@ def read(
     Columns are the fields of `Record` and `workdir`; text columns are categories in
     alphabetical order, and a value of null is NaN. ValueError, with file and line, for an
     invalid line, a repeated `Record.key`, and an accuracy or shape bias that is not count / n.
-    ValueError, too, for no records, and for a file that does not match its checksum.
+    ValueError, too, if there are no records, and for a file that does not match its checksum.
 
     workdirs: paths or globs, see `find_workdirs`.
     compacts: whether to write many records of a finished run to one Parquet file, so that
@@ -374,7 +374,7 @@ def _without_gaps(keys: np.ndarray, bound: int) -> tuple[np.ndarray, int]:
 
 
 def _by_step(path: pathlib.Path) -> tuple[Any, ...]:
-    """Return the sort key of a file of records: by step, then names that are no steps."""
+    """Return the sort key of a file of records: by step; names that are not steps come last."""
     return (0, int(path.stem), "") if path.stem.isdecimal() else (1, 0, path.stem)
 
 
@@ -407,7 +407,7 @@ def _refuse_constant(name: str):
 
 
 def _problem(fields: Any) -> str | None:
-    """Return the reason why a decoded JSON value is no valid record; None if it is valid."""
+    """Return the reason why a decoded JSON value is not a valid record; None if it is valid."""
     if not isinstance(fields, dict):
         return f"must be a JSON object, got {type(fields).__name__}"
     differing = sorted(set(fields) ^ set(Record._fields))

@@ -133,8 +133,8 @@ def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
     """Average the values of the last n evaluations per run, seed, data set and metric.
 
     Conditions are averaged separately, too. Returns a table with the columns SELECTED, with
-    `count` missing, and `n` and `epoch` of the last evaluation. A mean is NaN if one of its
-    values is. ValueError for n < 1 and for a seed with fewer evaluations.
+    `count` missing, and `n` and `epoch` of the last evaluation. A mean is NaN if one of the
+    averaged values is NaN. ValueError for n < 1 and for a seed with fewer evaluations.
     """
     if n < 1:
         raise ValueError(f"last_n: n must be at least 1, got {n}")

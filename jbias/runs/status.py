@@ -1,7 +1,8 @@
 """The phase of a run, from the files in its folder, and the run's heartbeat.
 
 The heartbeat, progress.json, has the current activity, step and speed of a run, for tools
-that watch many runs. It is no part of the results; a failure to write it is reported once.
+that watch many runs. The heartbeat is not part of the results; a failure to write it is reported
+once.
 """
 
 import functools
@@ -263,9 +264,9 @@ def read_heartbeat(workdir: str | os.PathLike) -> dict[str, Any]:
     """
 
     def is_valid(key: str, value: Any) -> bool:
-        """Return True if a value has the type of its key, and is no bool or huge number.
+        """Return True if a value has its key's type, and is neither a bool nor a huge number.
 
-        Keys that _FIELD_TYPES does not have may have values of any other type.
+        For keys that are not in _FIELD_TYPES, values may have any type except bool.
         """
         if isinstance(value, (int, float)) and not abs(value) < _MAX_NUMBER:
             return False

@@ -438,8 +438,9 @@ def record_follower(
     The other process writes provenance.json.
 
     entries: entries of this process's provenance, in addition to `environment`. layout:
-    settings by which this process evaluates. Returns lines "key: first != now" with the
-    differences of both from the run's first start. ValueError as `record_provenance` raises it.
+    settings by which this process evaluates. Returns lines "key: first != now" with the differences
+    of the environment, entries and layout from the run's first start. ValueError as
+    `record_provenance` raises it.
     """
     path, at = workdir / "evaluate.json", messages.utc_now()
     differing = _differences_from_first(workdir, {**entries, **environment()})

@@ -50,10 +50,10 @@ def bayesian_signed_rank(
 
     (w_0, ..., w_n) ~ Dirichlet(prior, 1, ..., 1), z_0 = 0 and z_i the difference on data set
     i; theta_right = sum_ij w_i w_j [z_i + z_j > 2 rope]. theta_left and theta_rope are defined
-    in the same way; equality counts half for either side. The returned probabilities are the shares
-    of draws in which right, left or rope is the largest of the three, as in baycomp; a draw
-    with a tie is divided equally. With rope = 0, only right and left compete. Monte Carlo
-    error: at most 0.5 / sqrt(draws).
+    in the same way; a pair with z_i + z_j = 2 rope counts 1/2 in theta_right and 1/2 in theta_rope.
+    The returned probabilities are the shares of draws in which right, left or rope is the largest
+    of the three, as in baycomp; a draw with a tie is divided equally. With rope = 0, only right and
+    left are compared. Monte Carlo error: at most 0.5 / sqrt(draws).
 
     scores: see `score_table.read`; several runs are averaged first.
     rope: half the width of the region of practical equivalence, in the unit of the scores.
@@ -100,7 +100,7 @@ def _share_above(
     rope: float,
     errors: Float[np.ndarray, "n"],
 ) -> Float[np.ndarray, "draws"]:
-    """Return sum_ij w_i w_j [z_i + z_j > 2 rope] for each draw of weights; equality counts half.
+    """Return sum_ij w_i w_j [z_i + z_j > 2 rope] for each draw of weights; equal sums count 1/2.
 
     errors: half the distance within which z_i + z_j counts as equal to 2 rope.
     Computed from cumulative weights of the sorted z, without a matrix of all pairs.
@@ -131,15 +131,15 @@ def correlated_t(
     They are computed from the runs on each data set separately.
     scores: see `score_table.read`; with several runs.
     rope: half the width of the region of practical equivalence, in the unit of the scores.
-    paired: run r of one algorithm belongs to run r of the other (same split or fold). The
-    posterior of the difference is then t(m-1) around the mean of the m differences, with
+    paired: run r of one algorithm is paired with run r of the other algorithm (same split or fold).
+    The posterior of the difference is then t(m-1) around the mean of the m differences, with
     variance s^2 (1/m + rho / (1-rho)).
-    rho: correlation between paired runs: the test share of the data in cross-validation, 0 for
-    independent seeds.
+    rho: correlation between paired runs. In cross-validation, the fraction of the data in a test
+    fold; for independent seeds, 0.
 
-    Without `paired`, the runs are independent samples and the posterior belongs to the
-    difference of two t-distributed means (Behrens and Fisher), by quadrature: exact to 1e-4
-    for two runs and to 1e-6 for five or more. No random numbers are used.
+    Without `paired`, the runs are independent samples. The posterior is that of the difference of
+    two t-distributed means (Behrens and Fisher), computed by quadrature: exact to 1e-4 for two runs
+    and to 1e-6 for five or more. No random numbers are used.
     Raise ValueError for single runs, missing cells, a negative rope, unequal numbers of paired
     runs, a rho outside [0, 1), and a rho above 0 without `paired`.
     """
@@ -198,8 +198,8 @@ def _above_paired(
 ) -> Float[np.ndarray, "n"]:
     """Return P(mean of x - y > rope) per data set, for paired runs.
 
-    It is 1/2 if all differences equal the rope. rounding: error of a difference, per data set;
-    a mean or a spread that is no larger counts as 0.
+    The probability is 1/2 if all differences equal the rope. rounding: error of a difference, per
+    data set; a mean or a spread up to this error counts as 0.
     rho: correlation of paired runs.
     """
     d = x - y
@@ -215,8 +215,9 @@ def _above_independent(
     rope: float,
     rounding: Float[np.ndarray, "n"],
 ) -> Float[np.ndarray, "n"]:
-    """Return P(mu_x - mu_y > rope) per data set, both posteriors t around the sample means.
+    """Return P(mu_x - mu_y > rope) per data set, for independent runs.
 
+    The posteriors of mu_x and mu_y are t distributions around the sample means.
     rounding: error of a difference, per data set.
     Gauss-Legendre quadrature over the quantiles of the narrower posterior, whose tails are cut
     at 1e-9.
@@ -253,8 +254,8 @@ def _tail(
 ) -> Float[np.ndarray, "n"]:
     """Return P(mean + scale t(df) > 0) per data set.
 
-    If scale is 0, it is 1, 0, or 1/2 for a mean of 0. A mean or scale no larger than
-    `rounding` counts as 0.
+    If scale is 0, the probability is 1 for a positive mean, 0 for a negative mean, and else 1/2. A
+    mean or scale no larger than `rounding` counts as 0.
     """
     without_spread = (_sign(mean, rounding) + 1) / 2
     has_spread = np.broadcast_to(scale > rounding, mean.shape)

@@ -10,7 +10,7 @@ drawn, too: see `resampling`.
 
 A Friedman test treats means over runs as exact. `rank_stability` resamples the runs, then
 ranks and tests each resample like the table itself. Resamples vary around the observed
-means, so this shows how much seeds can change a ranking, not which ranking is true.
+means, so the result shows how much seeds can change a ranking, not which ranking is true.
 """
 
 import dataclasses
@@ -77,10 +77,10 @@ def intervals(
     scores: see `score_table.read`; with several runs.
     bounds: (worst, best) score of each data set. None: the worst and the best run on each
     data set; the gap is then 1 minus the normalised mean.
-    datasets: whether to draw data sets, too (not for cells). Intervals are then widened, and
-    cut at the possible values: 0 for the gap, the bounds for IQM and mean unless a score is
-    beyond them. Without `bounds`, the interval of the mean is not cut.
-    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
+    datasets: whether to draw data sets, too, except for intervals of cells. Intervals over drawn
+    data sets are widened, and cut at the possible values: 0 for the gap, and `bounds` for IQM and
+    mean unless a score is beyond the bounds. Without `bounds`, the interval of the mean is not cut.
+    confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
     Raise ValueError for single runs, missing cells, fewer than 100 draws, and bounds that are
     not one finite pair per data set with the best better than the worst.
     """
@@ -134,7 +134,8 @@ def intervals(
 def _normalised_range(normal: Float[np.ndarray, "k n r"]) -> tuple[float, float]:
     """Return (lowest, highest) possible normalised score: 0 and 1, or -inf and inf.
 
-    An end is infinite if a score is beyond it. normal: normalised scores.
+    The first is -inf if a score is below 0, the second inf if a score is above 1. normal:
+    normalised scores.
     """
     return (
         0.0 if np.nanmin(normal) >= 0 else -np.inf,
@@ -147,8 +148,8 @@ def _mean_range(
 ) -> tuple[float, float]:
     """Return (lowest, highest) possible mean over data sets, in the unit of the scores.
 
-    limits: (worst, best) score of each data set. normalised_range: result of
-    `_normalised_range`; the mean has no limit where it is infinite.
+    limits: (worst, best) score of each data set. normalised_range: result of `_normalised_range`.
+    If an end of this range is infinite, the mean has no limit on that side.
     """
     worst, best = limits.T
     is_worst_end, is_best_end = np.isfinite(normalised_range)
@@ -174,7 +175,8 @@ def performance_profiles(
 ) -> ProfilesResult:
     """Return the share of scores (runs times data sets) of at least t, for each threshold t.
 
-    An algorithm whose curve is above another everywhere is stochastically better.
+    If the curve of one algorithm is above that of another at all thresholds, the first is
+    stochastically better.
     thresholds: normalised scores; None: 51 values from 0 to 1.
     scores, bounds, confidence, draws: see `intervals`, which normalises in the same way.
     datasets: whether to draw data sets, too.
@@ -219,7 +221,7 @@ def probability_of_improvement(
     P(X > Y) + P(X = Y) / 2 over all pairs of runs, averaged over data sets: the mean of
     Vargha and Delaney's A12. Exchanging row and column gives 1 minus the value.
     scores: see `score_table.read`; with several runs. datasets: whether to draw data sets, too.
-    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
+    confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
     Raise ValueError for single runs, missing cells and fewer than 100 draws.
     """
     table = score_table.read(scores)
@@ -250,15 +252,15 @@ def mean_differences(
     """Return, for each pair of algorithms, the mean difference of their scores over data sets.
 
     The difference is the row less the column, in the unit of the scores. If smaller scores are
-    better, its sign is changed, so that it is positive where the row is better.
+    better, the difference is the column less the row: positive values mean that the row is better.
     If only runs are redrawn, intervals are percentiles, and too short for few runs
     (`resampling.percentile_coverage`).
     scores: see `score_table.read`; with several runs.
     datasets: whether to draw data sets, too (a hierarchical bootstrap). `better` is then the
-    probability that the row wins with other seeds on other data sets like these. Percentiles
-    are widened according to Student's t (`resampling.widening`). Without widening, nominal 95 %
+    probability that the row wins with new seeds on new data sets of the same kind. Percentiles are
+    widened according to Student's t (`resampling.widening`). Without widening, nominal 95 %
     intervals covered the difference in 85 to 94 % of cases with 5 to 20 data sets.
-    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
+    confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
     Raise ValueError for single runs, missing cells and fewer than 100 draws.
     """
     table = score_table.read(scores)
@@ -293,8 +295,8 @@ def _pairs(
 ) -> PairsResult:
     """Return the matrices of a statistic and of wins, filled from the p pairs i < j.
 
-    value, drawn: the statistic in the table and in each draw. even: its value if neither
-    algorithm is better; a draw within `rounding` of it counts as half a win.
+    value, drawn: the statistic in the table and in each draw. even: value of the statistic if
+    neither algorithm is better; a draw within `rounding` of `even` counts as half a win.
     confidence, num_datasets, bounds: see `resampling.estimate`.
     """
     upper = resampling.estimate(
@@ -362,7 +364,7 @@ def _iqm(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RankStabilityResult:
-    """Ranks and test decisions under redrawn seeds; shares are shares of draws."""
+    """Ranks and test decisions under redrawn seeds; a share is a fraction of the draws."""
 
     algorithms: tuple[str, ...]
     ranks: resampling.Estimate  # (k,), means over data sets; 1 is the best.
@@ -407,7 +409,7 @@ def rank_stability(
     scores: see `score_table.read`; with several runs. alpha: level of the tests.
     datasets: whether to draw data sets, too. runs: runs of each algorithm in a draw (None: as
     many as the table has); a smaller number shows the results of a smaller study.
-    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
+    confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
     Friedman's test is Iman and Davenport's with correction for ties; Nemenyi's decides by the
     critical difference. Raise ValueError for single runs, missing cells and fewer than 100 draws.
 

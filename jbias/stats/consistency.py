@@ -50,9 +50,9 @@ def error_consistency(a_correct: Right, b_correct: Right) -> Consistency:
     """Return the error consistency of two observers on the same images: Cohen's kappa.
 
     a_correct, b_correct: True for images that the observer gets right.
-    kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a) (1 - p_b), p
-    the accuracies; 1 if they always agree. Raise ValueError if the lengths differ, there is no
-    image, or a value is neither true nor false (0 and 1 are allowed).
+    kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a) (1 - p_b), p the
+    accuracies. kappa is 1 if the observers always agree. Raise ValueError if the lengths differ,
+    there is no image, or a value is neither true nor false (0 and 1 are allowed).
     """
     both = _stack_marks(a_correct, b_correct)
     kappas = _kappas(both, ((0, 1),), counts=np.ones((1, both.shape[1])))
@@ -64,7 +64,7 @@ def error_consistency(a_correct: Right, b_correct: Right) -> Consistency:
 
 
 def _stack_marks(a_correct: Right, b_correct: Right) -> Bool[np.ndarray, "2 n"]:
-    """Return both observers' marks as rows; raise ValueError as `error_consistency` does."""
+    """Return both arguments as rows of one array; raise ValueError as `error_consistency` does."""
     a, b = np.asarray(a_correct), np.asarray(b_correct)
     if a.shape != b.shape or a.ndim != 1 or not a.size:
         raise ValueError(
@@ -133,7 +133,7 @@ def mean_kappa(
     interval is the percentile interval of a bootstrap over images, which are drawn within
     their condition and are the same for all observers; observers are not drawn.
     correct: a row per observer. pairs: row indices of the two observers of each pair.
-    condition: name of each image's condition; None: all images have the same.
+    condition: name of each image's condition; None: one condition for all images.
     draws: number of bootstrap draws. Raise ValueError for fewer than 1.
     """
     score_table.check_count("draws", draws)
@@ -207,7 +207,7 @@ class Experiment:
 
     networks: Bool[np.ndarray, "2 n"]
     people: Bool[np.ndarray, "p n"]
-    condition: Sequence | None = None  # Of each image; None: all have the same.
+    condition: Sequence | None = None  # Of each image; None: one condition.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +235,8 @@ def compare_networks(
     images for all observers. For p, the two networks' answers to each drawn image are
     exchanged with probability 1/2, the same for all people. p = (1 + hits) / (1 + draws), hits
     the number of draws whose absolute difference is at least as large as the observed one.
-    confidence: of the interval, a fraction. draws: number of bootstrap draws, and of exchanges.
+    confidence: level of the interval, such as 0.95. draws: number of bootstrap draws, and of
+    exchanges.
     Raise ValueError without experiments or draws. Each experiment must have exactly two
     networks, at least one person and one image, marks of type bool, and, if conditions are
     given, one per image.
@@ -311,7 +312,7 @@ def _kappas_with_people(
     """Return the mean kappa of each network with people, for each of b weightings of the images.
 
     own: number of times that each image counts with the networks' own answers. exchanged:
-    number of times that it counts with the answers of the other network.
+    number of times that the image counts with the two networks' answers exchanged.
     """
     counts = own + exchanged
     n = counts.sum(axis=1, keepdims=True)

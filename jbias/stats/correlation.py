@@ -53,7 +53,7 @@ def draw_orders(
 
     All orders if there are at most `permutations`, else `permutations` random ones.
     groups: number of each model's group.
-    cells: count of numbers that one order needs in memory; a batch has about 2^21 / `cells`
+    cells: number of array elements that one order needs in memory; a batch has about 2^21 / `cells`
     orders. The random orders do not depend on `cells`.
     """
     score_table.check_count("permutations", permutations)
@@ -112,8 +112,8 @@ def smallest_pvalue(n: int, permutations: int) -> float:
 
     permutations: see `spearman`.
 
-    Of all n! orders, the observed one and its reverse reach the largest correlation, and with
-    ties more do; of random orders, possibly none.
+    If all n! orders are used, the observed order and its reverse reach the largest correlation, and
+    with ties also further orders. Random orders may include none of these.
     """
     total = math.factorial(n)
     if total <= permutations:
@@ -128,7 +128,7 @@ SLACK = 1e-12
 
 @dataclasses.dataclass(frozen=True)
 class CorrelationResult:
-    """A correlation and its test; both numbers are NaN where a measure is constant."""
+    """A correlation and its test; statistic and pvalue are NaN if a measure is constant."""
 
     statistic: float  # -1 to 1.
     pvalue: float  # Two-sided.
@@ -141,7 +141,7 @@ class CorrelationResult:
 class MatrixResult:
     """Correlations of a family of pairs, as frames of measures x by measures y.
 
-    Without y, the pairs are those of different x; p-values are NaN on the diagonal.
+    Without y, the pairs are all pairs of two measures in x; p-values are NaN on the diagonal.
     """
 
     statistic: pd.DataFrame
@@ -150,7 +150,7 @@ class MatrixResult:
     bh: pd.DataFrame  # pvalue adjusted by Benjamini and Hochberg's method.
     n: int  # Models.
     family: int  # Pairs that the adjustment counts.
-    draws: int  # Orders in a permutation test; the most of any pair.
+    draws: int  # Orders in a permutation test; the maximum over pairs.
     exact: bool  # All tests used all possible orders.
 
 
@@ -199,7 +199,7 @@ def _adjust_family(
         return pd.DataFrame(values, index=list(x), columns=list(y or x))
 
     def frame_of_pvalues(values: Float[np.ndarray, "p q"]) -> pd.DataFrame:
-        """Return p-values as a frame; without y, those above the diagonal also below."""
+        """Return p-values as a frame; without y, p above the diagonal is copied below it."""
         return frame(values if y else np.where(is_member.T, values.T, values))
 
     return MatrixResult(
@@ -522,7 +522,8 @@ def partial(
     rho = r_x . r_y / (|r_x| |r_y|), r the residuals of the ranks after least squares on a
     constant for each group and on the ranks of the covariates: for one covariate z,
     (rho_xy - rho_xz rho_yz) / sqrt((1 - rho_xz^2) (1 - rho_yz^2)). Ranks are taken over all
-    models, so groups with a larger spread have more influence; a group of one model has none.
+    models, so groups with a larger spread have more influence. A group of one model has no
+    influence.
     groups: the category of each model. covariates: other measures of the same models.
     permutations: see `spearman`.
 
@@ -563,9 +564,9 @@ def partial(
 def unexplained(x: Values, covariates: Sequence[Values]) -> float:
     """Return 1 - R^2: the share of the variance of x's ranks that covariates do not explain.
 
-    R^2 belongs to the regression of the ranks of x on the ranks of the covariates. The inverse
-    of 1 - R^2 is the variance inflation factor of x. NaN if x is constant. Raise ValueError
-    without covariates and as `partial` does.
+    R^2 is that of the regression of the ranks of x on the ranks of the covariates. The variance
+    inflation factor of x is 1 / (1 - R^2). NaN if x is constant. Raise ValueError without
+    covariates and as `partial` does.
     """
     columns = as_columns(x=x, **_name_covariates(covariates))
     ranks = scipy.stats.rankdata(np.stack(columns, axis=1), axis=0)

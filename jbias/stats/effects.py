@@ -48,17 +48,16 @@ def effect_sizes(
 
     A12 = P(X > Y) + P(X = Y) / 2 (Vargha and Delaney 2000). gamma = (median X - median Y) /
     pooled MAD, with Harrell and Davis' medians (Akinshin 2020); 0 for equal medians, and inf for
-    others if both MADs are 0. r = (W+ - W-) / (W+ + W-), zero differences included in the
-    ranking (Kerby 2014, Pratt 1959). g = J(n-1) mean / std of
-    the differences over data sets, J(v) = Gamma(v/2) / (sqrt(v/2) Gamma((v-1)/2)) (Hedges
-    1981). g is inf if the difference is the same on all data sets, and NaN for two data sets:
-    J(1) is 0 because the mean of g does not exist.
+    unequal medians if both MADs are 0. r = (W+ - W-) / (W+ + W-), zero differences included in the
+    ranking (Kerby 2014, Pratt 1959). g = J(n-1) mean / std of the differences over data sets,
+    J(v) = Gamma(v/2) / (sqrt(v/2) Gamma((v-1)/2)) (Hedges 1981). g is inf if the difference is the
+    same on all data sets, and NaN for two data sets: J(1) is 0 because the mean of g does not exist.
 
     scores: see `score_table.read`; with several runs.
     datasets: whether to draw data sets, too. Intervals of mean A12 and Cliff's delta are then
     widened (`resampling.widening`). Intervals of r and g, which are not means, are percentiles
     and too short for few data sets.
-    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
+    confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
     Raise ValueError for single runs, missing cells and fewer than 100 draws.
     """
     table = score_table.read(scores)
@@ -98,7 +97,7 @@ def effect_sizes(
     def estimate_over_datasets(
         effects: Float[np.ndarray, "b p"],
     ) -> resampling.Estimate:
-        """Return the effects of the table, the first row, with percentiles of the other rows."""
+        """Return the first row (the effects in the table) with percentiles of the other rows."""
         matrices = resampling.pair_matrix(effects.T, np.negative)
         return resampling.estimate(matrices[0], matrices[1:], confidence)
 
@@ -153,7 +152,8 @@ def rank_biserial(
 def hedges_g(differences: Float[np.ndarray, "b n p"]) -> Float[np.ndarray, "b p"]:
     """Return Hedges' g of differences over data sets (axis 1); 0 if the mean difference is 0.
 
-    NaN for two data sets: with one degree of freedom, g has no mean to correct.
+    NaN for two data sets: with one degree of freedom the mean of g does not exist, so the bias
+    cannot be corrected.
     """
     correction = hedges_correction(differences.shape[1] - 1)
     if math.isnan(correction):
@@ -168,8 +168,8 @@ def hedges_g(differences: Float[np.ndarray, "b n p"]) -> Float[np.ndarray, "b p"
 def hedges_correction(degrees: int) -> float:
     """Return J(v) = Gamma(v/2) / (sqrt(v/2) Gamma((v-1)/2)), which makes Hedges' g unbiased.
 
-    degrees: v, the degrees of freedom of the standard deviation in the denominator. NaN for
-    fewer than 2, where g has no mean to correct.
+    degrees: v, the degrees of freedom of the standard deviation in the denominator. NaN for fewer
+    than 2, as the mean of g does not exist then.
     """
     half = degrees / 2
     if half <= 0.5:

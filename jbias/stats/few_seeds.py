@@ -59,8 +59,8 @@ def few_seeds(
     the pair taken as true.
 
     All groups are enumerated if there are at most `draws`; else `draws` are drawn, with a
-    standard error of at most 0.5 / sqrt(draws). With 1,000 or more groups, `reversed` uses
-    quantiles of one side, which changes it by less than 0.001.
+    standard error of at most 0.5 / sqrt(draws). With 1,000 or more groups of a method, `reversed`
+    uses quantiles of the better method's group means, which changes `reversed` by less than 0.001.
     Raise ValueError for methods with a single score or one that is not finite, a negative
     difference, no `seeds` or seeds below 1, and `draws` below 100.
     """
@@ -118,12 +118,13 @@ def _share_reversed(
     is_ahead: Bool[np.ndarray, "k k"],
     tolerances: Float[np.ndarray, "k k"],
 ) -> Float[np.ndarray, "k k"]:
-    """Return, for each pair, the share of draws that do not order the methods as all seeds do.
+    """Return, for each pair, the share of draws in which the order differs from that of all seeds.
 
-    Draws in which the methods tie count, too.
+    The share includes draws in which the two methods tie. It is NaN if neither method is ahead,
+    or if a method has too few seeds.
     means: sorted group means of each method with enough seeds, by the method's index.
-    is_ahead: True where the mean of all seeds of the row is above that of the column by more
-    than the tolerance. NaN where neither is ahead, or a method has too few seeds.
+    is_ahead: True where the mean of all seeds of the row is above that of the column by more than
+    the tolerance.
     """
     reversals = np.full(is_ahead.shape, math.nan)
     steps = {i: max(1, len(x) // _QUANTILES) for i, x in means.items()}
@@ -180,8 +181,8 @@ def _mean_of_groups(
 
     The result has the same bits as the mean of each group as a separate array.
 
-    Numpy adds fewer than eight numbers one after another along any axis; longer columns are
-    made contiguous, so that they are added in the same order as a one-dimensional array.
+    Numpy adds fewer than eight numbers in sequence along any axis; longer columns are made
+    contiguous, so that they are added in the same order as a one-dimensional array.
     """
     scores = x.take(groups)
     if len(groups) < 8:

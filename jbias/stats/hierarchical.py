@@ -5,10 +5,10 @@ https://doi.org/10.1007/s10994-017-5641-9. For a pair of algorithms, on data set
 
     differences of runs ~ Normal(d_i, s_i^2)          d_i ~ t(nu, d_0, s_0)
 
-d_0 and s_0 have flat priors; nu - 1 ~ Gamma(a, b), a ~ U(1, 2), b ~ U(0.01, 0.1). Noisy data
-sets are shrunk towards the others. Deviations: runs need not be paired (a mean difference
-then has the variance s_x^2 / r_x + s_y^2 / r_y, and the prior of s is 1 / s; for paired runs
-the prior is flat, as in the paper), and the very wide bounds of d_0, s_0 and s_i are omitted.
+d_0 and s_0 have flat priors; nu - 1 ~ Gamma(a, b), a ~ U(1, 2), b ~ U(0.01, 0.1). Differences on
+noisy data sets are shrunk towards d_0. Deviations: runs need not be paired (a mean difference then
+has the variance s_x^2 / r_x + s_y^2 / r_y, and the prior of s is 1 / s; for paired runs the prior
+is flat, as in the paper), and the very wide bounds of d_0, s_0 and s_i are omitted.
 
 The Gibbs sampler treats many pairs in parallel. t(nu) is represented as a normal whose
 precision is drawn from Gamma(nu/2, nu/2). A sweep draws: s_0 with d_0 and all d_i integrated
@@ -179,7 +179,7 @@ def _integrate_d0(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return mean and variance of d_0 and the log density of m, with all d_i integrated out.
 
-    m: mean differences. variance: of m around d_0. All three results have the shape (c, p).
+    m: mean differences. variance: variance of m around d_0. The results have the shape (c, p).
     """
     weight = 1 / variance
     total = weight.sum(axis=2)
@@ -201,7 +201,7 @@ def _step_s0_integrated(
     """Return s_0 after a Metropolis step on log s_0, with d_0 and all d_i integrated out.
 
     deviation: standard deviation of the proposal. m, v: mean differences and their variances.
-    precision: of the data sets, from the representation of t(nu).
+    precision: the precision of each data set in the normal representation of t(nu).
     The flat prior of s_0 has the density exp(log s_0) on the scale of log s_0.
     """
 
@@ -297,7 +297,7 @@ class HierarchicalResult:
     between: Float[np.ndarray, "k k"]  # Median of s_0.
     by_dataset: Float[np.ndarray, "n k k"]  # Means of d_i.
     rhat: Float[np.ndarray, "k k"]  # Largest of d_0, log s_0 and log nu; diagonal 1.
-    effective_draws: Float[np.ndarray, "k k"]  # Smallest of these three; diagonal inf.
+    effective_draws: Float[np.ndarray, "k k"]  # Smallest, as for rhat; diagonal inf.
 
 
 def hierarchical_t(
@@ -316,12 +316,13 @@ def hierarchical_t(
     Gibbs sampling, four chains of `draws` for each pair; draws are doubled up to three times
     for pairs whose chains have not converged. As in baycomp, each draw of (d_0, s_0, nu) gives
     the probabilities that the difference on a new data set is below, in and above the rope.
-    `better` is the share of draws in which above is the most probable, and `rope` the share in
-    which the rope is. With rope = 0, only below and above compete.
+    `better` is the share of draws in which the difference is most probably above the rope, and
+    `rope` the share in which the difference is most probably in the rope. With rope = 0, only below
+    and above are compared.
     scores: see `score_table.read`; with several runs.
     rope: half the width of the region of practical equivalence, in the unit of the scores.
-    paired, rho: see `bayes.correlated_t`. confidence: of the intervals, a fraction.
-    The model has no effect of a run that is common to all data sets (`mixed_model` has).
+    paired, rho: see `bayes.correlated_t`. confidence: level of the intervals, such as 0.95.
+    Unlike `mixed_model`, the model has no effect of a run that is common to all data sets.
     Raise ValueError where R-hat stays above 1.02 or effective draws below 400. The same for
     single runs (paired: fewer than 3), fewer than 3 data sets, missing cells, fewer than 100
     draws, and a rope or rho that `correlated_t` refuses.
@@ -424,8 +425,8 @@ def _summarise(
     rope. positive: share with d_0 > 0. d0: mean; low, high: its interval. s0: median. d: means
     of d_i, (p, n). rhat, effective: largest R-hat and smallest effective number of draws of
     d_0, log s_0 and log nu.
-    rope: half the width of the region of practical equivalence. confidence: of the intervals, a
-    fraction.
+    rope: half the width of the region of practical equivalence. confidence: level of the intervals,
+    such as 0.95.
     """
     d0, s0, nu = chains.d0, chains.s0, chains.nu
     monitored = (d0, np.log(s0), np.log(nu))
@@ -459,9 +460,7 @@ class MixedResult:
     variances: dict[str, float]  # dataset, interaction, run, residual; at least 0.
     difference: resampling.Estimate  # (k, k), points; positive where the row is better.
     standard_error: Float[np.ndarray, "k k"]
-    pvalues: Float[
-        np.ndarray, "k k"
-    ]  # Of each pair alone, not adjusted for the others.
+    pvalues: Float[np.ndarray, "k k"]  # Of each pair, not adjusted for multiple tests.
 
 
 def mixed_model(
@@ -472,14 +471,15 @@ def mixed_model(
 ) -> MixedResult:
     """Return the test of k algorithms over n data sets by a mixed model of the single runs.
 
-    scores: see `score_table.read`; with several runs. confidence: of the intervals, a fraction.
+    scores: see `score_table.read`; with several runs. confidence: level of the intervals, such as
+    0.95.
     The mean squares are E of runs within data sets, R of runs, I of data sets by algorithms and
     A of algorithms (the last two times the harmonic mean r of runs).
     F = A / (R + I - E), and a difference of algorithms i, j has the variance
     2 (I - E) / (n r) + (1/r_i + 1/r_j) R / n. Where R or I is below E, it is replaced by E.
-    Degrees of freedom after Satterthwaite. All pairs share one interaction variance, so an
-    algorithm that behaves unlike the others widens all intervals; drop it with `Scores.only`
-    to check. Raise ValueError for single runs and missing cells.
+    Degrees of freedom after Satterthwaite. All pairs share one interaction variance, so one
+    algorithm with unusual interactions widens all intervals. To check, repeat the test without this
+    algorithm (`Scores.only`). Raise ValueError for single runs and missing cells.
 
         >>> model = stats.mixed_model(runs, larger_is_better=True)
         >>> f"{model.pvalue:.3f} {model.variances['interaction']:.0f}"

@@ -95,7 +95,7 @@ def friedman(
 def _degrees(n: int, k: int, df: str) -> tuple[float, float]:
     """Return both degrees of freedom of F for n data sets and k algorithms.
 
-    df: "textbook" or "conover"; raise ValueError for others.
+    df: "textbook" or "conover"; raise ValueError for another text.
     """
     score_table.check(
         df in ("textbook", "conover"),

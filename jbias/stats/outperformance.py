@@ -1,8 +1,9 @@
 """Comparison of two algorithms over seeds: P(A > B) and almost stochastic order.
 
 `probability_of_outperforming`: Bouthillier et al., MLSys 2021,
-https://arxiv.org/abs/2103.03098. The probability that A beats B with the same seed, with a
-threshold that makes "better" mean more than "significantly different".
+https://arxiv.org/abs/2103.03098. The probability that A beats B with the same seed. A counts as
+better only if the difference is significant and the interval of this probability reaches a
+threshold (gamma).
 
 `almost_stochastic_order`: Del Barrio, Cuesta-Albertos and Matrán 2018,
 https://arxiv.org/abs/1705.01788, and Dror, Shlomov and Reichart, ACL 2019,
@@ -66,7 +67,7 @@ def probability_of_outperforming(
     draws: int = 2000,
     seed: int = 0,
 ) -> OutperformingResult:
-    """Return P(A > B): the probability that the first algorithm beats the second, same seed.
+    """Return P(A > B): the probability that the first beats the second with the same seed.
 
     P(A > B) = mean_i [a_i > b_i] over the r pairs, from 0 to 1; a tie is not a win. The
     interval of each data set is exact; Bouthillier et al. redraw pairs, which gives an empty
@@ -74,13 +75,13 @@ def probability_of_outperforming(
     redrawn pairs, the same for all data sets, and NaN if winning all pairs may be chance
     (5 pairs or fewer at 95 %). The first is better on a data set if the interval is above 0.5
     and reaches `gamma`; if it is above 0.5 only, the difference is significant but not
-    meaningful. `pairs_for_outperforming` returns the number of pairs that this needs.
+    meaningful. `pairs_for_outperforming` returns the number of pairs that such a test needs.
 
     first, second: scores with a row per data set and a column per seed, or a row of scores on
     a single data set, with the seeds in the same order. Two frames, or series, are paired by
     the labels of their data sets and seeds, which must be the same; a frame whose index is
     named run, or whose columns are named dataset, is transposed first.
-    confidence: of the intervals, a fraction. draws: number of bootstrap draws.
+    confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
     Raise ValueError for other shapes or labels, frames of several algorithms, fewer than 2
     pairs, scores that are not finite, fewer than 100 draws, and a gamma outside (0, 1).
 
@@ -161,13 +162,14 @@ def almost_stochastic_order(
     distributions of first and second; 0.5 where F = G. bound = violation + sd* z, clipped to
     [0, 1], with sd* the standard deviation of the violation over redrawn runs, the same runs
     for all data sets, and z the normal quantile of 1 - (1 - confidence) / comparisons. The
-    bound is descriptive, not a test at that level: sd* is 0 if the runs of the two do not
-    overlap, and the violation is not normal where F = G.
+    bound is descriptive, not a test at that level: sd* is 0 if the scores of the two algorithms do
+    not overlap, and the violation is not normal where F = G.
 
     first, second: scores with a row per data set and a column per run, or a row of scores on a
     single data set; runs need not share seeds. Rows of two frames are paired by their labels,
     and frames are transposed as in `probability_of_outperforming`.
-    confidence: of the bound, a fraction. comparisons: m, number of bounds that hold together.
+    confidence: level of the bound, such as 0.95. comparisons: m, the number of comparisons for
+    which all bounds hold jointly.
     draws: number of bootstrap draws.
     Raise ValueError for other shapes or data sets, fewer than 2 runs, scores that are not
     finite and fewer than 100 draws.
@@ -195,7 +197,7 @@ def almost_stochastic_order(
 def _violation(
     first: Float[np.ndarray, "*n r"], second: Float[np.ndarray, "*n s"]
 ) -> Float[np.ndarray, "*n"]:
-    """Return the violation ratio over the last axis; 0.5 where both are equal."""
+    """Return the violation ratio over the last axis; 0.5 where first and second are equal."""
     r, s = first.shape[-1], second.shape[-1]
     # Quantile functions are steps; ends of steps in units of 1 / (r s).
     ends = np.union1d(s * np.arange(1, r + 1), r * np.arange(1, s + 1))
@@ -242,7 +244,7 @@ def _align(
 
     Rows are data sets, and columns are runs.
     Raise ValueError for data sets, or paired runs, that are not in both frames exactly once.
-    The label of a single row is ignored: the name of a series may be that of an algorithm.
+    The label of a single row is ignored: the name of a series may be an algorithm's name.
     """
     if len(first) > 1 or len(second) > 1:
         order = _find_labels(first.index, second.index, "data sets")

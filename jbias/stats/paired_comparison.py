@@ -33,8 +33,8 @@ def draw_posterior(
     wins: number of wins of the row over the column. draws: total number, c d or a little more.
     Hamiltonian Monte Carlo. Chains sample theta = (log s, z), b = z s^growth up to a constant,
     in coordinates of unit covariance: theta = centre + root @ position. Chains start at modes of
-    b, as a chain may never leave the tail of a skewed posterior. Step sizes vary, because a
-    fixed size may be too long there. Source: Neal 2011, https://arxiv.org/abs/1206.1901.
+    b, as a chain may never leave the tail of a skewed posterior. Step sizes vary, because a fixed
+    size may be too long in such a tail. Source: Neal 2011, https://arxiv.org/abs/1206.1901.
     """
     k = len(wins)
     total, won = wins + wins.T, wins.sum(axis=1)
@@ -227,8 +227,8 @@ def bradley_terry(
     scores: see `score_table.read`; several runs are averaged first.
     local_rope: means tie if they differ by no more than
     local_rope * sqrt((s_i^2 + s_j^2) / 2), s the standard deviations over runs (Wainer takes
-    0.4); None: only equal means tie. Half of the ties, rounded up, counts as wins of either
-    algorithm (Wainer's "spread").
+    0.4); None: only equal means tie. Half of the ties, rounded up, counts as wins of each of the
+    two algorithms (Wainer's "spread").
     equivalence: range of p_win that counts as equivalent.
     confidence: posterior mass of the intervals, a fraction.
     draws: number of posterior draws; None: 30000, or 600000 / k with more than 20 algorithms.

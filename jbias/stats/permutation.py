@@ -69,8 +69,7 @@ def labelled_rank_sums(
     Too many are more than `EXACT_LIMIT`.
     sums, probabilities: result of `exact_rank_sums`.
 
-    Sorted vectors do not say which algorithm has which sum; all assignments are equally
-    likely.
+    In sorted vectors, the sums are not assigned to algorithms; all assignments are equally likely.
     """
     k = sums.shape[1]
     if len(sums) * math.factorial(k) > EXACT_LIMIT:
@@ -237,11 +236,11 @@ def max_t(
     """Return tests of all pairs of k algorithms by mean ranks, p adjusted by permutation (max-T).
 
     Pairs are sorted by |R_i - R_j|, the largest first. The adjusted p of pair m is
-    P(max over pairs m, m+1, ... of |R_i - R_j| >= that of m), and at least the p of the pairs
-    before m (step-down). All permutations or random ones, as in `friedman_permutation`.
+    P(max over pairs m, m+1, ... of |R_i - R_j| >= |R_i - R_j| of pair m), and at least the p of the
+    pairs before m (step-down). All permutations or random ones, as in `friedman_permutation`.
     The family-wise error rate is controlled where all algorithms are equal. Where some
     differ, a difference of mean ranks depends on the other algorithms, as in Nemenyi's test,
-    and no test of mean ranks controls it (`wilcoxon` does).
+    and no test of mean ranks controls the family-wise error rate; `wilcoxon` does.
     Arguments and errors: see `friedman_permutation`.
     """
     score_table.check_count("permutations", permutations)

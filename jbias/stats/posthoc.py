@@ -10,8 +10,8 @@ Nemenyi's test needs the range of k standard normals (the studentised range with
 degrees of freedom):
 P(Q > q) = k int phi(z) [Phi(z)^(k-1) - (Phi(z) - Phi(z - q))^(k-1)] dz, z the largest of
 the k. Gauss-Legendre quadrature: the lower end is the z with P(all k < z) = 1e-17; the upper
-end is the larger of 8.3, where phi is below 1e-15, and q/2 + 6, because small tails have their
-mass around q/2. So small probabilities keep their digits.
+end is the larger of 8.3, where phi is below 1e-15, and q/2 + 6, because small tails have their mass
+around q/2. With this upper end, small probabilities are accurate.
 Sources: Tukey 1953; Copenhaver and Holland 1988,
 https://doi.org/10.1080/00949658808811082.
 
@@ -94,7 +94,7 @@ class Comparisons:
 
     statistics: Float[np.ndarray, "*k k"]  # Positive where the row is better.
     pvalues: Float[np.ndarray, "*k k"]  # Of each pair, not adjusted; diagonal 1.
-    adjusted: Float[np.ndarray, "*k k"]  # Adjusted for all these pairs.
+    adjusted: Float[np.ndarray, "*k k"]  # Adjusted for all pairs tested.
     ranks: Float[np.ndarray, "k"]  # Means over data sets; 1 is the best.
     algorithms: tuple[str, ...]
     n: int  # Data sets.

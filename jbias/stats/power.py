@@ -1,8 +1,8 @@
 """Power of a study to detect a difference, by seeds and data sets, from simulated studies.
 
 A null result is informative only if the study would have detected a difference that matters.
-Studies are simulated with the variation of the table: of algorithms between data sets, and
-of runs.
+The simulated studies vary as much as the table: between data sets for each algorithm, and between
+runs.
 """
 
 import dataclasses
@@ -56,15 +56,15 @@ def power_of_design(
     draws: int = 1000,
     seed: int = 0,
 ) -> PowerResult:
-    """Return the power to detect that one algorithm is better than the others by `difference`.
+    """Return the power to detect that one algorithm is better than another by `difference`.
 
-    Studies are simulated. A study draws data sets with replacement, with the interactions of
-    each data set and all algorithms; the part of these that is due to noise of the runs is
-    removed. It also draws runs: an effect of the run on all data sets, and a residual on each
-    data set. Mean effects of algorithms are removed, and variances are unbiased. A difference
-    is detected if the test is significant with the right sign. Tests: "t" (paired) and
-    "wilcoxon" (exact for up to 300 data sets) at alpha / comparisons, and "nemenyi", which
-    itself corrects for all pairs. Monte Carlo error: 0.5 / sqrt(draws).
+    Studies are simulated. A study draws data sets with replacement, with the interactions of each
+    data set and all algorithms, from which the noise of the runs is removed. It also draws runs: an
+    effect of the run on all data sets, and a residual on each data set. Mean effects of algorithms
+    are removed, and variances are unbiased. A difference is detected if the test is significant
+    with the right sign. Tests: "t" (paired) and "wilcoxon" (exact for up to 300 data sets) at alpha
+    / comparisons, and "nemenyi", which itself corrects for all pairs. Monte Carlo error: 0.5 /
+    sqrt(draws).
 
     scores: see `score_table.read`; with several runs.
     difference: true advantage of the better algorithm, in the unit of the scores.
@@ -170,8 +170,8 @@ def minimal_difference_of_t(
 ) -> float:
     """Return the difference that a paired t-test over data sets detects with power `target`.
 
-    Arguments: see `power_of_t`, also for errors. Raise ValueError, too, for a target that is not
-    between alpha and 1.
+    Arguments and errors: see `power_of_t`. Raise ValueError also for a target that is not between
+    alpha and 1.
     """
     _check_positive(deviation=deviation)
     score_table.check_count("datasets", datasets, 2)
@@ -317,8 +317,8 @@ class _Simulator:
     ) -> _Studies:
         """Return `draws` random studies of `num_datasets` data sets, without any true difference.
 
-        The pair of each study is that of the simulator, or random. runs: number of runs of each
-        algorithm.
+        Each study has the simulator's pair, or a random pair if the simulator has none. runs:
+        number of runs of each algorithm.
         """
         n, k = self.interaction.shape
         rows = rng.integers(0, n, size=(draws, num_datasets))
@@ -399,7 +399,7 @@ def _wilcoxon_critical(n: int, alpha: float) -> float:
     """Return the smallest W+ with a two-sided p <= alpha; inf if there is none.
 
     p is exact for up to 300 data sets. For more, it is from the normal distribution, as the
-    time of the exact computation grows with the cube of their number.
+    time of the exact computation grows with the cube of n.
     """
     # The distribution is that of W = 2 W+ - n (n+1) / 2.
     if n > _MAX_EXACT:

@@ -3,12 +3,11 @@
 A run is one model measured on every data set, so the runs of an algorithm are drawn with
 replacement for all data sets together, and separately for each algorithm (strata). Drawing
 the data sets, too, for all algorithms together, makes the bootstrap hierarchical: it
-estimates results with other seeds on other data sets like these. Sources: Efron and
-Tibshirani 1993, chapters 8 and 13; Saravanan, Berman and Sober 2020,
-https://arxiv.org/abs/2007.07797.
+estimates results with new seeds on new data sets of the same kind. Sources: Efron and Tibshirani
+1993, chapters 8 and 13; Saravanan, Berman and Sober 2020, https://arxiv.org/abs/2007.07797.
 
-Percentile intervals of few runs are too short; `percentile_coverage` returns their coverage.
-They are not corrected. Intervals over drawn data sets are widened (`widening`).
+Percentile intervals of few runs are too short; `percentile_coverage` returns their coverage. These
+intervals are not corrected. Intervals over drawn data sets are widened (`widening`).
 """
 
 import dataclasses
@@ -155,7 +154,7 @@ def estimate(
     Percentiles are draws themselves, without interpolation, so infinite draws are allowed.
     num_datasets: number of data sets if data sets were drawn, too: the ends of the interval
     are then moved away from the value by the factor `widening`. None: only runs were drawn.
-    bounds: range of the value; widened intervals are cut there.
+    bounds: range of the value; widened intervals are cut at these bounds.
     """
     score_table.check_share("confidence", confidence)
     value = np.asarray(value)

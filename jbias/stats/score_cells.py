@@ -1,8 +1,8 @@
 r"""Parser of cells of score tables, such as "73.8 ± 0.2", "75,2 %" and "\textbf{61.0}".
 
-A cell is a number, a number with its spread over runs, missing, or neither. The meaning of
-commas is decided from the whole table (`decide_decimal`): "73,8" has a decimal comma unless
-another cell contradicts, and "1,234" alone is ambiguous, which raises an error.
+A cell is a number, a number with its spread over runs, a mark for a missing score, or other text.
+The meaning of commas is decided from the whole table (`decide_decimal`): "73,8" has a decimal comma
+unless another cell contradicts, and "1,234" alone is ambiguous, which raises an error.
 """
 
 import dataclasses
@@ -293,7 +293,7 @@ def _number(text: str, commas: Commas) -> float | None:
 def _numbers(texts: Iterable[str]) -> Iterator[str]:
     """Yield the text of each number in the texts of cells, without its sign.
 
-    Numbers are values, spreads and the ends of intervals; other cells have none.
+    Numbers are values, spreads and the ends of intervals. Other cells yield nothing.
     """
     for text in texts:
         match = _CELL.fullmatch(plain_text(text).replace("−", "-").strip(_MARKS + " "))

@@ -252,7 +252,7 @@ class Columns:
     def is_level(self, text: str) -> bool:
         """Return whether a text is a name in the last header line, or in a column of metrics.
 
-        The header line counts only if there are several; its names are compared without case.
+        The last header line is used only if there are several; names are compared without case.
         """
         in_header = any(
             len(names) > 1 and names[-1].strip().lower() == text.strip().lower()
@@ -366,8 +366,9 @@ class Columns:
     def spreads_of(self, values: list[int]) -> dict[int, int]:
         """Return the index of the column of spreads, by index of the column of scores.
 
-        Columns are matched by names such as photo and photo_std, photo_sd only if its numbers are
-        small compared with the scores. Columns of scores without spreads are left out.
+        Columns are matched by names such as photo and photo_std. A name such as photo_sd is matched
+        only if the column's numbers are small compared with the scores. Columns of scores without
+        spreads are left out.
         values: indices of columns of numbers; columns of deviations are added.
         """
         known = {}
@@ -410,10 +411,10 @@ class Columns:
     def row_labels(self, columns: list[int]) -> list[str]:
         """Return the label of each row: its text in these columns, joined by spaces.
 
-        A row without text there repeats the label of the row above, as in merged cells, if it
-        has other filled cells and another column names algorithms, data sets or runs; else
-        its label is "". Raise ValueError if the first of the columns is blank and others are
-        not, in any row but the first.
+        A row without text in these columns gets the label of the row above, as in merged cells, if
+        the row has other filled cells, and another column names algorithms, data sets or runs.
+        Otherwise its label is "". Raise ValueError for a row after the first in which the first of
+        these columns is blank and another is not.
         """
         labels = []
         may_repeat = any(
@@ -457,7 +458,7 @@ class Columns:
         """Return the score in row i and column j, with its spread from its cell or column.
 
         algorithm, dataset, run: names for the result. spread_column: index of the column of
-        spreads; None: the spread is in the cell, if anywhere. Standard errors are not used.
+        spreads; None: a spread, if any, is in the cell itself. Standard errors are not used.
         Raise ValueError for an empty name and for a cell that is not a number.
         """
         cell = self._cell(i, j, algorithm, dataset)

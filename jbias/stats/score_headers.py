@@ -248,7 +248,7 @@ def _score_of(
 
     This is the chosen one, the only mean, or a mean next to a deviation, error or count.
     words: names of the statistics, "" for none. chosen: the user's choice or "".
-    Raise UnclearError otherwise: a mean and a maximum may be two methods.
+    Raise UnclearError for other statistics, because a mean and a maximum may be two methods.
     """
     kinds = [column_names.statistic(word) for word in words if word]
     means = [
@@ -306,8 +306,9 @@ def _has_roles(levels: Sequence[str]) -> bool:
 def _convert_to_long(header: Header) -> Header:
     """Convert a table whose header lines name algorithms and data sets to a long table.
 
-    Returns its header, which is unchanged if columns name algorithms or data sets, too, or if it
-    has statistics other than mean and std. Rows without a score are left out.
+    Returns the header of the long table. The header is unchanged if columns also name algorithms or
+    data sets, or if there are statistics other than mean and std. Rows without a score are left
+    out.
     """
     grid = header.grid
     is_value = [any(names[1:]) for names in grid.columns]

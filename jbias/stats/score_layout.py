@@ -154,9 +154,9 @@ class _Table(score_columns.Columns):
         """Return the columns to use for a role, from `columns`, those that have the role.
 
         Fewer than two columns, and columns that the user chose, are returned unchanged. Columns
-        with the same text in all rows are left out; if there is no other, the first is used. Of
-        several that remain, the only one with the name of the role is used. Raise UnclearError
-        if none or several have this name.
+        with the same text in all rows are left out; if all columns are such, the first is used. If
+        several columns remain, the one with the name of the role is used. Raise UnclearError if no
+        remaining column, or more than one, has this name.
         """
         if len(columns) < 2 or role in self.choices.columns:
             return columns
@@ -482,7 +482,7 @@ class _Table(score_columns.Columns):
         self.roles.append("run")
 
     def _find_unnamed_runs(self) -> None:
-        """Give an unnamed column of repeated whole numbers the role of runs, if none has it.
+        """Give an unnamed column of repeated whole numbers the role of runs, if no column has it.
 
         Names of an index, such as "unnamed: 0", count as no name. Only the first such column gets
         the role.
@@ -591,7 +591,7 @@ class _Table(score_columns.Columns):
         )
 
     def _without_training(self, values: list[int]) -> list[int]:
-        """Return the columns without scores of training and validation, if two others remain.
+        """Return the columns without training and validation scores, if two or more remain.
 
         Otherwise, and if the user chose rows=datasets, return all columns. The columns that are
         left out are added to `unused`.
@@ -760,7 +760,7 @@ class _Table(score_columns.Columns):
     def _refuse_product(self, values: list[int]) -> None:
         """Raise UnclearError if each name in the upper header line has the same lower names.
 
-        Raise nothing for a single header line, upper name or lower name.
+        No error is raised for a single header line, upper name or lower name.
         """
         if len(self.grid.levels) < 2:
             return
@@ -778,7 +778,7 @@ class _Table(score_columns.Columns):
         """Return the reading of a table with one column of scores, of an unnamed data set.
 
         The data set has the title of the grid. Blank rows are left out.
-        Raise UnclearError if rows may be data sets, and ValueError if they are.
+        Raise UnclearError if rows may be data sets, and ValueError if rows certainly are data sets.
         """
         if (
             column_names.meaning(self.names[labels[0]]) == "dataset"
@@ -886,10 +886,11 @@ class _Table(score_columns.Columns):
         return numbers
 
     def _check_repeats(self, counts: collections.Counter) -> None:
-        """Raise UnclearError for rows of the same name that may not be runs.
+        """Raise UnclearError if it is unclear whether rows of the same name are runs.
 
-        They may not be if an unused column distinguishes rows, or if a name has a single row. The
-        user's choice run=order allows both. counts: number of rows of each name.
+        This is unclear if an unused column distinguishes rows, or if another name has a single row.
+        With the user's choice run=order, such rows are runs, and no error is raised.
+        counts: number of rows of each name.
         """
         is_said = self.choices.columns.get("run") == score_columns.ORDER
         columns = {name or "(no name)": j for j, name in enumerate(self.names)}

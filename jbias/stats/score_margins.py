@@ -1,7 +1,7 @@
 """Margins of tables of scores: rows or columns called All, Total or Average.
 
-pandas adds them by `pivot_table(margins=True)`, users of spreadsheets by hand. They count the
-other scores twice. A method may have such a name, too, such as an average of models.
+pandas adds margins by `pivot_table(margins=True)`, users of spreadsheets by hand. With margins, the
+other scores count twice. A method may have such a name, too, such as an average of models.
 """
 
 import math
@@ -13,7 +13,7 @@ import numpy as np
 from jbias.stats import column_names, score_columns, score_rows
 
 CHOICES = ("ignore", "keep")
-# A weighted mean may differ from the mean of the others by this share of their range.
+# A weighted mean may differ from the mean of the other scores by this share of their range.
 _NEAR = 0.25
 _EXACT = 1e-9  # Of a score: rounding by floats.
 _SUMS = ("all", "total")
@@ -25,8 +25,9 @@ class _Margin(NamedTuple):
     """An algorithm or data set of a table that has the name of a margin."""
 
     name: str
-    is_near: bool  # All its scores are near the means of the others, or are their sums.
-    is_exact: bool  # All its scores equal these means, within the last printed digit.
+    # All scores are near the means, or are the sums, of the other algorithms' (data sets') scores.
+    is_near: bool
+    is_exact: bool  # All scores equal these means, within the last printed digit.
 
 
 def leave_out(
@@ -37,9 +38,9 @@ def leave_out(
     choices.margins: "keep" leaves nothing out. "ignore" leaves out the algorithm and the data set
     that `_find_margin` returns. "" leaves them out if both are certainly margins
     (`_is_of_both`). Otherwise UnclearError, which lists the choices, is raised in two cases:
-    - The algorithm's scores are near the mean of the others, or both names are of the same kind
-      (`_are_alike`).
-    - The data set's scores are near the mean of the others, but not equal. A data set that
+    - The algorithm's scores are near the mean of the other algorithms, or both names are of the
+      same kind (`_are_alike`).
+    - The data set's scores are near the mean of the other data sets, but not equal. A data set that
       equals the mean stays; `jbias.report` adds a note.
     source: path of the table, "" for data in memory.
     """
@@ -117,8 +118,8 @@ def _are_alike(algorithm: _Margin, dataset: _Margin) -> bool:
 def _is_of_both(algorithm: _Margin, dataset: _Margin) -> bool:
     """Return whether both are certainly margins: they share a name that no method has.
 
-    A method may be called average, so an algorithm of that name must also be near the mean of
-    the others. No method has the name of a sum.
+    A method may be called average, so an algorithm of that name must also be near the mean of the
+    other algorithms. No method has the name of a sum.
     """
     words = [column_names.word_of(x.name) for x in (algorithm, dataset)]
     return words[0] == words[1] and (algorithm.is_near or words[0] in _SUMS)

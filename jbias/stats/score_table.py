@@ -7,9 +7,9 @@ pandas frame or series whose index levels and columns have these names.
 
 Scores that should be equal often differ by rounding. Each score has a rounding error in
 proportion to its size: `mean_errors` for ranks on a data set, `rounding_errors` for
-differences that are compared over data sets. Neighbours within the larger of their errors tie
-(`near_levels`); a huge score elsewhere in the table changes nothing. `rank` ranks the
-algorithms accordingly.
+differences that are compared over data sets. Neighbouring scores tie if they differ by no more than
+the larger of their two errors (`near_levels`); a huge score elsewhere in the table has no effect.
+`rank` ranks the algorithms accordingly.
 """
 
 import contextlib
@@ -139,10 +139,10 @@ def read(
     axis: axis of the algorithms in a matrix or array: 1 if they are columns, 0 if rows.
     least_datasets: smallest number of data sets; 1 for tests within a data set.
     Raise ValueError for missing, duplicate and infinite cells, values that are not numbers,
-    fewer data sets or fewer than 2 algorithms, runs that did not finish, and axes whose names do
-    not say which has the algorithms. Algorithms may have different numbers of runs, but a run
-    must have a score on every data set; `drop_incomplete` removes data sets, algorithms or runs
-    that miss a cell.
+    fewer than `least_datasets` data sets, fewer than 2 algorithms, runs that did not finish, and a
+    table from whose names the axis of the algorithms is not clear. Algorithms may have different
+    numbers of runs, but a run must have a score on every data set; `drop_incomplete` removes data
+    sets, algorithms or runs with missing scores.
     """
     if isinstance(scores, Scores):
         n, k = len(scores.datasets), len(scores.algorithms)
@@ -207,7 +207,7 @@ def _read_frame(frame: pd.DataFrame, axis: int, least_datasets: int) -> Scores:
 def _is_matrix(frame: pd.DataFrame) -> bool:
     """Return whether a frame has only columns of numbers, without columns of names.
 
-    A frame with a named index such as algorithm and a column of runs is no matrix.
+    A frame with a named index such as algorithm and a column of runs is not a matrix.
     """
     if any(map(_is_text, (frame[name] for name in frame))):
         return False
@@ -218,7 +218,7 @@ def _is_matrix(frame: pd.DataFrame) -> bool:
 def _is_text(values: pd.Series | pd.DataFrame) -> bool:
     """Return whether values are all texts or missing, and some texts do not begin like numbers.
 
-    False for a frame, which several columns of one name are.
+    False for a frame, which pandas returns for several columns of one name.
     """
     if isinstance(values, pd.DataFrame) or values.dtype.kind in "iufbcmM":
         return False
@@ -292,7 +292,7 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     without a name is taken as algorithm or dataset, if only one of them is missing. Other
     levels with a single value, such as "score" of a pivoted frame, are dropped. A tidy frame
     may have some of its columns as index levels.
-    Raise ValueError if the names do not say which level has the algorithms and data sets.
+    Raise ValueError if the names do not identify the levels of the algorithms and data sets.
     """
     if _is_tidy_with_levels(frame):
         columns = {name: axis_meaning(name) or name for name in frame.columns}
@@ -438,7 +438,7 @@ def mean_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
     with a rounding error: its error is 1e-15 of that largest score. Scores below 1e-18 of the
     largest score are smaller than rounding errors, so they are true scores. If the largest
     score of a data set exceeds the median of the data sets' largest scores, the median is
-    used instead: a run that diverged on a few data sets must not turn scores into zeros.
+    used instead: otherwise a run that diverged on a few data sets would turn scores into zeros.
     Several runs stored in float32 (`_are_single`) have two float32 rounding errors, one for
     each mean.
     """
@@ -573,10 +573,10 @@ def require_squares(table: Scores) -> None:
 def drop_incomplete(
     frame: pd.DataFrame, *, drop: Literal["datasets", "algorithms", "runs"]
 ) -> pd.DataFrame:
-    """Return a tidy frame without the data sets, algorithms or runs that miss a cell.
+    """Return a tidy frame without the data sets, algorithms or runs that have missing scores.
 
     frame: with the columns algorithm, dataset, score and perhaps run. drop: which of the
-    three to remove. Raise ValueError for other frames, cells that occur twice, and another
+    three to remove. Raise ValueError for other frames, cells that occur twice, and an unknown
     `drop`.
     """
     values, datasets, algorithms = _cells(frame)
@@ -645,7 +645,7 @@ def _suggest_renames(columns: Sequence) -> str:
 
 
 def axis_meaning(name: Any) -> str:
-    """Return algorithm, dataset, run or score for the name of an axis; "" for any other."""
+    """Return algorithm, dataset, run or score for the name of an axis; "" for other names."""
     role = "" if name is None else column_names.meaning(name)
     return role if role in _ROLES else ""
 
@@ -689,9 +689,9 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
 def _refuse_numbering(labels: pd.Index, rows: Float[np.ndarray, "m n"]) -> None:
     """Raise ValueError for a row that numbers the columns instead of having scores.
 
-    labels: name of each row. Such a row has the name of an index, and its values are whole
-    numbers that increase one by one (`_counts_up`) or are probably no scores (`_is_numbering`). The name alone
-    is not enough, because a data set may be called ID. The caller transposes the matrix to
+    labels: name of each row. Such a row has the name of an index, and its values are whole numbers
+    that increase one by one (`_counts_up`) or are probably not scores (`_is_numbering`). The name
+    alone is not enough, because a data set may be called ID. The caller transposes the matrix to
     check its columns.
     """
     has_ood = any("ood" in _words(label) for label in labels)
@@ -722,7 +722,7 @@ def _counts_up(values: Float[np.ndarray, "n"]) -> bool:
 def _is_numbering(
     values: Float[np.ndarray, "n"], other_rows: Float[np.ndarray, "m n"]
 ) -> bool:
-    """Return whether values are whole numbers that probably are no scores.
+    """Return whether values are whole numbers that probably are not scores.
 
     They are distinct, or the other rows have numbers that are not whole.
     """

@@ -28,8 +28,8 @@ from jbias.stats import effects, multiple_testing, power, score_table, two_sampl
 class SeedTest:
     """A test of two algorithms on one data set; differences are positive if the first is better.
 
-    `pvalue` is `t_pvalue`, or `permutation_pvalue` if neither algorithm varies. Numbers that
-    do not exist are NaN. `why_not` is the reason if nothing was tested, else "".
+    `pvalue` is `t_pvalue`, or `permutation_pvalue` if neither algorithm varies. Numbers that cannot
+    be computed are NaN. `why_not` is the reason if nothing was tested, else "".
     """
 
     dataset: str
@@ -50,7 +50,8 @@ class SeedTest:
     hedges_g: float = math.nan
     hedges_g_low: float = math.nan
     hedges_g_high: float = math.nan
-    detectable: float = math.nan  # Detected with power `target` at alpha / tests.
+    # Difference that is detected with power `target` at level alpha / tests.
+    detectable: float = math.nan
     pvalue: float = math.nan
     adjusted_in_dataset: float = math.nan  # Holm over the tests of this data set.
     adjusted: float = math.nan  # Holm over the tests of all data sets.
@@ -296,7 +297,7 @@ class _Effect(NamedTuple):
 def _effect(
     first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"], alpha: float
 ) -> _Effect:
-    """Return Hedges' g of two groups, by their pooled deviation, with its 1 - alpha interval."""
+    """Return Hedges' g of two groups with its 1 - alpha interval, in pooled deviations."""
     a, b = len(first), len(second)
     degrees = a + b - 2
     squares = sum(
@@ -308,7 +309,7 @@ def _effect(
 
 
 def _paired_effect(differences: Float[np.ndarray, "n"], alpha: float) -> _Effect:
-    """Return Hedges' g of paired differences, by their deviation, with its 1 - alpha interval."""
+    """Return Hedges' g of paired differences, in their deviations, with its 1 - alpha interval."""
     n = len(differences)
     deviation = two_sample.deviation(differences)
     return _standardised(float(differences.mean()), deviation, n - 1, n, alpha)
@@ -384,8 +385,8 @@ def _detectable(
 def _adjust(tests: Sequence[SeedTest]) -> tuple[SeedTest, ...]:
     """Return the tests with the fields `adjusted_in_dataset` and `adjusted` by Holm's method.
 
-    The first corrects for the tests of one data set, the second for all tests. Both are NaN
-    where nothing was tested (`why_not`), and such tests do not count.
+    The first corrects for the tests of one data set, the second for all tests. Pairs that were not
+    tested (`why_not`) are not counted, and both of their fields are NaN.
     """
     tested = [i for i, test in enumerate(tests) if not test.why_not]
     pvalues = np.array([tests[i].pvalue for i in tested])

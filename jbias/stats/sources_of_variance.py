@@ -47,9 +47,9 @@ def sources_of_variance(
     unbiased estimate of its variance for any design: one source varied at a time, or crossed
     seeds. The total is the variance of runs that share no seed with any other run, if there
     are two or more, else of pairs of runs that share no seed. The component of a source is
-    the total less the variance of runs that share only the seed of that source; NaN unless two
-    or more of its seeds have such runs. For crossed seeds it is the estimate of an analysis of
-    variance.
+    the total less the variance of runs that share only the seed of that source; NaN unless there
+    are such runs for two or more seeds of the source. For crossed seeds it is the estimate of an
+    analysis of variance.
 
     Intervals are chi-squared and F for normal scores, with the number of the source's seeds
     less 1 as degrees of freedom: exact where one source varies at a time, too wide where seeds
@@ -57,11 +57,11 @@ def sources_of_variance(
 
     runs: a frame with a row per run, a column of seeds for each source, and a column of scores.
     sources: names of the columns of seeds. score: name of the column of scores.
-    confidence: of the intervals, a fraction. Raise ValueError for missing columns or seeds, scores
-    that are not finite, and if no two runs differ in exactly one source.
+    confidence: level of the intervals, such as 0.95. Raise ValueError for missing columns or seeds,
+    scores that are not finite, and if no two runs differ in exactly one source.
 
-    With crossed seeds the components need no interactions, which here have the remaining 64 %
-    of the variance:
+    With crossed seeds, the components do not include interactions, which here have the remaining
+    64 % of the variance:
 
         >>> import itertools
         >>> random = np.random.default_rng(0)

@@ -2,9 +2,9 @@
 
 Sources: Welch 1947, https://doi.org/10.2307/2332510; Pitman 1937,
 https://doi.org/10.2307/2984124, for the exchange of units; Janssen 1997,
-https://doi.org/10.1016/S0167-7152(97)00043-6, for permuting Welch's t, which keeps the level
-for many runs also where the deviations differ; Fisher 1935 for flipped signs; Phipson and
-Smyth 2010, https://doi.org/10.2202/1544-6115.1585, for (1 + hits) / (1 + draws).
+https://doi.org/10.1016/S0167-7152(97)00043-6, for permuting Welch's t, which keeps the level for
+many runs even if the deviations differ; Fisher 1935 for flipped signs; Phipson and Smyth 2010,
+https://doi.org/10.2202/1544-6115.1585, for (1 + hits) / (1 + draws).
 
 Percentile intervals of a bootstrap over two or three networks have far less than their nominal
 coverage. `t_weights` weights the networks' deviations by normal numbers, scaled so that a draw
@@ -117,7 +117,7 @@ def exchange(
         splits = (rng.permutation(n)[:a] for _ in range(draws))
 
     def statistics(indices: Int[np.ndarray, "a"]) -> tuple[float, float]:
-        """Return the statistic of the units with these indices, and of all others."""
+        """Return the statistic of the units with these indices, and of all other units."""
         remaining = np.delete(pooled, indices, axis=0)
         return float(statistic(pooled[indices])), float(statistic(remaining))
 
@@ -147,8 +147,9 @@ def exchange(
 def rank_sum(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> float:
     """Return the one-sided p-value of the rank-sum test that the first group is larger.
 
-    The null is that it is not larger. Wilcoxon's, or Mann and Whitney's, test. Exact for few
-    values without ties (scipy decides), else by the normal approximation.
+    The null hypothesis is that the first group is not larger. The test is also called Wilcoxon's,
+    or Mann and Whitney's. p is exact for few values without ties (scipy chooses), else from the
+    normal approximation.
     """
     return float(scipy.stats.mannwhitneyu(first, second, alternative="greater").pvalue)
 
@@ -322,7 +323,7 @@ def _permutation_pvalue(
 ) -> PermutedP:
     """Return p: the share of the m statistics that are at least as large as the first.
 
-    The first is the observed one, which counts. exact, least: fields of the result.
+    The first statistic is the observed one, and is included. exact, least: fields of the result.
     """
     hits = int(np.sum(statistics >= statistics[0] * (1 - _RELATIVE_ROUNDING)))
     pvalue = hits / len(statistics)
