@@ -172,10 +172,10 @@ class BenchmarkScores:
 
     @property
     def winner_phrase(self) -> str:
-        """The phrase between the names of two algorithms, of which the first has the better rank.
+        """The phrase "is better than", for sentences such as "A is better than B".
 
-        "is better than"; for runs with a metric of cue conflicts, a phrase such as "has more shape
-        bias than".
+        A is the algorithm with the better rank. For runs with a metric of cue conflicts, the
+        phrase is such as "has more shape bias than".
         """
         metric = self.options.metric
         larger = self.options.larger_is_better
@@ -324,7 +324,7 @@ def cells_of(
     """
     keys = ["algorithm", "dataset"]
     groups = values.groupby(keys)["value"]
-    # A seed without a value (no decision to count) leaves the cell without a mean.
+    # A cell has no mean if one of its seeds has no value, for example no decision to count.
     table = pd.DataFrame(
         {
             column: getattr(groups, method)(skipna=False)
@@ -344,7 +344,7 @@ class Analysis:
     """Means per cell and the tests over them; a test that cannot be made is None.
 
     The fields after `nemenyi` are filled by `with_evidence`. `tests` and `seeds` hold results of
-    jbias.stats in the unit shown, with the keys of `_mean_tests` and `_seed_results`; `seeds` is
+    jbias.stats in the page's unit, with the keys of `_mean_tests` and `_seed_results`; `seeds` is
     empty if `runs` is None. `dataset_blocks` maps "scores" and "deviations" to (blocks of similar
     data sets, Friedman's test over the blocks).
     """
@@ -375,7 +375,7 @@ class Analysis:
     no_seeds: str = ""  # Reason why seeds are not analysed; empty if they are.
     draws: int = 0  # Number of bootstrap draws of runs.
     seeds: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # Tests over seeds, for one or two data sets, whose ranks are not tested.
+    # Tests over seeds in studies of one or two data sets. Such studies have no rank tests.
     by_seeds: seed_tests.SeedTestsResult | None = None
 
     @property
@@ -413,7 +413,7 @@ class Analysis:
     def critical_difference(self) -> float:
         """The critical difference of mean ranks of Nemenyi's test at `alpha`.
 
-        Ranks must have been tested, as for `order` and `cliques`.
+        Ranks must have been tested. `order` and `cliques` have the same requirement.
         """
         return self.nemenyi.critical_difference(self.alpha)
 
@@ -466,9 +466,9 @@ class Analysis:
 
     @property
     def leaders(self) -> set[str]:
-        """The algorithm with the best mean rank, and all that are not significantly worse.
+        """The algorithm with the best mean rank, and all algorithms not significantly worse.
 
-        By Nemenyi's test. Empty if no algorithm is significantly worse than the best.
+        Significance is by Nemenyi's test. Empty if no algorithm is significantly worse.
         """
         if not self.significant:
             return set()
@@ -506,10 +506,10 @@ class Analysis:
 
     @property
     def bounds(self) -> str:
-        """The phrase of captions on the intervals over redrawn runs, with their coverage.
+        """A phrase for captions: the kind of the intervals over redrawn runs, and their coverage.
 
-        "no intervals (two runs give none)" if the smallest number of runs is 2. Runs must have been
-        analysed.
+        The phrase is "no intervals (two runs give none)" if an algorithm has only 2 runs. Runs must
+        have been analysed.
         """
         if self.min_runs == 2:
             return "no intervals (two runs give none)"
@@ -523,11 +523,13 @@ class Analysis:
 def analyse(study: BenchmarkScores) -> Analysis:
     """Return the means and the rank tests of a study; the tests use means rounded to 12 digits.
 
-    A seed without a score leaves its cell without a mean. Left out are algorithms without any
-    mean, data sets in `study.unfit` or without the mean of an algorithm, and with --strict data
-    sets that an algorithm trained on. For a study of one or two data sets, tests over seeds replace
-    the rank tests; ValueError as `compare_seeds` does. For other studies, all tests are None if
-    fewer than two algorithms or data sets remain. `with_evidence` adds further tests.
+    A cell has no mean if one of its seeds has no score. The tests leave out algorithms without any
+    mean, data sets in `study.unfit`, and data sets without the mean of an algorithm. With --strict
+    they also leave out data sets that an algorithm trained on. If fewer than two algorithms or data
+    sets remain, all tests are None.
+
+    For a study of one or two data sets, tests over seeds replace the rank tests. Raises ValueError
+    as `compare_seeds` does. `with_evidence` adds further tests.
     """
     cells = study.cells_of(study.values)
     if study.is_of_means:
@@ -595,7 +597,7 @@ def compare_seeds(analysis: Analysis) -> seed_tests.SeedTestsResult | None:
     names = [name for name in analysis.algorithms if name in table.algorithms]
     table = table.only(datasets=analysis.datasets, algorithms=names)
     is_reference = options.reference in names
-    # Welch's test decides: the permutation test may be coarser where pairs are many.
+    # Significance is by Welch's test: the permutation test gets fewer draws for many pairs.
     draws = int(np.clip(2e6 / len(names) ** 2, 999, 9_999))
     try:
         result = stats.compare_seeds(
@@ -620,8 +622,8 @@ def _cut_intervals(
 ) -> seed_tests.SeedTestsResult:
     """Return the tests with intervals cut to [-100, 100] percentage points.
 
-    A t interval may extend beyond these bounds. No difference of shares is outside, so the
-    coverage is unchanged. Scores without a unit are not cut.
+    A t interval may extend beyond these bounds, but a difference of shares cannot. So the coverage
+    is unchanged. Scores without a unit are not cut.
     """
     if not unit.name:
         return result
@@ -637,7 +639,7 @@ def _cut_intervals(
 
 
 def seed_rows(analysis: Analysis) -> pd.DataFrame:
-    """Return the tested scores in the unit shown, with columns algorithm, dataset, run, score.
+    """Return the tested scores in the page's unit, with columns algorithm, dataset, run, score.
 
     The column run has the seed, or in all rows "run:seed" if two runs of an algorithm have the same
     seed; for a file of scores it has the file's names of runs. Missing scores are NaN.
@@ -724,7 +726,7 @@ def with_evidence(analysis: Analysis) -> Analysis:
         )
 
     def compute_size():
-        # With more data sets F is not less accurate, and the simulation takes minutes.
+        # F is as accurate with more data sets, and their simulation would take minutes.
         return stats.type_1_error(min(n, MANY_SETS), k, alpha=analysis.alpha)
 
     def compute_blocks() -> dict[str, tuple[Any, Any]]:
@@ -855,7 +857,8 @@ def _seed_results(
 
     Keys: intervals, performance_profiles, mean_differences, stability, both (mean differences over
     redrawn seeds and data sets), improvement, mixed, effects and power. draws: number of bootstrap
-    draws. points: the difference for the power, in the unit of `runs`. alpha: significance level.
+    draws. points: difference for which power is computed, in the unit of `runs`. alpha:
+    significance level.
     """
     hide = _without_intervals if runs.counts.min() == 2 else lambda result: result
     common = {"larger_is_better": larger_is_better, "draws": draws}
@@ -905,7 +908,7 @@ def _without_intervals(result: Any) -> Any:
 
 
 def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:
-    """Return (scores per seed in the unit shown, ""), or (None, reason) without complete scores.
+    """Return (scores per seed in the page's unit, ""), or (None, reason) without complete scores.
 
     Scores are complete if each tested algorithm has at least 2 runs, and each run has a score on
     every tested data set. Means over runs, as in some files, are not complete. The reason is a
@@ -983,7 +986,7 @@ def _equal_scores(
 def _units_apart(table: score_table.Scores) -> tuple[str, str] | None:
     """Return (data set with fractions, data set with larger scores), or None for a single unit.
 
-    These are the data sets with the smallest and the largest maximum of |mean score|. Their units
+    The two data sets have the smallest and the largest maximum of |mean score|. Their units
     differ if the smaller maximum is at most 1 and the larger is more than 20 times as large.
     """
     most = np.abs(table.means).max(axis=1)
@@ -999,10 +1002,10 @@ def best_cells(
 
     Cells are sorted by data set, then by mean, the best first. A data set has the cell of the best
     mean and the cells of the next means, up to the first mean that differs significantly from the
-    best by Welch's t test. It has no cell if no mean differs, or if all runs of each algorithm have
-    equal scores.
+    best by Welch's t test. A data set has no cell if no mean differs from its best mean, or if all
+    runs of each algorithm have equal scores.
 
-    The best is chosen by the same scores, so p is multiplied by the number of all pairs
+    The best mean is chosen from the tested scores, so p is multiplied by the number of all pairs
     (Bonferroni). The spread of an algorithm is at least the pooled spread on the data set, since
     two or three runs may coincide by chance. alpha: significance level.
     """
@@ -1049,8 +1052,8 @@ def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     an accuracy are left out.
 
     first, second: the names of two algorithms, ERM first, or "ERM seed 0" and "seed 1".
-    reason: what they have in common, as the rest of a sentence, such as "have the same
-    accuracies and losses in every evaluation".
+    reason: a phrase to follow the two names, such as "have the same accuracies and losses in every
+    evaluation".
     frame: records of evaluations with a column `label`, the name of the algorithm; stored
     decisions are read from the folders in its column `workdir`.
     """
@@ -1087,7 +1090,7 @@ def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     seeds = sums.reset_index().groupby("label", observed=True)["seed"].agg(set)
     for (first, second), reasons in reasons_by_names.items():
         if first not in seeds or len(reasons) == len(seeds[first] & seeds[second]):
-            # Seeds without stored decisions show less.
+            # For seeds without stored decisions, only accuracies and losses are compared.
             yield first, second, _SAME_SCORES if _SAME_SCORES in reasons else reasons[0]
 
 

@@ -25,9 +25,9 @@ KINDS = {
 }
 points = tables.percent
 SIDES = {"within": "in distribution", "outside": "out of distribution"}
-_NAMED = 6  # Most names in one sentence.
-_MOST = 8  # Most attributes in one figure.
-_CELLS = 400  # Most groups of an attribute for which the page has a table.
+_NAMED = 6  # Largest number of names in one sentence.
+_MOST = 8  # Largest number of attributes in one figure.
+_CELLS = 400  # Largest number of cells of a table on the page.
 _ROWS = ("agrees", "disagrees")  # Rows of the figure of flipped answers.
 _SECTIONS = {
     "found": "Findings",
@@ -59,7 +59,7 @@ _CAPTIONS = {
     "harder": " These images may be harder for any network: compare with a network trained on "
     "all values equally (--reference).",
 }
-# Lines 2, 4 and 6 apply only with a reference, to one network and to several networks.
+# Line 2 applies only with a reference, line 4 only to one network, line 6 only to several networks.
 _CAVEATS = """\
 Drop: accuracy in distribution minus out of it at the extreme level (M4, C6, J4); it is 0 at the \
 control (M0, C0, J0). Accuracy on a test set is a table P(value | class) of jbias.data.shifts \
@@ -92,10 +92,11 @@ Candidate = attribute_audit.Candidate
 
 
 class Examples(NamedTuple):
-    """p pairs of images of one class: the first network is right on one and wrong on the other.
+    """p pairs of images of one class; the first network is right on only one image of a pair.
 
-    agrees, disagrees: the images (h x w pixels, RGB) of each side of `pairs`, in order. On the
-    first side the value of the attribute agrees with the class, on the other it disagrees.
+    agrees, disagrees: first and second image (h x w pixels, RGB) of each pair, in the order of
+    `pairs`. The value of the attribute agrees with the class in the first image, and disagrees in
+    the second.
     """
 
     pairs: Sequence[attribute_audit.Pair]
@@ -473,9 +474,9 @@ def _count(items: Sequence, noun: str) -> str:
 
 
 def direction(audited: Audited, candidate: Candidate) -> str:
-    """Return a phrase: the values under which each of two groups of classes is more accurate.
+    """Return a phrase that names the values with higher accuracy, for two groups of classes.
 
-    Such as "red with cat; blue with dog"; for the kind "marginal", "red better than blue".
+    Examples: "red with cat; blue with dog"; for the kind "marginal", "red better than blue".
     """
     chosen = candidate.result.kinds[candidate.kind].chosen
     classes, values = map(np.array, audited.names(candidate))
@@ -595,10 +596,10 @@ def method_notes(audited: Audited) -> Iterator[str]:
 def ranked(audited: Audited) -> tables.Table:
     """Return the table of all candidates in the order of the ranking, one row per candidate.
 
-    The page has the columns attribute, verdict, kind, values, drop, p, the drop under each kind,
-    accuracy in and out of distribution, and the drop left within another attribute. Attributes that
-    were not tested have dashes. Bugs are bold. Drops are in points on the page, and fractions in
-    the files.
+    The page has the columns attribute, verdict, kind, values, drop, p, the drop under each kind of
+    shift, accuracy in and out of distribution, and the drop left within another attribute.
+    Attributes that were not tested have dashes. Bugs are bold. Drops are in points on the page, and
+    fractions in the files.
     """
     rows = []
     for number, candidate in enumerate(audited.candidates, start=1):

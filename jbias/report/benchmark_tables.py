@@ -861,7 +861,7 @@ def outperforming(analysis: Analysis) -> tables.Table | None:
 def power(analysis: Analysis) -> tables.Table:
     """Return the table of the power of each test in this study: paired t, Wilcoxon, Nemenyi.
 
-    The page also has the difference that each test finds with the target probability, or "never".
+    The page also has the difference that each test detects with the target power, or "never".
     The files also have the power for other numbers of seeds and data sets. Seeds must have been
     analysed.
     """

@@ -88,7 +88,7 @@ def title(name: str | tuple) -> str | tuple:
 
 # Models.
 
-# Models of the study by id; vision transformers (appendix) are a category each.
+# Models of the study by id; each vision transformer (appendix) has a category of its own.
 PUBLISHED = {
     model["id"]: {
         "name": model["name"],
@@ -107,9 +107,9 @@ def read(
 ) -> ModelTable:
     """Return the models of workdirs (paths or globs), one row per run: means over its seeds.
 
-    Runs that differ only in their seeds count as one run. The last step of a run and seed counts.
-    kinds: frame with the columns name, training and epsilon, indexed by run; None for the frame of
-    the published study, and the config of other runs.
+    Runs that differ only in their seeds share a row. Each seed is read at its last step.
+    kinds: frame with the columns name, training and epsilon, indexed by run. Runs without a row in
+    `kinds` are described by the published study, or by their config.
     each_seed: True for one row per seed. Seeds of one run are not independent models, so that p is
     too small.
     Raises ValueError as `network_records.read_records` and `network_frame.build_models` do, and if
@@ -229,7 +229,7 @@ def _mean(seeds: pd.DataFrame) -> dict[str, Any]:
 
 
 def _measured_on(settings: pd.DataFrame) -> Iterator[str]:
-    """Yield notes on columns that were measured on a data set of another name.
+    """Yield notes on columns whose name differs from the data set that was measured.
 
     settings: the frame of `network_frame.compare_settings`.
     """
@@ -518,7 +518,7 @@ def _biases(
 
 
 def _normalised(frame: pd.DataFrame, study: Correlations) -> document.Figure | None:
-    """Return a figure of critical bands from normalised against those from plain accuracies.
+    """Return a figure of critical bands: from normalised against from plain accuracies.
 
     None if no model has a band from plain accuracies. frame: one row per model.
     """
@@ -567,7 +567,7 @@ def accuracy_table(models: ModelTable) -> tables.Table:
 def average_table(models: ModelTable) -> tables.Table:
     """Return a table of average accuracies in %, one row per category of training.
 
-    Each is the mean over the models of the category, whose number is the column "models".
+    Accuracies are means over the models of the category. The column "models" has their number.
     """
     groups = models.frame.groupby("training", sort=False)
     names = [*models.members]

@@ -1,10 +1,10 @@
 """Functions that find data sets, algorithms and runs computed from others: means, sums, copies.
 
-A column "avg" among test sets counts these sets twice: Friedman's test takes it as one more
-independent data set. The same holds for a copy, for an error rate next to its accuracy, for a
-sum or a median, and for an algorithm that is the mean of others. Scores are compared to within
-their printed digits. Because a few scores may agree by chance, a name is reported only if
-chance is a very unlikely explanation, or if the name itself suggests a summary.
+A column "avg" among test sets gives these sets too much weight, because Friedman's test treats the
+column as one more independent data set. A copy, an error rate next to its accuracy, a sum, a
+median, and an algorithm that is the mean of other algorithms have the same effect. Scores are
+compared to within their printed digits. Because a few scores may agree by chance, a name is
+reported only if chance is a very unlikely explanation, or if the name itself suggests a summary.
 """
 
 import itertools
@@ -51,9 +51,9 @@ _LINEAR = {  # y = a + b x, as (a, b).
 
 
 class Derived(NamedTuple):
-    """A data set, algorithm or run with scores that are computed from the scores of others.
+    """A data set, algorithm or run with scores that are computed from other scores.
 
-    name: its name. sources: names of the others.
+    sources: names of the data sets, algorithms or runs with the other scores.
     """
 
     name: str
@@ -75,7 +75,7 @@ class _Columns(NamedTuple):
     values: Float[np.ndarray, "m n"]
     units: Float[np.ndarray, "n"]  # Last printed decimal place; 0 for full precision.
     grids: Float[np.ndarray, "n"]  # Smallest possible difference of two scores.
-    scale: float  # Usual deviation of a column from the mean of the others.
+    scale: float  # Usual deviation of a column from the mean of the other columns.
 
 
 Mean = Callable[[np.ndarray], np.ndarray]  # A mean over the last axis.
@@ -102,7 +102,7 @@ def find(
 ) -> list[Derived]:
     """Return the columns that are computed from other columns in every row, in their order.
 
-    Copies and other linear functions are searched first, then means, sums and similar; at most 20
+    Copies and other linear functions are searched first, then the summaries of `_MEANS`. At most 20
     columns are returned. Empty for fewer than 2 rows or columns, and if a score is not finite.
 
     values: one row per run of an algorithm and one column per data set (or transposed).
@@ -142,7 +142,7 @@ def find(
 def _find_summary(
     columns: _Columns, names: Sequence[str], weights: np.ndarray | None
 ) -> tuple[int, Derived | None]:
-    """Return (index, description) of a column that summarises others; (0, None) without one.
+    """Return (index, description) of a column that summarises other columns; else (0, None).
 
     Columns with names such as "avg" are tried first. names: names of the columns. weights: known
     weights of the columns, or None.
@@ -164,7 +164,7 @@ def _find_summary(
 
 
 def _near_all_others(columns: _Columns) -> np.ndarray:
-    """Return the indices of columns that are near the mean, or the sum, of all others."""
+    """Return the indices of columns that are near the mean, or the sum, of all other columns."""
     values = columns.values
     n = columns.values.shape[1]
     sums = values.sum(axis=1, keepdims=True) - values
@@ -174,9 +174,10 @@ def _near_all_others(columns: _Columns) -> np.ndarray:
 
 
 def _linear(columns: _Columns, names: Sequence[str]) -> dict[int, Derived]:
-    """Return up to 20 columns that are linear functions of another, such as copies, by index.
+    """Return up to 20 columns, by index, that are linear functions of another column.
 
-    Of two such columns, the column with fewer digits is returned, else the later column.
+    Copies are linear functions. Of two columns that are linear functions of each other, the column
+    with fewer digits is returned; with equal digits, the later column.
     """
     derived: dict[int, Derived] = {}
     for (start, factor), relation in _LINEAR.items():
@@ -205,7 +206,7 @@ def _linear_tolerance(
     start: float,
     factor: float,
 ) -> Float[np.ndarray, "m s"]:
-    """Return the largest difference by rounding of a column and start + factor * source.
+    """Return the largest rounding error of column - (start + factor * source), per row.
 
     place: index of the column. sources: indices of the s sources.
     """
@@ -261,7 +262,7 @@ def _mean_of(
     hinted: Sequence[bool],
     weights: np.ndarray | None,
 ) -> Derived | None:
-    """Return the description of a column as a mean, sum, median etc. of others; None if it is none.
+    """Return the description of a column as a mean, sum, median etc. of other columns, or None.
 
     names: names of the columns. place: index of the column. hinted: for each column, True if its
     name suggests a summary. weights: known weights of the columns, or None.
@@ -376,16 +377,18 @@ def _groups_near(
     sums = np.pad(np.cumsum(values, axis=1), ((0, 0), (1, 0)))
     means = (sums[:, stops] - sums[:, starts]) / (stops - starts)
     sizes = np.pad(np.cumsum(np.abs(values), axis=1), ((0, 0), (1, 0)))
-    sizes = np.abs(target) + sizes[:, stops] - sizes[:, starts]  # At least the largest.
+    sizes = (
+        np.abs(target) + sizes[:, stops] - sizes[:, starts]
+    )  # At least the largest score.
     near = (np.abs(means - target) <= 2 * (rounding + _SLACK * sizes)).all(axis=0)
     pairs = zip(starts[near].tolist(), stops[near].tolist())
     return ([*range(start, stop)] for start, stop in pairs), len(starts)
 
 
 def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | None:
-    """Return the description of a column as a weighted mean of others; None if it is none.
+    """Return the description of a column as a weighted mean of other columns, or None.
 
-    None also if there are too few rows, or too similar columns, to determine the weights. place:
+    None also if the rows are too few, or the columns too similar, to determine the weights. place:
     index of the column.
     """
     values = columns.values
@@ -431,15 +434,15 @@ def _agrees(
     hinted: Sequence[bool],
     count: int = 1,
 ) -> bool:
-    """Return True if a column agrees with a summary of its members, and not by chance.
+    """Return True if a column agrees with a summary of other columns, and not by chance.
 
     The probability that a row agrees by chance is the tolerance divided by the usual deviation of
-    a column from the mean of the others. For the mean over all rows, it is the tolerance divided by
-    the deviation between the means of the columns.
+    a column from the mean of the other columns. The probability that the means over all rows agree
+    by chance is the tolerance divided by the deviation between the means of the columns.
 
-    place, members: indices of columns. summary: the summary of the members, per row. tried: number
-    of groups that were tried. hinted: for each column, True if its name suggests a summary. count:
-    number of members whose rounding errors add up.
+    place: index of the column. members: indices of the summarised columns. summary: the summary in
+    each row. tried: number of groups that were tried. hinted: for each column, True if its name
+    suggests a summary. count: number of members whose rounding errors add up.
     """
     values = columns.values
     target = columns.values[:, place]
@@ -459,17 +462,17 @@ def _agrees(
 def _tolerance(
     columns: _Columns, place: int, members: Sequence[int]
 ) -> Float[np.ndarray, "m"]:
-    """Return the largest difference by rounding of a column and a mean of members, per row.
+    """Return the largest rounding error of (column - mean of `members`), per row.
 
-    place, members: indices of columns. The difference includes rounding to printed digits and of
-    sums in the same row, so a huge score in another row or column has no effect.
+    place, members: indices of columns. The error includes rounding to printed digits, and rounding
+    of sums in the same row, so a huge score in another row or column has no effect.
     """
     largest = np.abs(columns.values[:, [place, *members]]).max(axis=1)
     return _rounding(columns, place, members) + _SLACK * largest
 
 
 def _rounding(columns: _Columns, place: int, members: Sequence[int]) -> float:
-    """Return the largest difference of a column and a mean by rounding to printed digits.
+    """Return the largest error of (column - mean of `members`) from rounding to printed digits.
 
     place, members: indices of columns.
     """
@@ -562,7 +565,7 @@ def _geometric(values: np.ndarray) -> np.ndarray:
 
 
 def of_datasets(values: pd.DataFrame) -> list[Derived]:
-    """Return the data sets that are computed from others in every run of every algorithm.
+    """Return the data sets that are computed from other data sets in all runs of all algorithms.
 
     Data sets with missing scores are not compared. values: columns algorithm, dataset, seed, value
     and, if known, n (number of images).
@@ -577,12 +580,11 @@ def of_datasets(values: pd.DataFrame) -> list[Derived]:
 
 
 def of_algorithms(values: pd.DataFrame) -> list[Derived]:
-    """Return the algorithms that are computed from others on every data set, such as a mean.
+    """Return the algorithms that are computed from other algorithms on every data set.
 
     If all algorithms have the same seeds, the scores of each seed are compared. Otherwise, or if
-    no algorithm agrees in each seed, means over seeds are compared. values: columns algorithm,
-    dataset, seed and value. Algorithms with equal scores are not included; `Analysis.twins` has
-    these.
+    no algorithm agrees in each seed, means over seeds are compared. Algorithms with equal scores
+    are in `Analysis.twins` instead. values: columns algorithm, dataset, seed and value.
     """
     scores_of_runs = values[["algorithm", "dataset", "seed"]].astype(str)
     scores_of_runs = scores_of_runs.assign(value=values["value"].astype(float))
@@ -638,7 +640,7 @@ def _wide(values: pd.DataFrame, rows: list[str], column: str) -> pd.DataFrame:
 def _find_in_table(
     table: pd.DataFrame, copies: bool = True, **options
 ) -> list[Derived]:
-    """Return `find` for the columns of a table that have no missing scores.
+    """Return the result of `find` for the columns of a table without missing scores.
 
     copies: see `find`. options: further arguments of `find`, one value per column.
     """

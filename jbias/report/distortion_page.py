@@ -253,7 +253,7 @@ def comparison(
     """
 
     def value_row(source: str, key: NumberKey) -> Mapping | None:
-        """Return a value as columns of a table: mean, std, n and others; None if unknown.
+        """Return a value as columns of a table, such as mean, std and n; None if unknown.
 
         source: "paper", or the name of a model of the study.
         """
@@ -529,7 +529,8 @@ def _training(study: DistortionStudy, patterns: Sequence[str]) -> tables.Table |
 def _seconds(study: DistortionStudy) -> tables.Table | None:
     """Return the table of duration and costs, one row per model, data set, measure and device.
 
-    The sum for each device follows. Measures that were not timed are left out; None if all are.
+    The sum for each device follows. Measures that were not timed are left out. None if no measure
+    was timed.
     """
     rows = []
     for key, network, measurement in study.measures:
@@ -625,7 +626,7 @@ def _caveats(
 
 
 def notes_on_indices(values: pd.DataFrame) -> Iterator[str]:
-    """Yield notes on DI indices that some seeds lack, and on indices of different numbers of seeds.
+    """Yield notes on DI indices that some seeds lack, and on unequal numbers of seeds of methods.
 
     values: data of the table of values.
     """
@@ -647,7 +648,7 @@ def notes_on_indices(values: pd.DataFrame) -> Iterator[str]:
 def notes_on_options(study: DistortionStudy) -> Iterator[str]:
     """Yield notes on measures with different options, or with unusual saliency maps.
 
-    Unusual maps are quantised, or from another site than "stage3".
+    Unusual maps are quantised, or from a site other than "stage3".
     """
     # Methods by options, as keys of a dict to keep their order.
     methods_by_measure: dict[tuple, dict[str, dict[str, None]]] = {}
@@ -843,11 +844,11 @@ def _draw_curves(
 ) -> tuple[plots.Figure, str]:
     """Return (figure with a colour per method, caption sentences on lines and bands).
 
-    lines: the result of `_lines` or `_curve_pair`. frame: the rows of `hiding` behind the lines.
+    lines: the result of `_lines` or `_curve_pair`. frame: the rows of `hiding` for these lines.
     scale: factor of the drawn values.
 
     If a curve plus its deviation is above 2 * top, the axis ends at top: the larger of 2 and twice
-    the median of the methods' peaks. So one curve of iOcclusion does not flatten all others.
+    the median of the methods' peaks. Without this limit, one high curve would flatten the rest.
     """
     tops = {}
     for title, rows in lines.groupby("panel"):

@@ -1,11 +1,11 @@
-"""Reader of the networks of the data-distortion study, in groups of seeds, and their quantities.
+"""Reader of the networks of the data-distortion study, and functions that compute quantities.
 
-A group is one model trained with one method on one data set; its networks are its seeds. An
-index of interference is computed from several networks together (`jbias.evals.interference`),
-so its values by seed are not independent. iOcclusion divides by the gap between training and
-test accuracy; with few images, the gap may be chance alone and the index arbitrarily large. So
-iOcclusion is given only for seeds whose gap is more than `ERRORS` standard errors from 0; other
-seeds are counted and named.
+Networks are in groups. A group is one model trained with one method on one data set, with a network
+for each seed. An index of interference is computed from several networks together
+(`jbias.evals.interference`), so its values by seed are not independent. iOcclusion divides by the
+gap between training and test accuracy. With few images, the gap may be due to chance, and
+iOcclusion may be arbitrarily large. So iOcclusion is given only for seeds with a gap of more than
+`ERRORS` standard errors from 0. The page counts and names the other seeds.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ _VARIANT = re.compile(
 PLAIN, OTHER, WITHOUT, PART = "", "mixed with ", "without ", "part "
 # Settings in which runs of a group may differ.
 _FREE_SETTINGS = ("run", "seeds", "save_every", "eval_every", "tests", "valid")
-# Data sets that never count as "test".
+# Data sets that the name "test" never selects.
 _NO_TESTS = {
     "train",
     "valid",
@@ -97,7 +97,7 @@ RULE = (
     "squared standard error is the sum of p (1 - p) / n for training and test accuracy. Since "
     "seeds with a small gap are left out, iOcclusion is biased downwards if these are many."
 )
-RULE_ENTRY = {"rule": RULE, "errors": ERRORS}  # As in results.json.
+RULE_ENTRY = {"rule": RULE, "errors": ERRORS}  # Entry of results.json.
 CONFIDENCE = 0.95
 # Networks that decide for one class on a larger share of images have no DI index.
 ONE_CLASS = 0.9
@@ -275,9 +275,9 @@ def _order(key: Key) -> tuple:
 
 
 def _notes(group: Group) -> Iterator[str]:
-    """Yield notes on measures of other training images, and on seeds with other settings.
+    """Yield notes on networks measured on images of another training set, and on unequal settings.
 
-    Settings of `_FREE_SETTINGS` and folders of data may differ without a note.
+    Settings of seeds must be equal, except those of `_FREE_SETTINGS` and the folders of data.
     """
     for network in group.networks.values():
         settings = network.measures.values()
@@ -364,7 +364,7 @@ _read_decisions = functools.lru_cache(maxsize=16)(MeasuredNetwork.read_decisions
 class Gaps:
     """Gaps between training and test accuracy of r seeds, with f fractions of pixels hidden.
 
-    If no training images were shown, their number is 0 and accuracies on them are NaN.
+    If training images were not measured, their number is 0 and their accuracies are NaN.
     """
 
     seeds: tuple[int, ...]
@@ -398,9 +398,10 @@ class Gaps:
     def units(self, masking: str) -> Float[np.ndarray, "f u 2"]:
         """Return (gap with hidden pixels, gap without) of each seed, divided by the mean gap.
 
-        Shape: fractions, seeds, 2. `ratio` takes these units. Without seeds (u = 0) if the mean
-        gap is less than `ERRORS` mean standard errors from 0: all seeds see the same images, so
-        that more seeds do not reduce this error. masking: key of `curves`, such as "grad_cam most".
+        Shape: fractions, seeds, 2. `ratio` takes these units. The array has no seeds (u = 0) if the
+        mean gap is less than `ERRORS` mean standard errors from 0. All seeds are tested on the same
+        images, so more seeds do not reduce the standard error. masking: key of `curves`, such as
+        "grad_cam most".
         """
         curve = self.curves[masking]
         mean = self.gap.mean()
@@ -432,8 +433,8 @@ def ratio(units: Float[np.ndarray, "u 2"]) -> float:
 def gaps(group: Group, fill: str) -> Gaps | None:
     """Return the gaps between training and test accuracy; None without accuracies on test images.
 
-    If training images were shown, only seeds with both accuracies are included. Conditions that a
-    seed lacks are left out. fill: name of the filling of hidden pixels, an option of the probe.
+    If training images were measured, only seeds with both accuracies are included. Conditions that
+    a seed lacks are left out. fill: name of the filling of hidden pixels, an option of the probe.
     Raises ValueError as `find_measurement` does.
     """
     train_set = find_measurement(group, "occlusion", dataset="train", fill=fill)
@@ -461,7 +462,7 @@ def gaps(group: Group, fill: str) -> Gaps | None:
 
 
 def _num_images(network: MeasuredNetwork, measurement: Measurement | None) -> int:
-    """Return the number of images behind the clean accuracy; 0 if not measured."""
+    """Return the number of images of the clean accuracy; 0 if not measured."""
     number = network.number(measurement, "accuracy")
     return number.n if number else 0
 
@@ -539,7 +540,7 @@ def _over_seeds(name: str, values: Float[np.ndarray, "f r"]) -> dict[str, pd.Ser
 
 
 def without_iocclusion(hiding: pd.DataFrame) -> str:
-    """Return a phrase that counts the seeds of each group with too small a gap for iOcclusion.
+    """Return a phrase with the number of seeds, per group, whose gap is too small for iOcclusion.
 
     "" if there is no such seed. Groups without accuracies on training images are not counted.
     hiding: result of the function `hiding`.
@@ -611,7 +612,7 @@ _NAMES = {title: name for name, title in METHODS.items()}
 
 
 class NumberKey(NamedTuple):
-    """Identity of a number, apart from the model: a key of `QUANTITIES`, and fields of `Key`."""
+    """Key of a measured or published number: a key of `QUANTITIES`, and `Key` without the model."""
 
     quantity: str
     data: str
@@ -675,7 +676,7 @@ class Values:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Columns of a table by name: mean, std, n, left_out, images, low, high and others."""
+        """Columns of a table by name: fields and properties, and `seeds` and `runs` as text."""
         names = ("mean", "std", "n", "left_out", "images", "low", "high", "by_chance")
         row = {name: getattr(self, name) for name in (*names, "dominant")}
         row["seeds"] = " ".join(map(str, self.seeds))
@@ -836,9 +837,10 @@ def index(
     """Return the DI index in % of the seeds with stored decisions; None without such seeds.
 
     Seeds that decide for one class on nearly all clean images are left out (`ONE_CLASS`); the
-    result has no values if all are. measurement, condition: measurement and condition of the
-    distorted images, as returned by `interference_condition`. variant: "share" (growth of a
-    class's share of the errors) or "count" (growth of its number of errors per image).
+    result has no values if all seeds are left out. measurement, condition: measurement and
+    condition of the distorted images, as returned by `interference_condition`. variant: "share"
+    (growth of a class's share of the errors) or "count" (growth of a class's number of errors per
+    image).
     """
     classes, clean, distorted = _group_decisions(group, measurement, condition)
     if not clean:

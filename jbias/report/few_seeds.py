@@ -25,11 +25,13 @@ def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
     """Return statistics per metric, data set, number of seeds and algorithm; shape bias first.
 
     Columns: metric, dataset, methods (number of methods with several seeds), algorithm, difference
-    (smallest difference that counts), seeds (number of seeds), and the statistics of
-    `stats.few_seeds`: apart (a fraction), lead, reversed (a fraction, the mean over an algorithm's
-    pairs), and needed (the median over pairs). apart and lead are NaN if the number of seeds is
-    more than half of those measured, reversed if it is not smaller. Methods with a missing score or
-    a single seed are left out. Empty and without columns if no method has several seeds.
+    (smallest difference that matters), seeds (number of seeds of a smaller study), and the
+    statistics of `stats.few_seeds`: apart and reversed (fractions), lead and needed. reversed is
+    the mean over the pairs of an algorithm, needed the median over all pairs.
+
+    If `seeds` is more than half of the measured seeds, apart and lead are NaN. If `seeds` is not
+    smaller than the number of measured seeds, reversed is NaN. Methods with a missing score or a
+    single seed are left out. Empty and without columns if no method has several seeds.
     """
     tasks = list(_tasks(study))
     results = analysis_lib.run_side_by_side(
@@ -60,7 +62,7 @@ def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
 class _Task(NamedTuple):
     """Scores on one data set, and the settings of `stats.few_seeds` for them.
 
-    runs: scores by method. difference: smallest difference that counts, in the unit of the scores.
+    runs: scores by method. difference: smallest difference that matters, in the unit of the scores.
     """
 
     metric: str
@@ -120,7 +122,7 @@ def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_Task]:
 def metrics(
     study: analysis_lib.BenchmarkScores,
 ) -> Iterator[tuple[str, pd.DataFrame, analysis_lib.Unit]]:
-    """Yield (metric, scores per seed, unit): the study's metric, for runs preceded by shape bias.
+    """Yield (metric, scores per seed, unit) for the study's metric; for runs, shape bias is first.
 
     Scores per seed have the columns of `BenchmarkScores.values`.
     """

@@ -22,8 +22,8 @@ def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
     a label) and the columns label, algorithm and value (text of the setting), sorted by value;
     values that are not numbers are last. A method is left out unless all its runs have a
     config.json, they differ in exactly one setting, and all of them have this setting. If methods
-    differ in different settings, the setting of most runs is returned. Without any, the setting is
-    "" and the frame is empty.
+    differ in different settings, the setting of most runs is returned. If all methods are left out,
+    the setting is "" and the frame is empty.
     """
     methods: dict[str, dict[str, workdirs.Run]] = {}
     for run in study.runs:
@@ -57,7 +57,7 @@ def frame(study: analysis_lib.BenchmarkScores, grid: pd.DataFrame) -> pd.DataFra
 
     Columns: those of `grid` (label, algorithm, value), and
     metric: the metric of the study, and shape bias if known.
-    score: mean over data sets, in the unit shown.
+    score: mean over data sets, in the page's unit.
     merit: the score, or minus the score if the smallest score is best.
     valid: validation accuracy, a fraction.
     tied: True if within one image of the highest validation accuracy of the method.
@@ -100,8 +100,8 @@ def pairs(runs: pd.DataFrame) -> pd.DataFrame:
     metric.
     better, worse: names of the methods, ordered by the score of their chosen runs.
     difference: difference of the scores of these runs, not negative.
-    combinations: share of all pairs of values of the setting at which `better` is ahead.
-    same_value: share of pairs with equal values at which `better` is ahead.
+    combinations: share of all pairs of values of the setting at which `better` scores better.
+    same_value: share of pairs with equal values at which `better` scores better.
 
     Shares are NaN if the chosen runs have equal scores, and same_value if there are no such pairs.
     """

@@ -19,7 +19,7 @@ from jbias.report import plots
 DPI = 200
 GAP, NAME, LINE, EDGE = 8, 180, 26, 8
 TITLE, NAMES, HEAD, BELOW = 8, 7, 6, 6  # Points of text.
-MAPS = "magma"  # From black, nothing, to nearly white.
+MAPS = "magma"  # Colour map from black (0) to nearly white (1).
 MARKS = {None: "", True: "✓ ", False: "✗ "}
 COLOURS = {None: plots.INK, True: "#1d7a4f", False: "#b3372f"}
 _NOTHING: Mapping = MappingProxyType({})
@@ -42,7 +42,7 @@ class NetworkMaps(NamedTuple):
 
 
 class MeanMap(NamedTuple):
-    """Mean saliency map of `count` images; `empty` is the number of these with an empty map."""
+    """Mean saliency map of `count` images; `empty` is the number of images with an empty map."""
 
     map: Float[np.ndarray, "h w"]
     count: int
@@ -133,8 +133,8 @@ def draw(
     title, foot: text above and below all pictures. min_width: minimal width of a picture in pixels
     of the PNG; pixels become squares. across: maximal number of columns in one band; further
     columns follow below.
-    Smaller pictures are enlarged to the largest. Raises ValueError unless all columns, all
-    notes and `names` (if given) have the same length, at least 1.
+    Small pictures are enlarged to the size of the largest. Raises ValueError unless all columns,
+    all notes and `names` (if given) have the same length, at least 1.
     """
     counts = {len(column) for column in (*columns.values(), *notes.values())}
     if len(counts) != 1 or 0 in counts or names and {len(names)} != counts:

@@ -21,7 +21,7 @@ from jbias.scores import units
 from jbias.stats import score_layout, score_table
 
 _LARGEST = 1e75  # Largest allowed score: tests sum products of four scores.
-# Columns of records that a study needs after selection; the others take half of the memory.
+# Columns of records that a study needs after selection; other columns take half of the memory.
 _EPOCH_COLUMNS = [
     "label",
     "dataset",
@@ -370,7 +370,7 @@ def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
 
 
 def _check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
-    """Raise ValueError for wanted names that are not known; flag: start of the message."""
+    """Raise ValueError for names in `wanted` but not in `known`; flag: start of the message."""
     known_names = set(known)
     unknown = [name for name in wanted if name not in known_names]
     if unknown:
@@ -439,9 +439,9 @@ def _notes(
 ) -> Iterator[str]:
     """Yield notes on the runs, one sentence each.
 
-    On training or validation data with several fingerprints, workdirs without an evaluation, each
-    run (`_notes_of_run`), and the last stage of each run if a run has several. empty: workdirs
-    without an evaluation. frame: the records of the runs.
+    The notes are on training or validation data with several fingerprints, workdirs without an
+    evaluation, each run (see `_notes_of_run`), and the last stage of each run if a run has several
+    stages. empty: workdirs without an evaluation. frame: the records of the runs.
     """
     tests = set(frame["dataset"].unique()) - {results.VALID, results.TRAIN}
     for name, fingerprints in _fingerprints(runs).items():
@@ -457,7 +457,10 @@ def _notes(
 
 
 def _notes_of_run(run: workdirs.Run) -> Iterator[str]:
-    """Yield notes on a run: unfinished, damaged, without config, or with noise that seeds share."""
+    """Yield notes on a run that is unfinished or damaged, lacks a config, or fixes random choices.
+
+    The setting `fix` names the random choices that are equal in all seeds.
+    """
     if not run.finished:
         yield f"{run.workdir} is not finished (it has no file `done`)."
     sums = checksums.read_folder(run.workdir)
@@ -503,9 +506,9 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkSc
     The options of the result have the metric "score" and the selection "given".
 
     Raises ValueError with file and line for an invalid score and for a cell that occurs twice, and
-    with names for missing cells unless `options.drop` is set. Other reasons for a ValueError: no
-    scores remain, a name of a data set or algorithm is unknown, squares of scores overflow, runs
-    certainly have fractions among percentages, or `options.strict` is set and no training data are
+    with names for missing cells unless `options.drop` is set. Also raises ValueError if no scores
+    remain, a name of a data set or algorithm is unknown, squares of scores overflow, some scores
+    are certainly fractions among percentages, or `options.strict` is set and no training data are
     known.
     """
     reading = _read(path, options)

@@ -33,7 +33,7 @@ OTHERS = {
     "Adversarial": ("pgd",),
 }
 BIASES = ("shape", "low_freq", "high_freq", "cb_bw", "cb_cf", "cb_pns")
-FEW = 10  # Least number of decisions for either cue of a reliable shape bias.
+FEW = 10  # A shape bias from fewer decisions for either cue is unreliable.
 # Widths above this are failed fits: the reference prints 11295.35 for these.
 DEGENERATE = 1_000.0
 TITLES = {
@@ -191,7 +191,7 @@ def _models_by_text(settings: pd.DataFrame, texts: Sequence[str]) -> str:
 
 # Conversion of records to a row.
 
-# Data sets that probes modify, in order of preference; all others come after these.
+# Data sets that probes modify, in order of preference; all other data sets come after these.
 _SETS = ("imagenet", "test", "val", "valid", "cue_conflict")
 _BANDS = ("cb_bw", "cb_cf", "cb_pns")
 # Probe and metric of each bias.
@@ -208,7 +208,7 @@ _BIASES = {
     "cb_cf_raw": ("critical_band", "critical_band_center_frequency_absolute"),
     "cb_pns_raw": ("critical_band", "critical_band_peak_noise_sensitivity_absolute"),
 }
-_ATTACK = "linf 0.5/255"  # As published; another attack counts if it is the only one.
+_ATTACK = "linf 0.5/255"  # As published; another attack is used if it is the only one.
 # Benchmarks that probes make from another data set, by the family of corruptions.
 _CORRUPTION_PROBES = {"imagenet_c": "imagenet_c", "imagenet_cbar": "imagenet_c_bar"}
 _MEANS = ("corruption_accuracy", "corruption_accuracy_without_frost")
@@ -287,10 +287,11 @@ def row(
 
 
 def _without_flagged_bands(row: dict[str, float]) -> dict[str, float]:
-    """Return the row, changed in place, with NaN for bands that do not count as bands.
+    """Return the row, changed in place, with NaN for bands that have a flag.
 
-    `critical_band.flag_of_numbers` decides; records of earlier versions have numbers for such
-    bands. Failed fits, wider than `DEGENERATE`, keep their numbers. row: numbers by column.
+    The flag is that of `critical_band.flag_of_numbers`. Records of earlier versions have numbers
+    for such bands. Failed fits, wider than `DEGENERATE`, keep their numbers. row: numbers by
+    column.
     """
     octaves = [
         float(key.removeprefix("threshold_"))
@@ -343,7 +344,8 @@ def _measurements_by_probe(
 def _corruption_family(options: Mapping[str, Any]) -> str:
     """Return the family of corruptions of a measure: "imagenet_c" or "imagenet_c_bar".
 
-    options: options of the measure. A name of a family in `names` is returned unchanged.
+    options: options of the measure. If its option `names` is the name of a family, this name is
+    returned.
     """
     names = options.get("names", "imagenet_c")
     if isinstance(names, str):
@@ -434,8 +436,8 @@ def _mean_settings(
 def _curves(cells: Cells, settings: SettingsByColumn) -> dict[str, float]:
     """Return accuracy ratios by cut-off, and thresholds by frequency, as columns of a row.
 
-    settings: settings of the row's columns, which say from which measurement to take the curves.
-    Keys are low_<cut-off>, high_<cut-off> and threshold_<frequency>.
+    settings: settings of the row's columns, with the measurement that has the curves. Keys are
+    low_<cut-off>, high_<cut-off> and threshold_<frequency>.
     """
     sources = {
         "accuracy_ratio": settings.get("low_freq") or settings.get("high_freq"),
@@ -471,7 +473,7 @@ class ModelTable:
     members: Mapping[str, tuple[str, ...]]  # Measured benchmarks of each average.
     biases: tuple[str, ...]
     notes: tuple[str, ...]  # Caveats of these numbers, including `counting_notes`.
-    counting_notes: tuple[str, ...]  # Notes on which networks count as one model.
+    counting_notes: tuple[str, ...]  # Notes on networks that are seeds of one model.
     settings: pd.DataFrame | None  # Settings of each column, if known.
 
     @property
@@ -584,7 +586,7 @@ def read_kinds(path: str) -> pd.DataFrame:
 
     The file has one line per model and the columns model, name, training and, optionally, epsilon.
     An empty name becomes the model; an empty epsilon NaN. Raises ValueError, with file and line,
-    for an empty training, a model that occurs twice, and an epsilon that is no finite number.
+    for an empty training, a model that occurs twice, and an epsilon that is not a finite number.
     """
     columns = ("model", "name", "training")
     rows = {}

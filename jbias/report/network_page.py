@@ -120,7 +120,7 @@ class IntervalCell(NamedTuple):
 def interval_cell(
     network: MeasuredNetwork, measurement: Measurement, number: Number
 ) -> IntervalCell:
-    """Return a number of a measurement with its stored interval; an end not stored is None."""
+    """Return a number of a measurement with its interval; an end that is not stored is None."""
     _, low, high = network.interval(measurement, number.metric, number.condition)
     return IntervalCell(
         metric=number.metric,
@@ -258,7 +258,7 @@ class Page(NamedTuple):
                     yield NumberRow(network, measurement, row=row, number=number)
 
     def by_measurement(self, probe: str) -> Iterator[tuple[str, Measurement, Networks]]:
-        """Yield (suffix for names of figures, measurement of the probe, networks that have it).
+        """Yield (suffix for names of figures, measurement of the probe, networks measured).
 
         The suffix is "" if there is only one measurement.
         """

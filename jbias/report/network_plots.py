@@ -142,7 +142,7 @@ def accuracies(
     counts: (correct, all) images, by network, then by set or class. best_first: True to sort rows
     by the mean over networks, the highest on top; dashed lines are then accuracies over all
     images. A network without counts is not drawn but keeps its colour for other figures. If there
-    are more than `max_rows` rows, those in the middle are replaced by a row with their number.
+    are more than `max_rows` rows, the middle rows are replaced by a row with their number.
     """
     order = [*dict.fromkeys(itertools.chain(*counts.values()))]
 

@@ -50,9 +50,9 @@ _SUFFIXES = (
 def read_records(workdirs: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     """Return (evaluations of workdirs, notes on workdirs and networks that are left out).
 
-    workdirs: paths or globs. Of networks with the same weights, preprocessing and classes, only
-    the one with the most records is kept (the first one of a tie). Raises ValueError as
-    `results.read` does, and if there are no evaluations.
+    workdirs: paths or globs. If several networks have the same weights, preprocessing and classes,
+    only the network with the most records is included; the first network, if several have the
+    most. Raises ValueError as `results.read` does, and if there are no evaluations.
     """
     records = selection.evaluations(results.read(workdirs), trained=True)
     if records.empty:
@@ -124,7 +124,7 @@ def read_measures(workdir: str) -> dict[Measurement, dict]:
 def ended(*metrics: str) -> list[str]:
     """Return the names of each metric and of the two ends of its interval.
 
-    ["m", "m_lower", "m_upper"] for the metric m.
+    For the metric "m", these are "m", "m_lower" and "m_upper".
     """
     ends = ("", "_lower", "_upper")
     return [f"{metric}{end}" for metric in metrics for end in ends]
@@ -354,7 +354,7 @@ class MeasuredNetwork:
 
     @property
     def timed_measures(self) -> list[Mapping[str, Any]]:
-        """Settings of the measures that were timed: those that did not reuse stored decisions."""
+        """Settings of the measures that were timed; measures of stored decisions are not timed."""
         return [
             settings
             for settings in self.measures.values()

@@ -189,8 +189,8 @@ def _warnings(networks: Networks) -> Iterator[str]:
 def _main_numbers(network: MeasuredNetwork) -> Iterator[str]:
     """Yield phrases with the main numbers of one network, without those that were not measured.
 
-    Accuracy on the main data set, shape bias on the first set of cue conflicts, and accuracy under
-    PGD.
+    The main numbers are accuracy on the main data set, shape bias on the first set of cue
+    conflicts, and accuracy under PGD.
     """
     if network.main_accuracy:
         dataset, number = network.main_accuracy
@@ -220,8 +220,8 @@ def _main_numbers(network: MeasuredNetwork) -> Iterator[str]:
 def _ranges(networks: Networks) -> Iterator[str]:
     """Yield phrases with the smallest and largest accuracy and shape bias of several networks.
 
-    Accuracy is left out if the main data sets of the networks differ, and a number that fewer than
-    two networks have.
+    Accuracy is left out if the main data sets of the networks differ. A number is also left out if
+    fewer than two networks have it.
     """
     accuracies = {
         network.name: network.main_accuracy
@@ -312,8 +312,8 @@ def chance_notes(networks: Networks) -> Iterator[str]:
 def _is_at_chance(network: MeasuredNetwork) -> bool:
     """Return True if the main accuracy is not above chance.
 
-    The 95 % Wilson interval then reaches down to 1 / number of classes. False if accuracy or
-    classes are unknown.
+    Accuracy is not above chance if the lower end of its 95 % Wilson interval is at most 1 / number
+    of classes. False if accuracy or classes are unknown.
     """
     if not network.main_accuracy:
         return False
@@ -329,7 +329,7 @@ def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
 
     Two of k classes belong to a cue, so a guess is for either cue with probability 2 / k. A set is
     at chance if the lower end of the 95 % Wilson interval of the share of decisions for either cue
-    is at most 2 / k, by every rule that pools answers. Sets with unknown classes, or with two, are
+    is at most 2 / k, by every rule that pools answers. Sets with two classes or unknown classes are
     left out.
     """
     for measurement in network.measurements_of("shape_bias"):
@@ -348,7 +348,8 @@ def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
 def _unmeasured(network: MeasuredNetwork) -> Iterator[str]:
     """Yield a note per section of the page whose probes were all not measured.
 
-    Sections without probes have no note. Published files of corruptions count as measured.
+    Sections without probes have no note. The section on corruptions has no note if published files
+    of corruptions were measured.
     """
     for name, section in network_sections.SECTIONS.items():
         is_measured = any(map(network.measurements_of, section.probes))

@@ -33,7 +33,7 @@ class Options:
     drop: str = ""  # Part to leave out if cells are missing; "": an error.
     trained_on: str = ""  # A CSV file: algorithm, test set that it was trained on.
     strict: bool = False  # Leave out test sets that some algorithm was trained on.
-    # The smallest difference that matters, in the unit shown; None: 1, or 0.01 for fractions.
+    # The smallest difference that matters, in the page's unit; None: 1, or 0.01 for fractions.
     points: float | None = None
     metric: str = "accuracy"
     larger_is_better: bool = True

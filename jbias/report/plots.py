@@ -319,7 +319,7 @@ def _difference_bar(
 
 
 def _lanes(spans: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """Return the intervals in lists, one per lane; those of a lane are more than 0.5 apart.
+    """Return the intervals in lists, one per lane; intervals in a lane are more than 0.5 apart.
 
     spans: intervals (low, high), sorted.
     """

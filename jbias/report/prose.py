@@ -59,9 +59,9 @@ def answer(
     """Return (headline, basis): the answer, and sentences on the tests behind it.
 
     The headline is "Nothing was tested." without tests. It starts with "No claim" if all tested
-    cells are at chance, and with "By the oracle" for that selection. With a reference, the basis of
-    rank tests ends with the comparison with the reference. seed_answer: headline and basis of tests
-    over seeds; None for the tests of ranks.
+    cells are at chance, and with "By the oracle" if evaluations were selected by the oracle. With a
+    reference, the basis of rank tests ends with the comparison with the reference. seed_answer:
+    headline and basis of tests over seeds; None for the tests of ranks.
     """
     headline, basis = seed_answer or _answer(analysis)
     if not seed_answer and _are_all_at_chance(analysis):
@@ -232,9 +232,9 @@ def _single_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
 def _list_pairs(significant: Sequence[tuple[str, str, float]], better: str) -> str:
     """Return the significant pairs as "A ranks better than B and C; D ranks ...".
 
-    Of more than 8 pairs, only the pairs of the first algorithm are named. Of more than 5 names
-    after "than", 4 are named and the others counted. significant: pairs as (better, worse, p).
-    better: "better", or "higher" for a bias.
+    If there are more than 8 pairs, only the pairs of the first algorithm are named. If more than 5
+    names follow "than", the text has 4 of them and the number of the rest. significant: pairs as
+    (better, worse, p). better: "better", or "higher" for a bias.
     """
     worse: dict[str, list[str]] = {}
     for first, name, _ in significant:
@@ -255,7 +255,7 @@ def _list_pairs(significant: Sequence[tuple[str, str, float]], better: str) -> s
 def _friedman_sentence(analysis: analysis_lib.Analysis) -> str:
     """Return the sentence on Friedman's test, by permutation and by its approximation F.
 
-    For an infinite F, the reason follows in place of the p by F.
+    If F is infinite, the sentence has the reason instead of the p by F.
     """
     result = analysis.friedman
     sentence = (
@@ -834,7 +834,7 @@ def _deciding_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def _other_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield the sentences of a paper on the tests that do not decide."""
+    """Yield the sentences of a paper on the tests that do not affect the headline."""
     yield (
         "For comparison we also report max-T by permutation [westfall1993], Conover's test "
         f"[conover1999] and the {'exact ' if analysis.tests['wilcoxon'].exact else ''}Wilcoxon "

@@ -1,8 +1,9 @@
-"""Reader of published shape biases of networks and people, and a table with measured ones.
+"""Reader of published shape biases of networks and people, and their table with measured networks.
 
-All are for the 1,280 cue conflicts of Geirhos et al., ICLR 2019. They are stored in a CSV file in
-this folder: counts of decisions that were published image by image, and rounded numbers from
-papers. `python -m benchmarks.published_shape_biases` writes the file and names its sources.
+All shape biases are for the 1,280 cue conflicts of Geirhos et al., ICLR 2019. A CSV file in this
+folder has the published shape biases: counts of decisions that were published image by image, and
+rounded numbers from papers. `python -m benchmarks.published_shape_biases` writes the file and names
+its sources.
 """
 
 import math
@@ -32,7 +33,7 @@ def read() -> pd.DataFrame:
 
     Columns: network, training, shape_bias (a fraction), source, licence and url; with published
     decisions also shape and either (counts), shape_bias_lower, shape_bias_upper and
-    error_consistency. People have no interval: the ten saw the same images, so that their
+    error_consistency. People have no interval: all ten people saw the same images, so their
     decisions are not independent.
     """
     frame = pd.read_csv(FILE)

@@ -384,7 +384,7 @@ def _headline_given(study: Correlations) -> str:
 
 
 def _limit(study: Correlations) -> str:
-    """Return a phrase: the reason why no p over all models can reach alpha, and a remedy."""
+    """Return a phrase with the reason why no p over all models can reach alpha, and a remedy."""
     options = study.options
     least = study.attainable["all"]
     reason = f"p {WORDS[options.adjust]} is at least {least:.2g}"

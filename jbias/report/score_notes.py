@@ -22,7 +22,7 @@ _LARGE_FACTOR = 20  # Scores that are larger by this factor are outliers.
 
 
 class Note(NamedTuple):
-    """A sentence on a data set, algorithm or run that can be computed from others."""
+    """A sentence on a data set, algorithm or run with scores computed from other scores."""
 
     kind: str  # "data set", "algorithm" or "run".
     item: derived.Derived
@@ -42,7 +42,7 @@ class Outlier(NamedTuple):
 def of_derived(
     values: pd.DataFrame, algorithms: Sequence[str], datasets: Sequence[str]
 ) -> Iterator[Note]:
-    """Yield a note for each data set, algorithm or run that can be computed from others.
+    """Yield a note for each data set, algorithm or run with scores computed from other scores.
 
     values: columns algorithm, dataset, seed and value. algorithms, datasets: all names, in the
     order in which the suggested flag lists them.
@@ -117,7 +117,7 @@ def of_constants(values: pd.DataFrame) -> Iterator[str]:
 
 
 def of_fractions(values: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on algorithms with scores <= 1, if any and if others are in per cent.
+    """Yield a sentence on algorithms with scores <= 1 among scores in per cent, if there are any.
 
     values: columns algorithm, dataset, seed and value.
     """
@@ -136,7 +136,7 @@ def of_fractions(values: pd.DataFrame) -> Iterator[str]:
 
 
 def of_outliers(values: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence per cell with scores that are far from all others of their data set.
+    """Yield a sentence per cell with scores that are far from all other scores of their data set.
 
     A cell is an algorithm on a data set. Of more than 5 cells, the first 5 have a sentence, and a
     last sentence has the number of cells. values: columns algorithm, dataset and value.

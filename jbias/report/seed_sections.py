@@ -92,7 +92,7 @@ def _swapped(test: seed_tests.SeedTest) -> seed_tests.SeedTest:
 
 
 def _valid_tests(analysis: Analysis, dataset: str) -> list[seed_tests.SeedTest]:
-    """Return the tests on a data set, sorted by p, of pairs in which both have several runs."""
+    """Return the tests on a data set, sorted by p; both algorithms of a pair have several runs."""
     tests = [
         test
         for test in oriented(analysis.by_seeds)
@@ -131,8 +131,8 @@ def _names_at_chance(
 ) -> list[str]:
     """Return the algorithms of a pair with decisions at chance that invalidate the test, or [].
 
-    A test of shape biases is invalid if one algorithm is at chance. A test of accuracies is
-    invalid if both are: an accuracy at chance may still be below another accuracy.
+    A test of shape biases is invalid if one algorithm is at chance. A test of accuracies is invalid
+    only if both algorithms are at chance, because an accuracy at chance may be below another one.
     """
     pair = test.first, test.second
     names = [name for name in pair if (name, test.dataset) in study.guessed]
@@ -182,7 +182,7 @@ def _test_sentence(
 
 
 def _holm_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
-    """Return the p that decides as text, such as "Holm p = 0.033"."""
+    """Return the p by which a test is significant or not, such as "Holm p = 0.033"."""
     return f"Holm {prose.p_equals(test.adjusted)}"
 
 
@@ -301,9 +301,9 @@ def _limits_of_permutation(analysis: Analysis) -> Iterator[str]:
 
 
 def _uneven(analysis: Analysis) -> Iterator[str]:
-    """Yield a warning if an algorithm with 2 runs is compared with more runs, not paired.
+    """Yield a warning if unpaired tests compare an algorithm with 2 runs with more runs.
 
-    Welch's test then rejects too often.
+    Welch's test rejects too often in this case.
     """
     result = analysis.by_seeds
     repeats = analysis.study.repeats

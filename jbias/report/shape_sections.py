@@ -212,7 +212,7 @@ def odd_one_out(page: Page) -> Blocks:
         cells = by_network.setdefault(network.name, {})
         if (
             number.condition
-        ):  # Without condition, it is the number of the last site again.
+        ):  # A number without a condition repeats that of the last site.
             cells[number.condition] = network_page.interval_cell(
                 network, measurement, number
             )
@@ -361,7 +361,8 @@ def suppressed_cues(page: Page) -> Blocks:
     """Yield figures and the table of accuracy without a cue.
 
     The table has a row per network and measurement. Rows of published people and networks follow if
-    `_has_people` is True for a measurement; a figure has published people by the same rule.
+    `_has_people` is True for a measurement. A figure has published people if `_has_people` is True
+    for its measurement.
     """
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("suppression"):

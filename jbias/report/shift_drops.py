@@ -2,7 +2,7 @@
 
 A drop is accuracy in distribution minus accuracy out of distribution, in percentage points, or in
 per cent of the accuracy in distribution (Drop% of Hu, Sang, Wang and Jiang 2021,
-https://arxiv.org/abs/2111.09190). Accuracies are means over seeds: a drop is not a mean of drops.
+https://arxiv.org/abs/2111.09190). Accuracies are averaged over seeds before a drop is computed.
 Results are rows of tables; keys that begin with _ hold text and cells, and are not written to
 files.
 """
@@ -72,7 +72,7 @@ def percent(
 
 
 def estimate(drawn: Float[np.ndarray, "1+b"]) -> Estimate:
-    """Return the first number of `drawn` with the 95 % percentile interval of the others.
+    """Return the first number of `drawn` with the 95 % percentile interval of the other numbers.
 
     drawn: the observed value, then the values of the draws.
     """
@@ -85,9 +85,9 @@ class Draws(NamedTuple):
 
     draws: number of draws. seed: seed of the generator. Seeds of networks are drawn as weights of
     jbias.stats.two_sample; percentiles of the weighted means are t intervals. Images are drawn as
-    Binomial(n, p) / n with the mean accuracy p, after adding 1 right and 1 wrong image, so that p
-    = 1 varies, too. All seeds see the same images, so averaging over seeds does not reduce this
-    noise. Image draws of different levels are independent.
+    Binomial(n, p) / n with the mean accuracy p, after adding 1 right and 1 wrong image, so that
+    draws vary even if all images are right. All seeds are tested on the same images, so averaging
+    over seeds does not reduce this noise. Image draws of different levels are independent.
     """
 
     draws: int
@@ -394,7 +394,7 @@ def _compare(cell: ShiftCell, plain: ShiftCell, draws: Draws) -> TableRow:
     }
     row |= _accuracy_columns(cell)
     drawn, drawn_plain = draws.draw(cell), draws.draw(plain)
-    # A draw in which the plain recipe has no drop leaves nothing to close.
+    # In draws without a drop of the plain recipe, `closed` is set to -inf.
     plain_drop = np.where(drawn_plain.points > 0, drawn_plain.points, math.nan)
     closed = np.nan_to_num(1 - drawn.points / plain_drop, nan=-math.inf)
     has_drop = estimate(drawn_plain.points).low > 0

@@ -257,8 +257,8 @@ def _run_rows(cells: ShiftCells) -> Iterator[TableRow]:
 def _image_counts(cells: ShiftCells) -> Iterator[dict[str, Any]]:
     """Yield numbers of images by class and value, a dict per data, attribute, level and options.
 
-    Keys: data, attribute, level, options and sets. By data set, sets has the names of classes and
-    values, and counts: rows are classes, columns values, as in the provenance.
+    Keys: data, attribute, level, options and sets. `sets` maps each data set to the names of its
+    classes and values, and to its counts (rows: classes, columns: values), as in the provenance.
     """
     realised: dict[str, dict] = {}
     for cell in cells:

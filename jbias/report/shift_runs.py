@@ -30,7 +30,7 @@ CONTROL = 0.5  # Share without any shift.
 # Settings in which runs of one recipe may differ: how they ran, and fields of the cell.
 _NO_RECIPE = ("run", "seeds", "workdir", "label", "valid", "tests")
 _OF_CELL = ("level", "attribute", "part")
-_MAX_SETTINGS, _MAX_LENGTH = 3, 40  # Most settings in a name, and letters of a value.
+_MAX_SETTINGS, _MAX_LENGTH = 3, 40  # Most settings in a name, most letters of a value.
 Seeds = Float[np.ndarray, "s"]
 
 
@@ -269,8 +269,8 @@ def _measured(cell: ShiftCell, rows: pd.DataFrame) -> tuple[ShiftCell, list[str]
 def _shift_of(run: workdirs.Run) -> Mapping[str, Any]:
     """Return the options of the shift that a run was trained under; {} if there is none.
 
-    With several stages, the last stage with a shift counts. Raises ValueError for an unknown
-    level.
+    If several stages have a shift, the last of these stages is used. Raises ValueError for an
+    unknown level.
     """
     stages = run.settings.get("stages") or ()
     trained = [run.settings, *(stage for stage in stages if stage)]
@@ -357,7 +357,7 @@ def _of_run(run: workdirs.Run, row: pd.Series) -> ShiftCell:
 
 
 def _of_recipe(tree: Any, inside: str = "") -> Any:
-    """Return settings without paths of data and, within a shift, without fields of the cell.
+    """Return settings without paths of data; settings of a shift also lose the fields of the cell.
 
     tree: nested settings. inside: key of `tree` in its parent.
     """
@@ -404,9 +404,10 @@ def _names(
 
 
 def _check_poolable(first: ShiftCell, run: workdirs.Run) -> None:
-    """Raise ValueError if `run` has a seed of the cell, or other training images than its runs.
+    """Raise ValueError if `run` cannot be added to a cell.
 
-    first: the cell to which the run would be added.
+    The reason is that the cell has a seed of the run, or that training images differ between the
+    cell and the run. first: the cell.
     """
     datasets = [pooled.data.get("train/0") for pooled in (first.runs[0], run)]
     fingerprints = [

@@ -17,7 +17,7 @@ from pyarrow import parquet
 from jbias.report import latex
 from jbias.runtime import messages
 
-# Heads of columns by key, for keys whose head in all reports is not the key.
+# Heads of columns by key. Other keys are their own heads, with spaces for underscores.
 HEADS = {
     "id": "ID",
     "ood": "OOD",

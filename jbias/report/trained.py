@@ -27,8 +27,8 @@ _FOLDERS = frozenset(
         "tiny_imagenet",
     }
 )
-# Kinds of modified images: (input transform that makes them, pattern that matches the name,
-# reader, split or folder of a data set of such images).
+# Kinds of modified images: (input transform that makes the images, pattern). The pattern matches
+# the name, reader, split or folder of a data set of such images.
 _KINDS = {
     "stylised": ("stylize", r"styli[sz]ed"),
     "noise": ("gaussian_noise", r"corrupted|gaussian.?noise"),
@@ -42,10 +42,10 @@ Pairs = frozenset[tuple[str, str]]  # (algorithm, data set)
 
 
 def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
-    """Return (algorithm, test set) if the algorithm was trained on images like the test set's.
+    """Return the pairs (algorithm, test set) in which training images are like the test images.
 
-    That is, if a run of the algorithm has a training set with the distribution of the test set, or
-    with the same kind of modified images. Test sets that all algorithms were trained on are left
+    In these pairs, a run of the algorithm has a training set with the distribution of the test set,
+    or with the same kind of modified images. Test sets that all algorithms were trained on are left
     out. A run without settings, or without settings of a test set, is ignored for this test set.
     datasets: names of the test sets.
     """

@@ -132,10 +132,10 @@ class Run:
 
 
 def paper_name(run: Run) -> str:
-    """Return the name of a run's method in papers; parts of the variant without a name follow.
+    """Return the name of a run's method in papers, such as "Mixup (wide)".
 
-    These parts are in brackets, such as "Mixup (wide)". A run without a variant is named by the
-    transforms of its inputs that are methods: ERM with mixup is Mixup.
+    Parts of the variant without a name in papers follow in brackets. A run without a variant is
+    named by the transforms of its inputs that are methods: ERM with mixup is Mixup.
     """
     return method_name(run.algorithm, run.variant or "+".join(_transforms(run)))
 
@@ -149,7 +149,7 @@ def method_name(algorithm: str, variant: str) -> str:
     variant_parts = variant.split("+") if variant else []
     paper_name = NAMES.get(algorithm, algorithm)
     named_parts = set()
-    # The name with the most parts of the variant wins.
+    # Use the name that covers the most parts of the variant.
     for key, name in NAMES.items():
         key_algorithm, _, key_variant = key.removesuffix(")").partition(" (")
         key_parts = set(key_variant.split("+")) if key_variant else set()
@@ -303,13 +303,13 @@ def _suffixes(group: Sequence[Run]) -> list[str]:
     """Return the differing settings of each run, such as "rate=0.1, size=64"; "" for none.
 
     A setting that a run lacks is "default". If more than 3 settings differ, the text is the name of
-    the first run with the same settings; if a run has no config.json, the name of each run. group:
-    runs of one name.
+    the first run with the same settings. If a run has no config.json, the texts are the names of
+    the runs. group: runs of one name.
     """
     settings = [run.identity for run in group]
     if None in settings:
         return [run.name for run in group]
-    # The same setting of several data sets, with the same values, counts once.
+    # List a setting of several data sets only once if the values are the same.
     key_by_values: dict[tuple[str, tuple[str, ...]], str] = {}
     for key in differing(settings):
         values = tuple(config.get(key, "default") for config in settings)
