@@ -81,7 +81,8 @@ class Algo(NamedTuple):
       additional weights; each part is initialised from a random stream of its own.
     static: host function, (step, steps) of a stage -> a value that selects the compiled
       program of that step; `losses` gets it as `static`.
-    mix_group: number of neighbouring examples of a batch that mix; they share a device.
+    mix_group: number of neighbouring examples of a batch that are mixed; they are on one
+      device.
     whole_batch: whether a loss compares all examples of a batch, so that the batch cannot
       be split into micro-batches. Otherwise losses are means over examples or mix groups.
     decide: (variables, image) -> logits in evaluation; None: the net's logits.

@@ -4,11 +4,11 @@ Source: Kirichenko, Izmailov and Wilson, "Last Layer Re-Training is Sufficient f
 Robustness to Spurious Correlations", ICLR 2023, https://arxiv.org/abs/2204.02937.
 Reference code: https://github.com/PolinaKirichenko/deep_feature_reweighting at 46666e6,
 dfr_evaluate_spurious.py.
-Deviations: the reference fits logistic regressions to twenty group-balanced subsets of
-the held-out images and averages them; here one layer is trained on group-balanced batches,
-by proximal steps, and no image is left out. Features are standardised by the statistics of
-the images that the layer is trained on, in the reference by those of the training set. The
-strength of L1 is not searched.
+Deviations: the reference fits logistic regressions to twenty group-balanced subsets of the
+held-out images and averages the regressions; here one layer is trained on group-balanced
+batches, by proximal steps, and no image is left out. Features are standardised by the
+statistics of the images that the layer is trained on, in the reference by those of the training
+set. The strength of L1 is not searched.
 """
 
 from typing import Any

@@ -74,8 +74,8 @@ def rescaling_tap(
     """Return a tap that replaces a map x by a x + b, with probability p for the whole batch.
 
     A tap is a function (x, site, key) that a net applies to its feature maps in training
-    (models/taps.py). This tap returns a `taps.Rescaled` map; x itself where `is_active_at`
-    is False.
+    (models/taps.py). This tap returns a `taps.Rescaled` map, or x unchanged where
+    `is_active_at` is False.
 
     is_active_at: (x, site) -> whether the tap may change x there.
     change: (mean, var, key) -> (a, b), arrays (b c) like mean and var, the mean and variance
@@ -85,7 +85,7 @@ def rescaling_tap(
     """
 
     def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
-        """Return x rescaled, or x itself at other sites."""
+        """Return x rescaled, or x unchanged where `is_active_at` is False."""
         if not is_active_at(x, site):
             return x
         k_gate, k_change = jax.random.split(key)

@@ -23,8 +23,8 @@ def make(net: nn.Module, *, area: int = 1) -> base.Algo:
     area: number of pixels of a kernel; 1 freezes all but 1x1 convolutions.
 
     Weight decay does not apply to frozen kernels. In a second stage, or with `config.init`,
-    they keep the weights that they start with. For a net without such convolutions this
-    equals ERM bit for bit. ValueError for an area below 1.
+    frozen kernels keep the weights of the earlier stage or run. For a net without such
+    convolutions this equals ERM bit for bit. ValueError for an area below 1.
     """
     options.check_plain("frozen_filters", "at least 1", area=area)
     spatial = functools.cache(lambda: spatial_kernels(net, area))

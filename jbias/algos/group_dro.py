@@ -3,9 +3,9 @@
 Source: Sagawa, Koh, Hashimoto and Liang, "Distributionally Robust Neural Networks for
 Group Shifts", ICLR 2020, https://arxiv.org/abs/1911.08731, algorithm 1.
 Reference code: https://github.com/kohpangwei/group_DRO at e80fe20, loss.py.
-Deviations: the weight of a group without examples in a batch is not updated; in the
-reference its adjustment is still applied. Weights are stored as logarithms, so that none is
-rounded to 0.
+Deviations: the weight of a group without examples in a batch is not updated; in the reference
+the adjustment of such a group is still applied. Weights are stored as logarithms, so that none
+is rounded to 0.
 """
 
 import jax

@@ -24,7 +24,7 @@ GROUP = "class+attribute"
 class Groups(NamedTuple):
     """Groups of examples: all combinations of the values of some columns.
 
-    The number of a group counts combinations; the last column varies fastest.
+    The number of a group is the index of its combination; the last column varies fastest.
 
     names: names of the columns. sizes: number of values of each column.
     counts: number of training examples of each group, possibly 0.
@@ -35,7 +35,7 @@ class Groups(NamedTuple):
     counts: Int[np.ndarray, "g"]
 
     def number(self, batch: base.Batch) -> Int[Array, "b"]:
-        """Return the group of each example, as a number from 0.
+        """Return the index of each example's group.
 
         The class of an example is the argmax of its target.
         """
@@ -73,7 +73,7 @@ def from_columns(where: str, columns: Columns, by: str) -> Groups:
 def select_columns(
     where: str, columns: Columns, by: str
 ) -> tuple[tuple[str, ...], list[Int[np.ndarray, "n"]]]:
-    """Return the names and values of the columns in `by`, in its order.
+    """Return the names and values of the columns in `by`, in the order of `by`.
 
     In `by`, "class" is the column "label", and "group" alone means "class+attribute".
     Arguments: see `from_columns`. ValueError for a column that is unknown or does not have

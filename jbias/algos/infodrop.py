@@ -4,8 +4,8 @@ Source: Shi, Zhang, Dai, Zhu, Mu and Wang, "Informative Dropout for Robust
 Representation Learning", ICML 2020, https://arxiv.org/abs/2008.04254.
 Reference code: https://github.com/bfshi/InfoDrop at 0dc1b24.
 The authors train with InfoDrop and then fine-tune without it: a second stage of "erm".
-Deviations: not active in evaluation (the reference is, until it is fine-tuned; see
-`variant`); a batch without any contrast drops uniformly instead of failing.
+Deviations: not active in evaluation (the reference also drops in evaluation until it is
+fine-tuned; see `variant`); a batch without any contrast drops uniformly instead of failing.
 """
 
 import functools
@@ -61,7 +61,8 @@ def make(
     for options out of range.
 
     temperature, radius, bandwidth: see `drop_shares`. offsets: `count` of `drop_shares`.
-    sampling: "exact", or "fast": each position independently, with the same probability.
+    sampling: "exact", or "fast": each position is drawn independently, with the same
+      probability as in "exact".
     variant: "biasbed" also drops in evaluation, as BiasBed's release does. The draws are
       then always the same and D is computed per image, so that a prediction does not
       depend on the batch, unlike in the release.
@@ -132,7 +133,7 @@ def _make_drop(
     mean, std = (jnp.float32(v).reshape(1, 1, 1, -1) for v in (net.mean, net.std))
 
     def drop(stem: Map, image: Map, key: PRNGKeyArray, ids=None) -> Map:
-        """Return the stem features of images with some set to zero."""
+        """Return the stem features of images, some of them set to zero."""
         k_offsets, k_draws = jax.random.split(key)
         share = drop_shares(
             (image - mean) / std,
@@ -179,8 +180,8 @@ def drop_shares(
 
     The probabilities, called shares, of an image sum to 1 and have no gradient.
 
-    With D_k(u) the squared distance between the patch at u and the one displaced by
-    offset k, and D their mean over batch, offsets and positions:
+    With D_k(u) the squared distance between the patch at u and the patch displaced by offset k,
+    and D their mean over batch, offsets and positions:
 
         q(u) = mean_k exp(-D_k(u) / (2 bandwidth^2 D)),  share(u) ~ q(u)^(1/temperature)
 
@@ -264,12 +265,12 @@ def sample_exact(
     Draws come at the times of a Poisson process of rate 1. Hits of a position are then a
     Poisson process with its share as the rate, and its first hit has an exponential time.
     Repeated hits of all positions together are one process, whose rate at any time is the
-    total share of the positions hit so far. They are counted by a Poisson variable up to a
-    time that is certainly before the last draw, and one by one after it. The time of the last
-    draw is found by quartering an interval; positions hit by that time are dropped. This
-    avoids sorting and gathering, which are slow on TPUs. It is exact except for float32
-    (times, and jax's Poisson counts, whose keys must be threefry) and probabilities below
-    1e-7.
+    total share of the positions hit so far. Repeated hits are counted by a Poisson variable up
+    to a time that is certainly before the last draw, and one by one after that time. The time
+    of the last draw is found by quartering an interval; positions hit by that time are dropped.
+    This avoids sorting and gathering, which are slow on TPUs. The method is exact except for
+    float32 (times, and jax's Poisson counts, whose keys must be threefry) and probabilities
+    below 1e-7.
     """
     if not draws:
         return jnp.ones((len(share), channels), bool)

@@ -69,8 +69,8 @@ def irm(
 
     anneal: first share of the stage in which the weight is 1 (in the reference 100 of 501
       steps; its weight is 10,000, with whole data sets as one batch).
-    by: column of the environments, or several joined by +; by default the number of the
-      source or the data set's column "domain", or without it "attribute".
+    by: column of the environments, or several joined by +; by default "domain" (the number of
+      the source, or a column of the data set) or, without such a column, "attribute".
     columns: columns of the training data, which a run fills in. None: return an algorithm
       for evaluation only, whose losses raise ValueError.
 
@@ -214,7 +214,8 @@ def _penalised(
     name: start of error messages. by, columns: see `irm`. With weight 0 this equals ERM bit
     for bit.
     anneal: first share of the stage's steps in which the weight is at most 1; the loss is
-      divided by the weight if that is above 1. None does neither.
+      divided by the weight if the weight is above 1. None: the weight is the same in all steps,
+      and the loss is not divided.
     """
     options.check_range(name, 0, 1, anneal=anneal)
     if options.is_statically(weight, 0):

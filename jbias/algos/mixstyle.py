@@ -147,7 +147,7 @@ def match(
     """Return x with its channels' sorted values mixed with those of partners.
 
     The result is x + (1 - share) (x' - x), without a gradient through the last x; x' has the
-    partner's values, in the order of the ranks of x. Among equal values the earlier place
+    partner's values, in the order of the ranks of x. Among equal values the earlier position
     has the lower rank.
 
     order: index of each image's partner within its group. share: weight of the image's own
@@ -164,20 +164,20 @@ def match(
 
 @jax.custom_vjp
 def _ranked(x: Float[Array, "b n c"]) -> tuple[Float[Array, "b n c"], Places]:
-    """Return each channel's values in sorted order, and their places before sorting."""
+    """Return each channel's values in sorted order, and their positions before sorting."""
     places = jnp.argsort(x, axis=1)
     return jnp.take_along_axis(x, places, axis=1), places
 
 
 @jax.custom_vjp
 def _placed(values: Shaped[Array, "b n c"], places: Places) -> Shaped[Array, "b n c"]:
-    """Return `values` with value i of each channel moved to place places[i], a permutation."""
+    """Return `values` with value i of each channel moved to position places[i]."""
     ranks = jax.vmap(jax.vmap(sampling.inverse, in_axes=1, out_axes=1))(places)
     return jnp.take_along_axis(values, ranks, axis=1)
 
 
 def _ranked_forward(x):
-    """Return the result of `_ranked`, and the places as residuals of its gradient."""
+    """Return the result of `_ranked`, and the positions as residuals of the gradient."""
     values, places = _ranked(x)
     return (values, places), places
 
@@ -219,8 +219,8 @@ def _gated_match(
 def _gated_match_gradient(residuals, dy):
     """Return the gradient of x, given the gradient dy of the result of `_gated_match`.
 
-    The gradient is dy plus the gradient of the values for which x is the partner. The other
-    arguments have no gradient (None).
+    The gradient is dy, plus the gradient that each image receives as the partner of another
+    image. The other arguments have no gradient (None).
     """
     x, acts, order, share = residuals
 
@@ -249,7 +249,7 @@ _gated_match.defvjp(
 
 
 def _sort_channels(x: Map, *maps: Map) -> Sequence[Shaped[Array, "b n c"]]:
-    """Return [sorted values of each channel of x, their places in x, *maps], all (b n c).
+    """Return [sorted values of each channel of x, their positions in x, *maps], all (b n c).
 
     The values of `maps` are put into the order of the sorted values of x.
     """
@@ -262,7 +262,7 @@ def _sort_channels(x: Map, *maps: Map) -> Sequence[Shaped[Array, "b n c"]]:
 def _sort_back(
     values: Shaped[Array, "b n c"], places: Places
 ) -> Shaped[Array, "b n c"]:
-    """Return `values` with value i of each channel moved to place places[i], a permutation."""
+    """Return `values` with value i of each channel moved to position places[i]."""
     # No two places are equal, so that a stable sort would only carry a third array.
     pair = (places, values)
     return jax.lax.sort(pair, dimension=1, num_keys=1, is_stable=False)[1]
@@ -271,7 +271,7 @@ def _sort_back(
 def _images_of(
     values: Shaped[Array, "b n c"], order: Int[Array, "groups group"]
 ) -> Shaped[Array, "b n c"]:
-    """Return the images in another order within their groups.
+    """Return the images, reordered within their groups.
 
     Image i of group g of the result is image order[g, i] of group g in `values`. Images are
     gathered in slices of limited size.
@@ -332,7 +332,7 @@ def _between_stages(
         return erm.make(net)._replace(mix_group=mix_group)
 
     def tap(domain, x: Map, site: str, key: PRNGKeyArray):
-        """Return x mixed between images, or x itself at other sites."""
+        """Return x mixed between images, or x unchanged at sites without mixing."""
         if site not in sites:
             return x
         k_gate, k_share, k_order = jax.random.split(key, 3)

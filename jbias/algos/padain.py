@@ -5,9 +5,9 @@ Reference code: https://github.com/onuriel/PermutedAdaIN at 819cdb9.
 Deviation: partners are drawn inside groups of `mix_group` images, so that results do not
 depend on the number of devices; the reference draws them inside one GPU's batch.
 
-A site is a named place in the net (models/taps.py). Its gate is the random decision to swap
-statistics there in a step, and is open if they are swapped. In most steps no gate is open;
-`skip_when_shut` then runs ERM's program.
+A site is a named place in the net (models/taps.py). The gate of a site is the random decision
+in each step whether statistics are swapped at the site. The gate is open if statistics are
+swapped. In most steps no gate is open; `skip_when_shut` then runs ERM's program.
 """
 
 import functools
@@ -48,7 +48,7 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
         sites = []
 
         def record_site(x: Array, site: str, _key: Array) -> Array:
-            """Return x, and record its site."""
+            """Return x, and record the site."""
             if _is_active_at(x, site):
                 sites.append(site)
             return x
@@ -77,10 +77,10 @@ def skip_when_shut(
     gates: (params, stats, batch, key) -> an array of booleans, True for each open gate.
     p: probability that a gate is open.
 
-    jax.lax.cond chooses between the losses of `algo` and `plain`, and each branch also computes
-    the gradient of the weights, the only gradient: if it were computed outside of the branches,
-    the device would store the maps of closed gates for it. On a
-    CPU, where a closed gate costs nothing, `algo` is always used.
+    jax.lax.cond chooses between the losses of `algo` and `plain`. Each branch also computes the
+    gradient of the weights; there are no other gradients. If the gradient were computed outside
+    of the branches, the device would store the maps of closed gates until then. On a CPU, where
+    a closed gate costs nothing, `algo` is always used.
     """
 
     def losses(params, stats, batch, key, static=None):

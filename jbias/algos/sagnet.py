@@ -10,8 +10,8 @@ Deviations: All three gradients are computed at the same weights; the reference 
 optimiser's weights between two backward passes, which PyTorch refuses since 1.5. Partners are
 drawn inside groups of `mix_group` images. A cosine schedule of T steps begins with the full
 rate. The reference advances its scheduler before each step: from PyTorch 1.1 on it begins
-with the rate of step 1 and ends with 0; with PyTorch 1.0, which it also names, its rates are
-those here.
+with the rate of step 1 and ends with 0; with PyTorch 1.0, which the reference also names, the
+rates are the same as here.
 """
 
 import functools
@@ -54,21 +54,23 @@ def make(
     style_stage: the first stage of both heads; the trunk is the stem and the stages before.
     randomise_style, randomise_content: whether the features of the content head and of the
       style head are randomised.
-    double_decay: as in the reference, weights that belong to two optimisers decay in both:
-      the style head also in that of "class", and the trunk's batch norms.
+    double_decay: as in the reference, weights that belong to two optimisers decay in both.
+      These are the style head and the trunk's batch norms, which also belong to the optimiser
+      of "class".
     copy_net: initialises the style head's stages as copies of the net's, as in the
       reference for pretrained weights; its linear layer is random.
     variant: "biasbed" is the algorithm of BiasBed's release: contents are not swapped, and
       the three gradients accumulate. The style head is then trained by all losses, "adv"
       included, and so is the trunk. Weights that belong to two optimisers are updated twice.
       The release has no dropout. Its `distributed` mode clips gradients that are still
-      multiplied by the loss scale, so that almost nothing remains; here they are clipped as
-      in its other mode.
+      multiplied by the loss scale, so that almost nothing remains; here gradients are clipped
+      as in the release's other mode.
     mix_group: number of neighbouring images among which styles and contents are exchanged.
 
     ValueError for a net without batch norm in its trunk unless w_adv is 0, because "adv"
-    would train nothing. As in the reference, no other normalisation counts; a transformer's
-    LayerNorm normalises each token separately. ValueError also for options out of range.
+    would train nothing. As in the reference, other normalisations cannot replace batch norm; a
+    transformer's LayerNorm normalises each token separately. ValueError also for options out of
+    range.
 
     With w_adv = 0 the "adv" update is left out; with also randomise_style=False and
     dropout=0 the net's training equals ERM bit for bit.

@@ -4,10 +4,10 @@ Source: Chen, Kornblith, Norouzi and Hinton, "A Simple Framework for Contrastive
 Learning of Visual Representations", ICML 2020, https://arxiv.org/abs/2002.05709.
 Reference code: https://github.com/google-research/simclr at 383d414.
 Deviations: The loss is the paper's mean over all views, half of the code's loss. The
-optimiser is the config's; the authors' is LARS, which decays neither biases nor
-normalisations. The projection has the paper's two layers; the code's later default is three.
-The compared features are the inputs of the linear layer in any network: pooled maps, hidden
-layers of a VGG, the class token of a transformer.
+optimiser is the config's; the authors' optimiser is LARS, which decays neither biases nor
+normalisations. The projection has the paper's two layers; the code's later default is three
+layers. The compared features are the inputs of the linear layer in any network: pooled maps,
+hidden layers of a VGG, the class token of a transformer.
 """
 
 import jax
@@ -114,7 +114,7 @@ def contrast(
 
 
 def _partners(rows: Int[Array, "b"]) -> Int[Array, "b"]:
-    """Return the number of each row's partner: rows 2n and 2n + 1 are partners."""
+    """Return the index of each row's partner: rows 2n and 2n + 1 are partners."""
     return rows ^ 1
 
 

@@ -2,7 +2,7 @@
 
 Source: Krizhevsky, Sutskever and Hinton, NeurIPS 2012; the single column is that of
 Krizhevsky, "One weird trick", https://arxiv.org/abs/1404.5997. Initialisation, parameter
-shapes and pooling to 6x6 are those of torchvision, which published weights have.
+shapes and pooling to 6x6 are those of torchvision, so that its published weights fit.
 """
 
 import functools
@@ -38,7 +38,7 @@ def convolution(
 ) -> backbone.Map:
     """Return the map after a convolution, a ReLU and, if `pooled`, a 3x3 max-pool.
 
-    number: place of the convolution in the network, 1 to 5. width: output channels. size:
+    number: position of the convolution in the network, 1 to 5. width: output channels. size:
       side of the kernel in pixels.
     """
     stride = 4 if number == 1 else 1

@@ -42,7 +42,7 @@ def block(
     stride: int,
     project: bool,
 ) -> backbone.Map:
-    """Return the map after a bottleneck without padding; the shortcut is cropped to its size.
+    """Return the map after a bottleneck without padding, with the shortcut cropped to fit.
 
     width: channels of the first two convolutions; the block has 4 * width outputs.
     size, stride: kernel size and stride of the second convolution.
@@ -59,7 +59,7 @@ def block(
 
 
 class BagNet(backbone.Staged):
-    """A BagNet; a position of its last map sees a patch of 1 + 2^(wide + 1) pixels.
+    """A BagNet; each position of the last map depends on 1 + 2^(wide + 1) pixels a side.
 
     wide: number of stages, counted from the first, that begin with a 3x3 convolution.
     depths: blocks in each of the four stages.

@@ -1,8 +1,8 @@
 """DenseNet-121: each layer reads the outputs of all earlier layers of its block.
 
 Source: Huang, Liu, van der Maaten and Weinberger, CVPR 2017,
-https://arxiv.org/abs/1608.06993. Initialisation and parameter shapes are those of
-torchvision, which published weights have.
+https://arxiv.org/abs/1608.06993. Initialisation and parameter shapes are those of torchvision,
+so that its published weights fit.
 """
 
 import functools
@@ -48,7 +48,7 @@ def layer(scope: backbone.Scope, x: backbone.Map, *, growth: int) -> backbone.Ma
 def transition(scope: backbone.Scope, x: backbone.Map) -> backbone.Map:
     """Return the map with half the channels and half the sides.
 
-    Batch norm, ReLU and a 1x1 convolution, then average pooling.
+    The layers are batch norm, ReLU, a 1x1 convolution and average pooling.
     """
     x = nn.relu(scope.norm(x, "bn"))
     x = scope.conv(x, "conv", x.shape[-1] // 2, 1, init=_INIT)

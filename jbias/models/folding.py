@@ -75,7 +75,7 @@ def fold_norms(apply: Apply) -> Apply:
                 levels[id(slope)] = None
 
         def skip_folded_norms(call, args, kwargs, context):
-            """Return the output of a module; of a folded batch norm, its input plus the bias."""
+            """Return a module's output; for a folded batch norm, the input plus the bias."""
             module = context.module
             if not _is_call(context, layers.BatchNorm):
                 return call(*args, **kwargs)
@@ -148,7 +148,7 @@ _MARK = "folding: call "
 def _find_pairs(
     jaxpr: Any, calls: Sequence[_Convolution | _Norm]
 ) -> list[tuple[_Convolution, _Norm]]:
-    """Return the pairs of a convolution and the batch norm that alone reads its output.
+    """Return the pairs of a convolution and a batch norm that is the only reader of its output.
 
     A pair is left out if its kernel, bias or scale is read more than once, or if it is inside
     a loop or a branch.
@@ -200,7 +200,7 @@ def _is_call(context: Any, kind: type) -> bool:
 def _convolution(
     module: nn.Conv, leaf_index_by_id: dict[int, int]
 ) -> _Convolution | None:
-    """Return the indices of a convolution's parameters, None if one is not a leaf.
+    """Return the indices of a convolution's parameters, None if a parameter is not a leaf.
 
     leaf_index_by_id: index of each leaf of the variables, by the leaf's id().
     """
@@ -213,7 +213,7 @@ def _convolution(
 
 
 def _norm(module: layers.BatchNorm, leaf_index_by_id: dict[int, int]) -> _Norm | None:
-    """Return the indices of a batch norm's variables, None if one is not a leaf.
+    """Return the indices of a batch norm's variables, None if a variable is not a leaf.
 
     leaf_index_by_id: see `_convolution`.
     """

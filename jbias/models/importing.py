@@ -1,9 +1,9 @@
 """Import published weight files and exports of this package as (module, variables).
 
-state_dicts.py finds the state dict in a file. NAMES in each network's file maps its entries
-to our arrays (see weight_names.py). This module tries candidate networks on the arrays.
-Options that a file does not store (the number of classes, the kind of stem, the patch size)
-are inferred from shapes, by the function `infer_options` in the network's file; entries
+state_dicts.py finds the state dict in a file. NAMES in each network's file maps the entries of
+the state dict to our arrays (see weight_names.py). This module tries candidate networks on the
+arrays. Options that a file does not store (the number of classes, the kind of stem, the patch
+size) are inferred from shapes, by the function `infer_options` in the network's file; entries
 that do not fit are reported.
 """
 
@@ -111,8 +111,9 @@ def best_match(
 def _quality(match: NetworkMatch) -> tuple[int, int]:
     """Return the sort key of matches: the largest is the best match.
 
-    The first number counts entries with the right names; the second counts entries that also
-    have the right shape, minus entries that are unexpected or missing.
+    The first element is the number of entries with the right names. The second element is the
+    number of entries that also have the right shape, minus the number of unexpected and missing
+    entries.
     """
     difference = match.difference
     num_fitting, num_spare = difference.num_fitting, len(difference.spare)
@@ -249,7 +250,7 @@ _INVALID_OPTIONS = (ValueError, TypeError, ArithmeticError, errors.FlaxError)
 class ImportedNetwork(NamedTuple):
     """A network from a file, and the origins of its normalisation constants.
 
-    origins: for "mean" and "std", unless the caller gave them, their origin in words.
+    origins: the origins of "mean" and "std" in words, except of constants that the caller gave.
     """
 
     net: nn.Module
@@ -397,7 +398,7 @@ def _match_similar_names(file: _File) -> list[NetworkMatch]:
 
 
 def _other_models(file: _File, model: str) -> list[str]:
-    """Return the models other than `model` that the file fits, by name.
+    """Return the names of the models other than `model` that the file fits.
 
     Options that a model does not have are ignored.
     """

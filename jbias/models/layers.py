@@ -8,9 +8,10 @@ images (Goyal et al. 2017, https://arxiv.org/abs/1706.02677, section 2.3), and a
 batch norm (Hoffer, Hubara and Soudry 2017, https://arxiv.org/abs/1705.08741). The running
 statistics then follow the mean over groups. Flax's ImageNet example averages the running
 statistics of all devices, which is the same; PyTorch's DistributedDataParallel keeps those
-of the first device; Hoffer et al. update them with each group in turn. The mean over groups
-has the expectation of one group with the least noise. It does not depend on the order of
-groups, and its decay does not depend on their number.
+of the first device; Hoffer et al. update the running statistics with each group in turn. The
+mean over groups has the same expectation as the statistic of one group, with the least noise.
+This mean does not depend on the order of groups, and the decay does not depend on the number
+of groups.
 """
 
 import functools
@@ -47,7 +48,7 @@ def conv(
 
     features: output channels. bias: whether the convolution has a bias. groups: number of
       groups of channels. init: initialiser of the kernel.
-    pad: None: size // 2.
+    pad: zeros on each side; None: size // 2.
     options: other fields of nn.Conv, such as dtype and name.
     """
     return nn.Conv(

@@ -1,10 +1,10 @@
 """The max-pool of ResNets' and DenseNets' stems, with a gradient that GPUs compute faster.
 
 XLA's gradient of a max-pool (select-and-scatter) reads the input again and adds by atomic
-operations. Here the forward pass keeps one byte for each window, the number of its largest
-pixel. The gradient of a pixel is gathered from the windows that cover it, at most four.
-Of equal pixels in a window, the first, row by row from the top left, gets the whole gradient,
-as with XLA.
+operations. Here the forward pass stores one byte for each window, the index of its largest
+pixel. The gradient of a pixel is gathered from the windows that cover it, at most four. If
+several pixels of a window are the largest, the first of these pixels (row by row from the top
+left) gets the whole gradient, as with XLA.
 """
 
 import jax

@@ -3,9 +3,9 @@
 Source: He, Zhang, Ren and Sun, "Identity mappings", ECCV 2016,
 https://arxiv.org/abs/1603.05027. Reference code: https://github.com/ecs-vlc/FMix at
 e5991dc, which Marcu and Pruegel-Bennett use.
-Differences from the source, as in the reference code: batch norm and ReLU directly follow
-the stem, none follow the last block, and each shortcut, the identity included, starts from
-the normalised input. The network is for images of 32 pixels: the stem keeps the size.
+Differences from the source, as in the reference code: batch norm and ReLU directly follow the
+stem but do not follow the last block, and each shortcut, the identity included, starts from the
+normalised input. The network is for images of 32 pixels: the stem keeps the size.
 """
 
 import functools

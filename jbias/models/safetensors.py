@@ -1,8 +1,9 @@
 """Read and write safetensors: eight bytes of length, a JSON header, the numbers.
 
-Format: https://github.com/huggingface/safetensors, README.md. Its library reads the file
-and checks that every byte after the header belongs to one tensor. It accepts duplicate
-names, of which it uses the last, and unknown keys of entries; both are refused here.
+Format: https://github.com/huggingface/safetensors, README.md. The library of that repository
+reads the file and checks that every byte after the header belongs to one tensor. The library
+accepts duplicate names, of which it uses the last, and unknown keys of entries; this module
+refuses both.
 """
 
 import contextlib
@@ -83,8 +84,8 @@ def write(
 ) -> None:
     """Write float32 arrays, by name, and metadata; an existing file is replaced in one step.
 
-    A missing folder is created. The library would write the metadata in random order, so that
-    one network could give different bytes.
+    A missing folder is created. Metadata are written in a fixed order; the library would write
+    them in random order, so that two files of one network could differ.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     start = 0

@@ -2,7 +2,7 @@
 
 Source: Iandola, Han, Moskewicz, Ashraf, Dally and Keutzer, 2016,
 https://arxiv.org/abs/1602.07360. Initialisation, parameter shapes and pooling are those of
-torchvision, which published weights have.
+torchvision, so that its published weights fit.
 """
 
 import functools
@@ -66,8 +66,9 @@ def fires(
 def fire(scope: backbone.Scope, x: backbone.Map, *, width: int) -> backbone.Map:
     """Return the map, of 8 * width channels, after a fire module.
 
-    A 1x1 convolution to `width` channels, then a 1x1 and a 3x3 convolution of its output to
-    4 * width channels each, which are concatenated; each with a ReLU.
+    A 1x1 convolution reduces the map to `width` channels. A 1x1 and a 3x3 convolution of the
+    result have 4 * width channels each, and their outputs are concatenated. A ReLU follows each
+    convolution.
     """
 
     def conv(x: Array, site: str, *, width: int, size: int, name: str) -> Array:

@@ -3,8 +3,8 @@
 `read` opens a file of any known format and returns the state dict in it. `strip_prefixes`
 yields the arrays under names without the prefixes of wrapper modules.
 
-Vision transformers as their authors publish them, .npz files of Flax arrays, become state
-dicts with timm's names and layout (`from_augreg`). Source: Steiner et al. 2022,
+Vision transformers that their authors published as .npz files of Flax arrays are converted to
+state dicts with timm's names and layout (`from_augreg`). Source: Steiner et al. 2022,
 https://arxiv.org/abs/2106.10270; the names are those of
 https://github.com/google-research/vision_transformer.
 """
@@ -190,7 +190,7 @@ def _find_state_dicts(
     """Yield (path, state dict) for each state dict in known containers of a tree.
 
     A dict without known containers is a state dict if it has a tensor. A dict that occurs
-    several times is visited once: otherwise a small file could have millions of them.
+    several times is visited once: otherwise a small file could give millions of state dicts.
 
     path, depth: position of `tree` in the file. visited: ids of the dicts visited so far.
     """
@@ -266,7 +266,7 @@ def _prefix_chains(names: Iterable[str]) -> list[str]:
 
 
 def is_head(stem: str) -> bool:
-    """Return True if a layer's name, with its final dot, is one of a last layer, as "head."."""
+    """Return True if a layer's name, with its final dot, is a usual name of a last layer."""
     return _HEAD.fullmatch(stem) is not None
 
 
@@ -312,7 +312,7 @@ def read_head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _may_be_head(stem: str, weights: Mapping[str, np.ndarray]) -> bool:
-    """Return True if a layer may be the head, by its name: alone or inside another module.
+    """Return True if a layer may be the head, judged by its name.
 
     A layer inside another module, such as "clf.fc.", may also be a hidden layer. Return False
     if another layer has as many inputs as this layer has outputs. stem: name of the layer,
@@ -372,7 +372,7 @@ def from_augreg(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _to_torch_kernel(name: str, kernel: np.ndarray) -> np.ndarray:
     """Return the kernel of a Flax convolution, attention or dense layer in PyTorch's layout.
 
-    name: its name in timm.
+    name: timm's name of the kernel.
     """
     if kernel.ndim == 4:
         return kernel.transpose(3, 2, 0, 1)

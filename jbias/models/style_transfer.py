@@ -9,15 +9,16 @@ Deviation: if the styles are the contents in another order, their features are c
 once; the references encode the same images twice.
 
 `small`: AdaIN on the features of a small encoder, without a download. The features have a
-quarter of the image's side and get the statistics of another image's. The decoder draws the
-content in flat colours from the normalised features, recolours it by the statistics, and
-adds a pattern: a sum of learnt tiles, weighted by the statistics.
-Deviations: the decoder reads only normalised features, and the tiles have fixed places in the
-image, because a decoder this small draws no texture otherwise. `jbias prepare style` trains
-the weights on drawn pictures with the sixteen textures of the embedded set, at two scales:
-a photograph gets the most similar of these textures, not its own. For photographs `vgg` is
-better. Small shapes become blurred: networks that recognise the embedded set recognise the
-shape in 88.0 % of its stylised images (98.2 % for `render`).
+quarter of the image's side and get the statistics of another image's features. The decoder
+draws the content in flat colours from the normalised features, recolours the content by the
+statistics, and adds a pattern: a sum of learned tiles, weighted by the statistics.
+Deviations: the decoder reads only normalised features, and the tiles have fixed positions in
+the image, because otherwise a decoder of this size draws no texture. `jbias prepare style`
+trains the weights on drawn pictures with the sixteen textures of the embedded set, at two
+scales: if the style is a photograph, the result has the most similar of these textures, not the
+photograph's texture. For photographs `vgg` is better. Small shapes become blurred: networks
+that recognise the embedded set recognise the shape in 88.0 % of its stylised images (98.2 % for
+`render`).
 
 `render`: the same scene rendered with another texture, for data sets with renders, such as
 data.load("shapes", renders=True). It is exact and has no artefacts of a network, but cannot
@@ -217,7 +218,7 @@ def vgg(*, weights: str | None = None) -> Transfer:
     """Return the transfer of the published VGG.
 
     weights: a converted file or the folder of the published files. ValueError, with the
-    page to download from, if `weights` is None or not there. The output of the transfer is
+    page to download from, if `weights` is None or does not exist. The output of the transfer is
     not clipped to [0, 1] and has 8 ceil(side / 8) pixels a side.
     """
     arrays = weight_files.load(PUBLISHED, weights)
@@ -368,7 +369,7 @@ def pick_render(
     """Return each image's render, in [0, 1], with the texture of its style.
 
     batch: with "renders" (b t h w c) uint8, one per texture. style: a batch whose
-    "attribute", after `permute`, is the number of each texture; None: the batch itself.
+    "attribute", after `permute`, is the index of each texture; None: the batch itself.
     alpha: must be 1 (else ValueError). Renders show the scene without any augmentation that
     was applied to "image". An attribute without a render gives an image of NaN, so that the
     loss shows the mistake. ValueError if "renders" or "attribute" is missing.

@@ -1,4 +1,4 @@
-"""Named sites in a network, where training may change features and evaluation read them.
+"""Named sites in a network: training may change the features there, evaluation may read them.
 
 A network calls `through` at its sites. In training its field `tap`, a function, replaces
 the features there. In evaluation features pass unchanged, and `read` returns them.
@@ -57,7 +57,7 @@ class Rescaled(NamedTuple):
     ) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
         """Return mean and biased variance of each channel of the map.
 
-        mean, var: those of x, over all images.
+        mean, var: mean and biased variance of each channel of x, over all images.
         """
         count = self.x.shape[1] * self.x.shape[2]
         image_means = self.scale * self.mean + self.shift
@@ -131,7 +131,7 @@ _calls = contextvars.ContextVar("_calls", default=lambda tap, *args: tap(*args))
 
 
 def site_key(key: Key, name: str) -> PRNGKeyArray:
-    """Return the random key of a named place in the network, derived from the call's key.
+    """Return the random key of a site or dropout layer, by its name and the network's key.
 
     ValueError if `key` is None.
     """
@@ -181,7 +181,7 @@ def check_acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Call
     """Return a function like `run` that calls refuse(sites) if taps act at none of the sites.
 
     A tap acts if it returns anything but its input, or stores something that the results
-    depend on. This is found while `run` is traced, and the compiled program is the same.
+    depend on. This is determined while `run` is traced; the compiled program does not change.
     `refuse` is not called if `run` reaches no site.
     """
 
@@ -243,7 +243,7 @@ def _has_mark(jaxpr: Any) -> bool:
 def variable_name(site: str) -> str:
     """Return a site's name among a module's variables.
 
-    It differs from the site's name, which may be the name of a submodule.
+    The returned name differs from the site's name, which may be the name of a submodule.
     """
     return f"at {site}"
 
@@ -283,7 +283,7 @@ def site_gradient(
 ) -> tuple[Array, Array]:
     """Return the features at a site in evaluation, and the gradient of the scores there.
 
-    score: logits -> a number per image; the gradient is that of their sum.
+    score: logits -> a number per image; the gradient is of the sum of these numbers.
     ValueError if the network has no such site.
     """
 

@@ -1,8 +1,8 @@
 """Reader of files of PyTorch, without PyTorch and without running code in the file.
 
 A .pth file is a pickle, which may name any function to call. Here jbias.untrusted.pickles
-interprets it and calls only the functions in CALLS: for tensors, containers, numbers and
-text. Three formats exist: an archive (PyTorch 1.6 and later), a stream of pickles (before),
+interprets the pickle and calls only the functions in CALLS: for tensors, containers, numbers
+and text. Three formats exist: an archive (PyTorch 1.6 and later), a stream of pickles (before),
 and a tar file (before 0.1.11), which is refused.
 Format: https://github.com/pytorch/pytorch, torch/serialization.py.
 """
@@ -258,8 +258,8 @@ class _Machine(pickles.Machine):
     def refer(self, _: Any = None) -> None:
         """Replace the description of a storage on top of the stack by a `Storage`.
 
-        Also add it to `storages`. ValueError if the description is invalid, or differs from
-        that of a storage with the same key.
+        Also add the `Storage` to `storages`. ValueError if the description is invalid, or
+        differs from the description of a storage with the same key.
         """
         description = self.pop()
         if not isinstance(description, tuple) or len(description) not in (5, 6):

@@ -1,8 +1,8 @@
 """Layers that read weights with PyTorch's names and layout; images are NHWC.
 
-DeepAugment's networks use them, because it damages stored weights row by row. Weights are
-{"head.0.weight": (out, in, h, w), "head.0.bias": (out), ...}; the kernel of a transposed
-convolution is (in, out, h, w).
+DeepAugment's networks use these layers, because DeepAugment damages stored weights row by row.
+Weights are {"head.0.weight": (out, in, h, w), "head.0.bias": (out), ...}; the kernel of a
+transposed convolution is (in, out, h, w).
 """
 
 import math

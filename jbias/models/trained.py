@@ -91,7 +91,8 @@ def read_json(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
     """Return the content of a JSON file in a workdir, a dict.
 
     needed: entries that must exist, such as "model.name", which is `name` in `model`.
-    ValueError if the file is not JSON or an entry is missing; OSError if it cannot be read.
+    ValueError if the file is not JSON or an entry is missing; OSError if the file cannot be
+    read.
     """
     where = os.fspath(path)
     try:
@@ -110,7 +111,7 @@ def read_json(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
 def _branch_index(where: str, folder: str, config: Mapping[str, Any]) -> int:
     """Return the index of the branch of a run with this folder name.
 
-    where: path, for messages. folder: "" for a run without branches. config: the run's.
+    where: path, for messages. folder: "" for a run without branches. config: config of the run.
     ValueError if there is no such branch.
     """
     varied = config.get("vary") or []

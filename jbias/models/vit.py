@@ -208,7 +208,7 @@ NAMES = (
 def _torchvision(first: str, second: str) -> tuple:
     """Return the naming rules for torchvision's vit_b_16.
 
-    first, second: names of the linear layers of the MLP, which torchvision 0.14 changed.
+    first, second: names of the linear layers of the MLP; torchvision 0.14 changed these names.
     """
     block = r"encoder.layers.encoder_layer_\1."
     return (

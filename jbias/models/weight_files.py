@@ -86,7 +86,7 @@ def load(published: PublishedWeights, path: Path | None) -> dict[str, np.ndarray
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of an .npz file as float32, by name.
 
-    ValueError if it cannot be read or has anything but real numbers.
+    ValueError if the file cannot be read or has anything but real numbers.
     """
     try:
         arrays = opening.read_npz(path, times=_MAX_COMPRESSION, free=0)

@@ -62,7 +62,7 @@ class ArrayEntry(NamedTuple):
 def published_names(path: Sequence[str], names: Names) -> tuple[str, ...]:
     """Return the published names of our array at a path; empty if no rule matches.
 
-    Several names: our array is the concatenation of theirs.
+    Several names: our array is the concatenation of the arrays with these names.
     """
     module, leaf = "/".join(path[:-1]), path[-1]
     for pattern, template in names:
@@ -220,9 +220,9 @@ def compare(expected: Mapping[str, ArrayEntry], arrays: Arrays) -> Difference:
 def format_difference(difference: Difference) -> str:
     """Return the text of a table of the differences, with a column for each kind that occurs.
 
-    The kinds are the column's heading, with the number of entries: "missing", "spare" or
-    "of another shape". At most ten entries follow, and a line with the number of further
-    ones.
+    The heading of a column is its kind, "missing", "spare" or "of another shape", with the
+    number of entries. At most ten entries follow, and a line with the number of further
+    entries.
     """
     kinds = (
         ("missing", difference.missing),

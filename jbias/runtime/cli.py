@@ -348,7 +348,7 @@ def add_network_flags(
 
     subject: the networks that --classes, --mean, --std, --trained and --method describe.
     step_default, mean_default: the defaults of --step, and of --mean and --std.
-    All are for the help.
+    All arguments except `parser` are texts for --help.
     """
     parser.add_argument(
         "--checkpoint",
@@ -520,8 +520,8 @@ FIGURES = ("svg", "pdf", "png")  # File formats of a report's figures.
 def figure_formats(text: str) -> tuple[str, ...]:
     """Return the formats of figures in a text such as "pdf,png" (an argparse type).
 
-    "svg", for the page, is always among them; the order is that of FIGURES.
-    argparse.ArgumentTypeError for other formats.
+    "svg" is always among the formats, because the report's page needs this format; the order is
+    that of FIGURES. argparse.ArgumentTypeError for other formats.
     """
     formats = {name.strip() for name in text.lower().split(",")}
     if not formats <= {*FIGURES}:

@@ -19,12 +19,12 @@ from jbias.runtime import files, messages, signals, switches
 
 
 def silence_warnings() -> None:
-    """Silence the log lines of orbax and the warnings of Pillow; their errors still raise.
+    """Silence the log lines of orbax and the warnings of Pillow; errors are still raised.
 
-    Orbax logs every file, and every thread that fails on a full disk; JBIAS_TRACEBACK=1
-    shows the errors among these lines. Pillow warns of unusual images; damaged images raise
-    an error. Also replaces sys.excepthook, if it is Python's own, by
-    messages.print_traceback, and without JBIAS_TRACEBACK=1 sys.unraisablehook.
+    Orbax logs every file, and every thread that fails on a full disk; with JBIAS_TRACEBACK=1,
+    lines about errors are shown. Pillow warns of unusual images; damaged images raise an error.
+    Also replaces sys.excepthook, if it is Python's own, by messages.print_traceback, and
+    without JBIAS_TRACEBACK=1 sys.unraisablehook.
     """
     from absl import logging as absl_logging  # Late, for a fast --help.
 
@@ -139,7 +139,7 @@ def logger(workdir: "epath.Path | None", form: str = LOG_FORMATS[0]) -> messages
 
 
 def flush(workdir: "epath.Path") -> None:
-    """Write pending log lines to an object store; print a line for a log that fails."""
+    """Write pending log lines to an object store; print a line about a log that failed."""
     for name in LOG_FILES:
         try:
             files.flush(workdir / name)
@@ -229,7 +229,7 @@ def count_images(
     start_time = last_line_time = time.monotonic()
 
     def advance(count: int, *, counted: bool = True) -> None:
-        """Add `count` images; counted: whether they count for the rate."""
+        """Add `count` images; counted: whether these images count for the rate."""
         nonlocal num_done, num_timed, last_line_time
         num_done += count
         num_timed += count * counted

@@ -5,8 +5,9 @@ With `STEP_OPTIONS` a whole step is one graph, and with `LOOP_OPTIONS` the body 
 steps. On an H200, the capture of a convolution failed if cuDNN had not run it in the process
 before, as is the case when a program comes from the compilation cache; afterwards cuDNN mostly
 failed in the rest of the process, too. `CapturedFunction` therefore runs each program once by
-XLA's default before it captures the graph. During a capture there is a note in a file: after a
-process has ended without removing its note, no process on this machine captures any more.
+XLA's default before it captures the graph. Each process keeps a note in a file during a
+capture. After a process has ended without removing its note, no process on this machine
+captures graphs any more.
 """
 
 import contextlib
@@ -52,10 +53,10 @@ _listener: Callable[[str], None] | None = None
 def are_requested(num_devices: int = 1) -> bool:
     """Return True if steps on `num_devices` devices are compiled to whole graphs.
 
-    Only a single GPU has whole graphs: of several, one could fail while the others wait for
-    it. Return False also if XLA_FLAGS sets the captured operations, if the compiler lacks an
-    option, or if a capture failed in this process or earlier on this machine. The last two
-    are not checked inside `xla.compiling_for`.
+    Whole graphs are used only on a single GPU: with several GPUs, the capture could fail on one
+    GPU while the other GPUs wait for it. Return False also if XLA_FLAGS sets the captured
+    operations, if the compiler lacks an option, or if a capture failed in this process or
+    earlier on this machine. The last two are not checked inside `xla.compiling_for`.
     """
     if xla.platform() != "gpu" or num_devices > 1 or _user_decides():
         return False
@@ -73,8 +74,8 @@ def compiler_options(options: Mapping[str, str]) -> dict[str, str]:
 def describe(num_devices: int = 1) -> str:
     """Return a phrase about the part of the steps that runs as CUDA graphs.
 
-    Such as "whole steps" or "XLA's default", with the reason if a capture failed. "none"
-    unless the platform is a GPU.
+    Examples are "whole steps" and "XLA's default"; the phrase includes the reason if a capture
+    failed. Return "none" unless the platform is a GPU.
     """
     if xla.platform() != "gpu":
         return "none"
@@ -187,10 +188,11 @@ def jit(
 class CapturedFunction:
     """A function of states and further arguments that a GPU launches as one CUDA graph.
 
-    The last argument is static. There is one program for each value of the static argument
-    and shapes of the others. Its first call runs the program that XLA compiles by default, its
-    second call captures the graph on a copy of the states, and later calls launch the graph.
-    After a failed capture in this process, programs without a graph stay with the default.
+    The last argument is static. There is one program for each combination of the static
+    argument's value and the shapes of the other arguments. The first call of a program runs
+    what XLA compiles by default, the second call captures the graph on a copy of the states,
+    and later calls launch the graph. After a failed capture in this process, programs without a
+    graph stay with the default.
     """
 
     def __init__(
@@ -253,7 +255,7 @@ class CapturedFunction:
 
 
 class _NotCaptured(Exception):
-    """A program could not be captured; the states are still there."""
+    """A program could not be captured; the states are unchanged."""
 
 
 def _program_key(dynamic: PyTree, static: Hashable) -> Hashable:

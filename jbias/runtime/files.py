@@ -101,7 +101,7 @@ def require_package(where: str, feature: str, package: str, extra: str) -> None:
 
 
 def local_copy(path: PathLike, where: str, *, checkpoints: bool = False) -> PathLike:
-    """Return a local path or glob unchanged; copy the files of a gs:// one into the cache.
+    """Return a local path or glob unchanged; copy the files of a gs:// path into the cache.
 
     For gs:// the path or glob of the copies is returned. where: start of the error message,
     such as "--runs". checkpoints: whether to copy checkpoints of runs, too. ValueError if a
@@ -320,8 +320,8 @@ class _Cause(NamedTuple):
 def _cause(error: Exception) -> _Cause | None:
     """Return the reason why the path in an error is unusable, with advice to the user.
 
-    The reason is a link on the path that leads nowhere, or an error code in _REMEDIES. None
-    for other errors.
+    The reason is a broken link on the path, or belongs to an error code in _REMEDIES. None for
+    other errors.
     """
     if not isinstance(error, OSError):
         return None

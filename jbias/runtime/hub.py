@@ -366,7 +366,8 @@ def _within_limit(act: Callable[[], Any], *, waiting_for: str) -> Any:
 def _wait(response: Any, repository: Repository, *, is_last: bool) -> None:
     """Wait for the time that an answer 429 (too many requests) demands; print a line.
 
-    _Refusal if this time is above _MAX_WAIT_SECONDS, or if `is_last`: no further try follows.
+    _Refusal if this time is above _MAX_WAIT_SECONDS, or if `is_last`, which means that no
+    further try follows.
     response: the answer. repository: for the error message.
     """
     text = response.headers.get("retry-after", "")
@@ -386,7 +387,8 @@ def _error_of(
 ) -> Exception:
     """Return the exception, _Refusal or _Unreached, for an answer with an error status.
 
-    status: HTTP status. headers: of the answer, with the hub's error code "x-error-code".
+    status: HTTP status. headers: headers of the answer, with the hub's error code
+    "x-error-code".
     repository: for the text of the exception.
     """
     code = headers.get("x-error-code", "")
@@ -418,12 +420,12 @@ def _checked_body(
 ) -> _Body:
     """Return the digest and size in the headers; raise _Refusal if they cannot be used.
 
-    That is: another commit, no SHA-256 or SHA-1 as ETag, a compressed body, two different
-    sizes, or a size above the limit.
+    Headers cannot be used if they have another commit, no SHA-256 or SHA-1 as ETag, a
+    compressed body, two different sizes, or a size above the limit.
 
-    response: the last answer, which sends the file. headers: the hub's, not a redirect
-    target's. repository: the requested one; its commit must be that of the headers. limit:
-    largest size in bytes.
+    response: the last answer, which sends the file. headers: headers of the hub, not of a
+    redirect target. repository: the requested repository; the headers must have the same
+    commit. limit: largest size in bytes.
     """
     if headers.get("x-repo-commit") != repository.commit:
         got = messages.one_line(headers.get("x-repo-commit", "none"))[:_MAX_LETTERS]

@@ -30,7 +30,7 @@ from jbias.runtime import files, messages
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """The process that holds a lock, as its file names it: machine and process id."""
+    """The process that holds a lock, as named in the lock file: machine and process id."""
 
     host: str
     boot: str  # The boot id of its kernel; for our own kernel, flock is reliable.
@@ -61,7 +61,7 @@ def _host() -> str:
 def boot_id() -> str:
     """Return the running kernel's id, which changes at each boot.
 
-    The host name on a system without such an id.
+    Return the host name on a system without such an id.
     """
     with contextlib.suppress(OSError):
         return epath.Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
@@ -81,7 +81,7 @@ def taken_over(folder: epath.Path, owner: Owner | None) -> OSError:
 
 
 def read_owner(content: bytes) -> Owner | None:
-    """Return the owner in the content of a lock file; None if it is empty or damaged."""
+    """Return the owner in the content of a lock file; None for empty or damaged content."""
     try:
         fields = json.loads(content)
         return Owner(**{f.name: fields[f.name] for f in dataclasses.fields(Owner)})
@@ -98,7 +98,7 @@ class LockState(NamedTuple):
 
     @property
     def owner(self) -> Owner | None:
-        """The owner that the lock names; None if it is free or damaged."""
+        """The owner that the lock names; None if the lock is free or its content is damaged."""
         return read_owner(self.content)
 
 
@@ -119,7 +119,7 @@ def _read_object(path: epath.PathLike) -> LockState:
 def _refusal(work: str, state: LockState) -> ValueError:
     """Return the error for a lock that another process holds.
 
-    work: see `acquire`. state: of the lock, which names its owner.
+    work: see `acquire`. state: state of the lock, which names the owner.
     """
     return ValueError(
         f"workdir: another process {work}: {state.owner or 'an unnamed process'}, last "
@@ -137,10 +137,10 @@ def _wait_for_beat(
     """Wait PATIENCE_SECONDS for a beat of the owner; return `first` if none comes.
 
     If the lock becomes free, return its new state earlier. ValueError if the lock changes,
-    because its owner is alive. Another process that waits for the same lock does not change
-    it.
+    because its owner is alive. A second process that waits for the same lock does not change
+    the lock.
 
-    first: the lock's state before the wait. read_state: reads the current state. path: of
+    first: the lock's state before the wait. read_state: reads the current state. path: path of
     the lock. work: see `acquire`. say: logs a line about the wait.
     """
     start_time = time.monotonic()
@@ -336,8 +336,8 @@ def _open_locked(path: epath.Path, work: str) -> tuple[int, bool]:
 def _open(path: epath.Path) -> int:
     """Open the lock file, create it if missing, and return its descriptor.
 
-    OSError if that fails; ValueError if the path is not a plain file: a link could lead to
-    any file, which would be overwritten.
+    OSError if the file cannot be opened; ValueError if the path is not a plain file: a link
+    could lead to any file, which would be overwritten.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     try:

@@ -30,8 +30,9 @@ def make(
 
     count: number of devices, the first of `devices`; 0: all.
     seeds: number of seeds that train on the mesh.
-    spread: number of shares; 0: the largest that divides both seeds and devices, and, of
-      several processes, keeps each share within one process or made of whole processes.
+    spread: number of shares; 0: the largest number that divides both seeds and devices. With
+      several processes, each share must also be within one process or consist of whole
+      processes.
     together: the largest number of seeds in memory at a time; 0: no limit.
     devices: default: `jax.devices()`.
     ValueError if `count` or `spread` does not fit the devices, or `spread` exceeds `together`.
@@ -121,7 +122,8 @@ def fetch(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
 def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
     """Return the tree with all values readable in this process.
 
-    Leaves that are partly on devices of other processes are replicated; others stay.
+    Leaves that are partly on devices of other processes are replicated; other leaves are
+    unchanged.
     """
 
     def replicate_leaf(x: Any) -> Any:
@@ -259,7 +261,7 @@ def check_batch(
 
 
 def dtype(precision: str) -> DTypeLike:
-    """Return the dtype of computations; ValueError for another `precision`.
+    """Return the dtype of computations; ValueError for an unknown `precision`.
 
     precision: "float32", "bfloat16", or "auto": bfloat16 on accelerators, float32 on CPU.
     """

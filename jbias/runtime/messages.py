@@ -27,8 +27,8 @@ MAX_LETTERS = 2000  # Of `one_line`: names in files may be very long.
 def one_line(text: object) -> str:
     """Return a text, or an error's text, on one printable line of limited length.
 
-    Characters that cannot be shown become escapes such as \\x1b. A text longer than
-    MAX_LETTERS loses its middle.
+    Characters that cannot be shown become escapes such as \\x1b. The middle of a text longer
+    than MAX_LETTERS is left out.
     """
     text = files.describe_error(text) if isinstance(text, Exception) else str(text)
     line = printable(" ".join(text.split()))
@@ -114,9 +114,9 @@ def stdout_errors_exit() -> Iterator[None]:
 def print_text(text: object = "", *, to_stderr: bool = False, end: str = "\n") -> bool:
     """Print text and `end` to stdout or stderr; return False if the stream has no reader.
 
-    Everything that jbias prints goes through here, or through the log and the bars of
-    `console`. Control characters other than line breaks and tabs become escapes. Text for a
-    closed stream is dropped. Raises StdoutError if stdout is a file that cannot be written.
+    jbias prints all text by this function, or by the log and the bars of `console`. Control
+    characters other than line breaks and tabs become escapes. Text for a closed stream is
+    dropped. Raises StdoutError if stdout is a file that cannot be written.
     """
     stream = sys.stderr if to_stderr else sys.stdout
     if stream is None:  # Closed before Python started.
@@ -212,7 +212,7 @@ def user_code(
     """Raise errors of the code in the file `path` as a UserCodeError.
 
     SystemExit and other subclasses of BaseException count as errors: code that calls
-    sys.exit(0) has not done its work. KeyboardInterrupt and a run's stop signal are raised
+    sys.exit(0) has not finished its work. KeyboardInterrupt and a run's stop signal are raised
     unchanged. With `line` or `catch_all`, os._exit(0) ends the process with exit code 1.
 
     line: line number in the message if the traceback has no line of the file; 0: such an
@@ -352,8 +352,8 @@ def _type_and_text(error: BaseException) -> str:
 def describe_array(array: Any) -> str:
     """Return an array's dtype and shape as text, such as "float32 (2, 3)".
 
-    array: of numpy. Without axes, the result names the Python type of the value, such as
-    "a single int, no array", or is "None" for None.
+    array: a numpy array. For an array without axes, the result names the Python type of the
+    value, such as "a single int, no array", or is "None" for the value None.
     """
     if array.dtype.kind == "O" and array.shape:
         return f"an array of Python objects, not of numbers, of shape {array.shape}"
@@ -364,9 +364,9 @@ def describe_array(array: Any) -> str:
 
 
 def join_differences(differences: Sequence[str], most: int = 3) -> str:
-    """Return the first `most` differences on one line, and the number of further ones.
+    """Return the first `most` differences and the number of further differences, on one line.
 
-    Such as "a: 1 != 2; b: 3 != 4; c: 5 != 6; and 2 more".
+    Example: "a: 1 != 2; b: 3 != 4; c: 5 != 6; and 2 more".
     """
     more = len(differences) - most
     rest = [f"and {more} more"] if more > 0 else []

@@ -208,8 +208,8 @@ def replace(path: epath.PathLike, content: bytes, generation: int) -> int:
     """Write an object if it still has the given generation; return its new generation.
 
     generation: from an earlier `read`; 0: the object must not exist. FileExistsError if the
-    generation has changed. This very call may have changed the generation, if the store's
-    answer was lost and the request was sent again; so the caller must read the object.
+    generation has changed. The caller must then read the object: this call itself may have
+    changed the generation, if the store's answer was lost and the request was sent again.
     """
     bucket, key = _split_path(path)
     filesystem().pause(os.fspath(path))
@@ -305,7 +305,7 @@ def fetch(pattern: str, where: str, home: pathlib.Path, *, checkpoints: bool) ->
 def _is_wanted(name: str, pattern_parts: Sequence[str], *, checkpoints: bool) -> bool:
     """Return True if an object, or a folder that contains the object, matches the glob.
 
-    name: of the object. pattern_parts: the glob, split at "/". checkpoints: whether
+    name: name of the object. pattern_parts: the glob, split at "/". checkpoints: whether
     objects of checkpoints match.
     """
     parts = name.split("/")

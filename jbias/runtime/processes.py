@@ -4,10 +4,10 @@ The number of this process comes from flags or from the cluster (SLURM, Open MPI
 host). `join` starts jax's distributed service, at process 0, and checks that all processes
 have the same settings.
 
-All processes must take the same steps in the same order, so no process may act on
-something that the others cannot see (a signal, a damaged image, its free memory). A
-ProcessGroup exchanges such values through the key-value store and the barriers of jax's
-service. Only process 0 reads and writes the workdir.
+All processes must take the same steps in the same order, so no process may act on something
+that the other processes cannot see (a signal, a damaged image, its free memory). A ProcessGroup
+exchanges such values through the key-value store and the barriers of jax's service. Only
+process 0 reads and writes the workdir.
 """
 
 import contextlib
@@ -54,8 +54,8 @@ class ProcessId(NamedTuple):
 def identify(address: str | None, count: int | None, number: int | None) -> ProcessId:
     """Return this process's id from flags, or without flags from the cluster.
 
-    Without flags and without a cluster, the id of a single process. A count of 1 without the
-    other flags disables the detection of a cluster.
+    Without flags and without a cluster, return the id of a single process. A count of 1 without
+    the other flags disables the detection of a cluster.
     address, count, number: the flags --coordinator, --processes and --process; None if not
     given. ValueError for an invalid combination of flags or an invalid value.
     """
@@ -90,8 +90,8 @@ def identify(address: str | None, count: int | None, number: int | None) -> Proc
 def _detect() -> ProcessId:
     """Return this process's id in the cluster that jax detects.
 
-    The id of a single process if jax detects no cluster. ValueError if jax fails, or if the
-    number of this process is invalid.
+    Return the id of a single process if jax detects no cluster. ValueError if jax fails, or if
+    the number of this process is invalid.
     """
     remedy = (
         "--processes=1 trains with this process alone; or give --coordinator, --processes "
@@ -127,7 +127,7 @@ def _detect() -> ProcessId:
 class ProcessGroup:
     """The processes of a run; this base class is a group of a single process.
 
-    number: of this process. count: number of processes. A `label` names a collective in
+    number: number of this process. count: number of processes. A `label` names a collective in
     error messages; all processes must call the same collectives in the same order.
     """
 
@@ -146,7 +146,7 @@ class ProcessGroup:
     def all_gather(self, label: str, value: Any) -> list[Any]:
         """Return the values of all processes, in the order of their numbers.
 
-        value: of this process, a JSON value. The call waits for all processes.
+        value: a JSON value of this process. The call waits for all processes.
         """
         return [value]
 
@@ -155,14 +155,15 @@ class ProcessGroup:
         return self.all_gather(label, value if self.is_main else None)[0]
 
     def all_min(self, number: int | None) -> int | None:
-        """Return the minimum over the processes; None if the number of any is None."""
+        """Return the minimum over the processes; None if any process has None."""
         numbers = self.all_gather("memory", number)
         return None if None in numbers else min(numbers)
 
     def gather_results(self, label: str, act: Callable[[], Any]) -> list[Any]:
         """Call `act` in all processes; return their results, in the order of the numbers.
 
-        Results are JSON values. If `act` raises a ValueError in one process, all raise it.
+        Results are JSON values. If `act` raises a ValueError in one process, all processes
+        raise the error.
         """
         return [act()]
 
@@ -247,8 +248,8 @@ class JoinedGroup(ProcessGroup):
     ) -> str:
         """Exchange hosts and settings; return an error line if settings differ, else "".
 
-        settings: of this process. describe_differences: returns the differences between
-        process 0's settings and another process's.
+        settings: settings of this process. describe_differences: returns the differences
+        between the settings of process 0 and of another process.
         """
         process_info = {
             "host": socket.gethostname(),
@@ -363,9 +364,9 @@ class JoinedGroup(ProcessGroup):
     def agree_to_stop(self, signal_name: str, step: int | None) -> str:
         """Return the signal for which all processes stop now, or "".
 
-        Arguments: see `ProcessGroup`. "a preemption notice" if jax received one. With a step,
-        all processes stop at the same step, which may be later than the signal. With None, the
-        answer is what process 0 has seen.
+        Arguments: see `ProcessGroup`. Return "a preemption notice" if jax received such a
+        notice. With a step, all processes stop at the same step, which may be later than the
+        signal. With None, the signal that process 0 has received is returned.
         """
         if signal_name and not self._has_sent_stop:
             self._has_sent_stop = True
@@ -391,10 +392,10 @@ class JoinedGroup(ProcessGroup):
         return items[0][1] if items else ""
 
     def _stop_of_main(self) -> str:
-        """Return the signal, or "", that process 0 has seen, equal in all processes.
+        """Return the signal that process 0 has received, or ""; equal in all processes.
 
-        The n-th call in each process returns what process 0 saw at its n-th call. Process 0
-        does not wait for the other processes.
+        The n-th call in each process returns the signal that process 0 had received at its n-th
+        call. Process 0 does not wait for the other processes.
         """
         self._num_stop_checks += 1
         key = f"jbias/look/{self._num_stop_checks}"
@@ -427,7 +428,7 @@ class JoinedGroup(ProcessGroup):
         timer.join()
 
     def leave(self) -> None:
-        """Leave the group after a barrier; process 0, which runs jax's service, is last."""
+        """Leave the group after a barrier; process 0, which runs jax's service, leaves last."""
         self.all_gather("the end", None)
         self._client.key_value_set(f"{_LEFT}/{self.number}", "")
         self.closed.set()
@@ -502,7 +503,7 @@ class JoinedGroup(ProcessGroup):
     def _exit_soon(self, code: int) -> threading.Timer:
         """Start a timer that ends this process, even if its main thread is blocked.
 
-        Until then the watching thread answers, so that the other processes learn of the
+        Until then the watching thread answers the other processes, which thus report the
         failure, too. Process 0 waits longer, because jax's service ends with it.
         """
         seconds = _PARTING_SECONDS if self.is_main else 2 * _WATCH_SECONDS
@@ -533,7 +534,7 @@ def join(
 
     settings: returns the settings that must be equal in all processes.
     report: called with a message and an exit code before this process exits because another
-      one has ended.
+      process has ended.
     describe_differences: returns the differences of two processes' settings.
     wait: seconds until all processes must have joined; otherwise this process reports a
     line and exits with code 2.
@@ -621,7 +622,8 @@ def _on_abort(
 ) -> Iterator[None]:
     """Turn an abort() by jax's service in the context into a line and an exit code.
 
-    explain: returns both, or None for an abort of another cause, which is not changed.
+    explain: returns the line and the exit code, or None for an abort of another cause, which is
+    not changed.
     report: called with the line and the code before the process exits. jax's own callback
     for this case does not work from Python (jaxlib 0.10: std::bad_cast).
     """
@@ -647,7 +649,7 @@ def _on_abort(
 def _explain_abort(
     process: ProcessId, wait: float, joined: Sequence[JoinedGroup]
 ) -> tuple[str, int] | None:
-    """Return a line and the exit code for an abort that another process caused, or None.
+    """Return a line and the exit code for an abort that another process caused, else None.
 
     process: the id of this process. wait: seconds in which all processes must join. joined:
     this process's group, or empty if it has not joined.
@@ -695,8 +697,8 @@ def _fail(
 def is_of_lost_process(error: BaseException) -> bool:
     """Return True if a lost process may have caused an error.
 
-    If so, the function first waits so long that the watching thread would have noticed a
-    loss and ended this process.
+    If so, the function first waits long enough for the watching thread to notice a loss and to
+    end this process.
     """
     may_be_lost = any(word in str(error) for word in _LOST_WORDS)
     if may_be_lost:

@@ -76,7 +76,7 @@ class StopSignal:
     def handle(self, number: int, _: Any = None) -> None:
         """Handle a signal; a handler for `signal.signal`.
 
-        number: of the signal. The first signal stops the attached run after its current
+        number: number of the signal. The first signal stops the attached run after its current
         steps; without a run, it raises Interrupted. A second SIGINT, more than a second after
         the first, ends the process immediately. Other repeated signals are ignored, because
         clusters may send a signal twice.
@@ -122,8 +122,8 @@ class StopSignal:
 def listen() -> Iterator[StopSignal]:
     """Handle stop signals in the context; yield the StopSignal that records them.
 
-    SIGHUP and SIGQUIT stay ignored if they are, as under nohup. Python allows handlers in
-    the main thread only, so in another thread nothing is handled.
+    SIGHUP and SIGQUIT stay ignored if they were ignored before, as under nohup. Python allows
+    handlers in the main thread only, so in another thread nothing is handled.
     """
     stop_signal = StopSignal()
     try:

@@ -144,8 +144,8 @@ def cache_programs() -> None:
     """Keep compiled programs on disk, so that later starts do not compile again.
 
     The folder is JAX_COMPILATION_CACHE_DIR, or "xla" in jbias's cache. ValueError, which names
-    the environment variable, if jax cannot be imported because of an invalid one such as
-    JAX_ENABLE_X64=maybe.
+    the environment variable, if jax cannot be imported because the value of this variable is
+    invalid, such as JAX_ENABLE_X64=maybe.
     """
     with naming_variables():
         import jax  # Late: XLA_FLAGS must be set first.
@@ -269,8 +269,8 @@ def recorded_settings(
 ) -> dict[str, Any]:
     """Return the flags, variables and settings that may change the last bits of results.
 
-    By name: "XLA_FLAGS" (a sorted list), environment variables that are set, and settings of
-    jax (as text).
+    The keys are "XLA_FLAGS" (its value is a sorted list), the names of environment variables
+    that are set, and the names of jax's settings (with values as text).
     """
     import jax  # Late: XLA_FLAGS must be set first.
 
@@ -331,7 +331,7 @@ def platform() -> str:
 
 
 def is_compiling_for_target() -> bool:
-    """Return True inside `compiling_for`: nothing that is compiled will run here."""
+    """Return True inside `compiling_for`: compiled programs will not run on this machine."""
     return bool(_target.get())
 
 

@@ -65,19 +65,21 @@ def choose_strategy(
     """Return {"strategy": name}, and the cost of each candidate if several were compared.
 
     The costs are {"cycles": {name: cost}} on TPUs, whose compiler estimates cycles, else
-    {"seconds": {name: cost}}: of a step of one seed in the first stage. Strategies that
-    failed, need too much memory or were left out (see `_compare`) are missing. The entry is
-    missing if the default was too slow to compare. The states of timed steps are dropped.
+    {"seconds": {name: cost}}. A cost is that of one step of one seed in the first stage.
+    Strategies that failed, need too much memory or were left out (see `_compare`) are missing.
+    The result has no costs if the default strategy was too slow to compare. The states of timed
+    steps are dropped.
 
     placed: the stages and the memory that they need. earlier: what this function returned when
     the run was first started, or None; its strategy is kept if it is still a candidate. say:
     prints a line.
 
     Nothing is compared if there is one candidate, or if memory is scarce
-    (`Placement.crowded`). In the second case config.run.strategy is returned, even if "auto".
-    The default strategy is compared first. Others follow only while their time probably stays
-    below `_MAX_SECONDS` in all and below the time that they can save. Results are cached by
-    program, device and options, and reused if all stages still fit into memory.
+    (`Placement.crowded`). If memory is scarce, config.run.strategy is returned, even if its
+    value is "auto". The default strategy is compared first. Further strategies are compared
+    only while the comparison probably takes less than `_MAX_SECONDS` in total, and less than
+    the time that a better strategy can save. Results are cached by program, device and options,
+    and reused if all stages still fit into memory.
     """
     run, devices, stage = placed.run, placed.devices, placed.stages[0]
     count, steps = len(stage.members), placed.stages[-1].last
@@ -264,10 +266,10 @@ def estimated_cycles(
 
 
 def _relative_size(name: str, count: int) -> int:
-    """Return the size of the program of a strategy, in programs of one seed.
+    """Return the size of a strategy's program, as a multiple of the program of one seed.
 
-    name: the strategy. count: seeds. The compilation of ten unrolled seeds took four to five
-    times as long on TPUs and GPUs as that of one.
+    name: the strategy. count: seeds. On TPUs and GPUs, the compilation of ten unrolled seeds
+    took four to five times as long as the compilation of one seed.
     """
     strategy = seed_axis.STRATEGIES[name]
     is_unrolled = "unrolled" in (strategy.dispatch, strategy.convolutions)
@@ -285,9 +287,10 @@ def measured_seconds(
 ) -> float | None:
     """Return the seconds of one seed's step: the fastest of at most `_TIMED` dispatches.
 
-    One or two dispatches before them are not counted. name: the strategy. count: seeds at
-    once. scanned: the steps in one compiled loop; 0: no loop. may_stop: return None after a
-    first dispatch, compilation included, of more than `_MAX_SECONDS`.
+    One or two dispatches before the timed dispatches are not counted. name: the strategy.
+    count: number of seeds that train together. scanned: the steps in one compiled loop; 0: no
+    loop. may_stop: return None after a first dispatch, compilation included, of more than
+    `_MAX_SECONDS`.
     """
     laid = stages.fit_to_devices(
         stage, devices, strategy=name, together=count, scanned=scanned

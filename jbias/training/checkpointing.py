@@ -44,7 +44,7 @@ def save(
     states: the states of all members (all seeds of all branches) after `step`.
     evaluate_later: another process evaluates the step from the checkpoint; sets
     `job.pending` and resets the monitor. OSError if the disk fails, or if the workdir is
-    gone or belongs to another process.
+    missing or belongs to another process.
     """
     job.flush()
     job.check_lock()
@@ -204,7 +204,8 @@ def resume(job: RunContext, info: dict[str, Any]) -> None:
 def write_cost(job: RunContext) -> dict[str, Any]:
     """Write the cost of this start of the run so far; return the total of all starts.
 
-    The total is as `costs.total` returns it. Only process 0 writes; others return {}.
+    The total is as `costs.total` returns it. Only process 0 writes; the other processes return
+    {}.
     """
     if not job.team.is_main:
         return {}
@@ -231,7 +232,7 @@ def energy(config: Mapping[str, Any]) -> costs.Energy:
 
 
 def load_initial_nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net]:
-    """Return the networks of these seeds, in their order, from a run's latest checkpoint.
+    """Return the networks of `seeds`, in the same order, from a run's latest checkpoint.
 
     workdir: the workdir of the run; for a run with config.vary, the folder of one branch,
     such as runs/x/vary/optim.rate=0.1. If the run has one seed, its network is returned for

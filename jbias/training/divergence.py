@@ -1,8 +1,8 @@
-"""Freeze or roll back a seed whose numbers are no longer finite, and report the failure.
+"""Freeze or roll back a seed whose losses or gradients are not finite, and report the failure.
 
-The compiled step itself freezes a seed. The host reads the metrics some steps later, but a
-seed's weights depend on the config, the seed and the step only.
-`Monitor` collects the metrics of all seeds on the host without delaying the devices.
+The compiled step itself freezes a seed. The host reads the metrics some steps later. This delay
+does not affect the weights, which depend only on the config, the seed and the step. `Monitor`
+collects the metrics of all seeds on the host without delaying the devices.
 """
 
 import collections
@@ -66,7 +66,7 @@ def rollback_in_steps(
 def freeze_nonfinite(
     train: train_step.TrainStep, *, check_weights: bool = False
 ) -> train_step.TrainStep:
-    """Return a training step that freezes a seed: after a failed step its state never changes.
+    """Return a training step that freezes the state of a seed after a failed step.
 
     train: the step, (state, batch, key, static) -> (state, metrics). The returned step adds
     the metric FROZEN. A step fails if a loss, the norm of a gradient or a statistic is not
@@ -213,8 +213,8 @@ def _select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
     """Return the tree `new` if the condition is True, else `old`.
 
     A CPU uses a conditional: XLA then compiles the computation of both trees as if there
-    were no selection, with bitwise equal results. Accelerators select each number, because
-    the host would wait for a conditional in every step.
+    were no selection, with bitwise equal results. Accelerators select each element of the
+    arrays, because the host would wait for a conditional in every step.
     """
     if xla.platform() == "cpu":
         return jax.lax.cond(
@@ -229,7 +229,7 @@ DEPTH = (
 
 
 class Divergence(NamedTuple):
-    """The failure of a seed's step, which is counted from 1."""
+    """The failure of a training step of one seed; `step` is counted from 1."""
 
     seed: Hashable
     step: int

@@ -315,7 +315,7 @@ def _write_decisions(
     """Write a step's files of decisions; return the checksums of the written files by name.
 
     A name is the file's path in the workdir. A file that matches its recorded checksum is
-    not written again. Only process 0 writes; others return {}.
+    not written again. Only process 0 writes; the other processes return {}.
 
     predictions: as `_predict` returns them.
     """
@@ -424,7 +424,7 @@ def _records(
     epoch = round(sum(epochs[: stage.number]) + stage_epoch, 4)
 
     def record(**fields: Any) -> results.Record:
-        """Return a record of this seed and step; fields: the other fields of Record."""
+        """Return a record of this seed and step; fields: the remaining fields of Record."""
         return results.Record(
             **member.branch.fields,
             stage=stage.number,
@@ -466,8 +466,7 @@ def follow(
 ) -> None:
     """Evaluate the saved steps of a run that another process trains, until the run ends.
 
-    workdir: workdir of that run. interval: seconds between two reads of the list of
-      checkpoints.
+    workdir: workdir of the run. interval: seconds between two reads of the list of checkpoints.
     once: whether to return after the steps that are saved already. devices: number of this
       machine's devices to use; 0: all.
 
@@ -540,7 +539,7 @@ def _open_followed(
     devices: int,
     claim: lock.Lock,
 ) -> RunContext:
-    """Return the context of a run that another process trains, for evaluation here.
+    """Return the context for this process to evaluate a run that another process trains.
 
     config: config of the run; its strategy and its options of devices and memory are not
     used. log: receives log lines. devices: number of devices to use; 0: all. claim: the lock

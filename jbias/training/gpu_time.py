@@ -1,8 +1,8 @@
 """Estimate the time of a compiled step on a GPU from its kernels and launches.
 
-XLA's compiler for GPUs estimates no times. Here the time of a kernel is the longest of three:
-the time to move its bytes and the time to compute its products, at the rates below, and the
-time of a small kernel. A gap follows each kernel. A launch is a CUDA graph, a call of cuDNN
+XLA's compiler for GPUs estimates no times. Here the time of a kernel is the longest of three
+times: the time to move its bytes, the time to compute its products, and the time of a small
+kernel. The time of a gap is added after each kernel. A launch is a CUDA graph, a call of cuDNN
 or a single kernel that the host starts. Times of kernels and launches are added, as if the
 device waited for each launch; if it does not wait, the sum is too large. Grouped convolutions
 are slower than estimated.

@@ -113,7 +113,7 @@ class Operation(NamedTuple):
 
     @property
     def runs(self) -> float:
-        """The number of runs; 1 if it depends on the data."""
+        """The number of runs; 1 if the number depends on the data."""
         return 1 if self.times is None else self.times
 
 
@@ -280,7 +280,7 @@ def loop_turns(text: str) -> list[float]:
         calls[computation].append((iterations, names))
 
     def walk(name: str) -> Iterator[float]:
-        """Yield the iterations of the loops in a computation, and in the ones it calls."""
+        """Yield the iterations of the loops in a computation and in all computations it calls."""
         for iterations, names in calls[name]:
             if iterations is not None:
                 yield iterations
@@ -308,8 +308,8 @@ def _called(
     line: an instruction in HLO text. code: its opcode, such as "while"; opcodes other than
     conditional, while, call and async-start yield nothing. branch_probability: see
     `operations`. gate_probabilities: probability of a branch by the name of its computation,
-    for conditionals whose scope gives the probability. Runs are per run of the line; None if
-    the line is a loop without a number of iterations.
+    for conditionals whose scope gives the probability. Runs are counted per run of the line.
+    The number is None if the line is a loop whose number of iterations is unknown.
     """
     called = dict(_CALLED.findall(line))
     if code == "conditional":
@@ -362,11 +362,12 @@ def _num_runs(
 def part(scope: str) -> str:
     """Return the part of the training step that a scope belongs to, one of PARTS.
 
-    scope: JAX's op_name, such as "jit(step)/net/conv1". The first of these
-    rules that applies: it has the word "data", "inputs", "guard" or "optimiser", in this order;
-    its operation is a convolution or a matrix product ("convolutions"); it has the word "tap", a
-    change of features by an algorithm ("algorithm"); it has the name of a layer ("normalisation"
-    or "activations"); other scopes belong to "algorithm". "collectives" is never returned.
+    scope: JAX's op_name, such as "jit(step)/net/conv1". The first rule that applies is used:
+    the scope has the word "data", "inputs", "guard" or "optimiser", in this order; its
+    operation is a convolution or a matrix product ("convolutions"); it has the word "tap", a
+    change of features by an algorithm ("algorithm"); it has the name of a layer
+    ("normalisation" or "activations"); other scopes belong to "algorithm". "collectives" is
+    never returned.
     """
     words = re.split(r"[/()]", scope)
     for name in ("data", "inputs", "guard", "optimiser"):

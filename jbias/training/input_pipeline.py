@@ -1,8 +1,10 @@
 """Input pipelines, which supply the batches for the steps of a stage.
 
 A resident set is on the device completely. A streamed set is read from its files in each
-seed's own order. A windowed set has one part, a window, on the device, shared by all seeds,
-while the next window is read. If several processes train, each reads its share.
+seed's own order. Of a windowed set, one part (a window) is on the device, shared by all seeds,
+while the next window is read. If several processes train, each process reads its share of the
+rows. The shared rows of an input are the rows on the device from which all seeds draw their
+batches: all rows of a resident set, and the rows of one window of a windowed set.
 """
 
 import abc
@@ -31,7 +33,7 @@ class InputPipeline(abc.ABC):
     """The source of the batches of a stage's seeds.
 
     Callers must request steps in ascending order, counted from the start of the stage. By
-    default there are no shared rows.
+    default there are no shared rows (see the module).
     """
 
     order: samplers.Sampler
@@ -54,7 +56,7 @@ class InputPipeline(abc.ABC):
         return {}
 
     def next_change(self, step: int) -> int:
-        """Return the first step after `step` with other shared rows; NEVER if there is none."""
+        """Return the first step after `step` at which the shared rows change, or NEVER."""
         return samplers.NEVER
 
     def close(self) -> None:
@@ -110,7 +112,7 @@ class FlatImages:
 
 
 def flatten_images(rows: Rows) -> Rows:
-    """Return the same rows with the column "image" as `FlatImages`."""
+    """Return the rows with the column "image" as `FlatImages`."""
     image = rows["image"]
     return {**rows, "image": FlatImages(image.reshape(len(image), -1), image.shape[1:])}
 
@@ -148,13 +150,13 @@ def assemble_batch(
 
 @dataclasses.dataclass(frozen=True)
 class JoinedSources:
-    """Several data sets, concatenated; `columns` are those of all examples."""
+    """Several data sets, concatenated; columns: the columns of all examples."""
 
     opened: tuple[base.Source, ...]
     columns: Mapping[str, np.ndarray]
 
     def locate(self, index: Int[np.ndarray, "m"]) -> Iterator[tuple[base.Source, int]]:
-        """Yield (source, the example's number in that source) for each index."""
+        """Yield (source, index of the example in the source) for each index."""
         ends = np.cumsum([len(source) for source in self.opened])
         for example, which in zip(index, np.searchsorted(ends, index, "right")):
             source = self.opened[which]
@@ -179,7 +181,7 @@ class JoinedSources:
 class BatchReader:
     """A reader of rows of a batch; crops depend only on the seed, step and row.
 
-    Calling with (step, seed, slice of rows in the batch) returns the rows.
+    A call with (step, seed, slice of rows in the batch) returns these rows.
     """
 
     files: JoinedSources
@@ -218,7 +220,7 @@ class BatchReader:
 class WindowReader:
     """A reader of the examples of a window: images resized to a canvas, or preprocessed.
 
-    Calling with numbers of examples, counted from `first`, returns their rows.
+    A call with indices of examples, counted from `first`, returns the rows of these examples.
     """
 
     files: JoinedSources
@@ -226,7 +228,7 @@ class WindowReader:
     canvas: int | None  # Side in pixels; None: preprocessed as for evaluation.
 
     def __call__(self, members: Int[np.ndarray, "m"]) -> Rows:
-        """Return the rows of the examples `first` + `members`.
+        """Return the rows of the examples with the indices `first` + `members`.
 
         With a canvas there is the column "aspect", the original width / height of each image.
         """
@@ -249,7 +251,8 @@ class StreamedInput(InputPipeline):
     """A data set whose rows are read from files, in each seed's own order.
 
     order: sampler of the examples. read: (step, seed, slice of rows) -> rows of one batch;
-    may run in another process. seeds: in the order in which `batch` is called at each step.
+    may run in another process. seeds: the seeds, in the order in which `batch` is called at
+    each step.
     steps: number of steps of the stage. reading: threads, worker processes and this process's
     share. place: moves rows to the devices; None: they stay on the host.
     """
@@ -278,8 +281,8 @@ class StreamedInput(InputPipeline):
     def batch(self, seed: int, step: int) -> Rows:
         """Return the rows of a seed's batch, read ahead if possible.
 
-        Call it for each step, and within a step for each of `seeds`, in order. Any other
-        order is correct but starts reading again.
+        Call this method for each step, and within a step for each of `seeds`, in order. After a
+        call in a different order the rows are correct, but reading ahead starts again.
         """
         pieces = self._pieces
         number = pieces.number(step, seed)
@@ -343,12 +346,12 @@ class WindowedInput(InputPipeline):
     The next window is read while a window is used. Each set of a `MixtureSampler` has its
     own windows.
 
-    order: sampler of the examples. read: for each set, a function from numbers of examples
-    to rows. steps: number of steps of the stage. reading: threads, worker processes and this
+    order: sampler of the examples. read: for each set, a function from indices of examples to
+    rows. steps: number of steps of the stage. reading: threads, worker processes and this
     process's share. place: moves rows to the devices. fixed: see `InputPipeline`.
 
-    At most two windows are on the device and two in the host's memory; three with several
-    sets and processes.
+    At most two windows are on the device and two in the host's memory. With several sets and
+    several processes, at most three windows are on the device.
     """
 
     def __init__(
@@ -392,7 +395,8 @@ class WindowedInput(InputPipeline):
     def shared(self, step: int) -> Rows:
         """Return the rows of the windows of a step, on the devices, set after set.
 
-        Waits until the windows are read. Rows of earlier windows must not be used any more.
+        Waits until the windows are read. Do not use the rows of earlier windows after this
+        call.
         """
         numbers = self.order.windows(step)
         if numbers != self._numbers:
@@ -439,7 +443,7 @@ class WindowPieces(NamedTuple):
     Pieces are numbered by window, then by position. Calling with the number of a piece reads
     and returns its rows.
 
-    read: numbers of examples -> rows.
+    read: indices of examples -> rows.
     """
 
     read: Callable[[Int[np.ndarray, "m"]], Rows]
@@ -472,9 +476,9 @@ class WindowPieces(NamedTuple):
 
 
 class _WindowStream:
-    """The windows of one set in the host's memory; the next is read while one is used.
+    """The windows of one set in the host's memory, of which one is read ahead.
 
-    stop: the number after the last window.
+    stop: the number of the last window plus 1.
     """
 
     def __init__(self, pieces: WindowPieces, stop: int, reading: loader.ReaderOptions):

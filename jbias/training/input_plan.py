@@ -93,7 +93,7 @@ def _plan_stage(
     """Return a stage's plans by name: "train", and "other" if it has a second set.
 
     train_set: the opened training set. ValueError for wrong options of config.train, also for
-    `pair` outside of `other` and for `balance` inside of it.
+    the option `pair` outside of config.train.other and for `balance` in config.train.other.
     """
     number, at, config = stage
     options = config["train"]
@@ -230,12 +230,12 @@ def _order(
     counts: Sequence[int],
     name: str,
 ) -> samplers.Sampler:
-    """Return the sampler of the examples of one set, or of several with config.train.shares.
+    """Return the sampler of one set, or of several sets with config.train.shares.
 
-    where: name of the options, such as "config.train", for messages. options: with `batch`,
-    and `shares` for several sets. stream: None if the examples are in memory. counts: number
-    of examples per source. name: name of the random stream. ValueError for a wrong batch or
-    wrong shares.
+    where: name of the options, such as "config.train", for messages. options: the options, with
+    `batch` and, for several sets, `shares`. stream: None if the examples are in memory. counts:
+    number of examples per source. name: name of the random stream. ValueError for a wrong batch
+    or wrong shares.
     """
     shares, batch = options.get("shares"), options["batch"]
     steps = stream.steps if stream else None
@@ -262,10 +262,10 @@ def _balanced_order(
 ) -> samplers.Sampler:
     """Return a sampler with equal shares of the groups of config.train.balance per batch.
 
-    where: name of the options, such as "config.train", for messages. options: with `balance`
-    and `batch`. stream: None if the examples are in memory. columns: columns of the examples;
-    `balance` names some of them, see `groups.select_columns`. name: name of the random
-    stream. ValueError for sets in windows or with shares, for unknown columns, and for a
+    where: name of the options, such as "config.train", for messages. options: the options, with
+    `balance` and `batch`. stream: None if the examples are in memory. columns: columns of the
+    examples; `balance` names some of them, see `groups.select_columns`. name: name of the
+    random stream. ValueError for sets in windows or with shares, for unknown columns, and for a
     batch of more than all examples.
     """
     balance = f"{where}.balance"
@@ -293,9 +293,9 @@ def _read_stream(
 ) -> tuple[StreamOptions | None, list[Mapping[str, Any]]]:
     """Return the options of streaming, and the options of the transforms on the device.
 
-    The options of streaming are None, for a set in the device's memory, unless the option
-    `crop` is "host" or "device". With "host", a random crop must be the first transform and
-    is left out of the returned transforms.
+    Unless the option `crop` is "host" or "device", the set is in the device's memory and the
+    options of streaming are None. With "host", a random crop must be the first transform and is
+    left out of the returned transforms.
 
     places: names of the options in the config, for messages. options: config.train or
     config.train.other. inputs: options of the batch transforms. size: side of the images in
@@ -367,8 +367,9 @@ def make_pipeline(
     The pipeline is a ResidentInput without streaming, a StreamedInput for crop="host", and a
     WindowedInput for crop="device".
 
-    images: images, by name of the source, of sources that are not streamed. reading: threads,
-    worker processes and this process's share. fix: config.fix, seeds that all members share.
+    images: the images of each source that is not streamed, by name of the source. reading:
+    threads, worker processes and this process's share. fix: config.fix, seeds that all members
+    share.
     """
     stream, order = plan.stream, plan.order
     if stream is None:

@@ -52,7 +52,7 @@ def explain_lack() -> Iterator[None]:
 
 
 class Need(NamedTuple):
-    """Bytes per device that a compiled step needs for the seeds that it computes there."""
+    """Bytes per device that a compiled step needs for the seeds that the device computes."""
 
     state: int  # Kept from step to step.
     work: int  # Only while the step runs.
@@ -75,7 +75,7 @@ class Fit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """The stages of a run on some devices, and the number of seeds that fit there."""
+    """The stages of a run on some devices, and the number of seeds that fit on the devices."""
 
     devices: jax.sharding.Mesh
     stages: list[stages.Stage]
@@ -202,8 +202,9 @@ def fit_stages(
     say: Callable[[str], None],
     all_min: Callable[[int | None], int | None] = lambda free: free,
 ) -> Placement:
-    """Return the stages of a run on as many shares of the devices as fit into memory.
+    """Return the stages of a run, for the largest number of shares that fits into memory.
 
+    A share is a part of the devices with seeds of its own; see `candidate_stages`.
     build: builds the stages of `count` seeds for a mesh. run: config.run. say: receives log
       lines. all_min: maps the free bytes of this process to the minimum over processes.
 
@@ -273,7 +274,8 @@ def fit(
 ) -> Fit:
     """Return the number of seeds of a stage that fit on the devices, and bytes per device.
 
-    stages: all stages of the run, as their data are in memory, too. stage: the stage to fit.
+    stages: all stages of the run; the data of all stages are in memory. stage: the stage to
+    fit.
     run: config.run. free: usable bytes per device; None: unknown, all seeds fit.
     measure_need: a function like `step_need`, which is the default.
     """
@@ -312,8 +314,9 @@ def largest_fitting(needed: Callable[[int], int], count: int, free: int) -> int:
     """Return the largest number of seeds, at most `count`, that fit into `free` bytes.
 
     Return 0 if not even one seed fits. needed: maps a number of seeds to bytes; may compile
-    a program. Each guess is reduced in proportion to the bytes. It is never too small,
-    because part of the bytes does not depend on the number of seeds.
+    a program. A number that does not fit is reduced in proportion to the bytes that it needs.
+    The reduced number is never too small, because part of the bytes does not depend on the
+    number of seeds.
     """
     while count > 0:
         need = needed(count)
@@ -326,9 +329,10 @@ def largest_fitting(needed: Callable[[int], int], count: int, free: int) -> int:
 def input_bytes(stage: stages.Stage, trained: stages.Stage) -> int:
     """Return the bytes per device of a stage's training sets during another stage.
 
-    stage: the stage with the training sets. trained: the stage that is trained at the time,
-    which may be the same. A set that is completely in memory is on the devices during all
-    stages. A streamed set counts two windows, because one is loaded while one is used.
+    stage: the stage with the training sets. trained: the stage that is trained at the time; may
+    be the same stage. A set that is completely in memory is on the devices during all stages.
+    For a streamed set two windows are counted, because a window is loaded while another is
+    used.
     """
     total, num_steps = 0, stage.last - stage.first
     for pipeline in stage.pipelines.values():
@@ -476,7 +480,7 @@ def _free_host_bytes(
     """Return the free bytes of this machine or container; None if they are unknown.
 
     meminfo: path of the kernel's file of memory statistics. groups: folder of the control
-    groups, whose limits count, too.
+    groups, whose limits also reduce the result.
     """
     try:
         lines = pathlib.Path(meminfo).read_text("utf-8").splitlines()

@@ -115,8 +115,8 @@ def lars(
 ) -> Optimiser:
     """Return LARS: SGD with steps in proportion to the norm of each kernel.
 
-    u = g + decay * w;  m <- momentum * m + rate * trust * |w| / |u| * u;  w <- w - m. Other
-    weights than kernels have u = g and no ratio. Source: You, Gitman and Ginsburg, 2017,
+    u = g + decay * w; m <- momentum * m + rate * trust * |w| / |u| * u; w <- w - m. Weights
+    that are not kernels have u = g and no ratio. Source: You, Gitman and Ginsburg, 2017,
     https://arxiv.org/abs/1708.03888; momentum as in SimCLR's code,
     https://github.com/google-research/simclr, lars_optimizer.py.
     """

@@ -32,7 +32,8 @@ _UNPLANNED_KINDS = (
 def device_limits(kind: str) -> targets.DeviceKind | None:
     """Return the data sheet's limits of a device; None if they are not known.
 
-    kind: jax's `device_kind`, such as "TPU v5e". The longest known name in `kind` decides.
+    kind: jax's `device_kind`, such as "TPU v5e". If `kind` contains several known names, the
+    longest name is used.
     """
     known = (*targets.KINDS.values(), *_UNPLANNED_KINDS)
     matches = [device for device in known if device.name in kind]

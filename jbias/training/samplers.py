@@ -27,7 +27,7 @@ NEVER = 1 << 62  # A step after the last step of any run.
 
 
 class Sampler(abc.ABC):
-    """The order in which each seed draws examples: indices of the examples in memory.
+    """The order in which each seed draws examples, as indices of the examples in memory.
 
     By default all examples are in memory during all steps.
     """
@@ -51,7 +51,7 @@ class Sampler(abc.ABC):
         return (0,)
 
     def next_change(self, step: int) -> int:
-        """Return the first step after `step` with other examples in memory, or NEVER."""
+        """Return the first step after `step` that changes the examples in memory, or NEVER."""
         return NEVER
 
 
@@ -79,11 +79,11 @@ class EpochSampler(Sampler):
         return self.examples
 
     def members(self, window: int) -> Int[np.ndarray, "n"]:
-        """Return the numbers 0 to n - 1 of all examples; `window` is ignored."""
+        """Return the indices 0 to n - 1 of all examples; `window` is ignored."""
         return np.arange(self.examples)
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """Return the numbers of a batch's examples."""
+        """Return the indices of a batch's examples."""
         epoch, position = divmod(step, self.steps_per_epoch)
         start = position * self.batch
         order = permutation(seed, self.stream, epoch, self.examples)
@@ -130,20 +130,20 @@ class WindowSampler(Sampler):
         return (epoch * self.per_epoch + position // self.steps,)
 
     def next_change(self, step: int) -> int:
-        """Return the first step after `step` with another window in memory."""
+        """Return the first step after `step` at which the window in memory changes."""
         epoch, position = divmod(step, self.steps_per_epoch)
         end = (position // self.steps + 1) * self.steps
         return epoch * self.steps_per_epoch + min(end, self.steps_per_epoch)
 
     def members(self, window: int) -> Int[np.ndarray, "w"]:
-        """Return the examples of a window, as numbers in the data set."""
+        """Return the indices of a window's examples in the data set."""
         epoch, number = divmod(window, self.per_epoch)
         start = number * self.steps * self.batch
         stop = min(start + self.steps * self.batch, self.steps_per_epoch * self.batch)
         return permutation(0, f"window/{self.stream}", epoch, self.examples)[start:stop]
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """Return the examples of a seed's batch, as positions in the window."""
+        """Return the positions of a batch's examples in the window."""
         (window,) = self.windows(step)
         start = step % self.steps_per_epoch % self.steps * self.batch
         order = permutation(seed, self.stream, window, len(self.members(window)))
@@ -175,8 +175,9 @@ class MixtureSampler(Sampler):
 
         counts: number of examples per set. shares: fraction of a batch per set. batch: number
         of examples per batch. stream: name of the random stream. steps: batches per window;
-        None: no windows. ValueError unless there is one positive share per set, the shares
-        sum to 1, each gives a whole number of examples per batch, and each set has as many.
+        None: no windows. ValueError unless there is one positive share per set, the shares sum
+        to 1, each share of a batch is a whole number of examples, and no set has fewer examples
+        than its share of a batch.
         """
         set_batches = [batch * share for share in shares]
         are_shares = (
@@ -288,7 +289,7 @@ def _shuffled(key: PRNGKeyArray, n: int) -> Int[Array, "n"]:
 
 
 class _GroupTurns(NamedTuple):
-    """The groups that have one extra example in a batch, and the draws before the batch."""
+    """The groups with one extra example in a batch, and the earlier draws per group."""
 
     num_drawn: Int[np.ndarray, "g"]  # Examples drawn before the batch, by group.
     extra: Int[np.ndarray, "e"]  # The groups with one more example in this batch.
@@ -299,11 +300,11 @@ class BalancedSampler(Sampler):
     """An order of batches in which the groups' numbers of examples differ by at most one.
 
     groups: the group of each example. stream: name of the random stream. If the number of
-    groups does not divide the batch, groups get the extra examples in turn, in random order.
-    After some batches all groups have had the same number. Each seed draws the examples of a
-    group in its own random order; an example repeats only after all others of its group. An
-    epoch has as many batches as without groups. ValueError unless `batch` is between 1 and
-    the number of examples.
+    groups does not divide the batch, groups get the extra examples in turn, in random order;
+    after each cycle of turns all groups have had equally many. Each seed draws the examples of
+    a group in its own random order; an example is drawn again only after all examples of the
+    group. An epoch has as many batches as without groups. ValueError unless `batch` is between
+    1 and the number of examples.
     """
 
     groups: Int[np.ndarray, "n"]
@@ -315,14 +316,14 @@ class BalancedSampler(Sampler):
 
     @functools.cached_property
     def members_by_group(self) -> tuple[Int[np.ndarray, "m"], ...]:
-        """The numbers of the examples of each group that is not empty, by ascending group."""
+        """The indices of the examples of each group that is not empty, by ascending group."""
         by_group = np.argsort(self.groups, kind="stable").astype(np.int32)
         counts = np.bincount(self.groups)
         return tuple(np.split(by_group, np.cumsum(counts[counts > 0])[:-1]))
 
     @property
     def period(self) -> int:
-        """Number of groups if they divide the batch, otherwise 1."""
+        """The number of groups if it divides the size of a batch, otherwise 1."""
         count = len(self.members_by_group)
         return 1 if self.batch % count else count
 
@@ -331,7 +332,7 @@ class BalancedSampler(Sampler):
         return len(self.groups)
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """Return the numbers of a batch's examples: rounds of one example of each group.
+        """Return the indices of a batch's examples, in rounds of one example of each group.
 
         The last round, if any, has only the groups with an extra example.
         """
@@ -350,11 +351,11 @@ class BalancedSampler(Sampler):
     def _turns(
         self, seed: int, step: int, *, num_rounds: int, num_extra: int
     ) -> _GroupTurns:
-        """Return the groups with an extra example at a step, and all groups' earlier draws.
+        """Return the groups with an extra example at a step, and the earlier draws per group.
 
         num_rounds: number of examples of every group in a batch. num_extra: number of groups
-        with one more example. Groups get extra examples in a random order, and in a new
-        random order once all groups have had the same number.
+        with one extra example. Groups get extra examples in a random order. Once all groups
+        have had the same number of extra examples, a new random order begins.
         """
         count = len(self.members_by_group)
         cycle = count // math.gcd(count, num_extra) if num_extra else 1
@@ -379,7 +380,7 @@ class BalancedSampler(Sampler):
 def _group_orders(
     seed: int, stream: str, group: int, n: int
 ) -> Callable[[int], Int[np.ndarray, "n"]]:
-    """Return a function from the number of earlier passes to a group's random order.
+    """Return a function from the number of earlier passes over a group to its random order.
 
     stream: name of the random stream. group: index of the group. n: number of examples in
     the group; an order is a permutation of 0 to n - 1. The function caches two orders.
@@ -412,8 +413,8 @@ class PairedSampler(Sampler):
     Row i of a batch is paired with row i of the first set's batch. In each epoch the second
     set's examples of a class are put into a random order and assigned to the first set's
     examples of that class. An example of the second set repeats in an epoch only if the
-    second set has fewer examples of the class. ValueError if the second set has no example
-    of a class of the first.
+    second set has fewer examples of the class. ValueError if the second set has no example of a
+    class of the first set.
     """
 
     first: EpochSampler  # The order of the first set.
@@ -442,7 +443,7 @@ class PairedSampler(Sampler):
         return self.first.steps_per_epoch
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """Return the examples of a batch, as numbers in the second set."""
+        """Return the indices of a batch's examples in the second set."""
         first = self.first.index(seed, step)
         return self._partners(seed, step // self.steps_per_epoch)[first]
 
@@ -450,7 +451,7 @@ class PairedSampler(Sampler):
     def _partners(self) -> Callable[[int, int], Int[np.ndarray, "n"]]:
         """A function from (seed, epoch) to the second set's partner of each example.
 
-        Partners are numbers of examples in the second set, in the order of the first set. The
+        Partners are indices of examples in the second set, in the order of the first set. The
         function caches the partners of 32 epochs.
         """
         counts = np.bincount(self.other_labels, minlength=self.labels.max() + 1)

@@ -1,4 +1,4 @@
-"""The seed axis: place the seeds on the devices, and map the step of one seed over all.
+"""The seed axis: place the seeds on the devices, and map the step of one seed over all seeds.
 
 Outside of this file the states of many seeds are a tuple with one entry per seed;
 algorithms have no seed axis at all. On the devices the seeds form waves that are computed
@@ -139,7 +139,8 @@ class SeedLayout(NamedTuple):
     def to_device(self, wave: Wave, number: int = 0) -> Wave:
         """Return a wave on the devices; number: the index of the wave.
 
-        The only wave of a layout is there already and returned unchanged.
+        If the layout has only one wave, this wave is on the devices already and is returned
+        unchanged.
         """
         if len(self.waves) == 1:
             return wave
@@ -237,11 +238,11 @@ _WaveSteps = Callable[
 class Strategy(NamedTuple):
     """A way to compute the trees of a wave, and the seeds of one tree.
 
-    dispatch: "looped": one program, dispatched for each tree in turn, compiled once.
-      "threaded": the same program, dispatched from one thread per tree: a CPU runs a
-      program in the thread that dispatches the program, and a single seed leaves part of
-      the cores idle. "unrolled": one program that computes all trees. On CPU all three
-      equal the run of a single seed bit for bit.
+    dispatch: "looped": one program, which is compiled once and dispatched for each tree in
+      turn. "threaded": the same program, dispatched from one thread per tree: a CPU runs a
+      program in the thread that dispatches the program, and a single seed leaves part of the
+      cores idle. "unrolled": one program that computes all trees. On CPU all three equal the
+      run of a single seed bit for bit.
     convolutions: "": each tree holds one seed. Otherwise the seeds of a wave form one tree,
       and a convolution becomes one convolution in groups ("grouped", as by `jax.vmap`, slow
       on most backends) or one convolution per seed ("unrolled", see
@@ -319,8 +320,8 @@ def map_seeds(
     """Return a function of a wave that computes `function` for each seed of the wave.
 
     function: a function of one seed. strategy, layout: see the classes. donate: reuse the
-    memory of the states for the outputs. graph_options: launch the function as one CUDA graph
-    on a GPU, compiled with these options of `cuda_graphs`; None: do not.
+    memory of the states for the outputs. graph_options: on a GPU, launch the function as one
+    CUDA graph, compiled with these options of `cuda_graphs`; None: no graph.
     """
     tree_function = map_tree(function, layout, strategy)
     donate_argnums = (0,) if donate else ()
@@ -378,8 +379,8 @@ def multi_step(
       tree whose argument is None keeps its state, and its output is None.
     scanned: the number of steps in one compiled loop (`scan_steps`). The loop is used for
       exactly that many steps with batches on the host; other steps are dispatched one by
-      one. 0 and 1: no loop. Accelerators gain by a loop; a CPU computes the convolutions in
-      a loop with one thread.
+      one. 0 and 1: no loop. A loop is faster on accelerators. It is slower on a CPU, which
+      computes the convolutions in a loop with one thread.
 
     Under "threaded", trees do not wait for each other between steps.
     """

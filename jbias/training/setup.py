@@ -154,9 +154,9 @@ def open_run(
     process 0 writes config.json and provenance.json to the workdir, with `follows` evaluate.json.
 
     say: receives log lines. team: the processes that train together; only process 0 writes.
-    follows: the run is trained by another process and only evaluated here: no training
-      images, no checkpoints. guard: called before each write; raises OSError if another
-      process owns the workdir. meter: counts the run's seconds per phase.
+    follows: whether another process trains the run and this process only evaluates it; if so,
+      no training images and no checkpoints are opened. guard: called before each write; raises
+      OSError if another process owns the workdir. meter: counts the run's seconds per phase.
 
     ValueError if the config cannot be trained or its data cannot be opened, if memory is too
     small, and if the data differ from those of the run's first start or between processes.
@@ -306,11 +306,11 @@ def open_run(
 def _with_norms_as_begun(
     spec: run_spec.RunSpec, workdir: epath.Path
 ) -> run_spec.RunSpec:
-    """Return the spec with eval_norm "exact" for "auto" if an earlier start used exact norms.
+    """Return the spec, with eval_norm "auto" replaced if an earlier start used exact norms.
 
-    Otherwise return the spec unchanged. All evaluations of a run with eval_norm "auto" thus
-    use the same kind of batch norm. A later start, or a process that follows the run, may
-    have other devices.
+    The new value is "exact". Otherwise the spec is returned unchanged. All evaluations of a run
+    with eval_norm "auto" thus use the same kind of batch norm. Without this, a later start, or
+    a process that follows the run, could choose a different kind on different devices.
     """
     run, layout = spec.config["run"], workdirs.provenance(workdir).get("layout")
     eval_norm = run.get("eval_norm", run_spec.EVAL_NORMS[0])
@@ -356,7 +356,7 @@ def check_same_code(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
 
 
 def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
-    """Raise ValueError if a finished run was trained on other data than the config's.
+    """Raise ValueError if a finished run was trained on data that differ from the config's.
 
     The default workdir is named by the run's identity, which leaves out the paths of data,
     so two configs with different data may have the same workdir. The data are not opened if
@@ -381,7 +381,7 @@ def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
 def _check_equal_data(
     team: teams.ProcessGroup, provenance_entries: dict[str, Any]
 ) -> None:
-    """Raise ValueError if a process has other images or code than process 0.
+    """Raise ValueError if a process has images or code that differ from those of process 0.
 
     team: the processes that train together. provenance_entries: entries of provenance.json
     in this process; only digests of data and code are compared.
@@ -433,9 +433,9 @@ def _initial_nets(
 ) -> tuple[list[checkpointing.Net] | None, str | None]:
     """Return the networks of config.init, one per seed, and the digest of their weights.
 
-    None for the networks if they are not needed: without config.init, in a run that has
-    checkpoints, and if this process `follows` a run. The last two return the digest in
-    provenance.json; the digest is None without config.init.
+    The networks are None if they are not needed: without config.init, in a run that has
+    checkpoints, and if this process `follows` a run. In a run that has checkpoints or is
+    followed, the digest is read from provenance.json. Without config.init the digest is None.
     """
     if not config["init"]:
         return None, None

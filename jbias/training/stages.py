@@ -206,7 +206,7 @@ class Stage:
     def batch(self, seed: int, step: int) -> dict[str, Any]:
         """Return a seed's batch at a step of the run, by data set ("train", "other").
 
-        A batch is either indices into the shared rows or the rows themselves.
+        A batch consists of rows, or of indices of rows in the shared rows (see `shared`).
         """
         stage_step = step - self.first
         return {
@@ -302,10 +302,10 @@ def build_stages(
 ) -> list[Stage]:
     """Return the stages of a run, without layout and compiled functions.
 
-    `fit_to_devices` adds these. ValueError for wrong options; if stages have different
-    classes; if config.fix makes all seeds equal; and if a key of config.vary has no effect on
-    any step, or an effect on initial weights or decisions. The last two are not checked for
-    evaluation only.
+    `fit_to_devices` adds the layout and the compiled functions. ValueError for wrong options;
+    if stages have different classes; if config.fix makes all seeds equal; and if a key of
+    config.vary has no effect on any step, or an effect on initial weights or decisions. For
+    evaluation only, config.fix and config.vary are not checked.
 
     plans: per stage, the input plan of each data set ("train", "other"). images: images of
     the sets that are in memory, by name; None: stages for evaluation only, without
@@ -716,9 +716,9 @@ def transform_batch(
 ) -> base.Batch:
     """Return a batch after all input transforms, in order.
 
-    batch: a dict, which is changed: each transform finds a key in batch["once"] that is the
-    same in all steps. key: key of the seed. step: number of the step. Other random draws of
-    a transform depend on the key, the step and the transform's stream.
+    batch: a dict, which is changed: before each transform, batch["once"] is set to a key that
+    is the same in all steps. key: key of the seed. step: number of the step. Other random draws
+    of a transform depend on the key, the step and the transform's stream.
     """
     step_key = jax.random.fold_in(key, step)
     for transform in transforms:
@@ -792,8 +792,8 @@ def affecting_keys(
 def check_same_program(first: base.Algo, second: base.Algo, steps: int) -> None:
     """Raise ValueError unless two algorithms differ only in numbers, not in structure.
 
-    Compared are the updates, the names of the parts, `mix_group`, and the compile-time
-    argument of each of `steps` steps.
+    The updates, the names of the parts, `mix_group`, and the compile-time argument of each of
+    `steps` steps are compared.
     """
 
     def structure(algo: base.Algo) -> list:

@@ -87,8 +87,8 @@ def make_step(
     average: decay of a moving average of the net's weights from step `first` on; 0: none.
     accumulate, block: with accumulate = k > 1, the batch is processed as k micro-batches,
       one after the other. Losses, metrics and gradients are averaged over micro-batches
-      before the updates; batch statistics are updated after each. The j-th block of `block`
-      examples belongs to micro-batch j % k.
+      before the updates; batch statistics are updated after each micro-batch. The j-th block of
+      `block` examples belongs to micro-batch j % k.
     """
     selected = _selected(algo, txs)
     compute_gradients = (
@@ -148,7 +148,7 @@ def _updated_average(
 
     state: state before the step. params, stats: after the step. decay: decay of the average.
     first: the step at which the average starts. The decay of step first + t is at most
-    (1 + t) / (10 + t), so that the initial weights have little weight soon.
+    (1 + t) / (10 + t), so that the initial weights soon have little influence on the average.
     """
     t = state.step - first
     decay = jnp.minimum(decay, (1 + t) / (10 + t))
@@ -264,10 +264,11 @@ def micro_batch(
 ) -> dict[str, Any]:
     """Return the micro-batch `number`: every `count`-th block of `block` examples.
 
-    Block j of the batch belongs to micro-batch j % count; numbers and keys in the batch are
-    unchanged. The examples are the same on any number of devices, and stay on their device if
-    each device has a multiple of `count` blocks. Views of an image stay together, and count
-    as one example. ValueError if the batch is not a multiple of `count` blocks.
+    Block j of the batch belongs to micro-batch j % count; scalars and keys in the batch are
+    unchanged. A micro-batch has the same examples on any number of devices, and no example
+    moves to a different device if each device has a multiple of `count` blocks. Views of an
+    image stay together, and count as one example. ValueError if the batch is not a multiple of
+    `count` blocks.
     """
     rows, block_rows = len(batch["image"]), block * batch.get("views", 1)
     if rows % (count * block_rows):

@@ -1,7 +1,7 @@
 """Parse names of devices to compile for, which this machine need not have; list their limits.
 
 The compiler for TPUs comes with libtpu, the compiler for GPUs with jax's CUDA plugin. Both
-are in the extra `plan`. Neither needs a device or NVIDIA's libraries.
+are in the extra `plan`. Neither compiler needs a device or NVIDIA's libraries.
 """
 
 import importlib.util
@@ -91,13 +91,13 @@ class Target(NamedTuple):
 def parse(text: str, where: str = "--on") -> Target:
     """Return the Target with a name, such as v5e:4x4, v5e-16, h100x8, h200 or cpu.
 
-    text: the name, in any case. After a colon, a TPU has its chips along each axis. The
-    number after a hyphen counts chips, but for v2 to v4 and v5p cores, two per chip; its
-    topology is the most even one. Without a number: one chip or GPU. where: name of the flag,
-    for messages.
+    text: the name, in upper or lower case. After a colon, the name of a TPU has the number of
+    chips along each axis. The number after a hyphen is the number of chips, except for v2 to v4
+    and v5p, where it is the number of cores, two per chip; the most even topology is used. A
+    name without a number means one chip or GPU. where: name of the flag, for messages.
 
-    ValueError for an unknown kind, a wrong number of axes, TPU chips after a hyphen that are
-    not a power of two, and more than 8 GPUs that are not a multiple of 8.
+    ValueError for an unknown kind, a wrong number of axes, a number of TPU chips after a hyphen
+    that is not a power of two, and a number of GPUs above 8 that is not a multiple of 8.
     """
     pattern = r"([a-z]+\d*[a-z]*?)(?::(?P<topology>[\dx]+)|[x-](?P<count>\d+))?"
     match = re.fullmatch(pattern, text.lower())

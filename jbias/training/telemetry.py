@@ -191,7 +191,7 @@ def _write_heartbeat(job: RunContext, phase: str, step: int, **fields: Any) -> N
 def log_evaluation(
     job: RunContext, step: int, records: Iterable[results.Record]
 ) -> None:
-    """Send an evaluation's numbers to the loggers: per seed, and means over seeds.
+    """Send the values of an evaluation to the loggers: per seed, and means over seeds.
 
     A tag is "<data set>/<metric>", with "/<condition>" if the record has one. Records
     without a value are left out.
@@ -244,7 +244,7 @@ def _with_means(
     """Return the numbers with the mean over the seeds of each branch added.
 
     numbers: by name of the seed in loggers, then by tag. Means have the name
-    "<branch>/mean", or "mean" in a run without branches; the tag "train/diverged" has none.
+    "<branch>/mean", or "mean" in a run without branches; the tag "train/diverged" has no mean.
     """
     values = collections.defaultdict(lambda: collections.defaultdict(list))
     for name, by_tag in numbers.items():
