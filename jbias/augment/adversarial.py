@@ -4,7 +4,8 @@ Source: Madry, Makelov, Schmidt, Tsipras and Vladu, "Towards Deep Learning Model
 Resistant to Adversarial Attacks", ICLR 2018, https://arxiv.org/abs/1706.06083.
 Reference code: https://github.com/MadryLab/robustness at a954124.
 Deviation: the gradient of each image's own loss is used; the reference uses the gradient of
-the batch's mean loss. They differ only by the 1e-10 that is added to the gradient's length.
+the batch's mean loss. The two gradients differ only by the 1e-10 that is added to the
+gradient's length.
 """
 
 import functools
@@ -56,14 +57,14 @@ def pgd(
 
     loss: images in [0, 1] -> one loss per image.
     key: random key, used with random_start only.
-    norm: "linf" or "l2"; ValueError for another name.
+    norm: "linf" or "l2"; ValueError for an unknown name.
     eps, step_size: radius of the ball around the image, and length of a step, in this norm,
       for values in [0, 1].
     steps: number of steps. An int unrolls the steps; an array, traced or not, makes a loop,
       which compiles faster and needs the same memory for any number of steps.
     start: first iterate, for example the result of an earlier call; None: the image.
     random_start: True: the first iterate is the result of `starts`, and `start` is ignored;
-      the key of an image depends on its place in the batch. ValueError if `key` is None.
+      the key of an image depends on its position in the batch. ValueError if `key` is None.
     keep_best: True: for each image, return the iterate of highest loss, the start included,
       which costs one more evaluation of the loss. False: return the last iterate.
     """
@@ -119,7 +120,7 @@ def _total(losses: Float[Array, "b"]) -> tuple[Array, Array]:
 def _better(
     x: Images, losses: Float[Array, "b"], best: Images, highest: Float[Array, "b"]
 ) -> tuple[Images, Float[Array, "b"]]:
-    """Return, for each image, x or `best`, whichever has the higher loss, and this loss.
+    """Return the iterate with the higher loss, x or `best`, and its loss, for each image.
 
     losses, highest: losses of x and of `best`. If both are equal, `best` is returned.
     """
@@ -166,6 +167,6 @@ BALLS: Mapping[str, Ball] = {
 
 
 def _ball(norm: str) -> Ball:
-    """Return the functions of a norm, "linf" or "l2"; ValueError for another name."""
+    """Return the functions of a norm, "linf" or "l2"; ValueError for an unknown name."""
     options.check_choice("augment.adversarial", "norm", norm, BALLS)
     return BALLS[norm]

@@ -1,4 +1,4 @@
-"""Transforms of labels, and transforms that combine others: views, halves, one of several.
+"""Transforms of labels, of views and of halves of images, and a choice between transforms.
 
     dict(name="views", views=2)  # Each image twice, for SimCLR.
     dict(name="half", which="top", mix=dict(name="flip"))
@@ -49,8 +49,8 @@ def views(*, views: int = 2) -> options.Transform:
 def repeat_views(batch: options.Batch, views: int) -> options.Batch:
     """Return a batch with every row repeated `views` times, each next to its copies.
 
-    The entry "views", 1 if missing, is multiplied by `views`; other numbers without axes
-    stay. The rows of batch["other"] are repeated, too. With views=1, return the batch itself.
+    The entry "views", 1 if missing, is multiplied by `views`; other scalars do not change. The
+    rows of batch["other"] are repeated, too. With views=1, return the batch itself.
     """
     if views == 1:
         return batch
@@ -87,7 +87,7 @@ def half(
       `mix=dict(name="flip")`. It may change labels and other entries of the batch.
     mix_group: number of images among which `mix` draws partners.
 
-    ValueError for another `which`. Applied to images of odd height, or if `mix` changes the
+    ValueError for an unknown `which`. Applied to images of odd height, or if `mix` changes the
     shape of the half, the transform raises ValueError.
     """
     options.check_choice("half", "which", which, HALVES)
@@ -115,7 +115,8 @@ def half(
 def replace() -> options.Transform:
     """Return a transform that replaces images by the images of batch["other"]; labels stay.
 
-    Applied to a batch, it raises ValueError if "other" is missing or has another shape.
+    Applied to a batch, it raises ValueError if "other" is missing or if its images have a
+    different shape.
     """
 
     def apply(batch, key):
@@ -207,8 +208,9 @@ def binary_targets(*, threshold: float | None = None) -> options.Transform:
     """Return a transform that selects the binary cross-entropy of each class as the loss.
 
     The transform sets batch["binary"] to True.
-    threshold: in [0, 1]; targets above it become 1 and the others 0, so that after mixing
-      both classes may have the target 1. None keeps the targets. ValueError outside [0, 1].
+    threshold: in [0, 1]; targets above the threshold become 1 and all other targets 0, so that
+      after mixing both classes may have the target 1. None keeps the targets. ValueError
+      outside [0, 1].
     """
     options.check_range("binary_targets", 0, 1, threshold=threshold)
 

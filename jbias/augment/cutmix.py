@@ -87,8 +87,8 @@ def box_mask(
 ) -> Bool[Array, "h w"]:
     """Return a mask of the box: True from centre - side // 2 to below centre + side // 2.
 
-    centre, sides: (row, column) and (height, width) of the box, in pixels. An odd side
-    loses a pixel, as in the references. height, width: of the image, in pixels.
+    centre, sides: (row, column) and (height, width) of the box, in pixels. An odd side becomes
+    one pixel shorter, as in the references. height, width: of the image, in pixels.
     """
     half = sides // 2
     return geometric.inside_box(centre - half, centre + half, height, width)

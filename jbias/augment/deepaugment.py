@@ -1,8 +1,8 @@
 """The order of images in DeepAugment, and functions shared by its two networks.
 
 An image-to-image network with randomly damaged weights and activations makes a second
-training set. Images pass in random order; before each image the weights are damaged again
-with probability 0.05. Activations are damaged for every image.
+training set. Images pass the network in random order; before each image the weights are damaged
+again with probability 0.05. Activations are damaged for every image.
 
 Weights are flat mappings with PyTorch's names and layout, as NumPy arrays; arguments are
 not modified. A "row" is an entry of the first axis of a stored weight.
@@ -68,9 +68,9 @@ def make(all_options: Sequence[Option], num_draws: int) -> tuple[Callable, Calla
     """Return (draw, damage), two functions that choose and apply random damage.
 
     draw(key) returns a tuple of `num_draws` indices in `all_options`, drawn with replacement.
-    damage(weights, key, options=None) returns a new mapping of weights, after the functions
-    with the indices `options` (None: draw(key)), one after the other, each with its own
-    random numbers.
+    damage(weights, key, options=None) returns a new mapping of weights, changed by the
+    functions with the indices `options` (None: draw(key)), one after the other, each with its
+    own random numbers.
 
     all_options: functions (weights, generator) that change a mapping of weights in place.
     """

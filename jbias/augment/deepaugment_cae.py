@@ -1,7 +1,7 @@
 """Functions that damage the weights and codes of DeepAugment's compressive autoencoder.
 
-One of eight options damages the weights, one of nine the code of each image. As in the
-released code, option 0 reverses only one layer (it draws two and reverses the second
+One of eight options damages the weights, and one of nine options the code of each image. As in
+the released code, option 0 reverses only one layer (it draws two and reverses the second
 twice), and a ninth option for weights is never drawn.
 
 Source, reference code and deviations: jbias.augment.deepaugment.
@@ -63,7 +63,8 @@ def _change_rows(
     """Replace random rows of a random layer's weight and bias by change(row), in place.
 
     Rows are drawn with replacement; a row that is drawn twice is changed twice.
-    count: number of draws in the published network; here in proportion to the rows.
+    count: number of draws in the published network; smaller networks have fewer draws, in
+    proportion to their rows.
     names: layers to draw from.
     """
     weight, bias = _draw_layer(rng, names)
@@ -123,7 +124,7 @@ draw, damage = deepaugment.make(_OPTIONS, 1)
 
 
 class _Numbers(NamedTuple):
-    """U(0, 1) numbers of an image: one per kernel tap and one per element of its code.
+    """U(0, 1) numbers of an image: one per kernel weight and one per element of its code.
 
     All options use the same numbers, since only one option acts on an image.
     """
@@ -134,8 +135,8 @@ class _Numbers(NamedTuple):
     def integers(self, stream: int, *, limit: int, count: int) -> Int[Array, "count"]:
         """Return `count` random whole numbers from 0 to limit - 1.
 
-        stream: selects the random numbers, from 0 on. Streams are independent for counts of
-        at most 64.
+        stream: index, from 0, of a sequence of random numbers. Sequences are independent for
+        counts of at most 64.
         """
         start = stream * 64
         return (self.taps.reshape(-1)[start : start + count] * limit).astype(int)
@@ -148,9 +149,9 @@ def latent(
 
     x: codes of images, before their bits, 0 or 1, are drawn.
     keys: (b), one for each image.
-    option: 0 to 8, for all images; None: drawn for each image. Option 0 leaves the code as
-      it is and has a random gain of 3 to 7 per element; the others have the gain 1. See
-      `_apply_option` for the others.
+    option: 0 to 8, for all images; None: drawn for each image. Option 0 does not change the
+      code and has a random gain of 3 to 7 per element. Options 1 to 8 have the gain 1; see
+      `_apply_option`.
 
     Every option is computed for every image; since the code is small, this costs a few per
     cent of the network.
@@ -251,7 +252,7 @@ def _doubling_kernel(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
 def _shifting_kernel(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
     """Return a kernel that shifts channels by up to one pixel.
 
-    Consecutive channels have the same offset until a new one is drawn, with probability
+    Consecutive channels have the same offset until a new offset is drawn, with probability
     0.2 before each channel.
     """
     channels = len(numbers.taps)

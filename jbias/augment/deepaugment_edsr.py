@@ -38,7 +38,7 @@ def _num_blocks(weights: Weights) -> int:
 
 
 def _draw_block(weights: Weights, places: Sequence[int], rng: Rng) -> int:
-    """Return a random block number of `places`, below the network's number of blocks."""
+    """Return a random entry of `places` that is the index of a block of the network."""
     places = [place for place in places if place < _num_blocks(weights)]
     return places[rng.integers(len(places))]
 
@@ -59,8 +59,8 @@ def _change(
 ) -> None:
     """Replace weights of a random block by change(weight, rng), in place.
 
-    places: numbers of the blocks to draw from. convs: convolutions of the block that change,
-    0 and 2. kinds: parameters that change, "weight" and "bias".
+    places: indices of the blocks to draw from. convs: convolutions of the block that change, 0
+    and 2. kinds: parameters that change, "weight" and "bias".
     """
     block = _draw_block(weights, places, rng)
     for name in (_name(block, conv, kind) for conv in convs for kind in kinds):
@@ -77,8 +77,8 @@ def _change_any(
 ) -> None:
     """Replace the weight of a random convolution by change(weight, rng), `times` times.
 
-    The mapping is changed in place. Each time, the convolution is drawn: one of `convs`
-    (0, 2) of any block except the last.
+    The mapping is changed in place. Each time, a new convolution is drawn: one of
+    `convs` (0, 2) in any block except the last.
     """
     for _ in range(times):
         block = rng.integers(_num_blocks(weights) - 1)
@@ -87,7 +87,10 @@ def _change_any(
 
 
 def _mirror(weights: Weights, rng: Rng) -> None:
-    """Mirror conv0's kernels left to right and negate conv2's, of a random block, in place."""
+    """Mirror conv0's kernels left to right and negate conv2's kernels in a random block.
+
+    The weights are changed in place.
+    """
     block = _draw_block(weights, _THIRDS, rng)
     weights[_name(block, 0)] = weights[_name(block, 0)][..., ::-1].copy()
     weights[_name(block, 2)] = -weights[_name(block, 2)]
@@ -111,9 +114,9 @@ def _blurred(x: Weight, rng: Rng) -> Weight:
 
 
 def _smeared(x: Weight, rng: Rng) -> Weight:
-    """Return kernels cross-correlated with random kernels, whose taps are >= 0 with sum 1.
+    """Return kernels cross-correlated with random kernels, whose weights are >= 0 with sum 1.
 
-    The nine taps of a random kernel are drawn from Dirichlet(0.1, ..., 0.1).
+    The nine weights of a random kernel are drawn from Dirichlet(0.1, ..., 0.1).
     """
     return _filtered(x, rng.dirichlet([0.1] * 9, x.shape[:2]).reshape(x.shape))
 
@@ -287,7 +290,7 @@ def _draw_swaps(key: PRNGKeyArray, channels: int, true_swaps: bool) -> Int[Array
 def _damage_features(
     x: Float[Array, "h w c"], option: Int[Array, ""], key: PRNGKeyArray
 ) -> Float[Array, "h w c"]:
-    """Return an image's features after INSIDE[option]; "skip" and "nothing" keep them."""
+    """Return an image's features after INSIDE[option]; unchanged for "skip" and "nothing"."""
     third = jax.random.uniform(key) < 1 / 3
     rectified = jnp.where(third, jax.nn.relu(x), jax.nn.gelu(x, approximate=False))
     flipped = jnp.where(third, x[::-1, :, ::-1], x[:, ::-1, ::-1])
@@ -308,7 +311,7 @@ def _apply_last(
     option: Int[Array, "b"],
     is_skipped: Bool[Array, "b layers"],
 ) -> Map:
-    """Return y, replaced for images with "skip" by the last layer that is not skipped, of x.
+    """Return y, but for images with "skip" the last layer that is not skipped, applied to x.
 
     x, y: input and output of the body. option: index in INSIDE. is_skipped: see
     `_draw_skipped`.

@@ -58,7 +58,7 @@ def moments(x: Map) -> tuple[Stats, Stats]:
 def gated_moments(x: Map, acts: Gate | None) -> tuple[Stats, Stats]:
     """Return `moments(x)` if `acts` is True; else the mean 0 and the variance 1.
 
-    acts: a traced boolean; None: as True. If False, x is not read.
+    acts: a traced boolean; None has the effect of True. If False, x is not read.
     """
     return _gated_moments(x, acts)[0]
 
@@ -170,11 +170,11 @@ def randomise_style(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
 
 
 def randomise_content(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
-    """Return, for each image, another image's normalised map with the image's own statistics.
+    """Return x with another image's normalised map in each image's own mean and variance.
 
-    The other map is a constant: gradients pass only through the image's mean and variance.
-    group: number of consecutive images among which partners are drawn; must divide the batch.
-    Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
+    The other image's map is a constant: gradients pass only through the image's own mean and
+    variance. group: number of consecutive images among which partners are drawn; must divide
+    the batch. Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
     """
     mean, var = moments(x)
     order = sampling.orders(key, len(x), group=group)

@@ -5,8 +5,8 @@ Source: Harris et al., "FMix: Enhancing Mixed Sample Data Augmentation", 2020,
 https://arxiv.org/abs/2002.12047.
 Reference code: https://github.com/ecs-vlc/FMix at e5991dc.
 Deviation: the released code takes real and imaginary parts from the wrong axis, so that
-its masks have a single frequency across the width; spectrum="released" reproduces that,
-the default is the paper's.
+its masks have a single frequency across the width; spectrum="released" reproduces the released
+code; the default is the paper's spectrum.
 
 RM (`random_masks`) is FMix with a few masks that are drawn once per run.
 Source: Marcu and Prügel-Bennett, "On the Effects of Artificial Data Modification", ICML
@@ -73,7 +73,7 @@ def mix_sampler(
 ) -> mixing.Sampler:
     """Return draw(key, batch, keep_label) -> mixing.Mix, with one random mask per call.
 
-    alpha, decay, max_soft, spectrum: see `make`; ValueError for another spectrum and for
+    alpha, decay, max_soft, spectrum: see `make`; ValueError for an unknown spectrum and for
     `max_soft` out of range. where: start of error messages.
     """
     options.check_range(where, 0, 0.5, max_soft=max_soft)
@@ -158,7 +158,7 @@ def binarise(
     *,
     max_soft: float = 0.0,
 ) -> Grey:
-    """Return a mask: 1 for the lightest lam h w pixels, 0 for the others.
+    """Return a mask: 1 for the lightest lam h w pixels, 0 for all other pixels.
 
     lam: share of ones, in [0, 1].
     round_up: True rounds the number of ones up, False down.

@@ -3,8 +3,8 @@
 `random_resized_crop` is torchvision's, with antialiasing. `random_erasing` hides a box.
 Source: Zhong et al., AAAI 2020, https://arxiv.org/abs/1708.04896; as in torchvision.
 Deviation: torchvision and timm erase after normalisation, with 0 (the training set's mean
-colour) or N(0, 1) noise. Here images are in [0, 1]: the default `fill` is that mean colour,
-and noise is uniform, as in the paper.
+colour) or N(0, 1) noise. Here images are in [0, 1]: the default `fill` is ImageNet's mean
+colour, and noise is uniform, as in the paper.
 """
 
 from collections.abc import Sequence
@@ -62,9 +62,9 @@ def random_resized_crop(
     area: range of the window's share of the image, uniform.
     aspect: range of the window's width over height, log-uniform.
 
-    As in torchvision, windows have whole pixels and uniform places; the first of ten draws
+    As in torchvision, windows have whole pixels and uniform positions; the first of ten draws
     that fits inside the image is used, and if none fits, the largest central window of an
-    allowed aspect. The window is resized by Pillow's bilinear filter, without its rounding
+    allowed aspect. The window is resized by Pillow's bilinear filter, without Pillow's rounding
     to 8 bits.
 
     If the batch has an "aspect" (b), the width over height of the original images, its
@@ -152,8 +152,8 @@ def resize_matrix(
     """Return the matrix that resizes pixels start ... start + count - 1 to `out` pixels.
 
     length: number of pixels of the input. Each row is a triangle filter around the centre
-    of its output pixel, cut at the window's border and scaled to the sum 1. The filter
-    reaches to the distance of one pixel, of the input or of the output, whichever is larger.
+    of its output pixel, cut at the window's border and scaled to the sum 1. The radius of the
+    filter is one pixel of the input or of the output, whichever is larger.
     """
     scale = count / out
     centre = (jnp.arange(out) + 0.5) * scale + start
@@ -177,7 +177,7 @@ def random_erasing(
     aspect: range of the box's height over width, log-uniform.
     fill: a grey value, a colour (three values in [0, 1]) or "random" for uniform noise.
 
-    The place of the box is uniform inside the image. The first of ten draws that is smaller
+    The position of the box is uniform inside the image. The first of ten draws that is smaller
     than the image in both directions is used; if none is, the image is unchanged. ValueError
     for an option out of range.
     """

@@ -2,8 +2,8 @@
 
 Each corruption is a pair of functions: one draws an image's random numbers, the other
 applies them; `corrupt.CORRUPTIONS` lists them by name. For corruptions that run the host's
-code, only the functions that draw are here. The host versions in jbias.data document the
-corruptions. Values are float32 on the scale of bytes, 0 to 255.
+code, only the functions that draw random numbers are here. The host versions in jbias.data
+document the corruptions. Values are float32 on the scale of bytes, 0 to 255.
 
 Every corruption here is a function (x, drawn, s) of a square image x, of the random numbers
 that its draw function returned, and of the settings s of data.corruptions.settings.
@@ -181,7 +181,7 @@ def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def draw_glass(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 h w 2"]]:
-    """Return (numbers,): U(0, 1) for the column and row offset of each pixel in each sweep."""
+    """Return (numbers,): U(0, 1), for each pixel's column and row offset in each sweep."""
     return (jax.random.uniform(key, (_MAX_SWEEPS, side, side, 2)),)
 
 
@@ -263,7 +263,7 @@ def draw_snow(key: PRNGKeyArray, side: int) -> tuple[Plane, Float[Array, ""]]:
 
 
 def snow(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return the whitened image plus motion-blurred flakes, and the flakes turned by 180 degrees.
+    """Return the whitened image plus blurred flakes plus the same flakes turned by 180 degrees.
 
     drawn: from `draw_snow`. Settings: see data.corruptions.kernels.snow; `zoom` (h, h) is
     the enlargement as a matrix; `kernel` and `taps`, see `blur_along_line`.
@@ -363,8 +363,8 @@ def water_light(liquid: Integers) -> Plane:
 def canny(x: Integers) -> Bool[Array, "h w"]:
     """Return a mask of Canny's thin edges of a map of whole numbers, as in OpenCV.
 
-    Edges are thin ridges of the gradient above _STRONG, or above _WEAK and connected to
-    these. x: whole numbers from 0 to 255.
+    Edges are thin ridges of the gradient above _STRONG, or above _WEAK and connected to a ridge
+    above _STRONG. x: whole numbers from 0 to 255.
     """
     a = _windows(jnp.pad(x, 1, "edge"), 3)
     dx = (a[0][2] + 2 * a[1][2] + a[2][2]) - (a[0][0] + 2 * a[1][0] + a[2][0])

@@ -39,8 +39,8 @@ def caustic_refraction(x: Image, drawn: tuple, s: Settings) -> Image:
 def _draw_rings(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "..."], ...]:
     """Return the U(0, 1) numbers of bar.cocentric_sine_waves, in the order of their use.
 
-    These are an array of 2 for the centre (x, y), a scalar for its k, and an array of 2 for
-    its a and w. side: of the image, not used.
+    These are an array of 2 for the centre (x, y), a scalar for k, and an array of 2 for a and
+    w. side: of the image, not used.
     """
     u = jax.random.uniform(key, (5,))
     return u[:2], u[2], u[3:]

@@ -39,7 +39,7 @@ def round_trip(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
 
 
 def _halved(x: Integers) -> Integers:
-    """Return means of 2 x 2 pixels; halves are rounded down in even columns, up in odd ones."""
+    """Return means of 2 x 2 pixels; halves are rounded down in even and up in odd columns."""
     total = x[::2, ::2] + x[::2, 1::2] + x[1::2, ::2] + x[1::2, 1::2]
     return (total + 1 + jnp.arange(total.shape[1])[None] % 2) >> 2
 

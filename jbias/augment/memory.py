@@ -14,8 +14,8 @@ def materialize(f: Callable, *args: PyTree) -> PyTree:
 
     XLA on a CPU fuses computations, also gathers, into every use and repeats them: a table
     once per pixel, which made `equalize` eight times slower. The border of a loop prevents
-    this (an optimization_barrier does not). On other backends this is f(*args): they
-    consider the cost of fusion.
+    this (an optimization_barrier does not). Other backends consider the cost of fusion; there,
+    the result is f(*args) without a loop.
     """
     if xla.platform() != "cpu":
         return f(*args)

@@ -22,7 +22,7 @@ from jbias.augment import options, sampling
 
 
 class Mix(NamedTuple):
-    """The weights of an image in its mixture with a partner, whose weights are 1 minus these.
+    """The weights of an image in its mixture with a partner, which has 1 minus these weights.
 
     mask: share of the image in each pixel of the mixed image, in [0, 1].
     lam: share of the image's label in the mixed label, in [0, 1].
@@ -63,8 +63,9 @@ def make(
     reformulated: True: labels are not mixed and lam ~ Beta(alpha + 1, alpha).
     p: probability that a batch is mixed.
     partner: "batch": partners are of the same group of `mix_group` images. "other":
-      row i is mixed with row i of batch["other"], a second source in random order. Its labels
-      are not used, and the loss is always the reformulated one (inter-dataset mixing).
+      row i is mixed with row i of batch["other"], a second source in random order. Labels of
+      batch["other"] are not used, and the loss is always the reformulated loss (inter-dataset
+      mixing).
     mix_group: number of consecutive images of a group; it must divide the batch size.
 
     All rows of one example (its "views") are mixed with the same view of the partner. The
@@ -116,7 +117,7 @@ def make(
 
 
 def other_images(where: str, batch: options.Batch) -> Float[Array, "b h w c"]:
-    """Return batch["other"]["image"]; ValueError if missing or of another shape.
+    """Return batch["other"]["image"]; ValueError if missing or of a different shape.
 
     where: start of the message.
     """

@@ -9,17 +9,17 @@ grayscale: SimCLR, Chen et al., ICML 2020, https://arxiv.org/abs/2002.05709.
   torchvision.transforms.RandomGrayscale, https://github.com/pytorch/vision at 0ffa6ae.
 lighting: Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional
   Neural Networks", NeurIPS 2012, section 4.1. https://github.com/clovaai/CutMix-PyTorch at
-  5ee7b8d, train.py, with ImageNet's principal axes, which it has from fb.resnet.torch.
-  Deviation: the result is clipped to [0, 1].
+  5ee7b8d, train.py, with ImageNet's principal axes from fb.resnet.torch. Deviation: the result
+  is clipped to [0, 1].
 standardise_as: networks here normalise all images by one mean and deviation, in their first
-  layer. This transform is for images of a second set with other constants.
+  layer. This transform is for images of a second data set with different constants.
 blur: SimCLR, appendix A. https://github.com/google-research/simclr at 244e712,
   data_util.py. Deviation: images are mirrored at the border, as in torchvision; in the
-  reference they are black beyond it.
+  reference, pixels beyond the border are black.
 gaussian_noise: Rusak et al., "A simple way to make neural networks robust against diverse
   image corruptions", ECCV 2020, https://arxiv.org/abs/2001.06057.
   https://github.com/bethgelab/game-of-noise at 2989b43. Deviation: each image stays clean
-  with some probability; in the reference half of each batch does.
+  with some probability; in the reference, half of each batch stays clean.
 """
 
 import math
@@ -168,7 +168,7 @@ def standardise_as(
 
     The result is not clipped. The network's first layer maps it to (x - mean) / std.
     mean, std: normalisation of the data set. as_mean, as_std: normalisation of the network.
-      Each is a sequence of one value, or of one value per channel; ValueError for another
+      Each is a sequence of one value, or of one value per channel; ValueError for a wrong
       length, and for a standard deviation that is not positive.
     """
     constants = dict(mean=mean, std=std, as_mean=as_mean, as_std=as_std)
@@ -234,8 +234,8 @@ def gaussian_noise(
 ) -> options.Transform:
     """Return a transform that adds noise: x' = clip(x + sigma n, 0, 1), n ~ N(0, 1).
 
-    sigma: standard deviation, for images in [0, 1]. If there are several, one is drawn for
-      each image, all equally likely. The paper has 0.5 and (0.08, 0.12, 0.18, 0.26, 0.38).
+    sigma: standard deviation, for images in [0, 1]. Of several values, one is drawn for each
+      image, all equally likely. The paper uses 0.5 and (0.08, 0.12, 0.18, 0.26, 0.38).
     p: probability that an image gets noise.
     ValueError for a negative or an empty sigma, and for p outside [0, 1].
     """

@@ -9,12 +9,12 @@ costs one warp, one table and one blend: with the 13 operations of AugMix, on on
 An image is one int32 per pixel: red + 256 green + 65536 blue (`pack`, `unpack`). Amounts
 are: for "rotate" whole degrees anticlockwise, -30 to 30; for shears pixels per pixel; for
 translations whole pixels by which the position that is read moves right or down; for
-"posterize" the bits kept; for "solarize" the threshold; for blends the factor.
+"posterize" the number of bits to keep; for "solarize" the threshold; for blends the factor.
 
 Pixels are those of Pillow 13.0 on x86-64, computed only by integers and exact products, so
-that all backends agree. Rotations by 30 degrees, at odd sizes by 15, may differ by one
-level at a pixel in thousands: there interpolated values may be whole numbers, which
-Pillow's float64 rounds in either direction.
+that all backends agree. Rotations by 30 degrees, at odd sizes by 15, may differ by one level at
+one pixel in thousands. There, interpolated values may be whole numbers, and Pillow's float64
+rounds them in either direction.
 
 Bilinear warps: an output pixel with centre (x + 1/2, y + 1/2) reads the input at (X, Y),
 measured from the upper left corner: X = a (x + 1/2) + b (y + 1/2) + c and
@@ -100,7 +100,7 @@ def bilinear(image: Pixels, where: Ramps) -> Pixels:
 
 
 def take(table: Int[Array, "n"], index: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
-    """Return table[index], for indices that are known to be in range."""
+    """Return table[index], for indices that the caller knows to be in range."""
     return table.at[index].get(mode="promise_in_bounds")
 
 
@@ -339,7 +339,7 @@ def identity_table() -> Table:
 
 
 def posterize(bits: Float[Array, ""]) -> Table:
-    """Return the table that keeps the highest `bits` of 8 bits and clears the others."""
+    """Return the table that keeps the highest `bits` of 8 bits and clears the lower bits."""
     return identity_table() & (255 << (8 - bits.astype(jnp.int32)))
 
 
@@ -404,8 +404,8 @@ def _shortfalls() -> tuple[UInt32[np.ndarray, "256 256 2"], Int[np.ndarray, "256
 
     s = 255 / (hi - lo) in float64. From lo on, every period-th value i has a whole exact
     result; the second table has the period for each hi - lo. Bit t of entry (lo, hi) of the
-    first, in two words, is 1 if int(i s - lo s) is below the exact result for the t-th such
-    value.
+    first table, in two words, is 1 if int(i s - lo s) is below the exact result for the t-th of
+    these values i.
     """
     periods = np.array([d // math.gcd(d, 255) for d in range(256)], np.int32)
     words = np.zeros((256, 256), np.uint64)

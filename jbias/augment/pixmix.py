@@ -40,7 +40,7 @@ def make(
     severity, all_ops: see augmix.make.
 
     ValueError for an invalid option. Applied to a batch, the transform raises ValueError if
-    "other" is missing or its images have another shape.
+    "other" is missing or its images have a different shape.
     """
     options.check_range("pixmix", 0, 100, k=k)
     options.check_range("pixmix", 0.1, 10, severity=severity)
@@ -94,8 +94,8 @@ def coefficients(u: Float[Array, "3 count"], beta: float) -> tuple[Share, Share]
     """Return random coefficients a of the image and b of its partner; u: U(0, 1) numbers.
 
     With equal probabilities a ~ Beta(beta, 1) and b ~ Beta(1, beta), towards the partner,
-    or a ~ 1 + Beta(1, beta) and b ~ -Beta(1, beta), away from it. Numbers are mapped by the
-    inverse distribution functions.
+    or a ~ 1 + Beta(1, beta) and b ~ -Beta(1, beta), away from the partner. The numbers u are
+    mapped by the inverse distribution functions.
     """
     u_kind, u_a, u_b = u
     is_convex = u_kind < 0.5

@@ -3,7 +3,8 @@
 Source: Cubuk, Zoph, Shlens and Le, "RandAugment: Practical automated data augmentation
 with a reduced search space", NeurIPS 2020, https://arxiv.org/abs/1909.13719.
 Reference code: torchvision.transforms.RandAugment, https://github.com/pytorch/vision at
-0352a47, on Pillow images with its defaults: nearest pixels, black.
+0352a47, on Pillow images with torchvision's defaults: nearest-neighbour interpolation, black
+outside the image.
 """
 
 import jax

@@ -21,7 +21,7 @@ Orders = Int[Array, "groups group"]  # A permutation of the members of each grou
 
 
 def keys(key: PRNGKeyArray, count: int) -> PRNGKeyArray:
-    """Return `count` keys; key i depends only on `key` and i, the place in the global batch."""
+    """Return `count` keys; key i depends only on `key` and i, the index in the global batch."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(count))
 
 
@@ -37,7 +37,7 @@ def permute(x: Rows, key: PRNGKeyArray, *, group: int, views: int = 1) -> Rows:
 
 
 def orders(key: PRNGKeyArray, count: int, *, group: int) -> Orders:
-    """Return a uniform random permutation of each group's members, for `reorder`.
+    """Return a uniform random permutation of each group's examples, for `reorder`.
 
     count: number of examples. group: number of examples of a group; ValueError if `count`
     is not a multiple of it.
@@ -47,16 +47,16 @@ def orders(key: PRNGKeyArray, count: int, *, group: int) -> Orders:
 
 
 def orders_across(domain: Int[Array, "b"], key: PRNGKeyArray, *, group: int) -> Orders:
-    """Return a permutation of each group's members, for `reorder`, that pairs domains.
+    """Return a permutation of each group's examples, for `reorder`, that mixes domains.
 
     An example and its partner differ in domain where possible.
-    domain: number of the domain of each example. group: number of examples of a group;
+    domain: index of the domain of each example. group: number of examples of a group;
     ValueError if the number of examples is not a multiple of it.
 
-    Each group's members are sorted twice by domain, with domains and members of a domain in
+    Each group's examples are sorted twice by domain, with domains and examples of a domain in
     random order. The second sorted list is rotated by the size of the largest domain, and
-    members at the same position become partners. If a domain has more than half of a group,
-    as few of its members as possible get partners of the same domain.
+    examples at the same position become partners. If a domain has more than half of a group, as
+    few of its examples as possible get partners of the same domain.
     """
     _check_group(domain.shape[0], group)
 
@@ -84,10 +84,10 @@ def split_groups(x: Rows, *, group: int) -> Float[Array, "groups group *shape"]:
 
 
 def reorder(x: Rows, order: Array, *, views: int = 1) -> Float[Array, "b2 *shape"]:
-    """Return m members of each group in the order `order`, all groups in one axis.
+    """Return m examples of each group in the order `order`, all groups along one axis.
 
-    order: whole numbers (groups, m): positions of the m members inside their group.
-    views: number of consecutive rows of one member, which stay together.
+    order: whole numbers (groups, m): positions of the m examples inside their group.
+    views: number of consecutive rows of one example, which are not separated.
     """
     view_axis = (views,) if views > 1 else ()
     grouped = x.reshape(len(order), -1, *view_axis, *x.shape[1:])

@@ -1,4 +1,4 @@
-"""Data sets: the table DATASETS of known ones, and `load`, which opens a data set by name."""
+"""The table DATASETS of all known data sets, and `load`, which opens a data set by name."""
 
 import dataclasses
 import functools
@@ -42,7 +42,7 @@ def load(name: str, split: str, **options: Any) -> base.Source:
     given as `path/to/file.py:function` or as an entry point of the group jbias.data. The
     function returns all images of a split; `load` then selects a part such as "[:90%]".
 
-    options: those of the data set, DATASETS[name].options, and the options of every data set:
+    options: the data set's own, DATASETS[name].options, and those that every data set has:
       skip      file with a list of damaged images to leave out
       keep      file that says which images to use
       drop      classes to leave out, "truck+ship"
@@ -80,7 +80,7 @@ def load(name: str, split: str, **options: Any) -> base.Source:
 
 
 def _is_source(value: Any) -> bool:
-    """Return True for an ArraySource or an EncodedSource; sources.take needs one of them."""
+    """Return True for an ArraySource or an EncodedSource; `load` accepts only these."""
     return isinstance(value, sources.ArraySource | sources.EncodedSource)
 
 

@@ -64,7 +64,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def image(self, index: int) -> UInt8[np.ndarray, "h w 3"]:
-        """Return image number `index`, decoded and preprocessed."""
+        """Return the image at `index`, decoded and preprocessed."""
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
@@ -86,8 +86,8 @@ class Source(abc.ABC):
         """Yield an error message for each invalid field.
 
         Invalid are an unknown space, repeated class names, columns without "label", a column
-        that is not int32 (n,), class ids out of range, and an array that has not n rows or has
-        the name of a column. Ids of column "accepted_..." may be -1.
+        that is not int32 (n,), class ids out of range, and an array without n rows or with the
+        name of a column. Ids of column "accepted_..." may be -1.
         """
         n, k = len(self), len(self.classes)
         if self.space not in SPACES:
@@ -115,7 +115,7 @@ class Source(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """A data set: the function that makes a source of one split, and published facts."""
+    """A data set: the function that makes the source of a split, and a description."""
 
     make: Callable[..., Source]  # make(split, *, size, **options)
     splits: tuple[str, ...]  # Known splits; () where any folder name may be a split.
@@ -212,7 +212,7 @@ def check_known(
 def check_choice(option: str, got: str, known: Collection[str]) -> None:
     """Raise ValueError unless `got`, the value of an option, is in `known`.
 
-    option: its name, the start of the message.
+    option: name of the option, the start of the message.
     """
     if got not in known:
         raise ValueError(f"{option} must be one of {', '.join(known)}, got {got!r}")
@@ -253,7 +253,7 @@ def check_int(option: str, got: Any, low: int, high: int | None = None) -> None:
 
 
 def match_spelling(names: Names, known: Names) -> list[str]:
-    """Return `names`, each in the spelling of `known` if only the form of its accents differs.
+    """Return `names`, with accented letters encoded as in `known`.
 
     Some file systems store "é" as "e" and an accent. A name is unchanged if `known` has
     exactly that name, if it has no spelling in `known`, or if `names` or `known` have two

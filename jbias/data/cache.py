@@ -81,9 +81,9 @@ def remember(kind: str, words: str, make: Make, *args: Any, **options: Any) -> A
 def for_files(kind: str, paths: Sequence[str], make: Make, *args: Any) -> Arrays:
     """Return the arrays make(*args), from the cache until a file at `paths` changes.
 
-    A change is another size or time of modification. kind: start of the cache file's name.
-    `args` must be determined by `kind` and `paths`: the cache does not compare them.
-    OSError if a file does not exist.
+    A file has changed if its size or its time of modification differs. kind: start of the cache
+    file's name. `args` must be determined by `kind` and `paths`: the cache does not compare
+    them. OSError if a file does not exist.
     """
     stats = [(os.path.abspath(path), os.stat(path)) for path in paths]
     versions = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]

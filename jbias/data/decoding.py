@@ -1,16 +1,18 @@
 """Decoding of images: preprocessing for evaluation, and training crops on the host.
 
 Evaluation (`decode` with a `Preprocess`) is equal to torchvision's transforms on Pillow images,
-to the bit. Training crops (`cropped`, `canvas`) of grey and coloured JPEG files take a faster
-path: libjpeg-turbo without Pillow's copies, no rows below the window, a smaller inverse DCT
-where the window is much larger than the crop, and a vectorised resize. All other files go to
-Pillow, which also decides which files are refused. Crops are within one level of 255 of
-torchvision's, except windows at least four times as large as the crop (at least 44 decibels).
+to the bit. Training crops (`cropped`, `canvas`) of grey and coloured JPEG files are decoded
+faster: libjpeg-turbo is called without Pillow's copies, rows below the window are not decoded,
+the inverse DCT is smaller where the window is much larger than the crop, and the resize is
+vectorised. All other files go to Pillow, which also decides which files are refused. Crops are
+within one level of 255 of torchvision's, except windows at least four times as large as the
+crop (at least 44 decibels).
 
-TurboJPEG 3, where that library is available, decodes a part of a file: its cropping region
-skips the inverse DCT outside the window. Python packages do not expose this, so the library
-is called directly; conda's and Homebrew's libjpeg-turbo have it, and the wheels of
-`turbojpeg` on PyPI. Source: turbojpeg.h of libjpeg-turbo 3.0, https://libjpeg-turbo.org.
+Where the library TurboJPEG 3 is available, only a part of a file is decoded: a cropping region
+skips the inverse DCT outside the window. Python packages do not expose cropping regions, so the
+library is called directly. The library is in libjpeg-turbo of conda and Homebrew, and in the
+wheels of `turbojpeg` on PyPI. Source: turbojpeg.h of libjpeg-turbo 3.0,
+https://libjpeg-turbo.org.
 """
 
 import contextlib
@@ -80,10 +82,11 @@ class Preprocess:
     size, short: in pixels; `short` is at least `size`.
     fit: "crop" makes the short side `short` pixels long, and the long side
       int(short * long / short side). Source: torchvision's Resize and CenterCrop on Pillow
-      images. "squeeze" makes the image short x short, whatever its ratio. "border" makes the
-      long side `short` pixels long, and the short side round(short * short side / long). The
-      image is then padded to size x size with the colour `fill`, 0 to 255 per channel. Source:
-      timm's crop_mode "squash" and "border" (ResizeKeepRatio and CenterCropOrPad of 1.0).
+      images. "squeeze" makes the image short x short without keeping its aspect ratio. "border"
+      makes the long side `short` pixels long, and the short side round(short * short side /
+      long). The image is then padded to size x size with the colour `fill`, 0 to 255 per
+      channel. Source: timm's crop_mode "squash" and "border" (ResizeKeepRatio and
+      CenterCropOrPad of 1.0).
     keep_exact: leave images of size x size unchanged.
     interpolation: a name of INTERPOLATIONS; all are antialiased.
 
@@ -357,7 +360,7 @@ class _Frame:
     width: int
     height: int
     height_offset: int  # Position of the height in the file, in bytes from the start.
-    unit_width: int  # Of a minimum coded unit, in pixels.
+    unit_width: int  # Width of a minimum coded unit, in pixels.
     unit_height: int
     progressive: bool
 
@@ -374,8 +377,8 @@ def _draw_inside(draw: Draw, width: int, height: int) -> Window:
 def _read(open_image: Opener) -> tuple[bytes, Opener]:
     """Return the bytes of an image file, and a function that opens the image again.
 
-    The bytes are b"" if the file cannot be read; `decode`, called with the function, then
-    raises the error.
+    If the file cannot be read, the bytes are b"", and `decode` raises the error when it is
+    called with the function.
     """
     try:
         file = open_image()

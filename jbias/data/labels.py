@@ -2,8 +2,8 @@
 
 Classes are matched by their names inside one label space, from WordNet ids to Geirhos' 16
 classes, or by a user's own CSV file with the columns `train_class` and `test_class`: a line for
-each class of the network that is used. Several classes of the network may answer for one class
-of the test, but no class of the network for two. Other columns are ignored.
+each class of the network that is used. Several classes of the network may be mapped to one
+class of the test, but each class of the network to one class only. Other columns are ignored.
 """
 
 import collections
@@ -31,7 +31,7 @@ class ClassMap(NamedTuple):
 
     matrix[i, c] > 0 where training class i is a member of decision class c. The decision is
     the class c whose members have the largest mean, sum or maximum of p = softmax(logits), or
-    the largest mean logit, as `aggregate` says. For means and sums, these are
+    the largest mean logit, depending on `aggregate`. For means and sums, these are
     argmax(p @ matrix) and, for "mean_logit", argmax(logits @ matrix). If `matrix` is None, the
     decision is argmax(logits). A test class with relabel -1 has no members and is never the
     decision.
@@ -75,7 +75,7 @@ class LabelSpace(NamedTuple):
     def __str__(self) -> str:
         """Return the number of classes, the space and the names, for messages.
 
-        Of more than 20 names, the first two.
+        Of more than 20 names, only the first two are returned.
         """
         shown = self.classes
         if len(self.classes) > _MAX_SHOWN:
@@ -94,17 +94,17 @@ def of_outputs(outputs: Outputs, where: str = "classes") -> LabelSpace:
     outputs is one of
       "imagenet"        the 1000 classes in the order of published networks;
       "geirhos16"       Geirhos' 16 classes in alphabetical order;
-      WordNet ids       all of them or some; they answer data sets of ImageNet's classes and
-                        of Geirhos' 16;
+      WordNet ids       all or some of them, for data sets of ImageNet's classes and of
+                        Geirhos' 16;
       ImageNet's words  as torchvision and Hugging Face list them ("tench", or "tench,
-                        Tinca tinca"), all 1000 in their order, or some that are unique:
-                        the same as their ids;
-      own names         they answer data sets whose class names are all among them, and those
-                        of Geirhos' 16 classes that are among them, such as "dog";
+                        Tinca tinca"), all 1000 in their order, or some that are unique.
+                        They have the same effect as their WordNet ids;
+      own names         for data sets whose class names are all in the list, and for those of
+                        Geirhos' 16 classes that are in the list, such as "dog";
       a dictionary      {own name: class}, in the order of outputs. A class is one of the 16,
                         an id, a word, a data set's own name, or "" for none; several outputs
                         may have the same class;
-      a path            of a file with one of these per line, or of a CSV file with the
+      a path            of a file with one of these names per line, or of a CSV file with the
                         columns train_class and test_class, which is the dictionary.
     where: start of error messages. ValueError for anything else, and for a class named twice.
     """
@@ -126,8 +126,9 @@ def of_outputs(outputs: Outputs, where: str = "classes") -> LabelSpace:
 def _space_of_mapping(outputs: Mapping[str, str], where: str) -> LabelSpace:
     """Return the label space of {own name: class}, the outputs of a network in order.
 
-    If all outputs have classes and these differ, the result is the space of the classes;
-    else that of the own names, with the classes as `answers`. See `of_outputs`.
+    If every output has a class and no class repeats, the result is the label space of the
+    classes. Otherwise it is the space of the own names, with the classes as `answers`. See
+    `of_outputs`.
     where: start of error messages. ValueError for keys or values that are not names.
     """
     names, targets = tuple(outputs), tuple(outputs.values())
@@ -292,10 +293,10 @@ def match(
       classes. "mean_logit", as in BiasBed's release, puts large classes at a disadvantage.
     mapping: path of a CSV file (`read_mapping`) that replaces these rules; decisions are the
       test's classes.
-    restrict: choose among the test's classes only: of 1000 logits the 200 columns of
-      ImageNet-A or ImageNet-R, as in the authors' code.
-    answers: LabelSpace.answers of the network; where they give other names than the training
-      classes, decisions are the test's classes.
+    restrict: True: choose among the test's classes only. For ImageNet-A and ImageNet-R, these
+      are 200 of the 1000 logits, as in the authors' code.
+    answers: LabelSpace.answers of the network; if these names differ from the training classes,
+      decisions are the test's classes.
 
     Source: Geirhos et al. 2019; model-vs-human at 79ed7cd, decision_mappings.py:30-52;
     natural-adv-examples at 0777070, eval.py; imagenet-r at 3131cac, eval.py:23-70.
@@ -342,7 +343,7 @@ def _match(
 
     The first rule that applies is used: the file `mapping`; the pairs of `_explicit_pairs`;
     equal names, if the spaces are equal or, for other tests than "entry16", all test classes
-    are training classes; WordNet ids as members of the 16 classes. base.Mismatch if none
+    are training classes; WordNet ids as members of the 16 classes. base.Mismatch if no rule
     applies. answers: {class of training: its name in other data sets}.
     """
     same_space = train.space == test.space
@@ -403,11 +404,11 @@ def _explicit_pairs(
 
 
 def _test_class(name: str, test: LabelSpace) -> str:
-    """Return the class of a test set that a network's answer `name` means.
+    """Return the class of a test set to which the name of a network's class is mapped.
 
-    This is the class of that name, if the test has it. Else a word of ImageNet is replaced by
-    its WordNet id, and for tests in "entry16" an id by its class of Geirhos' 16. The result
-    need not be a class of the test.
+    This is `name` itself, if the test has a class of this name. Otherwise a word of ImageNet is
+    replaced by its WordNet id, and for tests in "entry16" an id by its class of Geirhos' 16.
+    The result need not be a class of the test.
     """
     (spelled,) = base.match_spelling([name], test.classes)
     if spelled in test.classes:
@@ -480,10 +481,9 @@ def _grouped(
 def _restricted(class_map: ClassMap, k_train: int) -> ClassMap:
     """Return the map with the decisions restricted to the test's classes, in their order.
 
-    Test classes without an answer are left out and keep relabel -1. k_train: number of
-    training classes. Without a matrix every decision class has a single member, for which all
-    aggregates agree. The aggregate is then "mean_logit", since logits are not rounded by a
-    softmax.
+    Test classes with relabel -1 are left out and keep -1. k_train: number of training classes.
+    Without a matrix every decision class has a single member, for which all aggregates agree.
+    The aggregate is then "mean_logit", since logits are not rounded by a softmax.
     """
     has_answer = class_map.relabel >= 0
     columns = class_map.relabel[has_answer]
@@ -524,8 +524,8 @@ def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
 
     train, test: the known classes. ValueError for a file that cannot be read or lacks a column,
     a line with an unknown class, a training class with two lines, and a file without lines;
-    base.Mismatch if no training class of the file is known, since the file is then for another
-    network.
+    base.Mismatch if no training class of the file is known, since the file is then for a
+    different network.
     """
     pairs, lines = {}, _mapping_lines(path)
     if lines:

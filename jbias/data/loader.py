@@ -1,9 +1,9 @@
 """Reading of data sets on the host, into memory or in a stream, by threads or processes.
 
-`load_into_memory` decodes as many data sets as fit, `decode_all` one (decoders release
-Python's lock). `prefetch` yields pieces of a data set in order and reads ahead; `batches` cuts
-images, in memory or in files (EncodedImages), into batches of one size, and `local_batches`
-into the rows of each batch that this process reads.
+`decode_all` decodes one data set in threads (decoders release Python's lock), and
+`load_into_memory` decodes as many data sets as fit into memory. `prefetch` yields pieces of a
+data set in order and reads ahead; `batches` cuts images, in memory or in files (EncodedImages),
+into batches of one size; `local_batches` yields only this process's rows of each batch.
 """
 
 import contextlib
@@ -93,12 +93,12 @@ def prefetch(
 ) -> Iterator[Piece]:
     """Yield read(first), ..., read(stop - 1) in order, reading a few pieces ahead.
 
-    read: number of a piece -> the piece; its error is raised in place of the piece.
+    read: index of a piece -> the piece; an error of `read` is raised in place of the piece.
     workers: number of processes with `threads` threads each; 0: threads of this process.
       With workers, `read` is pickled, and a program needs the `if __name__ == "__main__"`
       guard.
 
-    The pieces do not depend on these numbers. Closing the iterator stops the reading.
+    The pieces do not depend on `threads` and `workers`. Closing the iterator stops the reading.
     """
     import grain  # Slow to import, and only streams need it.
 
@@ -161,8 +161,8 @@ def _stop_signals_blocked() -> Iterator[None]:
 def choose_resident(sizes: Mapping[str, int], room: float) -> list[str]:
     """Return the names of the data sets to decode into `room` bytes, in the given order.
 
-    Data sets are added while they fit, in the given order or the smallest first: whichever
-    fills more of the room, and the given order if both fill the same.
+    Data sets are added while they fit, either in the given order or the smallest first. The
+    order that fills more bytes is used; if both fill the same, the given order.
 
     sizes: {name: bytes}.
     """
@@ -192,12 +192,12 @@ def load_into_memory(
     """Return {name: decoded images} of the data sets that fit into `gib` GiB.
 
     Training sets must all fit. Test sets are decoded while they fit (`choose_resident`);
-    those already in memory are always returned, the remaining ones will be read again at
-    each evaluation. A progress bar is shown while images are decoded.
+    test sets that are already in memory are always returned. The remaining test sets will be
+    read again at each evaluation. A progress bar is shown while images are decoded.
 
-    resident: training sets by name. tested: test sets by name. say(line): prints a line; it is
-    called for each data set and, if some test sets are encoded, for how many of them fit.
-    threads: number of threads that decode.
+    resident: training sets by name. tested: test sets by name. say(line): prints a line. There
+    is a line for each data set and, if some test sets are encoded, a line with the number of
+    test sets that fit. threads: number of threads that decode.
     sharing: the largest number of processes on a machine; each may use gib / sharing GiB, so
       that all processes of a run decode the same test sets.
     ValueError if the training sets do not fit into `gib` GiB.
@@ -255,7 +255,7 @@ class ReaderOptions(NamedTuple):
     of every window.
     """
 
-    threads: int  # Of this process, or of each worker.
+    threads: int  # Number of threads of this process, or of each worker.
     workers: int = 0  # Number of reading processes; 0: this process reads.
     part: int = 0  # Index of this process's share, from 0 to parts - 1.
     parts: int = 1  # Number of shares: processes that train together.

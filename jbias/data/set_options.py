@@ -1,16 +1,17 @@
 """The options of every data set: `columns`, `keep`, `drop`, `portion` and `skip`.
 
 `columns` adds attributes of images from a CSV file. The file has a line for each image of the
-whole split: the image's number from 0 in column `image`, and columns of names, such as the
-clusters of `jbias prepare clusters`. The sidecar <file>.json has the split's fingerprint, so
-that the numbers are never used for other images. The functions that read a CSV file and number
-its names also serve users' own data sets (attributed.py) and `shift` (shifts.py).
+whole split: the image's index in column `image`, and columns of names, such as the clusters of
+`jbias prepare clusters`. The sidecar <file>.json has the split's fingerprint, so that the
+indices are never used for a different split. The functions that read a CSV file and number its
+names also serve users' own data sets (attributed.py) and `shift` (shifts.py).
 
 `keep`, `drop`, `portion` and `skip` select images. `skip` takes a list of damaged images from
-`jbias prepare check`: a JSON file of splits, each with the split's fingerprint and, by the
-image's key in its store, the reason why an image does not decode. Keys are used because names
-may repeat in shards and numbers differ in a part of a split. The list is valid for exactly
-these files: a data set that has changed has another fingerprint and is refused.
+`jbias prepare check`: a JSON file with an entry per split. An entry has the split's fingerprint
+and, for the key of each damaged image in the store, the reason why the image does not decode.
+Keys are used because names may repeat in shards, and indices differ in a part of a split. The
+list is valid for exactly these files: a data set that has changed has another fingerprint and
+is refused.
 """
 
 import contextlib
@@ -42,7 +43,7 @@ def write_columns(
     """Write a CSV file for the option `columns`, and its sidecar <path>.json.
 
     whole: the source of a whole split. columns: {column: the name of its value for each
-    image, "" for none}; the images' numbers, classes and, for encoded images, file names are
+    image, "" for none}; the images' indices, classes and, for encoded images, file names are
     added. notes: further entries of the sidecar.
     """
     classes = [whole.classes[k] for k in whole.columns["label"]]
@@ -67,10 +68,11 @@ def write_columns(
 def add_columns(source: Source, split: str, path: str, whole: Source) -> Source:
     """Return a source with the columns of the file at `path`, the option `columns`.
 
-    source: the split or a part of it. whole: the whole split. Values have the same numbers
-    in every part; the value of an empty cell is "(none)". Columns that `why_unfit` refuses are
-    left out, with a note. ValueError for a file of other images, in another form, or with the
-    name of a column that the source has or of an entry of batches (`is_reserved`).
+    source: the split or a part of it. whole: the whole split. Values have the same indices in
+    every part; the value of an empty cell is "(none)". Columns that `why_unfit` refuses are
+    left out, with a note. ValueError for a file that is for different images, has a different
+    form, or has the name of a column that the source has or of an entry of batches
+    (`is_reserved`).
     """
     where, path = f"data.{source.name}", os.path.expanduser(path)
     table, unfit = _table(where, path, whole)
@@ -95,11 +97,11 @@ def add_columns(source: Source, split: str, path: str, whole: Source) -> Source:
 def _table(
     where: str, path: str, whole: Source
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Return {column: a cell for each image}, and "<column> (<reason>)" of unfit columns.
+    """Return {column: a cell for each image}, and "<column> (<reason>)" of refused columns.
 
     The columns "image", "class" and "file" are left out. whole: the whole split. ValueError
-    for a file of other images, in another form or without a fit column. where: start of error
-    messages.
+    for a file that is for different images or has a different form, and if `why_unfit` refuses
+    all columns. where: start of error messages.
     """
     header, lines = read_csv(path)
     fingerprint, n = str(_sidecar(where, path)["fingerprint"]), len(whole)
@@ -286,9 +288,9 @@ def keep(source: Source, split: str, path: str, whole: Source) -> Source:
 
     source: the split or a part of it. whole: the whole split. path: an .npy file, or text with
     a number per line. The file has a mask, one 0 or 1 (or False or True) for each image of the
-    whole split, or the numbers, from 0, of the images to keep. Order and classes do not change.
+    whole split, or it has the indices of the images to keep. Order and classes do not change.
 
-    Raises ValueError where the file does not fit, or no image would be left.
+    Raises ValueError if the file does not fit the split, or if no image would be left.
     """
     where = f"data.{source.name}"
     mask = _mask(where, path, len(whole))
@@ -305,9 +307,9 @@ def drop(source: Source, names: Names) -> Source:
     """Return a source without the named classes, the option `drop`.
 
     The remaining classes are renumbered from 0 in their order. Images whose "label" or
-    "texture" is a dropped class are left out; in "accepted_0", ... (all right classes of
-    an image) dropped classes become -1. ValueError for unknown names, or if fewer than two
-    classes are left.
+    "texture" is a dropped class are left out; in "accepted_0", ... (all correct classes of an
+    image) dropped classes become -1. ValueError for unknown names, or if fewer than two classes
+    are left.
     """
     where, k = f"data.{source.name}", len(source.classes)
     names = base.match_spelling(names, source.classes)
@@ -337,10 +339,10 @@ def drop(source: Source, names: Names) -> Source:
 def portion(source: Source, text: str) -> Source:
     """Return a source with a random part of the images of every pair of class and attribute.
 
-    Without a column "attribute", it is a part of every class. text: the part, such as
+    Without a column "attribute", the part is taken of every class. text: the part, such as
     "[:80%]". The same text always selects the same images; "[:80%]" and "[80%:]" are disjoint
-    and together the whole source. Where a pair has two images or more, both sides of a cut
-    have at least one. ValueError for another form, or if no image is left.
+    and together the whole source. Where a pair has two images or more, both sides of a cut have
+    at least one. ValueError for text of a different form, or if no image is left.
     """
     where = f"data.{source.name}: portion"
     if not text.startswith("["):
@@ -362,10 +364,10 @@ def portion(source: Source, text: str) -> Source:
 
 
 def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
-    """Return a mask of the images to keep, from a file with a mask or with numbers of images.
+    """Return a mask of the images to keep, from a file with a mask or with indices of images.
 
     path: see `keep`. n: number of images of the whole split; n values of 0 and 1 are a mask.
-    ValueError if the file has other contents, a number of no image, or a number twice.
+    ValueError if the file is neither, or has an index without an image, or an index twice.
     where: start of error messages.
     """
     path = os.path.expanduser(path)
@@ -398,7 +400,7 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
 
 
 def positions_in(source: Source, split: str, whole: Source, option: str) -> Column:
-    """Return the index in `whole` of each image of `source`, which is a part of it.
+    """Return the index in `whole` of each image of `source`, a part of `whole`.
 
     split: name of the part, "train[:90%]". whole: the whole split. option: name of the option
     that needs the index, for messages. ValueError if `source` is in memory and its images are
@@ -458,8 +460,9 @@ def skip(source: Source, split: str, path: str, whole: Source) -> Source:
 
     source: the split or a part of it; returned unchanged if none of its images is damaged.
     split: name of the whole split. whole: the whole split. path: a list that
-    `jbias prepare check --list` wrote. The note says how many images are left out and by which
-    list, and the fingerprint changes. ValueError for a list of other files.
+    `jbias prepare check --list` wrote. The result's note has the number of images left out and
+    the path of the list, and the fingerprint changes. ValueError for a list that is for
+    different files.
     """
     damaged = _damaged_keys(f"data.{source.name}", split, path=path, whole=whole)
     keys = _keys(source)
@@ -485,7 +488,8 @@ def _damaged_keys(where: str, split: str, *, path: str, whole: Source) -> set[st
     """Return the keys, in the store of `whole`, of a split's damaged images.
 
     path: the list. whole: the whole split. ValueError for a file that is no list, for a list
-    without this split, and for a list of other files. where: start of error messages.
+    without this split, and for a list that is for different files. where: start of error
+    messages.
     """
     expected = f"{path}: skip must be a list that `jbias prepare check --list`"
     with base.explain_errors(

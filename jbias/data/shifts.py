@@ -6,9 +6,9 @@ changes and does not depend on the class. Conditional: the shares within each cl
 the overall share of each value does not. Joint: both change.
 
 Source: Hu, Sang, Wang and Jiang: Understanding and Testing Generalization of Deep
-Networks on Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190, who give
-the kinds, the colours of one marginal setting, and no shares in numbers. The levels, and the
-tables for any number of values and classes, are ours.
+Networks on Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190, who give the kinds
+and the colours of one marginal setting, but no shares. The levels, and the tables for any
+number of values and classes, are ours.
 
 The option `shift` of every data set selects a part with a chosen table of an attribute:
 
@@ -112,10 +112,10 @@ def tables(kind: str, share: float, groups: Groups, values: int) -> tuple[Table,
     kind: "marginal", "conditional" or "joint". share: see below; in [0, 1].
     The values are arranged in a circle. In training, classes of group 0 have values of the
     first half of the circle with probability `share`, and of the other half with 1 - share.
-    For group 1 the half is rotated by nothing (marginal), half (conditional) or a quarter of
-    the circle (joint). In the test, share and 1 - share are swapped. A value that a border
-    cuts belongs to both sides in part. Classes of neither group, -1, have all values equally
-    often, except in a marginal shift. A share of 1/2 is no shift.
+    For group 1 the half is not rotated (marginal), or it is rotated by half (conditional) or a
+    quarter (joint) of the circle. In the test, share and 1 - share are swapped. A value on the
+    border between both halves is divided between the halves. Classes of neither group, -1, have
+    all values equally often, except in a marginal shift. A share of 1/2 is no shift.
 
     groups: the group of each class, 0, 1 or -1. values: number of values. ValueError for
     arguments outside their range, and unless both groups have equally many classes.
@@ -459,7 +459,7 @@ def _column(
     Values are indices in the names; images without a value have -1.
     name: a column, or "a+b" for combined values such as "dark small". order: the names of
     the values joined by "+"; "" for the data set's order. ValueError for an unknown column or
-    an order of other names. where: start of error messages.
+    an order with different names. where: start of error messages.
     """
     column, values = _values(where, source, name)
     if set_options.NO_VALUE in values:
@@ -509,8 +509,8 @@ def _values(
 def _groups(where: str, classes: Names, text: str) -> Groups:
     """Return the group of each class, 0 or 1, -1 for classes that are not named.
 
-    text: the option `groups`, "cat+dog/car+bus"; "": `half_groups`. ValueError for another
-    form, an unknown class or a class named twice. where: start of error messages.
+    text: the option `groups`, "cat+dog/car+bus"; "": `half_groups`. ValueError for text of a
+    different form, an unknown class or a class named twice. where: start of error messages.
     """
     if not text:
         return half_groups(len(classes))

@@ -70,13 +70,13 @@ class EncodedSource(base.Source):
     def image(
         self, index: int, transform: decoding.Preprocess | None = None
     ) -> UInt8[np.ndarray, "h w 3"]:
-        """Return image number `index`, preprocessed by `transform` (None: the source's own)."""
+        """Return the image at `index`, preprocessed by `transform` (None: the source's own)."""
         return decoding.decode(
             self._opener(index), self.store.where(index), transform or self.transform
         )
 
     def cropped(self, index: int, size: int, draw: decoding.Draw) -> decoding.Square:
-        """Return a window of original image number `index`, squeezed to size x size pixels.
+        """Return a window of the original image at `index`, squeezed to size x size pixels.
 
         draw: (width, height) -> window, see decoding.cropped.
         """
@@ -84,14 +84,14 @@ class EncodedSource(base.Source):
         return decoding.cropped(self._opener(index), where, size=size, draw=draw)
 
     def canvas(self, index: int, size: int) -> tuple[decoding.Square, float]:
-        """Return original image number `index` and its width / height.
+        """Return the original image at `index`, and its width / height.
 
         The whole image is squeezed to size x size pixels, without the source's preprocessing.
         """
         return decoding.canvas(self._opener(index), self.store.where(index), size)
 
     def _opener(self, index: int) -> decoding.Opener:
-        """Return a function () -> path or open file of encoded image number `index`."""
+        """Return a function () -> path or open file of the encoded image at `index`."""
         return functools.partial(self.store.open, index)
 
 

@@ -41,7 +41,7 @@ class TestSet(NamedTuple):
     matrix, aggregate: see labels.ClassMap. measures: names in jbias.evals.MEASURES.
     """
 
-    name: str  # Of the test set in the config.
+    name: str  # Name of the test set in the config.
     images: loader.Images
     columns: Columns  # {name: an int per image}.
     matrix: Float[np.ndarray, "k d"] | None
@@ -55,7 +55,7 @@ class TestSet(NamedTuple):
 
 
 class TrainSet(NamedTuple):
-    """The sources of a training stage, concatenated, and the source of a second stream.
+    """The sources of a training stage, concatenated, and the source of a second stream, `other`.
 
     Labels of `other` are not used.
     """
@@ -208,16 +208,16 @@ def test_set(
 ) -> TestSet:
     """Return a test set with class ids of the network's decisions.
 
-    Images of classes for which the network has no answer are left out, or kept with the
-    label -1 if `keep_unanswerable`. Images without a class are always left out. ValueError
-    if the network has no answer for any image.
+    An image without an answer is an image whose class is not mapped to any decision of the
+    network. These images are left out, or kept with the label -1 if `keep_unanswerable`. Images
+    without a class are always left out. ValueError if all images are without an answer.
 
     name: name of the test set in the config. test: its source. classes: the result of
     `class_map`.
-    images: the decoded images; None to read them from their files at each evaluation.
+    images: the decoded images; None: images are read from their files at each evaluation.
     say: prints a line about images without an answer.
-    trained: the part of the run that lacks the classes, for this line.
-    measures: names of the measures that the images are for, for this line.
+    trained: the part of the run that lacks the classes, named in the line.
+    measures: names of the measures that use the images, named in the line.
     """
     columns = {**test.columns, **_map_class_columns(classes, test.columns)}
     is_answerable = columns["label"] >= 0

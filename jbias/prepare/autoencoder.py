@@ -64,8 +64,8 @@ def same_size(
 
     image: square images in [0, 1]. keys: (b), one for each image. enlarge: factor by which
     images are enlarged before the network. options: further arguments of net.apply, such as
-    `damaged`. With `enlarge` above 1, the output is clipped to [0, 1] and then resized; with 1
-    it has the right size and is not clipped.
+    `damaged`. With `enlarge` above 1, the output is clipped to [0, 1] and then resized; with 1,
+    the output has the right size and is not clipped.
     """
     scale = net.model.sizes_of(weights).get("scale", 1)
     enlarged = _resized(image, image.shape[1] * enlarge // scale)
@@ -256,7 +256,7 @@ def train_on_source(
     below 1, or if the size of the images does not fit the network.
 
     source: the training images. sizes: sizes of the network, such as {"scale": 2}.
-    images: largest number of training images; of more, a random sample is used.
+    images: largest number of training images; if the source has more, a random sample is used.
     options: steps, batch, rate and enlarge of `train`; default: those of `net`, and a batch
     of 8.
     """

@@ -131,9 +131,10 @@ def _open_splits(
 
 
 def _splits(name: str, src: str) -> list[str]:
-    """Return the names of a data set's splits: the known ones, else all folders in `src`.
+    """Return the known splits of a data set or, if none is known, the folders in `src`.
 
-    name: name of the data set. ValueError if it is unknown, or `src` is no folder or has none.
+    name: name of the data set. ValueError if `name` is unknown, or if `src` is not a folder or
+    contains no folder.
     """
     root = listing.require_folder("prepare check", os.path.expanduser(src), "--src")
     jc.check_known("prepare check: --data", name, data.DATASETS)

@@ -145,7 +145,7 @@ def balance(rows: Rows, clusters: Clusters) -> Clusters:
     For up to 2,000 rows, the assignment has the least sum of squared distances. For more, each
     row takes the nearest centre that has room, in descending order of the difference between
     the distances to the second nearest and to the nearest centre. If k does not divide n, the
-    first clusters have one more.
+    first clusters have one more row.
     """
     rows = np.asarray(rows, np.float64)
     n, k = len(rows), len(clusters.centres)
@@ -357,7 +357,7 @@ def run(args: argparse.Namespace) -> str:
     """Cluster a split, write its files and return lines with the sizes of the clusters.
 
     args: the flags of `add`. ValueError for unknown names, too few images in a class or a
-    cluster, and a folder with clusters of other settings.
+    cluster, and a folder with clusters of different settings.
     """
     rule = _rule(args)
     console.silence_warnings()
@@ -434,9 +434,9 @@ def _source(
 ) -> tuple[base.Source, base.Source, Int[np.ndarray, "n"]]:
     """Return the source of `split`, the source of the whole split, and positions.
 
-    positions: index in the whole split of each image of the first source; the option
-    `columns` numbers the images of the whole split. name: name of the data set. options: of
-    the data set; the whole split is opened without those that select images.
+    positions: index in the whole split of each image of the first source; the option `columns`
+    needs indices in the whole split. name: name of the data set. options: of the data set; the
+    whole split is opened without the options that select images.
     """
     source = data.load(name, split, **options)
     narrows, split_name = data.find(name).narrows, split.partition("[")[0]

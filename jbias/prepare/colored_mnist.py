@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> str:
     """Write the missing splits; return a line with their names and the options that read them.
 
     Also write the figure of every split. args: the flags of `add`. ValueError for a part of a
-    split, options that the data set refuses, and a folder with splits of other settings.
+    split, options that the data set refuses, and a folder with splits of different settings.
     """
     folder, new_splits = pathlib.Path(args.out).expanduser(), []
     options = dataset.select(args, "form", "size", *_SETTINGS)

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> str:
 
     Also write the sheet of samples. args: the flags of `add`. ValueError for an unknown
     corruption or severity, a size without settings, damaged images, and a folder with images
-    of other settings.
+    of different settings.
     """
     names, severities = args.names.split("+"), args.severities.split("+")
     jc.check_all_known(f"{_WHERE}: --names", names, _KNOWN)
@@ -146,8 +146,8 @@ def run(args: argparse.Namespace) -> str:
 class _Task(NamedTuple):
     """An image to corrupt, and the path to which it is written."""
 
-    index: int  # Of the image in the source.
-    name: str  # Of the corruption.
+    index: int  # Index of the image in the source.
+    name: str  # Name of the corruption.
     severity: int
     path: pathlib.Path
 

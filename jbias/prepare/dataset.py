@@ -266,7 +266,7 @@ OTHER = "name another --out"
 def check_settings(
     where: str, folder: pathlib.Path, split: str, settings: Mapping
 ) -> None:
-    """Raise ValueError if folder/<split> has images of other settings than `settings`.
+    """Raise ValueError if folder/<split> has images that were made with different settings.
 
     Settings of existing images are in folder/<split>.json; further entries in this file are
     ignored. ValueError also for an existing folder without this file, and for a file that

@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> str:
 
     Without --weights, train the network first, unless OUT/<net>.npz exists. args: the flags of
     `add`. ValueError for an unknown option or data set, damaged images, or a folder with
-    images of other settings.
+    images of different settings.
     """
     split = args.split.partition("[")[0]
     source = dataset.open_source(args)
@@ -209,7 +209,7 @@ class _Block(NamedTuple):
     network: (
         int  # Number of the network: the index of its first image; seeds the damage.
     )
-    index: Int[np.ndarray, "m"]  # Of the images.
+    index: Int[np.ndarray, "m"]  # Indices of the images.
 
 
 def _make_images(
@@ -283,8 +283,8 @@ def _make_images(
 def _program(net: autoencoder.Net, args: argparse.Namespace) -> Callable:
     """Return run(weights, images, keys) -> the damaged network's output, compiled.
 
-    Images are bytes (b h w 3) before and after; with --short, the output is as many times
-    larger as the network enlarges. weights: damaged. keys: (b), one for each image.
+    Images are bytes (b h w 3) before and after; with --short, the output is larger by the
+    network's scale. weights: damaged. keys: (b), one for each image.
     """
 
     @jax.jit
@@ -313,7 +313,7 @@ def _reader(source: base.Source, short: int) -> Callable:
 
     short: short side in pixels, a multiple of 16; the long side is rounded to a multiple of
     short / 16, or of 4 if that is larger, so that few sizes occur. All images of a call must
-    then have one size. 0: the source's own size.
+    then have one size. short=0: the source's own size.
     """
     if not short:
         return lambda index: np.stack([source[int(i)]["image"] for i in index])

@@ -93,7 +93,7 @@ class Shard(NamedTuple):
 def _write_index(
     args: argparse.Namespace, source: sources.EncodedSource, shards: Sequence[Shard]
 ) -> None:
-    """Write DST/<split>-index.npz; ValueError if existing shards have other images or classes.
+    """Write DST/<split>-index.npz; ValueError if existing shards have different images.
 
     shards: all shards of the split.
     """

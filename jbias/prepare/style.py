@@ -48,9 +48,10 @@ class Pictures(NamedTuple):
 
     `carrier` is `image` without its texture and noise. The exact target of a style transfer
     is one picture's carrier in the colours and under the pattern of another picture.
-    Half of the pictures are scenes of the embedded data set; the others are layers of shapes in
-    flat colours over the whole frame, after the dead leaves model, with edges, sizes and colours
-    of all kinds. With photographs, a third each are scenes, layers and windows of photographs.
+    Half of the pictures are scenes of the embedded data set; the other half are layers of
+    shapes in flat colours over the whole frame, after the dead leaves model, with edges, sizes
+    and colours of all kinds. With photographs, a third each are scenes, layers and windows of
+    photographs.
     """
 
     image: UInt8[np.ndarray, "n h w 3"]

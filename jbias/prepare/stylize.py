@@ -9,9 +9,9 @@ with samples OUT/<split>.png. If you start the command again, it makes only the 
 each image depends only on the data set, the styles, the options and its number. To train on the
 result, use data=folder,root=OUT in the config.
 
-The style transfer `small` knows only colours and sixteen textures, and can make photographs
-hard to recognise. If the figure with samples shows this, lower --alpha, or use `vgg`, the
-published style transfer.
+The style transfer `small` can transfer only colours and sixteen textures, and may make
+photographs hard to recognise. If the figure with samples shows this, lower --alpha, or use
+`vgg`, the published style transfer.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> str:
     """Make the missing images of a split; return a line with their number and how to read them.
 
     Also write the sheet of samples. args: the flags of `add`. ValueError for an unknown data
-    set, transfer or option, damaged images, and a folder with images of other settings.
+    set, transfer or option, damaged images, and a folder with images of different settings.
     """
     alpha, seed, weights = args.alpha, args.seed, args.weights
     if not 0 <= alpha <= 1:
@@ -135,10 +135,10 @@ class _Styles:
             )
 
     def choose(self, index: int, seed: int) -> int:
-        """Return the number of a random style image for image `index` of the source.
+        """Return the index of a random style image for the source's image at `index`.
 
-        It depends on `seed`, `index` and the number of style images alone. With SELF, it is never
-        the image itself.
+        The choice depends only on `seed`, `index` and the number of style images. With SELF, an
+        image is never its own style.
         """
         rng = np.random.default_rng([seed, index])
         if self._paths:
@@ -147,7 +147,7 @@ class _Styles:
         return int((index + rng.integers(1, n)) % n)
 
     def image(self, style: int) -> dataset.Picture:
-        """Return style image number `style`, in the size of the source's images."""
+        """Return the style image at index `style`, in the size of the source's images."""
         if not self._paths:
             return self._source[style]["image"]
         return decoding.read(self._paths[style], decoding.preprocess(self._source.size))

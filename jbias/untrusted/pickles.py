@@ -51,7 +51,7 @@ def check_key(key: Any) -> Any:
 
 
 def encode(text: Any, encoding: Any) -> bytes:
-    """Return text as bytes in Latin-1; raise TypeError for another encoding or no text.
+    """Return text as bytes in Latin-1; raise TypeError for other arguments.
 
     This replaces `_codecs.encode`, which pickles of old protocols call to store bytes.
     """
@@ -228,8 +228,9 @@ class Machine:
     def call(self, _: Any = None) -> None:
         """Replace a name and a tuple of arguments on the stack by the result of the call.
 
-        The function is that of `calls`. ValueError for other items on the stack, wrong
-        arguments, and if all calls together copy more items than the file can have.
+        The function is the entry of `calls` for the name. ValueError if the stack has no name
+        and tuple on top, for wrong arguments, and if all calls together copy more items than
+        the file can have.
         """
         arguments, name = self.pop(), self.pop()
         function = self.calls.get(name) if isinstance(name, Name) else None

@@ -2,9 +2,9 @@
 
     corrupt(image, "fog", severity=3, rng=np.random.default_rng(7))
 
-An image is a square of bytes (h, w, 3). A corrupted image depends on image, name, severity
-and generator alone; pass each image its own generator, so that it does not depend on the
-images before it.
+An image is a square of bytes (h, w, 3). A corrupted image depends only on the image, the name,
+the severity and the generator. Pass each image its own generator, so that the result does not
+depend on earlier images.
 
 The settings of a corruption are a row of numbers for each side and each of five severities.
 Sides are 224 for ImageNet-C, 64 for Tiny-ImageNet-C, 32 for CIFAR-10-C and CIFAR-100-C, and 0
@@ -15,9 +15,9 @@ by the side, with 244 for 224 as in the reference.
 Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261, numbers of
 https://github.com/hendrycks/robustness at 8190fe3, ImageNet-C/create_c; Mintun, Kirillov and
 Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
-Deviations: the published sets hold other draws of the same corruptions; those of 224
-and 64 pixels were stored as JPEG of quality 85. CIFAR-10-C-bar is made of
-another ten corruptions and levels, so BAR at 32 pixels is not that set.
+Deviations: the published sets were made from different random draws. The sets of 224 and 64
+pixels were stored as JPEG of quality 85. CIFAR-10-C-bar has ten different corruptions and
+levels, so BAR at 32 pixels does not reproduce CIFAR-10-C-bar.
 
 `settings` returns a row as arrays, for corrupting images on a device:
 
@@ -129,7 +129,7 @@ def corrupt(
       image's side; images of other sides need `table`. Lengths in pixels do not grow with
       the image. Settings of BAR fit all sides.
     frost: the folder of photographs, required for the corruption "frost".
-    ValueError for other arguments, and for missing or too small photographs.
+    ValueError for arguments outside their range, and for missing or too small photographs.
     """
     entry = _entry(name)
     row = severity_settings(name, _side(image), table)[severity_index(severity)]
@@ -157,7 +157,7 @@ def severity_settings(name: str, side: int, table: int | None = None) -> Rows:
 
 
 def severity_index(severity: int) -> int:
-    """Return the index of a severity in SEVERITIES; ValueError for other numbers."""
+    """Return the index of a severity in SEVERITIES; ValueError if it is not 1 to 5."""
     if severity not in SEVERITIES:
         must = f"data.corrupt: severity must be one of {SEVERITIES}, got {severity!r}"
         raise ValueError(f"{must}; 0 would be the image itself")
@@ -172,7 +172,7 @@ def _entry(name: str) -> Corruption:
 
 
 def _side(image: Image) -> int:
-    """Return the side of a square image of bytes in pixels; ValueError for other arrays."""
+    """Return the side of a square image in pixels; ValueError for an invalid image."""
     is_array, smallest = isinstance(image, np.ndarray), min(SIDES)
     shape = image.shape if is_array else ()
     is_square = len(shape) == 3 and shape[0] == shape[1] >= smallest and shape[2] == 3
@@ -195,10 +195,10 @@ def settings(
     """Return {name: array}, the settings of a corruption for images of `side` pixels.
 
     Each parameter of the corruption's function is a number under the parameter's name, in
-    float32 unless it is a count or a flag. Filters made from the parameters are added, as by
-    `_motion`, and may replace the parameter of the same name, as "blur" by `_spatter`. For
-    "frost", the arrays of `_ice` are added. augment.corrupt uses these arrays. Other arguments
-    and errors: see `corrupt`.
+    float32 unless it is a count or a flag. Filters made from the parameters are added, for
+    example by `_motion`. A filter may replace the parameter of the same name: `_spatter`
+    replaces "blur". For "frost", the arrays of `_ice` are added. augment.corrupt uses these
+    arrays. Other arguments and errors: see `corrupt`.
     """
     rows = severity_settings(name, side, table)
     row = rows[severity_index(severity)]
@@ -238,10 +238,10 @@ def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
 
 
 def _defocus(side: int, radius: float, alias: float) -> Arrays:
-    """Return "chords" (n side side), a filter for each row of a disk, and their "count".
+    """Return "chords" (n side side), a filter for each row of a disk, and "count".
 
-    The rows start at the middle of the disk, which is symmetric; filters beyond "count" are 0.
-    Edges are mirrored. radius, alias: see kernels.disk.
+    "count" is the number of rows, from the middle of the disk, which is symmetric; filters
+    beyond "count" are 0. Edges are mirrored. radius, alias: see kernels.disk.
     """
     disk = kernels.disk(radius, alias)
     reach = len(disk) // 2

@@ -2,10 +2,10 @@
 
 A corruption is a function of an image (h, w, 3) of bytes, a random generator and a level, the
 published strength. It returns values on the scale of bytes that may lie outside [0, 255].
-Arrays are NumPy's or JAX's, as the image is. On a device the generator returns draws that were
-made before (augment.imagenet_c_bar). run(function, *args) calls a function; the default is a
-plain call, and on a device it keeps intermediate arrays small. Lengths scale with the side of
-the image.
+All arrays are NumPy's or JAX's, like the image. On a device, the generator returns random
+numbers that were drawn before (augment.imagenet_c_bar). run(function, *args) returns
+function(*args). The default is a plain call; the `run` of a device keeps intermediate arrays
+small. Lengths scale with the side of the image.
 
 Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273. Reference
 code: https://github.com/facebookresearch/augmentation-corruption at ba4d5a5. Deviation of
@@ -39,7 +39,7 @@ def _call(function: Callable, *args: Any) -> Any:
 
 
 def _grid(xp: ModuleType, side: int) -> tuple[Int[Any, "h 1"], Int[Any, "1 w"]]:
-    """Return the row numbers (h 1) and the column numbers (1 w) of the pixels, from 0."""
+    """Return the row indices (h 1) and the column indices (1 w) of the pixels."""
     along = xp.arange(side)
     return along[:, None], along[None, :]
 
@@ -126,8 +126,8 @@ def plasma_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Val
 def lattice(xp: ModuleType, rng: Rng) -> tuple[Gradients, Order]:
     """Return 256 random gradients of length 1, and their random order, for Perlin's noise.
 
-    xp: array namespace. The directions are those of points that are uniform in a square, not
-    on a circle. Source: Perlin 1985.
+    xp: array namespace. Each gradient is the direction of a random point in a square, so that
+    directions are not uniform. Source: Perlin 1985.
     """
     points = rng.integers(-256, 256, (256, 2)).astype(float)
     zero = (points == 0).all(-1, keepdims=True)
@@ -143,7 +143,7 @@ def lattice_noise(
 
     Pixel (row, column) is at the position 7 octave / side times (row, column), and the noise is
     0 at whole positions. xp: array namespace. gradients, order: the results of `lattice`. The
-    lattice has 256 x 256 cells and is periodic; its gradient at (i, j) is number
+    lattice has 256 x 256 cells and is periodic; the gradient at (i, j) has the index
     order[(order[i] + j) mod 256], as in the reference. Interpolation is by the smoothstep 3 t^2
     - 2 t^3.
     """
@@ -192,9 +192,9 @@ def spectral_noise(xp: ModuleType, rng: Rng, amplitude: Plane) -> Plane:
 
     As in the reference, phases are U(0, 2 pi) in the left half. The right half is the left half
     rotated by 180 degrees about the middle of the array. The imaginary part of the sum is
-    dropped. So frequencies k and -k - 1 have equal phases, and the field is not free of
-    symmetry: values at x and -x are almost equal near the corners, and almost opposite and
-    small near the middle of an edge.
+    dropped. So frequencies k and -k - 1 have equal phases, and the field is partly symmetric:
+    values at x and -x are almost equal near the corners, and almost opposite and small near the
+    middle of an edge.
     """
     side = len(amplitude)
     half = side // 2
@@ -207,7 +207,7 @@ def spectral_noise(xp: ModuleType, rng: Rng, amplitude: Plane) -> Plane:
 def frequency(side: int) -> Float[np.ndarray, "h w"]:
     """Return the Fourier amplitude of blue noise: the frequency in periods per side.
 
-    It is 0 in the middle of the array.
+    The frequency is 0 in the middle of the array.
     """
     y, x = np.mgrid[:side, :side] - side / 2
     return np.hypot(x, y)
@@ -290,10 +290,10 @@ def refraction(down: Plane, right: Plane) -> Plane:
 def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
     """Return for each pixel the displacement of its source (rows, columns), and the added light.
 
-    light: light of `caustics`, taken as 0 outside the image. Its slopes are central differences,
-    not halved. The displacement in pixels is level * side / 20 times the displacement of a ray,
-    see `refraction`. The added light, on the scale of [0, 1], is the difference of both slopes
-    times level / 5, and may be negative.
+    light: light of `caustics`; 0 is used outside the image. The slopes of the light are central
+    differences, not halved. The displacement in pixels is level * side / 20 times the
+    displacement of a ray, see `refraction`. The added light, on the scale of [0, 1], is the
+    difference of both slopes times level / 5, and may be negative.
     """
     xp, side = light.__array_namespace__(), len(light)
     light = xp.pad(light, 1)
@@ -322,8 +322,8 @@ def checkerboard_cutout(image: Values, rng: Rng, level: float) -> Values:
 
     Each field of one colour is filled with probability level / 10. All fields have the same
     side, U(0.1, 0.25) times the image's side, and are rotated by U(0, 2 pi) about the first
-    pixel. The two fields next to an axis through that pixel, one on each side, share a random
-    draw, as in the reference.
+    pixel. Two fields that meet at an axis through the first pixel have the same random draw, as
+    in the reference.
     """
     xp, side = image.__array_namespace__(), len(image)
     angle = rng.uniform(0, 2 * np.pi)

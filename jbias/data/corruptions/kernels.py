@@ -44,7 +44,7 @@ def quantise(image: Float[np.ndarray, "h w 3"]) -> Image:
 
 
 def on_unit_scale(dtype: type = np.float64) -> Callable[[Callable], Callable]:
-    """Return a decorator that makes a corruption of images in [0, 1] one of images of bytes.
+    """Return a decorator that lets a corruption of images in [0, 1] take images of bytes.
 
     dtype: floating type of the images in [0, 1]. Results are converted by `quantise`.
     """
@@ -188,7 +188,7 @@ def defocus_blur(x: Unit, rng: Rng, radius: float, alias: float) -> Unit:
 def glass_origins(
     rows: Int[np.ndarray, "m n"], columns: Int[np.ndarray, "m n"], reach: int, side: int
 ) -> Int[np.ndarray, "side*side"]:
-    """Return for each pixel the index of the pixel whose value it has after one sweep.
+    """Return the index of the pixel from which each pixel's value comes after one sweep.
 
     rows, columns: offsets in pixels of each swept pixel, in the order of the sweep. reach:
     largest offset. side: side of the image in pixels. Pixels are numbered row by row.
@@ -196,7 +196,7 @@ def glass_origins(
     The sweep goes over y and x from side - reach down to reach + 1. It copies to each pixel
     the value of the pixel `rows` below and `columns` to the right, which may already be a
     copy. So each pixel has its neighbour's new value if the sweep visits the neighbour
-    earlier, else its old value. Chains of copies are followed by pointer doubling.
+    earlier, else the neighbour's old value. Chains of copies are followed by pointer doubling.
     """
     pixels = np.arange(side * side)
     grid = pixels.reshape(side, side)
@@ -219,8 +219,8 @@ def glass_blur(image: Image, rng: Rng, sigma: float, reach: int, sweeps: int) ->
 
     sigma: width of the Gaussian blurs in pixels. reach: largest displacement in pixels.
     Offsets are uniform from -reach to reach - 1. The reference is written to swap a pixel with
-    its neighbour, but its arrays share memory, so that it copies the neighbour, which stays
-    unchanged. This function does the same.
+    its neighbour. Because the arrays of the reference share memory, the neighbour is copied to
+    the pixel and does not change. This function does the same.
     """
     side = len(image)
     x = quantise(blurred(unit(image), sigma)).reshape(-1, 3)
@@ -361,9 +361,9 @@ def elastic_transform(
 ) -> Unit:
     """Return x after a random affine map and a smooth random displacement of its pixels.
 
-    alpha: factor on the displacement, which is U(-1, 1) smoothed by a Gaussian. sigma: of this
-    Gaussian. jitter: largest movement of the affine map's points per axis. All are in pixels.
-    Interpolation is bilinear, and edges are mirrored.
+    alpha: factor on the displacement, which is U(-1, 1) smoothed by a Gaussian. sigma: width of
+    this Gaussian. jitter: largest movement of the affine map's points per axis. All are in
+    pixels. Interpolation is bilinear, and edges are mirrored.
     """
     side = len(x)
     x = _sheared(x, rng, jitter)
@@ -399,7 +399,7 @@ def snow(
     blur: float,
     keep: float,
 ) -> Unit:
-    """Return the whitened image plus falling flakes, and the same flakes upside down.
+    """Return the whitened image plus falling flakes plus the same flakes upside down.
 
     Flakes are N(mean, sigma^2) noise, enlarged by `zoom`, set to 0 below `least`, and blurred
     by `motion_blurred` with the arguments `radius` and `blur`, at U(-135, -45) degrees. The

@@ -1,15 +1,15 @@
 """Pairs of pictures of the same sixteen tiles in two orders; each picture shows a shape.
 
-Meant for the configural shape score (Doshi, Fel, Konkle and Alvarez, NeurIPS 2025,
-https://arxiv.org/abs/2507.00493), whose authors had a diffusion model paint pairs of
-animals: these are not their stimuli, but follow the same idea without a network.
+The pictures are for the configural shape score (Doshi, Fel, Konkle and Alvarez, NeurIPS 2025,
+https://arxiv.org/abs/2507.00493), whose authors made pairs of animals with a diffusion model.
+Here no network is used, and the stimuli differ from the authors'.
 
 Shapes are those of the embedded data set, in its poses, black on white. For two shapes, tiles
-are assigned to each other so that the sum of squared differences is minimal, and a tile is the
-mean of the two: grey where they differ. Of many poses, the pair with the most distinct
-pictures is selected: with the largest margin, in squared distances, by which each picture is
-nearer to its own shape than to any other shape in any pose. The search is the same for every
-size.
+are assigned to each other so that the sum of squared differences is minimal, and each tile of a
+picture is the mean of the two tiles, grey where they differ. The margin of a picture is the
+squared distance to the nearest other shape in any pose, minus the squared distance to its own
+shape. Of many pairs of poses, the pair is selected for which the smaller margin of the two
+pictures is largest. The search is the same for every size.
 """
 
 import itertools
@@ -49,8 +49,8 @@ def join(tiles: Tiles) -> Float[np.ndarray, "n h w"]:
 def make(split: str, *, size: int = 32, n: int = 480, seed: int = 0) -> base.Source:
     """Return the source of n pictures, drawn or from the cache.
 
-    Columns: "label", the shape, and "pair", the number of the pair; the two pictures of a
-    pair are consecutive. Every two shapes have equally many pairs.
+    Columns: "label", the shape, and "pair", the index of the pair; the two pictures of a pair
+    are consecutive. All combinations of two shapes have equally many pairs.
 
     split: "test". size: side in pixels, a multiple of 4 from 32 to 224. n: a multiple of 240;
     picture i does not depend on n. ValueError for arguments outside their range.
@@ -82,9 +82,10 @@ def _draw(n: int, size: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def _block(block: int, size: int, seed: int) -> UInt8[np.ndarray, "m size size 3"]:
-    """Return the images of block number `block`: two consecutive images for each of PAIRS.
+    """Return the images of one block: two consecutive images for each of PAIRS.
 
-    The first image shows the pair's first shape, the second its second shape.
+    block: index of the block. The first image shows the first shape of the pair, the
+    second image the second shape.
     """
     rng = np.random.default_rng([seed, zlib.crc32(b"anagrams"), block])
     poses = shape_scenes.draw(rng, POSES)
@@ -115,11 +116,11 @@ def _pose_tiles(
 def _match(
     draft: Float[np.ndarray, "k p t s s"], a: int, b: int
 ) -> tuple[int, int, Int[np.ndarray, "t"]]:
-    """Return the index of a pose of shape a, of a pose of shape b, and the order of b's tiles.
+    """Return (pose of a, pose of b, order): the selected poses, and an order of the tiles.
 
-    order: for each tile of a, the index of the tile of b to average it with. Of the TRIES pairs
-    of poses with the smallest lower bounds on the tiles' differences, the pair with the most
-    distinct pictures is returned, see the module's docstring.
+    Poses are indices. order: for each tile of a, the index of the tile of b with which it is
+    averaged. Of the TRIES pairs of poses with the smallest lower bounds on the tiles'
+    differences, the pair with the largest margin is returned, see the module's docstring.
     draft: tiles of each shape in each pose, at a low resolution. a, b: indices of shapes.
     """
     from scipy import optimize  # Slow to import; only needed to draw.
@@ -134,7 +135,7 @@ def _match(
     squares = (pictures**2).sum(-1)
 
     def margin(tiles: np.ndarray, shape: int) -> float:
-        """Return the squared distance to the nearest other shape minus that to `shape`."""
+        """Return the margin of a picture with these tiles; see the module's docstring."""
         distance = (squares - 2 * pictures @ tiles.ravel()).min(1)
         return np.delete(distance, shape).min() - distance[shape]
 

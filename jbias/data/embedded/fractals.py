@@ -2,15 +2,16 @@
 
 Three kinds, in turn: flames (functions iterated on points at random), Julia sets, and
 parts of the Mandelbrot set (z -> z^p + c until it escapes). A picture has random palettes and
-structure at many scales. Meant for PixMix (Hendrycks et al., CVPR 2022,
-https://arxiv.org/abs/2112.05135), whose authors gathered about 14,000 fractals and feature
-visualisations: this is a similar set, without feature visualisations.
-Fractals by formula as data: Kataoka et al., ACCV 2020, https://arxiv.org/abs/2101.08515;
-contractions with singular values bounded in sum, as here: Anderson and Farrell, WACV 2022,
-https://arxiv.org/abs/2110.03091. Flames: Draves and Reckase, "The fractal flame algorithm",
-2003.
+structure at many scales. The pictures are for PixMix (Hendrycks et al., CVPR 2022,
+https://arxiv.org/abs/2112.05135), whose authors collected about 14,000 fractals and feature
+visualisations. This data set has only fractals.
+Fractals drawn by formulas as training data: Kataoka et al., ACCV 2020,
+https://arxiv.org/abs/2101.08515; contractions with singular values bounded in sum, as here:
+Anderson and Farrell, WACV 2022, https://arxiv.org/abs/2110.03091. Flames: Draves and Reckase,
+"The fractal flame algorithm", 2003.
 
-A picture is a function of (seed, its number, size), and about the same at every size.
+A picture depends only on the seed, its index and the size, and looks about the same at every
+size. A draft is a picture of DRAFT pixels, used to select a view.
 """
 
 import functools
@@ -108,7 +109,7 @@ def _busy(count: Float[np.ndarray, "n"], steps: int) -> float:
 
     It is the share of neighbouring points that escape at different times, multiplied by the
     share of points that escape. count: the result of `_escape` for all points of a draft.
-    steps: its argument.
+    steps: the argument `steps` of `_escape`.
     """
     plane = np.log1p(count).reshape(DRAFT, DRAFT)
     edges = [np.abs(np.diff(plane, axis=axis)) > 0.05 for axis in (0, 1)]
@@ -259,8 +260,8 @@ def _contractions(
 def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
     """Return walk(walkers, steps) -> points and tints of random walks by random functions.
 
-    walkers: number of points that are iterated. The points are (2, walkers * steps), those of
-    all steps. Tints, in [0, 1], depend on the last functions applied.
+    walkers: number of points that are iterated. The points are those of all
+    steps, (2, walkers * steps). Tints, in [0, 1], depend on the last functions applied.
     """
     k = int(rng.integers(2, 5))
     linear, shift = _contractions(rng, k)

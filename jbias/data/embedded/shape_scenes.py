@@ -1,12 +1,12 @@
 """Drawing of the data set "shapes": sixteen shapes with random pose, colours and texture.
 
-Textures are two-tone patterns, sixteen for the classes and eight held out. A pattern is a
-function of points in units of its period (x to the right, y up) and of a table of random
-numbers per image; its value is about the signed distance, in periods, to the border between
-its two tones. Only its geometry identifies a texture: each tone covers about half of the plane,
-the lighter tone is drawn per image, and periods are similar, so that mean colour, contrast and
-frequency band say nothing about the texture. The textures are modelled on those of Hermann and
-Lampinen 2020, https://arxiv.org/abs/2006.12433.
+Textures are two-tone patterns, sixteen for the classes and eight that only test images have. A
+pattern is a function of points in units of its period (x to the right, y up) and of a table of
+random numbers per image; its value is about the signed distance, in periods, to the border
+between its two tones. Only its geometry identifies a texture: each tone covers about half of
+the plane, the lighter tone is chosen at random for each image, and periods are similar. So mean
+colour, contrast and frequency band do not depend on the texture. The textures are modelled on
+those of Hermann and Lampinen 2020, https://arxiv.org/abs/2006.12433.
 
 A shape is a signed distance field: for points of the plane (x to the right, y up) the
 distance to the outline, negative inside. The field is used for the filled shape, its outline,
@@ -317,12 +317,12 @@ CORRUPTIONS = ("noise", "impulse", "blur", "contrast", "brightness", "pixelate")
 class Scenes:
     """The random properties of n images; every field has n rows."""
 
-    scale: Float[np.ndarray, "n"]  # Of the shape.
-    angle: Float[np.ndarray, "n"]  # Of the shape, in radians.
-    shift: Float[np.ndarray, "n 2"]  # Of the shape (x, y), in half frames.
+    scale: Float[np.ndarray, "n"]  # Scale of the shape.
+    angle: Float[np.ndarray, "n"]  # Rotation of the shape, in radians.
+    shift: Float[np.ndarray, "n 2"]  # Centre (x, y) of the shape, in half frames.
     grain: Float[np.ndarray, "n"]  # Period of the texture over PERIOD.
-    turn: Float[np.ndarray, "n"]  # Of the texture, in radians.
-    phase: Float[np.ndarray, "n 2"]  # Of the texture, in periods.
+    turn: Float[np.ndarray, "n"]  # Rotation of the texture, in radians.
+    phase: Float[np.ndarray, "n 2"]  # Shift of the texture, in periods.
     table: Float[np.ndarray, "n t t"]  # Numbers of noise textures and wobbles.
     fill: Float[np.ndarray, "n 3"]  # Tint of the shape, largest channel 1.
     paper: Float[np.ndarray, "n 3"]  # Tint of the background.
@@ -354,9 +354,10 @@ def tints(rng: Rng, n: int, hues: Hues, least: float) -> Float[np.ndarray, "n 3"
 
 
 def _tones(rng: Rng, contrast: Row, echo: Row) -> Float[np.ndarray, "n 3"]:
-    """Return random brightnesses: of the texture's two tones, and of the background.
+    """Return random brightnesses of the texture's two tones and of the background.
 
-    contrast: between the texture's tones. echo: contrast of the texture in the background.
+    contrast: contrast between the texture's tones. echo: contrast of the texture in the
+    background.
 
     The background is brighter than both tones or darker than both, and the second tone
     brighter or darker than the first, each with probability 1/2. Faint textures, dark shapes
@@ -429,7 +430,7 @@ def coverage(distance: Plane, size: int) -> Plane:
 def outlines(scenes: Scenes, shape: Ids, size: int) -> Plane:
     """Return the signed distance of each pixel to its image's shape, in the pose of `scenes`.
 
-    In half frames, negative inside. shape: index in SHAPES. size: side in pixels.
+    Distances are in half frames, negative inside. shape: index in SHAPES. size: side in pixels.
     """
     return fields(
         shape, size, scale=scenes.scale, angle=scenes.angle, shift=scenes.shift
@@ -565,9 +566,9 @@ def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
 def corrupt(image: Image, kind: Ids, rngs: Sequence[Rng]) -> Image:
     """Return images, each with the corruption CORRUPTIONS[kind].
 
-    Images are clipped to [0, 1] before the corruption, not after it. kind: kind of each image.
-    rngs: a generator for each of CORRUPTIONS, in their order, so that images do not depend
-    on corruptions that are added later.
+    Images are clipped to [0, 1] before the corruption, not after it. kind: index of each
+    image's corruption. rngs: a generator for each of CORRUPTIONS, in their order, so that
+    images do not depend on corruptions that are added later.
     """
     out = np.empty_like(image)
     for k, name in enumerate(CORRUPTIONS):

@@ -13,7 +13,7 @@ own; colour is random; test sets that mirror those of the shape-bias literature.
     edge              outline, black on white
     sketch            wobbly, broken outline with hatching
     cue_conflict      texture of another class: each of the 240 pairs equally often
-    stylized          one of eight textures never seen in training, whatever the class
+    stylized          one of eight textures never seen in training, independent of the class
     recoloured        as test, in hues never seen in training
     corrupted         as test, with noise, blur and so on (shape_scenes.CORRUPTIONS)
 
@@ -38,19 +38,19 @@ of each factor has at least three in ten images; "recoloured" has no grey.
 
     size        small, large        scale of the shape below 0.75 or not
     tilt        right, left         the shape is turned clockwise or counter-clockwise
-    across      left, right         where the shape is
-    height      low, high           where the shape is
+    across      left, right         horizontal position of the shape
+    height      low, high           vertical position of the shape
     fill        grey, coloured      tint of the shape
     paper       grey, coloured      tint of the background
     warmth      warm, cool          both tints together are more red than blue, or less
-    background  dark, light         against both tones of the shape
+    background  dark, light         compared with both tones of the shape
     margin      faint, strong       the background's distance to the nearer tone: below 0.2 or not
     contrast    low, high           between both tones of the shape: below 0.4 or not
-    ink         dark, light         the second tone against the first
-    echo        plain, patterned    the texture's copy in the background
+    ink         dark, light         the second tone, compared with the first
+    echo        plain, patterned    without or with the texture's copy in the background
     grain       fine, coarse        period of the texture below PERIOD or not
-    turn        right, left         the texture is turned clockwise or the other way
-    shade       left, right         the lighter side of the background, hardly seen
+    turn        right, left         the texture is turned clockwise or counter-clockwise
+    shade       left, right         the lighter side of the background, hardly visible
     noise       low, high           standard deviation of the noise: below 0.015 or not
     pattern     straight, curved    kind of texture, correlated with the class as texture is
 """
@@ -206,7 +206,7 @@ def _check(split: str, n: int, *, correlation: float, renders: bool) -> None:
 def _generator(split: str, purpose: str, block: int, seed: int) -> np.random.Generator:
     """Return the random generator of one kind of draw in a block of scenes.
 
-    purpose: name of the kind of draw, such as "scene". block: number of the block. All test
+    purpose: name of the kind of draw, such as "scene". block: index of the block. All test
     splits have the same generators.
     """
     stream = split if split in ("train", "valid") else "test"

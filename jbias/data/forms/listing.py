@@ -72,7 +72,7 @@ class Split(NamedTuple):
 def parse_split(where: str, split: str) -> Split:
     """Return the Split for "photo", "photo[:90%]", "photo[90%:]" or "photo[10%:90%]".
 
-    ValueError for another form. where: start of error messages.
+    ValueError for text of a different form. where: start of error messages.
     """
     match = _PART.fullmatch(split)
     start_text, stop_text = "0", "0"
@@ -88,7 +88,7 @@ def parse_split(where: str, split: str) -> Split:
 def require_folder(where: str, path: str, role: str) -> str:
     """Return `path` unchanged; base.Missing, a ValueError, if this folder does not exist.
 
-    Another ValueError if it is a file or an address such as "gs://bucket".
+    ValueError also if `path` is a file or an address such as "gs://bucket".
     role: name of the folder in the message, such as "root". where: start of error messages.
     """
     if os.path.isdir(path):
@@ -127,8 +127,8 @@ def has_folders(folder: str) -> bool:
 def class_folders(where: str, folder: str) -> tuple[str, ...]:
     """Return the sorted names of a split's class folders.
 
-    folder: folder of the split. ValueError if it also has images, base.Missing if it has no
-    folder. where: start of error messages.
+    folder: folder of the split. ValueError if `folder` also has images, base.Missing if it has
+    no folders. where: start of error messages.
     """
     entries = _entries(folder)
     classes = tuple(entry.name for entry in entries if entry.is_dir())
@@ -155,9 +155,9 @@ def scan(
     split. below: path of a class's folder in `folder`, with "{}" for the class name. ignore:
     patterns of files to skip; an image is skipped only by a pattern with the ending of an image
     ("*.gif"). Hidden and system files (Thumbs.db, __MACOSX) are always skipped. ValueError for
-    other files that are no images, for a class without images, for a name that `check_names`
-    refuses, and for a file linked under one name into two classes. where: start of error
-    messages.
+    files that are neither images nor skipped, for a class without images, for a name that
+    `check_names` refuses, and for a file linked under one name into two classes. where: start
+    of error messages.
     """
     files, other_files = [], []
     image_patterns = [pattern for pattern in ignore if is_image(pattern)]
@@ -208,7 +208,8 @@ def _refuse_links_across_classes(
 ) -> None:
     """Raise ValueError if a file is linked, under one name, into two class folders.
 
-    names, labels, inodes: of each image below `folder`. where: start of error messages.
+    names, labels, inodes: name, label and inode of each image below `folder`. where: start of
+    error messages.
     """
     _, group, count = np.unique(
         np.array(inodes, np.uint64), return_inverse=True, return_counts=True
@@ -299,10 +300,10 @@ def split_indices(
 
     names, labels: of each image of the whole split. split: has the part's percentages.
 
-    For the whole split, all indices. Else, inside a class, images are ordered by a hash of
-    their names and cut as in `cut_index`. Parts that meet at a percentage, such as "[:90%]"
-    and "[90%:]", are disjoint and together the whole split. ValueError if a class has no image
-    in the part.
+    For the whole split, return all indices. For a part, the images of each class are ordered by
+    a hash of their names and cut at the indices of `cut_index`. Parts that meet at a
+    percentage, such as "[:90%]" and "[90%:]", are disjoint and together the whole split.
+    ValueError if a class has no image in the part.
     where: start of error messages.
     """
     if (split.start, split.stop) == (0, 100):
@@ -409,7 +410,7 @@ def is_image(name: str) -> bool:
 
 
 def match_classes(where: str, got: Names, expected: Names) -> None:
-    """Raise ValueError unless the class names `got` are exactly those `expected`, in any order.
+    """Raise ValueError unless `got` and `expected` are the same class names, in any order.
 
     where: start of error messages.
     """

@@ -3,9 +3,9 @@
 ArrayRecord shards hold tf.train.Example records, written by `prepare records` or by TFDS
 (TFDS's protocol buffers read them, without TensorFlow). <split>-index.npz, which `prepare
 records` writes beside its shards, has the label of each record; without this file all records
-are read once, and the result is cached. Parquet is that of Hugging Face (a struct of bytes and
-path, and a label) or of TFDS (one column of tf.train.Example). Tar shards hold WebDataset's
-samples (<key>.jpg beside <key>.cls), or class folders.
+are read once, and the result is cached. Parquet files are those of Hugging Face (a struct of
+bytes and path, and a label) or of TFDS (one column of tf.train.Example). Tar shards hold
+WebDataset's samples (<key>.jpg and <key>.cls), or class folders.
 """
 
 import dataclasses
@@ -56,8 +56,8 @@ def _make_listing(
 def example_class() -> Any:
     """Return the protocol buffer class of tf.train.Example, from TFDS.
 
-    While TFDS is imported, it replaces Python's `__import__`, and imports in other threads
-    fail, such as a decoder of Pillow: call this function before threads start.
+    While TFDS is imported, it replaces Python's `__import__`, and imports in other threads,
+    such as those of Pillow's decoders, fail. Call this function before threads start.
     """
     from tensorflow_datasets.proto import tf_example_pb2
 
@@ -67,7 +67,7 @@ def example_class() -> Any:
 def parse_example(record: bytes) -> Mapping[str, Any]:
     """Return {name: tf.train.Feature} of a serialised tf.train.Example.
 
-    ValueError for other bytes.
+    ValueError if the bytes are not a tf.train.Example.
     """
     from google.protobuf import message
 
@@ -189,7 +189,7 @@ def _list_records(where: str, shards: Names) -> ListingArrays:
 class _Record(NamedTuple):
     """A record of a shard."""
 
-    path: str  # Of the shard.
+    path: str  # Path of the shard.
     number: int  # Index in the shard.
     content: bytes  # A serialised tf.train.Example.
 
@@ -198,8 +198,8 @@ def _describe_examples(where: str, records: Iterable[_Record]) -> ListingArrays:
     """Return arrays "names", "labels", "length" of examples, and "image", the images' key.
 
     An example without a name is named by its number, "00000042". ValueError for an example
-    without an image, without a label or with a label out of range, or whose image has another
-    key than that of the first. where: start of error messages.
+    without an image, without a label or with a label out of range, and if the keys of the
+    images differ between examples. where: start of error messages.
     """
     names, labels, lengths, key = [], [], [], None
     for i, (path, number, record) in enumerate(records):
@@ -299,7 +299,7 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
 
     Labels and names are read once and cached. Class names are those of the schema (Hugging
     Face) or of TFDS's file; None without any. shards: paths. where: start of error messages.
-    ValueError for damaged files or other columns.
+    ValueError for damaged files or unexpected columns.
     """
     if _open_parquet(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
         arrays = cache.for_files("examples", shards, _list_examples, where, shards)
@@ -324,7 +324,7 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
 def _list_examples(where: str, shards: Names) -> ListingArrays:
     """Return the listing's arrays of TFDS's Parquet shards, with rows of tf.train.Example.
 
-    They are those of `_describe_examples` and `_positions`.
+    These are the arrays of `_describe_examples` and of `_positions`.
     shards: paths. where: start of error messages.
     """
     groups = []
@@ -344,9 +344,9 @@ def _list_examples(where: str, shards: Names) -> ListingArrays:
 
 
 def _example_images(image: ExampleImage, path: str, group: int) -> list[bytes]:
-    """Return the encoded images of row group number `group` of TFDS's Parquet file `path`.
+    """Return the encoded images of one row group of TFDS's Parquet file `path`.
 
-    image: example -> encoded image.
+    group: index of the row group. image: example -> encoded image.
     """
     return [*map(image, _read_group(_EXAMPLES, path, group))]
 
@@ -355,7 +355,9 @@ class _Columns(NamedTuple):
     """The column names of a Parquet file, and its class names."""
 
     image: str  # Column of the images.
-    labels: tuple[str, ...]  # The first has the label, the others must agree with it.
+    labels: tuple[
+        str, ...
+    ]  # The first has the labels; the rest must have the same labels.
     classes: tuple[str, ...] | None  # None if the schema lacks them.
 
 
@@ -363,8 +365,8 @@ def _parquet_columns(where: str, path: str) -> _Columns:
     """Return the column names of the Parquet file `path`; ValueError if missing or ambiguous.
 
     If "image" holds bytes, other image columns are ignored. Label columns without numbers are
-    ignored, unless all are, in which case the first is used. If "label" holds numbers, "class"
-    is ignored. where: start of error messages.
+    ignored; if no label column has numbers, the first is used. If "label" holds numbers,
+    "class" is ignored. where: start of error messages.
     """
     schema = _open_parquet(where, path).schema_arrow
     for name in {*_PARQUET_IMAGES, *_PARQUET_LABELS}:
@@ -408,7 +410,7 @@ def _known_columns(
 def _holds_bytes(kind: Any) -> bool:
     """Return True if a column's Arrow type is bytes, null, or Hugging Face's struct with bytes.
 
-    A dictionary-encoded column counts by the type of its values.
+    For a dictionary-encoded column, the type of the dictionary's values is tested.
     """
     import pyarrow as pa
 
@@ -422,7 +424,7 @@ def _holds_bytes(kind: Any) -> bool:
 
 
 def _holds_numbers(kind: Any) -> bool:
-    """Return True if a column's Arrow type, or that of its dictionary, is a number or boolean."""
+    """Return True if a column's Arrow type, or its dictionary's, is a number or boolean."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -437,7 +439,7 @@ def _parquet_classes(
     """Return the class names of column `label` in a schema's metadata; None without any.
 
     schema: the Arrow schema of the file `path`. where: start of error messages. ValueError if
-    the metadata have another form.
+    the metadata have a different form.
     """
     must = f"{where}: {path!r} must have its class names as Hugging Face has them,"
     place = f"info.features.{label}.names in the schema's metadata, got "
@@ -495,10 +497,10 @@ def _positions(groups: Sequence[_RowGroup]) -> ListingArrays:
 def _list_parquet(where: str, shards: Names) -> ListingArrays:
     """Return the listing's arrays of Hugging Face's Parquet shards.
 
-    They are "names", "labels", "length" (each image has its shard's size in bytes, since the
-    images are not read) and those of `_positions`. A row without a path is named "train-0/12",
-    by the shard's name up to its first dot and the row's number. ValueError if the shards
-    differ in form or have no rows. shards: paths. where: start of error messages.
+    The arrays are "names", "labels", "length" (for each image the size of its shard in bytes,
+    since images are not read) and the arrays of `_positions`. A row without a path is named
+    "train-0/12": the shard's name up to its first dot, and the row's index. ValueError if the
+    shards differ in form or have no rows. shards: paths. where: start of error messages.
     """
     names, labels, groups = [], [], []
     columns = _shared_columns(where, shards)
@@ -675,9 +677,10 @@ def _batches(where: str, path: str, group: int, columns: Names) -> Iterator:
 def read_tar(where: str, shards: Names) -> listing.Listing:
     """Return the listing of all images in tar archives.
 
-    Names lack the folders that all images share. Classes are the first folders of the names, or
-    None if labels are in files. The listing is cached, since large archives have many headers.
-    shards: paths. where: start of error messages. ValueError for damaged archives.
+    Folders that all images share are left out of the names. Classes are the first folders of
+    the names, or None if labels are in files. The listing is cached, since large archives have
+    many headers. shards: paths. where: start of error messages. ValueError for damaged
+    archives.
     """
     arrays = cache.for_files("tar", shards, _list_tar, where, shards)
     store = stores.TarStore(
@@ -693,8 +696,8 @@ def read_tar(where: str, shards: Names) -> listing.Listing:
 def _list_tar(where: str, shards: Names) -> ListingArrays:
     """Return the listing's arrays of the images in tar archives.
 
-    They are "names", "labels", "shard", "start", "length" and "classes": the class names, empty
-    where labels are in files. ValueError for archives without images or with wrong labels.
+    The arrays are "names", "labels", "shard", "start", "length" and "classes": the class names,
+    empty if labels are in files. ValueError for archives without images or with wrong labels.
     shards: paths of the archives. where: start of error messages.
     """
     members = [

@@ -1,6 +1,6 @@
 """Stores of encoded images: files, members of tar archives, rows of Parquet, ArrayRecord.
 
-A store opens an image by its number, in any order and from any thread.
+A store opens an image by its index, in any order and from any thread.
 """
 
 import abc
@@ -19,9 +19,9 @@ _CACHED_GROUPS = 2 * (os.cpu_count() or 1)
 
 
 class Store(abc.ABC):
-    """Encoded images by number, in files or in shards of one folder."""
+    """Encoded images, opened by index, in files or in shards of one folder."""
 
-    names: tuple[str, ...]  # Of each image: a relative path with slashes.
+    names: tuple[str, ...]  # Name of each image: a relative path with slashes.
     shards: tuple[str, ...]  # Paths of the shards.
     shard: Int[np.ndarray, "n"]  # Index of each image's shard.
 
@@ -29,11 +29,11 @@ class Store(abc.ABC):
     def open(self, index: int) -> str | BinaryIO:
         """Return the path or an open file of an encoded image, for opening.open_image.
 
-        OSError or ValueError if it cannot be read.
+        OSError or ValueError if the image cannot be read.
         """
 
     def where(self, index: int) -> str:
-        """Return "<folder>/<key>" of an image, its place for messages."""
+        """Return "<folder>/<key>" of an image, its path for messages."""
         return os.path.join(os.path.dirname(self.shards[0]), self.key(index))
 
     def key(self, index: int) -> str:

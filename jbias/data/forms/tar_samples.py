@@ -6,8 +6,8 @@ the key "22". Here an image has the labels of its whole name ("22.05.cls") and t
 ("22.cls").
 
 <key>.cls is text with a number. <key>.json is an object whose "label" (or "cls") is a number;
-an object without these keys, or with the name of its class folder there, is metadata.
-Several labels of a sample must agree.
+an object without these keys, or whose label is the name of the file's class folder, is
+metadata. Several labels of a sample must agree.
 """
 
 import json
@@ -31,7 +31,7 @@ class Member(NamedTuple):
     """A file of an archive."""
 
     shard: int  # Index of the archive.
-    name: str  # Its path in the archive.
+    name: str  # Path of the file in the archive.
     start: int  # Byte offset in the archive.
     length: int  # In bytes.
 
@@ -69,7 +69,7 @@ class Sample(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """The images of one key, and its labels."""
+    """The images and the labels of one key."""
 
     images: list[Member]
     labels: list[Label]
@@ -79,7 +79,7 @@ def find_samples(where: str, shards: Names, members: Iterable[Member]) -> list[S
     """Return all samples of the archives, in the order in which keys first occur.
 
     shards: paths of the archives. members: the files in all archives. Either all samples have
-    labels or none has; the label is then None. Files that are no images or labels are ignored.
+    labels, or all labels are None. Files that are no images or labels are ignored.
 
     ValueError if a sample has two images or two labels that differ, if only some images have
     a label, and if a label is not the number of a class. where: start of error messages.
@@ -166,9 +166,9 @@ def _refuse_second_image(
 def _are_separate_samples(key: str, images: Sequence[Member]) -> bool:
     """Return True if images with the same key in class folders are separate samples.
 
-    True if all have one format and none is named by the key alone ("22.left.jpg",
-    "22.right.jpg"), or if every other name has a digit after the key ("22.jpg", "22.1.jpg").
-    Any other word next to "22.jpg" may name a mask ("22.seg.png").
+    True if all images have one format and no image is named by the key alone ("22.left.jpg",
+    "22.right.jpg"). Also True if every name longer than the key has a digit after the key
+    ("22.jpg", "22.1.jpg"). Any other word next to "22.jpg" may name a mask ("22.seg.png").
     """
     endings = [os.path.splitext(image.name)[1].lower() for image in images]
     formats = {_FORMATS.get(ending, ending) for ending in endings}
@@ -202,7 +202,7 @@ def _agreed(where: str, path: str, *, image: Member, labels: Sequence[Label]) ->
     """Return the label of an image, a class number; ValueError if two numbers differ.
 
     path: path of the archive. labels: labels of the image. Labels that are no numbers are
-    ignored; ValueError if all are.
+    ignored; ValueError if no label is a number.
     where: start of error messages.
     """
     # If a file has a number, class names in other files are metadata.
@@ -249,7 +249,7 @@ class _Pairs(list):
 
 
 def _class_number(value: Any) -> int | None:
-    """Return a JSON value as a class number; None if it is not one.
+    """Return a JSON value as a class number; None for all other values.
 
     Class numbers are integers from 0 to limits.MAX_CLASSES - 1, also written as 3.0 or "3".
     """

@@ -1,8 +1,9 @@
 """Data sets of arrays: sources built from arrays, and readers of .npz and pickle files.
 
-The data set "npz" is a user's own: <root>/<split>.npz. `load_pickle` reads lists, text and
-arrays of bytes, as in CIFAR's published files, and nothing else: `jbias.untrusted.pickles`
-resolves names in the pickle to functions of this file, never to those of NumPy or Python.
+The data set "npz" is read from a user's own file, <root>/<split>.npz. `load_pickle` reads
+lists, text and arrays of bytes, as in CIFAR's published files, and nothing else:
+`jbias.untrusted.pickles` resolves names in the pickle to functions of this file, never to those
+of NumPy or Python.
 """
 
 import mmap
@@ -38,7 +39,7 @@ def build(
     images: grey images (n h w) are repeated in three channels. labels: indices into `classes`.
     columns: further columns of all images. steps_before: earlier preprocessing, in words
     that end in "; ". fields: further fields of the source, see folder.Request.source_fields.
-    ValueError for images of another shape or type, for labels beyond the classes, and if a
+    ValueError for images of a wrong shape or type, for labels beyond the classes, and if a
     class has no image in the part.
     """
     where, transform, n = request.where, request.transform, len(images)
@@ -194,7 +195,7 @@ def read(request: folder.Request) -> sources.ArraySource:
     """Return the source of <root>/<split>.npz with the arrays "images" and "labels".
 
     Optional arrays: "classes", the names (default: "0", "1", ...), and further integer columns.
-    ValueError for other contents.
+    ValueError for arrays that do not fit this description.
     """
     where, stem = request.where, os.path.join(request.root, request.part.base)
     path = f"{stem}.npz"

@@ -1,8 +1,8 @@
 """Reader of users' own images with a class and attributes, such as the background.
 
 Layout: <root>/<split>/<class>/<attribute>/*.jpg, as NICO with its contexts, or
-<root>/<split>.csv with the columns file, class and any further ones, a line per image, with
-files relative to <root>. Every further column with few distinct values becomes a column of the
+<root>/<split>.csv with a line per image and the columns `file` (relative to <root>), `class`
+and any further columns. Every further column with few distinct values becomes a column of the
 source; it holds the index of each value among the sorted names, which are in the source's
 `values`. The column "attribute" is one of these columns, or a combination of several.
 """
@@ -27,10 +27,10 @@ def read(
     """Return the source of a split, or of a part of every class such as "train[:90%]".
 
     label: the column of the table with the class. attribute: the column that becomes
-    "attribute", or several to combine, "hair+smile"; default: the column of that name, else the
-    first further column that is fit for an attribute. Images without a class or attribute are
-    left out; the value of an empty cell of another column is "(none)". ignore: patterns of
-    files to skip in folders. ValueError for a table or folders that do not fit.
+    "attribute", or several to combine, "hair+smile"; default: the column "attribute", else the
+    first further column that `set_options.why_unfit` accepts. Images without a class or
+    attribute are left out; the value of an empty cell of another column is "(none)". ignore:
+    patterns of files to skip in folders. ValueError for a table or folders that do not fit.
     """
     where, root = request.where, request.root
     table_path = os.path.join(root, f"{request.part.base}.csv")
@@ -137,8 +137,8 @@ def _attribute_columns(path: str, attribute: str, *, cells_by_name: Cells) -> li
     """Return the names of the columns that are combined to "attribute".
 
     path: path of the table. attribute: the user's option; "": the column "attribute", else the
-    first column that is fit for an attribute, else the first column. cells_by_name: the columns
-    other than file and class. ValueError for unknown or repeated names.
+    first column that `set_options.why_unfit` accepts, else the first column. cells_by_name: the
+    columns other than file and class. ValueError for unknown or repeated names.
     """
     if not attribute:
         if ATTRIBUTE in cells_by_name:

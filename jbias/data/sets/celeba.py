@@ -139,8 +139,8 @@ def _lines(path: str) -> list[str]:
 def _image_names(where: str, path: str, part: str) -> list[str]:
     """Return the sorted image names of a split, from list_eval_partition.txt at `path`.
 
-    Lines read "000001.jpg 0". part: name of the split. ValueError for another form, an image
-    with two lines, and a split without images. where: start of error messages.
+    Lines read "000001.jpg 0". part: name of the split. ValueError for lines of a different
+    form, an image with two lines, and a split without images. where: start of error messages.
     """
     number = str(_PARTS.index(part))
     rows = [line.split() for line in _lines(path)]
@@ -164,7 +164,7 @@ def _image_names(where: str, path: str, part: str) -> list[str]:
 def _read_flags(where: str, path: str, names: Names) -> Flags:
     """Return {flag: mask over the named images}, from list_attr_celeba.txt at `path`.
 
-    ValueError for another form, and for an image without a line.
+    ValueError for lines of a different form, and for an image without a line.
     where: start of error messages.
     """
     lines, wanted, table = _lines(path), {*names}, {}

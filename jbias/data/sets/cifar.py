@@ -30,7 +30,7 @@ def read(request: folder.Request) -> base.Source:
     """Return the source of "train", "test" or a part such as "train[:90%]".
 
     base.Missing, a ValueError, if an archive is incomplete, or if there is neither an archive
-    nor folders or shards. ValueError for other contents.
+    nor folders or shards. ValueError for files with unexpected contents.
     """
     where, root = request.where, request.root
     archive = tables.read("cifar")[request.name]
@@ -75,7 +75,8 @@ def _read_python(
     """Return the content of the "python" archive: pickled batches.
 
     path: folder of the archive. files: paths of the batches. archive: the data set's entry in
-    tables/cifar.json. where: start of error messages. ValueError for other contents.
+    tables/cifar.json. where: start of error messages. ValueError for files with unexpected
+    contents.
     """
     batches = [_unpickled(file) for file in files]
     meta_file, names_key, _ = archive["meta"]
@@ -105,7 +106,7 @@ def _read_binary(
 ) -> _Content:
     """Return the content of the "binary" archive: rows of labels, then pixels.
 
-    Arguments: see `_read_python`. ValueError for a file of another length.
+    Arguments: see `_read_python`. ValueError for a file of a wrong length.
     """
     num_labels = archive["labels"]  # Bytes before the pixels; the last is the label.
     row_bytes = num_labels + 3072
@@ -124,7 +125,7 @@ def _read_binary(
 def _to_images(where: str, pixels: np.ndarray) -> UInt8[np.ndarray, "n 32 32 3"]:
     """Return images from rows of red, green and blue planes.
 
-    pixels: bytes (n, 3072); ValueError for rows of another length.
+    pixels: bytes (n, 3072); ValueError for rows of a wrong length.
     where: start of error messages.
     """
     if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != 3072:
@@ -134,7 +135,7 @@ def _to_images(where: str, pixels: np.ndarray) -> UInt8[np.ndarray, "n 32 32 3"]
 
 
 def _unpickled(path: str) -> dict[bytes, Any]:
-    """Return the dictionary in a pickle file of the archive; ValueError for another file."""
+    """Return the dictionary in a pickle file of the archive; ValueError if the file is invalid."""
     must = f"{path}: must be of the published archive: "
     with base.explain_errors(must, reason=lambda error: base.one_line(error)[:600]):
         return arrays.load_pickle(path)

@@ -2,18 +2,19 @@
 
 Two classes, two colours (red 0, green 1), three environments. The label is 1 for digits
 below 5, flipped with probability 0.25; the colour is the label, flipped with probability
-e. Without colour no learner gets beyond 75 %; by colour alone it gets 1 - e.
+e. Without colour, the accuracy is at most 75 %. Colour alone gives an accuracy of 1 - e.
 
-    irm         e = 0.2 and 0.1 in training, 25,000 images each, every other one of the
-                first 50,000 training digits in random order; 0.9 in the test, the last
-                10,000 training digits. 14 pixels: every second one.
-    domainbed   e = 0.1 and 0.2 in training, 0.9 in the test: every third of all 70,000
-                digits in random order. 28 pixels.
+    irm         e is 0.2 and 0.1 in the two training environments, which alternate between
+                the first 50,000 training digits in random order. e is 0.9 in the test, which
+                has the last 10,000 training digits. Images have every second pixel: 14 x 14.
+    domainbed   e is 0.1 and 0.2 in the two training environments, and 0.9 in the test. Each
+                environment has every third of all 70,000 digits in random order. Images have
+                28 x 28 pixels.
 
 Ten classes, four colours (red 0, yellow 1, green 2, blue 3). The share of each digit's images
 in each colour is exact, up to rounding: a share c has the digit's two main colours, half each,
-the remaining images the other two. c is `correlation`, by default 1 in "train" and 0 in
-"test". The main colours are
+and the remaining images have the two remaining colours. c is `correlation`, by default 1 in
+"train" and 0 in "test". The main colours are
 
     marginal    red and yellow for every digit
     conditional red and yellow for digits 0 to 4, green and blue for 5 to 9
@@ -26,9 +27,9 @@ Sources: irm, Arjovsky, Bottou, Gulrajani and Lopez-Paz 2019, with the authors' 
 https://github.com/facebookresearch/InvariantRiskMinimization at fc185d0,
 code/colored_mnist/main.py. domainbed, https://github.com/facebookresearch/DomainBed at
 b93c22a, domainbed/datasets.py. Ten classes: Hu, Sang, Wang and Jiang 2021, who give the
-colours and the kinds of shift, but no shares in numbers. The two channels of irm
-and domainbed are red and green here, blue is 0; as in the code, and unlike irm's text, red
-goes with label 0. Deviation: the draws are NumPy's.
+colours and the kinds of shift, but not the shares. The two channels of irm and domainbed are red
+and green here, and blue is 0. As in the code, and unlike irm's text, red goes with label 0.
+Deviation: the draws are NumPy's.
 """
 
 import numbers

@@ -7,8 +7,9 @@
 <root>/*<split>*.array_record*        tf.train.Example records, as TFDS writes them
 
 A split is one of these, or a part of every class in it: "train[:90%]" and "train[90%:]" are
-disjoint and together "train". The part of an image depends on its name alone. Every data set
-of image files is built here: `find_split` lists the files on disk, `build` makes a source.
+disjoint and together "train". Whether an image is in a part depends only on its name. Every
+data set of image files is built here: `find_split` lists the files on disk, `build` makes a
+source.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from jbias.untrusted import opening
 class Request(NamedTuple):
     """A split, or a part of one, of a data set in files, and its preprocessing."""
 
-    name: str  # Of the data set; for a user's own images, of their folder.
+    name: str  # Name of the data set; for a user's own images, name of their folder.
     split: str  # Such as "train[:90%]".
     where: str  # Start of error messages.
     root: str  # An existing folder.
@@ -121,7 +122,7 @@ def find_split(request: Request, ignore: Names = ()) -> listing.Listing:
     """Return the listing of a whole split in class folders or in shards.
 
     The split is located by its name or by request.spellings; folders have precedence. Images
-    are sorted by class, then by name. ignore: patterns of other files to skip, for folders.
+    are sorted by class, then by name. ignore: patterns of files to skip, for folders.
     base.Missing, with the nearest folder, if there are neither folders nor shards of the split;
     ValueError also for incomplete shards and for shards of several series.
     """
@@ -231,7 +232,7 @@ def read(
     space: the kind of class names: "names" of their own, WordNet ids ("wnid"), or Geirhos'
       16 ("entry16").
     classes: a file with a class name per line, for shards whose labels are numbers.
-    ignore: patterns of other files, which are skipped.
+    ignore: patterns of files to skip.
     ValueError, also base.Missing, if the split does not exist or does not fit.
     """
     recorded_fields = provenance(
@@ -261,11 +262,11 @@ def build_named(
 
 
 def class_names(where: str, images: listing.Listing, path: str) -> tuple[str, ...]:
-    """Return the class names: of folders; else of the file `path`; else of shards; else numbers.
+    """Return the class names, from the first available of folders, `path`, shards and numbers.
 
-    Numbers have equal lengths: "00", "01", ... images: images of the whole split. path: a file
-    with a name per line, for shards; "" for none. ValueError if the file has too few names.
-    where: start of error messages.
+    Numbers are padded to equal lengths: "00", "01", ... images: images of the whole split.
+    path: a file with a name per line, for shards; "" for none. ValueError if the file has too
+    few names. where: start of error messages.
     """
     highest = int(images.labels.max())
     if isinstance(images.store, stores.FileStore) or not path:
@@ -355,7 +356,7 @@ def build(
 def list_known(request: Request, classes: Names, ignore: Names) -> listing.Listing:
     """Return the listing of a split; ValueError unless its class folders are `classes`.
 
-    ignore: patterns of other files to skip.
+    ignore: patterns of files to skip.
     """
     where, path = request.where, find_folder(request)
     listing.match_classes(where, listing.class_folders(where, path), classes)
@@ -365,7 +366,8 @@ def list_known(request: Request, classes: Names, ignore: Names) -> listing.Listi
 def read_known(request: Request, *, ignore: Names = ()) -> base.Source:
     """Return the source of a split of a data set with published classes, such as PACS.
 
-    ignore: patterns of other files to skip. ValueError for other class folders.
+    ignore: patterns of files to skip. ValueError if the class folders differ from the published
+    classes.
     """
     classes = tables.class_names(request.name)
     return build(request, list_known(request, classes, ignore))

@@ -5,7 +5,7 @@ pixels as published or smaller; the folder names of the authors' repository are 
 The folder is the shape; in cue conflict the texture is the last "-" token of the file's stem
 without its digits. Of the published 1,280 images, 80 have a texture that agrees with the
 shape: they stay in the data set, for accuracy, and are recognised by texture == label. Columns
-shape_exemplar and texture_exemplar number the two pictures of which an image is made.
+shape_exemplar and texture_exemplar identify the two pictures from which an image was made.
 
 The data set "model_vs_human" has fourteen splits: photos distorted to several degrees,
 sketches and styles, as published in <root>/<split>/dnn/session-1/*.png, 224 pixels, with names
@@ -42,8 +42,8 @@ def read(request: folder.Request, *, ignore: Names = ()) -> base.Source:
     """Return the source of a split; cue conflict also has columns and measures of shape bias.
 
     These are the columns of `cues`, and the measures "accuracy" and "shape_bias". For cue
-    conflict, the root may also be the folder with a folder for each class. ignore: patterns of
-    other files to skip. ValueError for other class folders.
+    conflict, the root may also be the folder that contains the class folders. ignore: patterns
+    of files to skip. ValueError if the class folders are not the 16 classes.
     """
     is_cue_conflict = request.part.base == "cue-conflict"
     has_split = any(os.path.isdir(path) for path in request.folders.values())
@@ -114,8 +114,8 @@ def read_trials(
     """Return the source of a split, or of one condition such as "c05" of contrast.
 
     condition: "" for all; if the split has several, the column "condition" then has the
-    condition of each image. ignore: patterns of other files to skip. ValueError for an unknown
-    condition or other file names.
+    condition of each image. ignore: patterns of files to skip. ValueError for an unknown
+    condition or for file names of a different form.
     """
     where, known = request.where, CONDITIONS[request.part.base]
     path = _find_sessions(where, folder.find_folder(request))
@@ -163,8 +163,8 @@ def read_trial_names(
     """Return the class and the condition of each image, from its name.
 
     They are indices in `classes` and `conditions`. A name is, for example,
-    "session-1/0001_cop_dnn_c30_knife_10_n03041632_7380.png". ValueError for another form.
-    where: start of error messages.
+    "session-1/0001_cop_dnn_c30_knife_10_n03041632_7380.png". ValueError for a name of a
+    different form. where: start of error messages.
     """
     ids, rows = {name: label for label, name in enumerate(classes)}, []
     for name in names:

@@ -18,11 +18,12 @@ of positions in the WordNet order, one for each image by the number in its name.
 Data sets with all 1000 classes (new photos, sketches, corruptions, styles) are in
 <root>/<split>/<class>/*, in class folders or shards; the folder names of the authors' archives
 are accepted, too. imagenet_c and imagenet_c_bar have a split for each corruption and severity,
-"fog/3", published at 224 pixels and not resized again, as is stylized_imagenet. Sources:
-modestyachts/ImageNetV2 at 0b0c3fe, HaohanWang/ImageNet-Sketch at 03b2038,
-hendrycks/robustness at 8190fe3, facebookresearch/augmentation-corruption at ba4d5a5,
+"fog/3". Images of these two sets and of stylized_imagenet are published at 224 pixels and not
+resized again. Sources: modestyachts/ImageNetV2 at 0b0c3fe, HaohanWang/ImageNet-Sketch at
+03b2038, hendrycks/robustness at 8190fe3, facebookresearch/augmentation-corruption at ba4d5a5,
 rgeirhos/Stylized-ImageNet at 3d58825, hendrycks/imagenet-r at 3131cac, DeepAugment.
-Sizes of imagenet_c and imagenet_c_bar are of images that `prepare corrupt` made.
+The listed sizes of imagenet_c and imagenet_c_bar are those of images that `prepare corrupt`
+made.
 
 ImageNet-A and ImageNet-R have 200 of the 1000 classes each, as unpacked:
 <root>/imagenet-a/<wnid>/*.jpg, <root>/imagenet-r/<wnid>/*.jpg; the split is the folder's
@@ -30,9 +31,9 @@ name. By the authors' rule a network chooses among the 200 classes; `restrict=Fa
 config's entry lets the network choose among all its classes.
 
 "imagenet16" has the images of ImageNet whose class is a member of one of Geirhos' 16 classes
-(Geirhos et al., ICLR 2019; 207 of the 1,000 are). Its labels are these 16 classes. It gives
-clean images to measures for 16 classes, such as the critical band of Subramanian et al.
-(NeurIPS 2023).
+(Geirhos et al., ICLR 2019; 207 of the 1,000 classes are members). The labels are these 16
+classes. The data set is for measures on clean images of 16 classes, such as the critical band
+of Subramanian et al. (NeurIPS 2023).
 
 "tiny_imagenet" has 200 classes at 64 pixels, in the published layout: <root>/wnids.txt,
 <root>/train/<wnid>/images/*.JPEG, <root>/val/images/*.JPEG with
@@ -77,7 +78,7 @@ def read(
     subset: True allows that some of the 1000 classes are missing on disk.
     classes: a file with a WordNet id per line, for shards that number their own classes.
     labels: a file of labels for validation images in one folder, see the module's docstring.
-    ignore: patterns of other files, which are skipped.
+    ignore: patterns of files to skip.
     ValueError for `labels` together with `classes`, and as `read_wordnet` does.
     """
     if labels and classes:
@@ -99,7 +100,7 @@ def read_wordnet(
 
     subset, classes, ignore: see `read`. ValueError for a class that is none of the 1000, and
     for missing classes unless `subset` is True and classes have names, not numbers. With
-    `subset`, labels number the classes that occur. base.Missing without the split.
+    `subset`, labels are indices in the classes that occur. base.Missing without the split.
     """
     where, images = request.where, folder.find_split(request, ignore)
     wordnet_ids, are_numbers = _wordnet_indices(where, images, classes)
@@ -129,7 +130,7 @@ def _refuse_flat(request: Request) -> None:
 def _list_flat(request: Request, path: str, ignore: Names) -> listing.Listing:
     """Return the listing of validation images in one folder, with labels of the file `path`.
 
-    ignore: patterns of other files to skip. ValueError for an image without a label.
+    ignore: patterns of files to skip. ValueError for an image without a label.
     Names start with the split's name instead of the folder's.
     """
     parent, name = os.path.split(os.path.abspath(folder.find_folder(request)))
@@ -156,7 +157,8 @@ def read_labels(path: str) -> dict[str, str]:
     """Return {name of a validation image without ending: WordNet id} from a text file.
 
     Its forms: see the module's docstring; a header "ImageId,..." is skipped. ValueError for
-    another form, two different labels of an image, and a wrong number of lines without names.
+    lines of a different form, two different labels of an image, and a wrong number of lines
+    without names.
     """
     lines = listing.text_lines(path, f"{path}: labels must be a text file: ")
     if lines and lines[0].startswith("ImageId,"):  # Header of LOC_val_solution.csv.
@@ -195,9 +197,9 @@ def order_by_wordnet(
     """Return the listing with the classes in the order of WordNet ids, sorted by class.
 
     ids: index of each image's class among the 1000 of ImageNet. subset: True allows that
-    classes are missing; labels then number the classes that occur. numbered: True if classes
-    are identified by numbers only, so that none may be missing even with `subset`.
-    ValueError if classes are missing that must not be. where: start of error messages.
+    classes are missing; labels are then indices in the classes that occur. numbered: True if
+    classes are identified by numbers only, so that none may be missing even with `subset`.
+    ValueError if a required class is missing. where: start of error messages.
     """
     known, present = tables.wnids(), np.unique(ids)
     missing = np.setdiff1d(np.arange(len(known)), present)
@@ -255,7 +257,7 @@ def read_with_real(request: Request, *, real: str, ignore: Names = ()) -> base.S
     """Return the source of validation images with ReaL's labels in further columns.
 
     real: path of real.json. The column "label" has the original labels; `real_columns`
-    describes the columns of ReaL's labels. ignore: patterns of other files to skip.
+    describes the columns of ReaL's labels. ignore: patterns of files to skip.
     ValueError for images that ReaL does not have.
     """
     source = folder.read(request, space="wnid", ignore=ignore)
@@ -274,7 +276,7 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
     """Return {name of an image without ending: WordNet ids} of ReaL's real.json.
 
     The first name is "ILSVRC2012_val_00000001". An image without a correct class has ().
-    ValueError for another file.
+    ValueError if the file has a different form.
     """
     with (
         base.explain_errors(
@@ -347,7 +349,7 @@ def read_sixteen(
 
     subset: True allows that some of the 1000 classes are missing on disk.
     classes: a file with a WordNet id per line, for shards that number their own classes.
-    ignore: patterns of other files, which are skipped.
+    ignore: patterns of files to skip.
     each: largest number of images per class of the 16, evenly spaced over the class's
       images; 0: all images, more than half of them dogs.
     ValueError if no image belongs to the 16 classes.
@@ -393,7 +395,8 @@ def _evenly_spaced(labels: Column, num_per_class: int) -> Int[np.ndarray, "m"]:
 def read_subset(request: Request, *, ignore: Names = ()) -> base.Source:
     """Return the source of ImageNet-A or ImageNet-R, with decisions among its 200 classes.
 
-    ignore: patterns of other files to skip. ValueError for other class folders.
+    ignore: patterns of files to skip. ValueError if the class folders differ from the published
+    classes.
     """
     source = folder.read(request, space="wnid", ignore=ignore)
     listing.match_classes(request.where, source.classes, tables.subset(request.name))
@@ -403,7 +406,7 @@ def read_subset(request: Request, *, ignore: Names = ()) -> base.Source:
 def read_tiny(request: Request, *, ignore: Names = ()) -> base.Source:
     """Return the source of Tiny ImageNet's "train", "val", or a part such as "train[:90%]".
 
-    ignore: patterns of other files to skip. ValueError for another layout.
+    ignore: patterns of files to skip. ValueError for a different layout.
     """
     where, path = request.where, folder.find_folder(request)
     classes = tuple(sorted(_lines(where, os.path.join(request.root, "wnids.txt"))))

@@ -63,7 +63,7 @@ def _path(where: str, root: str, stem: str) -> str:
 
 
 def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
-    """Return the array of an IDX file of bytes; ValueError for another or a cut-off file.
+    """Return the array of an IDX file of bytes; ValueError if it is not IDX or is cut off.
 
     The file is unpacked if `path` ends in ".gz".
     """
@@ -112,7 +112,7 @@ def stacked(
 
     root: the folder of CIFAR-10. digits: the folder of MNIST. size: side of either half in
     pixels. answer: "cifar10" or "mnist", the half whose class is the label; the class of the
-    other half is the column "texture". ValueError for another `answer` and a negative seed.
+    other half is the column "texture". ValueError for an unknown `answer` and a negative seed.
     """
     where = f"data.stacked {split}"
     base.check_choice(f"{where}: answer", answer, HALVES)

@@ -2,10 +2,10 @@
 
 <root>/<name>[/<config>]/<version>/*-<split>.{array_record,parquet}-*, as made by `jbias
 prepare tfds --name=<name>`. The format, the number of examples of each split and the citation
-are from TFDS's files; shards are listed and read as any others (forms/shards.py). TFDS's own
-data sources (4.9.10) are not used: they import any module that features.json names;
-ArrayRecord takes twice as long per record, and Parquet reads all shards into memory and has no
-parts of a split.
+are from TFDS's files; shards are listed and read like those of other data sets
+(forms/shards.py). TFDS's own data sources (4.9.10) are not used: they import any module that
+features.json names; ArrayRecord takes twice as long per record, and Parquet reads all shards
+into memory and has no parts of a split.
 
 TFDS's writer of Parquet loses examples: of 1,500 examples in a shard it keeps a third, of more
 examples a smaller share. A split that lacks examples is refused.

@@ -55,7 +55,7 @@ def lemmas() -> dict[str, str]:
 
 
 def readable(name: str) -> str:
-    """Return a WordNet id with its word, "tench (n01440764)"; other names unchanged."""
+    """Return a WordNet id with its word, "tench (n01440764)"; return other names unchanged."""
     return f"{lemmas()[name]} ({name})" if name in lemmas() else name
 
 
@@ -65,6 +65,6 @@ def subset(name: str) -> tuple[str, ...]:
 
 
 def positions(classes: Sequence[str]) -> Int[np.ndarray, "k"]:
-    """Return the index of each WordNet id in `wnids`; KeyError for an id that is not there."""
+    """Return the index of each WordNet id in `wnids`; KeyError for an unknown id."""
     index = {wnid: i for i, wnid in enumerate(wnids())}
     return np.array([index[name] for name in classes], np.int32)
