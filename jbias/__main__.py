@@ -185,7 +185,8 @@ def _is_mistyped(words: Sequence[str]) -> bool:
 def missing_package(module: str, error: BaseException) -> str:
     """Return one line about a missing package that a command's module needs.
 
-    module: of the command, such as "jbias.main". error: of its import. "" for other errors.
+    module: the command's module, such as "jbias.main". error: the error that importing the module
+    raised. "" for errors other than a missing package.
     """
     if not isinstance(error, ModuleNotFoundError):
         return ""

@@ -11,8 +11,8 @@ Nothing is trained. Each network classifies each image once. From these decision
 computes the accuracy under all kinds and levels of shift of each attribute, which is a column
 of the data set with named values, such as the hair colour. Marginal shifts (M0 to M4) change
 P(value), conditional shifts (C0 to C6) change P(value | class), and joint shifts (J0 to J4)
-change both. Level 0 is the control, without a shift. All seeds of a run count as one model;
-each weights file is a model.
+change both. Level 0 is the control, without a shift. All seeds of a run form one model; each
+weights file is a model.
 
 Writes to --out: index.html (a page that can be read offline), which ranks the attributes by
 the drop in accuracy, and shows the drop at each level, pairs of images (see --pairs), and
@@ -286,7 +286,7 @@ def _open_suite(
 def _common_size(paths: Sequence[str]) -> int:
     """Return the image side in pixels that all networks were trained with.
 
-    paths: workdirs of runs, and files of weights, which count as 224 pixels. ValueError if
+    paths: workdirs of runs, and files of weights, for which 224 pixels are assumed. ValueError if
     the sides differ.
     """
     from etils import epath
@@ -371,7 +371,7 @@ class Auditor(NamedTuple):
     def answers(self, call, paths: Sequence[str]) -> Iterator[Answers]:
         """Yield the decisions of each network; skip networks that are not measured completely.
 
-        call: the `command.Command`, which records the reasons. paths: of the networks.
+        call: the `command.Command`, which records the reasons. paths: paths of the networks.
         """
         from etils import epath
 
@@ -407,9 +407,9 @@ class Auditor(NamedTuple):
     ) -> "audit.Audited":
         """Return the tests of every attribute for one model.
 
-        name: of the model. answers: decisions of the model's networks. reference: decisions of the
-        networks of --reference, empty without these networks. log: receives log lines. Only images
-        for which every network has a decision are used.
+        name: name of the model. answers: decisions of the model's networks. reference: decisions of
+        the networks of --reference, empty without these networks. log: receives log lines. Only
+        images for which every network has a decision are used.
         """
         import numpy as np
 
@@ -531,7 +531,7 @@ class Auditor(NamedTuple):
 
 
 def _model_name(network: "networks.Network", apart: bool) -> str:
-    """Return the name of a network's model: of the run's folder, or else the network's name.
+    """Return the name of a network's model: the run's folder, or else the network's name.
 
     apart: False: the seeds of a run are one model; True: each network is a model. If the run
     has another name than its folder, as a branch has, the name is "FOLDER RUN".

@@ -73,7 +73,7 @@ def lookup(
 def check_name(
     where: str, options: Mapping[str, Any], known: Mapping | extensions.Registry
 ) -> None:
-    """Raise ValueError if `lookup` does not know options["name"]; run no user's code.
+    """Raise ValueError for an options["name"] that `lookup` rejects; run no user's code.
 
     where, options, known: see `lookup`.
     """
@@ -183,9 +183,8 @@ def refuse_idle_taps(
     """Return the algorithm with losses that raise ValueError if its tap acts at no site.
 
     options: config.algo. defaults: values of the options that config.algo leaves out.
-    Nothing is raised if an option is 0, which may switch the tap off, unless another option
-    names a site that the network does not have. Nothing is raised either if static arguments
-    change from step to step, because the tap may act in other steps.
+    No error is raised in two cases. If an option is 0, the tap may be switched off; an option that names a site that the network does not have is still an error. If static arguments change
+    from step to step, the tap may act in other steps.
     """
 
     def refuse(sites: Sequence[str]) -> None:
@@ -437,7 +436,7 @@ def _check_stats(stats: Any, new_stats: Any) -> None:
 def _check_losses(names: Collection[str], losses: Mapping[str, Any]) -> None:
     """Raise TypeError unless every name has a loss, and all losses are scalars.
 
-    names: of the losses that the updates use. losses: by name.
+    names: names of the losses that the updates use. losses: by name.
     """
     for name in sorted(names):
         if name not in losses:

@@ -461,7 +461,7 @@ def _basic_type(kind: Any) -> Any:
 def _fits(value: Any, kind: Any) -> bool:
     """Return True if a value has the type of an annotation `kind`.
 
-    Also True if either the annotation or the value has a type that configs do not have.
+    Also True if the annotation, or the value, has a type that configs do not have.
     """
     members = _union_members(kind)
     if len(members) > 1:
@@ -529,8 +529,8 @@ def no_such_file(flag: str, path: str) -> str:
 def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
     """Call a function of a Python file with the text `arg` and return its result.
 
-    flag: name of the flag, for messages. path: of the file. function: its name. A function
-    without parameters is called without the argument; then a non-empty `arg` is an error.
+    flag: name of the flag, for messages. path: path of the file. function: name of the function. A
+    function without parameters is called without the argument; then a non-empty `arg` is an error.
     ValueError of one line if the file has no such function, and for any error in the file's
     code except an OSError, which is raised unchanged.
     """
@@ -650,8 +650,8 @@ def _is_of_ml_collections(frame: types.FrameType) -> bool:
 def _describe_assignment(place: str, owner: Any, name: Any, value: Any) -> str:
     """Return the reason why an entry of a config could not be assigned, with advice.
 
-    place: of the part of the config, such as "config.optim". owner: this part, a ConfigDict.
-    name, value: of the entry.
+    place: place of the part of the config, such as "config.optim". owner: the part, a ConfigDict.
+    name, value: name and value of the entry.
     """
     import ml_collections
 
@@ -683,7 +683,7 @@ def _describe_assignment(place: str, owner: Any, name: Any, value: Any) -> str:
 def _describe_missing(place: str, owner: Any, name: str | int) -> str:
     """Return the message that a part of a config has no entry, with its entries.
 
-    place: of the part, such as "config.optim". owner: this part. name: of the entry.
+    place: place of the part, such as "config.optim". owner: the part. name: name of the entry.
     """
     known = [*owner.keys()]
     hint = suggest(str(name), known) if known else "it has none"
@@ -693,8 +693,8 @@ def _describe_missing(place: str, owner: Any, name: str | int) -> str:
 def _place_of(part: Any, frames: Iterable[types.FrameType], root: str) -> str:
     """Return the dotted place of a part of a config, such as config.optim.
 
-    The local variables of the frames are searched for a config that contains the part; if
-    several do, the longest place is returned. root: name of the whole config.
+    The local variables of the frames are searched for a config that contains the part; if several
+    contain the part, the longest place is returned. root: name of the whole config.
     """
     import ml_collections
 
@@ -869,8 +869,8 @@ def _refuse_entry(
 ) -> NoReturn:
     """Raise ValueError for an entry that does not exist, with the known entries.
 
-    children: entries of the part of the config. key: of the missing entry. where: start of
-    the error message. may_add: whether new entries are allowed in this config.
+    children: entries of the part of the config. key: key of the missing entry. where: start of the
+    error message. may_add: whether new entries are allowed in this config.
     """
     known = suggest(str(key), map(str, children)) if children else "it has none"
     remedy = "" if may_add else "; flags change only what the config file has"
@@ -908,7 +908,7 @@ def _find_option(
 ) -> signatures.Option:
     """Return an option of a function in a user's file: its type and default.
 
-    function: such as mine.py:make. name: of the option. where: start of the error message,
+    function: such as mine.py:make. name: name of the option. where: start of the error message,
     such as "--config.algo.strength". entries: further known names, for the message.
     ValueError if the function has no such option. If the file's text does not show all
     options (as with **options), an unknown option has no type, and is checked when the file
@@ -1106,8 +1106,8 @@ def refusing_exit(where: str, path: str) -> Iterator[None]:
     """Raise ValueError if a file's code inside the context ends the program.
 
     Otherwise sys.exit(0) in the file would end a command with exit code 0 before any work.
-    os._exit(0) cannot be caught; it ends the program with exit code 1 and a message. where:
-    start of the error message. path: of the file.
+    os._exit(0) cannot be caught; it ends the program with exit code 1 and a message. where: start
+    of the error message. path: path of the file.
     """
     try:
         with messages.failing_exit(path):

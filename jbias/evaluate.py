@@ -169,8 +169,8 @@ def parser() -> cli.Parser:
 def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Measure the given networks with the suite; return the exit code.
 
-    args: the parsed arguments. changes: of the suite, such as --suite.run.batch=8. A network
-    that fails is left out, with a line on stderr; ValueError for invalid arguments.
+    args: the parsed arguments. changes: changes of the suite, such as --suite.run.batch=8. A
+    network that fails is left out, with a line on stderr; ValueError for invalid arguments.
     """
     from etils import epath
 

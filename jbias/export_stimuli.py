@@ -71,8 +71,8 @@ def parser() -> cli.Parser:
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Write the stimuli of the suite as PNG files, then index.csv; return the exit code.
 
-    changes: of the suite, such as --suite.run.batch=8. ValueError for a folder --out that is
-    not empty, and for invalid arguments.
+    changes: changes of the suite, such as --suite.run.batch=8. ValueError for a folder --out that
+    is not empty, and for invalid arguments.
     """
     import numpy as np
     from etils import epath
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
 
 def _class_name(classes: Sequence[str], number: int) -> str:
-    """Return the name of the class with a number; "" for -1, which is no class."""
+    """Return the name of the class with a number; "" for -1, an image without a class."""
     return classes[number] if number >= 0 else ""
 
 

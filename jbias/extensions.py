@@ -1,4 +1,4 @@
-"""Functions named in a config or suite: of jbias, of a user's file or of an installed package.
+"""Functions named in a config or suite, from jbias, a user's file or an installed package.
 
 A user's own function is named `path/to/file.py:function`, or is provided by an installed
 package as an entry point of one of the groups jbias.algorithms, jbias.models, jbias.data,
@@ -38,7 +38,7 @@ ANYTHING = Registry(group="", known={}, must="anything", fits=lambda result: Tru
 
 
 def find(where: str, name: str, registry: Registry, noun: str = "") -> Any:
-    """Return the function with a name: of jbias, of a user's file or of a package.
+    """Return the function with a name, from jbias, a user's file or an installed package.
 
     where: start of error messages, such as "config.algo.name". noun: kind of the name for
     messages, such as "data". A user's function is wrapped: it raises UserCodeError for an
@@ -87,7 +87,7 @@ def _entry_points(
 
 
 def file_of(name: str, function: Any) -> str:
-    """Return the path of the file of a function; "" if Python does not know it.
+    """Return the path of the file of a function; "" if the file is unknown.
 
     name: the function's name in a config, such as mine.py:make or a package's name.
     """
@@ -152,7 +152,7 @@ def _check_not_file(where: str, name: str) -> None:
 def _run(path: str, content: bytes) -> dict[str, Any]:
     """Run a Python file and return its global variables by name; cached by the content.
 
-    content: of the file.
+    content: content of the file.
     """
     stem = f"{pathlib.Path(path).stem}_{hashlib.sha256(content).hexdigest()[:8]}"
     return vars(jc.import_file(stem, path))
@@ -192,7 +192,7 @@ def guard(path: str, function: Any, registry: Registry | None = None) -> Any:
 
 
 def line_of(path: str, *functions: Any) -> int:
-    """Return the line number at which the first of these functions in a file starts.
+    """Return the line number in a file at which the first of some functions starts.
 
     path: the file. functions: may be callable objects, or wrap the function. 0 if none of
     them is in the file.

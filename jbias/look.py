@@ -168,9 +168,9 @@ class Look(NamedTuple):
     ) -> None:
         """Draw and write a sheet: one row per image, one column per condition.
 
-        name: see `write`. title: above the sheet. task: the measure and the set. conditions:
-        of the measure. bound, prepared: the network on which the conditions depend, and the
-        drawn images as this network gets them; None if they depend on no network.
+        name: see `write`. title: title above the sheet. task: the measure and the set. conditions:
+        conditions of the measure. bound, prepared: the network on which the conditions depend, and
+        the drawn images as this network gets them; None if they depend on no network.
         """
         from jbias.report import image_sheets
 
@@ -240,7 +240,7 @@ class NetworkDrawings(NamedTuple):
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Draw the given suite and networks; return the exit code.
 
-    A network that fails is left out, with a line on stderr. changes: of the suite, such as
+    A network that fails is left out, with a line on stderr. changes: changes of the suite, such as
     --suite.run.batch=8. ValueError for invalid arguments.
     """
     from jbias.evals import command, networks, suites
@@ -294,8 +294,8 @@ def _make_look(
     """Return the Look of a suite, with evenly spaced images of each set.
 
     If a set has fewer images than --images, that number is used for all sets, and a line is
-    logged. Saliency is drawn for --set, or for the set that most measures use. The layer of
-    the saliency maps is that of --site, or of the suite's measure occlusion, or the default of
+    logged. Saliency is drawn for --set, or for the set that most measures use. The layer of the
+    saliency maps is --site, or else the layer of the suite's measure occlusion, or the default of
     occlusion. call: the running command.
     """
     import numpy as np
@@ -393,7 +393,7 @@ def _saliency(
 ) -> tuple["image_sheets.NetworkMaps", "image_sheets.MeanMap | None"]:
     """Return the saliency maps of the drawn images of a set, and a mean map or None.
 
-    The mean map is over `look.maps` images. bound: the network. title: of the progress bar.
+    The mean map is over `look.maps` images. bound: the network. title: title of the progress bar.
     dataset: name of the set. prepared: the set as this network gets it. Decisions are made by
     the set's first decision rule. ValueError if the layer or the network has no maps.
     """

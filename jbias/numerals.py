@@ -1,9 +1,8 @@
 """Functions that read numbers in text: cells of tables, flags, arguments of configs.
 
-Python reads some text as another number than the writer meant: float("50_63") is 5063, where
-the writer probably meant 50.63; float() also accepts "inf", "nan", digits of other scripts,
-and "1e400", which becomes infinite. Text from files and flags is read only by functions of
-this module.
+For some text, Python reads a number that the writer did not mean: float("50_63") is 5063, where the
+writer probably meant 50.63; float() also accepts "inf", "nan", digits of other scripts, and
+"1e400", which becomes infinite. Text from files and flags is read only by functions of this module.
 """
 
 import io

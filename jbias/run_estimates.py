@@ -77,11 +77,11 @@ def open_source(
 ) -> base.Source:
     """Return the source of a data set, or a source without images if the set is missing.
 
-    where: start of error messages. options: of the data set, such as config.train. size: side
-    of the images in pixels. assumed: numbers of images and classes of a missing set whose
-    numbers are not published. UnknownSize, a ValueError, if these numbers are needed and not
-    given; ValueError if the set cannot be opened for another reason than missing files, or has
-    no square images or a user's own code.
+    where: start of error messages. options: options of the data set, such as config.train. size:
+    side of the images in pixels. assumed: numbers of images and classes of a missing set whose
+    numbers are not published. UnknownSize, a ValueError, if these numbers are needed and not given;
+    ValueError if the set cannot be opened for another reason than missing files, or has no square
+    images or a user's own code.
     """
     try:
         return splits.open_source(where, options, size)
@@ -136,7 +136,7 @@ class _Shapes(input_pipeline.InputPipeline):
 def pipeline_shapes(plan: input_plan.InputPlan, **_: Any) -> _Shapes:
     """Return an input pipeline of a plan that has only shapes, no images.
 
-    Further arguments, those of `input_plan.make_pipeline`, are ignored.
+    Further arguments of `input_plan.make_pipeline` are accepted and ignored.
     """
     (height, width), stream, order = plan.source.shape, plan.stream, plan.order
     columns = dict(plan.columns)
@@ -246,7 +246,7 @@ class CompiledStages(NamedTuple):
     def cycles(self) -> float:
         """Return the estimated cycles of a seed's step in the first stage.
 
-        Infinite if no seed fits into memory.
+        The result is infinite if no seed fits into memory.
         """
         count = self.seeds_per_program(self.resident_seeds(self.fits[0]))
         program = self.programs[0][count].compiled
@@ -277,7 +277,7 @@ class CompiledStages(NamedTuple):
     def resident_seeds(self, fit: memory.Fit) -> int:
         """Return the number of seeds on the devices of a share at a time; at least 1.
 
-        fit: of the stage.
+        fit: the stage's memory fit.
         """
         return max(1, fit.count // self.devices.shape["seed"])
 
@@ -294,8 +294,7 @@ def compile_stages(request: PlanRequest) -> CompiledStages:
     """Return the compiled stages of a run, on as many shares of the devices as fit.
 
     Shares are chosen as by `memory.fit_stages`. If no seed fits, the result has `does_fit`
-    False. On TPUs the strategies that a run would compare are compared here, too, by their
-    estimated cycles.
+    False. On TPUs, the strategies that a run would compare are compared by their estimated cycles.
     """
     run, target, compiled = request.run, request.target, None
     plans = input_plan.plan_stages(request.spec.stages, request.train)
@@ -578,8 +577,8 @@ def plan(
     """Return the estimated memory, time and cost of a run on a target, by name.
 
     The names are the keys that `jbias plan --json` prints. Bytes are per device; a step is
-    one step of all seeds. Times are None if a step does not fit into memory. "remedy" is there
-    only if no seed fits and `remedies` is true; it is None if no change was found.
+    one step of all seeds. Times are None if a step does not fit into memory. "remedy" exists only
+    if no seed fits and `remedies` is true; its value is None if no change was found.
 
     say: receives lines about the progress. assumed: sizes of missing data sets. remedies:
     whether to search for a change of the config with which a seed fits, if none does.

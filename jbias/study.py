@@ -103,8 +103,8 @@ class ShiftRun(NamedTuple):
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Train the networks that are not trained yet; return the exit code.
 
-    args: the parsed arguments; with --dry-run, only print each run and its state. changes: of
-    all configs, such as --config.epochs=5. A stop signal ends the training; all work is saved.
+    args: the parsed arguments; with --dry-run, only print each run and its state. changes: changes
+    of all configs, such as --config.epochs=5. A stop signal ends the training; all work is saved.
     ValueError for a remote --workdir, as `plan_runs` does, and if no network is trained in the
     end.
     """
@@ -176,7 +176,7 @@ def plan_runs(
 ) -> tuple[list[ShiftRun], list[str]]:
     """Return all runs in order, and the reasons why other shifts are infeasible, as lines.
 
-    args: the parsed arguments. changes: of all configs, such as --config.epochs=5.
+    args: the parsed arguments. changes: changes of all configs, such as --config.epochs=5.
     Every config is loaded and every shift is tried before any network is trained. ValueError
     if two configs have the same folder, or no shift is feasible.
     """

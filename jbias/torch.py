@@ -58,7 +58,7 @@ def wrap(
       of both, and any difference between arguments and module.
     preprocess: a description of the preprocessing, such as weights.transforms() of
       torchvision or an image processor of transformers; see evals.preprocessing.parse.
-    size: side of the images, in pixels; 0: any. name: of the results' folder; default: the
+    size: side of the images, in pixels; 0: any. name: name of the results' folder; default: the
       name of the module's class.
     sites: paths of inner modules (named_modules) whose features can be read, or a mapping
       from your own names to paths; default: the children of the outermost sequences, such
@@ -251,7 +251,7 @@ class _Network:
     def _run_shapes(self, side: int) -> tuple[int, dict[str, tuple[int, ...]]]:
         """Return the number of classes, and the shape of each site's features by name.
 
-        side: of the images, in pixels. Sites without feature maps or tokens are left out.
+        side: side of the images, in pixels. Sites without feature maps or tokens are left out.
         """
         with self._lock, torch.no_grad():
             image = self._tensor(np.zeros((1, side, side, 3)))
@@ -296,7 +296,7 @@ class _Network:
     def at(self, image: Images, site: str) -> tuple[Array, Array]:
         """Return a site's features (b, h, w, c), and gradients of the same shape.
 
-        The gradient is that of each image's largest logit with respect to the features.
+        The gradients are of each image's largest logit with respect to the features.
         """
         shape = self.shapes(image, (site,))[1]
 
@@ -375,7 +375,7 @@ def _default_sites(module: nn.Module, path: str = "") -> Iterator[str]:
     """Yield the paths of the default sites: the children of the outermost sequences.
 
     Sequences are nn.Sequential and nn.ModuleList. A direct child of the network that contains
-    no sequence is a site itself. path: of `module` in the network; "" for the network.
+    no sequence is a site itself. path: path of `module` in the network; "" for the network.
     """
     children = {f"{path}.{k}".strip("."): x for k, x in module.named_children()}
     is_sequence = isinstance(module, nn.Sequential | nn.ModuleList)

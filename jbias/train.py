@@ -241,7 +241,7 @@ def train_stage(
 ) -> PackedStates:
     """Train, evaluate and save from `step` to the stage's end; return the last states.
 
-    states: of all members after `step`. Ends earlier if every seed diverged.
+    states: states of all members after `step`. Ends earlier if every seed diverged.
     signals.Interrupted, after a save, if a stop is requested.
     """
     assert step <= stage.last, f"step {step} is after its stage's last, {stage.last}"

@@ -123,9 +123,9 @@ def _columns() -> dict[str, list[str]]:
 def read(path: str, ids: Sequence[str] = STUDY) -> ModelTable:
     """Return the models' measures, in the authors' units, from their benchmark.csv.
 
-    path: of the file. ids: the models, STUDY or VIT. Accuracies on ImageNet-C and C-bar are
-    means over their columns, spectral biases over five cut-offs. ValueError, with file and
-    line, for a missing column or model.
+    path: path of the file. ids: the models, STUDY or VIT. Accuracies on ImageNet-C and C-bar are
+    means over their columns, spectral biases over five cut-offs. ValueError, with file and line,
+    for a missing column or model.
     """
     if not pathlib.Path(path).is_file():
         raise ValueError(
@@ -176,10 +176,10 @@ def _mean(fields: Mapping[str, str], place: str, *, names: Sequence[str]) -> flo
 def cells(models: ModelTable, folder: pathlib.Path) -> pd.DataFrame:
     """Return a comparison with the printed tables 1 and 2, one row per cell.
 
-    Columns: table (1 or 2), model, column, ours, printed, and agrees: whether our number is within
-    half a unit of the last printed digit. An empty printed cell is NaN and does not agree. models:
-    result of `read`. folder: contains the file TABLES. ValueError for a model that the study lacks,
-    and for a missing column.
+    Columns: table (1 or 2), model, column, ours (recomputed), printed, and agrees: whether ours is
+    within half a unit of the last printed digit. An empty printed cell is NaN and does not agree.
+    models: result of `read`. folder: contains the file TABLES. ValueError for a model that the
+    study lacks, and for a missing column.
     """
     rows, required = [], ("model", *ACCURACIES, *BIASES)
     for place, fields in csv_rows.read(str(folder / TABLES), required)[1]:
@@ -203,7 +203,7 @@ def correlations(
 
     families: correlations of biases with averages, by the choice of models.
     among: correlations among biases. folder: contains the file POSTER.
-    Columns: models, x, y, ours, p, printed and agrees. A printed 0.00 agrees if the
+    Columns: models, x, y, ours (recomputed), p, printed and agrees. A printed 0.00 agrees if the
     unadjusted p is above 0.05; another number if p is at most 0.05 and our number is within half a
     unit of the last printed digit. ValueError for a pair that the study lacks, and for a missing
     column.
@@ -243,7 +243,8 @@ def report(
     transformers.
     models: result of `read`. study: correlations of these models. appendix: correlations of the
     vision transformers. printed: path of the folder with the printed numbers, for a section that
-    compares them with ours. images: result of bias_plots.read_photographs, for figures.
+    compares printed with recomputed numbers. images: result of bias_plots.read_photographs, for
+    figures.
     """
     page = bias_study.report(models, study, images=images)
     answer, basis = page.answer
@@ -324,9 +325,9 @@ def _printed_cells(table_cells: pd.DataFrame) -> tables.Table:
 
 
 def _printed_pairs(pairs: pd.DataFrame) -> tables.Table:
-    """Return a table of correlations of biases with averages, ours and printed.
+    """Return a table of correlations of biases with averages, recomputed and printed.
 
-    Ours are bold where they do not agree with the printed ones.
+    Recomputed correlations are bold where they do not agree with the printed ones.
     pairs: result of `correlations`.
     """
     with_averages = pairs[~pairs["y"].isin(_BIASES)]
@@ -356,7 +357,7 @@ def _printed_pairs(pairs: pd.DataFrame) -> tables.Table:
 
 
 def _printed_among(pairs: pd.DataFrame) -> tables.Table:
-    """Return a table of correlations among biases, ours and printed.
+    """Return a table of correlations among biases, recomputed and printed.
 
     pairs: result of `correlations`.
     """

@@ -21,7 +21,7 @@ from jbias.runtime import cli
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `jbias papers distortion`; return the exit code: 0, or 2 with one line on stderr.
 
-    argv: the arguments; None: those of the process.
+    argv: the arguments; None: the process's arguments.
     """
     return options.run(parser(), _write_report, argv, spread=distortion.SPREAD)
 

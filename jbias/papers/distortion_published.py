@@ -4,13 +4,13 @@ Source: Marcu and Pruegel-Bennett, On the Effects of Artificial Data Modificatio
 https://arxiv.org/abs/2110.13968; means and standard deviations over five runs, of ImageNet
 over one run.
 
-A claim says that one mean is larger than another. Some claims are in the paper's text. The
-other claims were read off its tables, so the printed numbers cannot test them. Claims of
-the text are tested on the printed numbers by Welch's t test, from means, deviations and
-five runs, except for the DI index, whose runs share a weight. On our numbers, all claims
-are tested by exchanging seeds between the two groups. p is one-sided, for and against the
-claim, each at half the level. p is adjusted by Holm's method over a family: the claims of
-a measure and data set, separately for text and tables.
+A claim is that one mean is larger than another mean. Some claims are in the paper's text. The other
+claims were read off its tables, so these claims cannot be tested on the printed numbers. Claims of
+the text are tested on the printed numbers by Welch's t test, from means, deviations and five runs,
+except for the DI index, whose runs share a weight. On our numbers, all claims are tested by
+exchanging seeds between the two groups. p is one-sided, for and against the claim, each at half the
+level. p is adjusted by Holm's method over a family: the claims of a measure and data set,
+separately for text and tables.
 """
 
 import dataclasses
@@ -346,7 +346,7 @@ def _numbers(
 ) -> list[tuple[NumberKey, Number | None]]:
     """Return (cell, its mean, std and n) for each number in a row; None for an empty cell.
 
-    table: a key of TABLES. row: of the table's CSV file.
+    table: a key of TABLES. row: a row of the table's CSV file.
     """
     if paper_table.data_column:
         data = row[paper_table.data_column]
@@ -512,7 +512,7 @@ def judged(
 
 
 def frame(study: DistortionStudy, printed: Printed, *, alpha: float) -> pd.DataFrame:
-    """Return a table of the tests, one row per claim and model of ours.
+    """Return a table of the tests, one row per claim and measured model.
 
     Columns: model ("" without measurements), table, data, claim, whose, family; the entries of
     _BLANK with the prefixes paper_ (without ranks, least and holm_least) and here_; and fdr, the
@@ -766,8 +766,9 @@ _NETWORKS = "networks: "  # The start of a description of networks to train.
 def missing(study: DistortionStudy, printed: Printed) -> list[Missing]:
     """Return the missing networks, then the missing measurements of existing networks.
 
-    A number is missing if a cell of the paper's tables has none for one of our models of its
-    data set, or for the paper's model if we have none. printed: result of `read`.
+    A cell of the paper's tables misses a number if one of our models of the cell's data set has no
+    measurement for the cell. If we have no model of the data set, the paper's model is missing.
+    printed: result of `read`.
     """
     # Tables, in order, by whether the networks exist, description and command.
     tables_by_item: dict[tuple[bool, str, str], dict[str, None]] = {}
@@ -829,7 +830,7 @@ def _note_on_empty(table: str, missing_rows: Sequence[Missing]) -> str:
 def train_command(key: Key) -> str:
     """Return the command that trains a group's networks, with placeholders DIR and CLASS.
 
-    key: of the group.
+    key: key of the group.
     """
     data, method = _NAMES.get(key.data, key.data), _NAMES.get(key.method, key.method)
     arguments, name = [f"method={method}", f"data={data}", *_roots(data)], method
@@ -853,7 +854,7 @@ def train_command(key: Key) -> str:
 def measure_command(key: Key, quantity: str) -> str:
     """Return the command that measures a quantity of a group's networks.
 
-    It has the placeholders DIR and CLASS. key: of the group. quantity: a key of QUANTITIES.
+    It has the placeholders DIR and CLASS. key: key of the group. quantity: a key of QUANTITIES.
     """
     data = _NAMES.get(key.data, key.data)
     arguments = [f"data={data}", *_roots(data)]

@@ -25,7 +25,7 @@ _PRINTED = "examples/published"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `jbias papers shifts`; return the exit code: 0, or 2 with one line on stderr.
 
-    argv: the arguments; None: those of the process.
+    argv: the arguments; None: the process's arguments.
     """
     return options.run(parser(), _write_report, argv, spread="--runs")
 

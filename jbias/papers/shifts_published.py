@@ -171,7 +171,7 @@ def data_of(cell: ShiftCell) -> str:
 
 
 def _data_name(cell: ShiftCell) -> str:
-    """Return the paper's name of a cell's data set, for any labels; "" if it has none."""
+    """Return the paper's name of a cell's data set, for any labels; "" if not in the paper."""
     return DATA.get(cell.recipe.data.partition("/")[0], "")
 
 
@@ -237,9 +237,9 @@ def _table(
 ) -> tables.Table:
     """Return a table whose first column is titled "Trained on".
 
-    name: of the table's files, a key of _CAPTIONS. titles: titles of the other columns. rows: cells
-    as text, including the first column. data: unrounded numbers, for the files. texts: the number
-    of leading columns with words. bold: cells (row, column) in bold.
+    name: name of the table's files, a key of _CAPTIONS. titles: titles of the other columns. rows:
+    cells as text, including the first column. data: unrounded numbers, for the files. texts: the
+    number of leading columns with words. bold: cells (row, column) in bold.
     """
     return tables.Table(
         name,
@@ -304,7 +304,7 @@ def _ours(cell: ShiftCell, draws: Draws) -> Row:
     """Return (ID accuracy, OOD accuracy, drop) of a cell as texts, in %.
 
     Accuracies are "mean ± standard deviation". The drop has its interval, and the level of the
-    shift in brackets if it is not the most extreme one.
+    shift in brackets if another level is the most extreme.
     """
     drop = shift_drops.estimate(draws.draw(cell).percent)
     level = f" ({cell.level})" if cell.share < 1 else ""

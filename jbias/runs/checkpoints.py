@@ -76,7 +76,7 @@ class LatestAndBest(checkpoint_managers.PreservationPolicy):
     valid_at: ValidAt
 
     def should_preserve(self, checkpoints: Sequence, *, context: Any) -> list[bool]:
-        """Return True for each checkpoint to keep, in their order; orbax deletes the others."""
+        """Return, in the given order, True for checkpoints to keep; orbax deletes the rest."""
         kept_indices = set(range(len(checkpoints))[-self.keep :])
         best = {}
         for i, checkpoint in enumerate(checkpoints):
@@ -137,7 +137,7 @@ _FILE_ERRORS = (
 class CheckpointStore:
     """A run's checkpoints; process 0 reads and writes files, and sends states to other processes.
 
-    step: of the checkpoint that was saved or read last; -1 if there is none yet.
+    step: step of the checkpoint that was saved or read last; -1 without such a checkpoint.
     complete: whether that checkpoint has the records of the step's evaluation.
     saving: whether a save is in progress.
     """
@@ -213,9 +213,9 @@ class CheckpointStore:
     ) -> None:
         """Save states and info of a step in the background.
 
-        states: of the seeds of all branches. info: a JSON object, see the module. valid: the
-        validation accuracies of the step by "stage/seed"; None if the step was not evaluated,
-        {} if another process evaluates it.
+        states: states of the seeds of all branches. info: a JSON object, see the module. valid: the
+        validation accuracies of the step by "stage/seed"; None if the step was not evaluated, {} if
+        another process evaluates it.
         The latest step may be saved again; the old checkpoint is then deleted once the new
         one is complete. OSError if the disk fails; earlier checkpoints stay. ValueError if
         the processes have different weights.
@@ -248,7 +248,8 @@ class CheckpointStore:
     ) -> None:
         """Start to save a step in the background. Arguments: see `save`.
 
-        checksum: of the states; None to compute it. OSError if the disk has too little space.
+        checksum: checksum of the states; None to compute it. OSError if the disk has too little
+        space.
         """
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
         free = files.free_bytes(self.directory)
@@ -438,7 +439,7 @@ class CheckpointStore:
                 raise seals.foreign_error(checkpoint, differing)
 
     def _misnamed(self) -> dict[int, int]:
-        """Return the stored step by folder number, for folders with another number."""
+        """Return the stored step by folder number, for folders whose number is not their step."""
         stored_steps = {}
         for number in self.manager.all_steps():
             info = read_info(self.directory / str(number)) or {}
@@ -463,7 +464,7 @@ class CheckpointStore:
     def _move_aside(self, step: int) -> epath.Path:
         """Move a step's folder to a new name in `damaged`, and return the new path.
 
-        Orbax would not save the step again while the folder is there.
+        Orbax would not save the step again while its folder exists.
         """
         folder = self.directory.parent / "damaged"
         folder.mkdir(parents=True, exist_ok=True)
@@ -597,8 +598,8 @@ def _states(
 ) -> PyTree:
     """Return the states of a step as numpy arrays, with verified checksums.
 
-    shapes: the expected shapes and dtypes; _Mismatch if the states have others. stored: as
-    `_info` returns it. ValueError if the states are damaged.
+    shapes: the expected shapes and dtypes; _Mismatch if the shapes or dtypes of the states differ.
+    stored: as `_info` returns it. ValueError if the states are damaged.
     """
     # Orbax restores numpy arrays of the stored shapes for numpy arrays of any shape.
     # Scalars, because orbax's error messages compare the values.
@@ -648,7 +649,7 @@ def with_checksums(
     """Return the JSON object to store with the states: the info as text, and checksums.
 
     Keys: "body" (the info), "head" (CRC-32 of the body), "form" (`structure_checksum`) and
-    "states" (`states_checksum`). checksum: of the states; None to compute it.
+    "states" (`states_checksum`). checksum: checksum of the states; None to compute it.
     """
     body = json.dumps(info, sort_keys=True)
     return {
@@ -704,7 +705,7 @@ MACHINE_ERRORS = (MemoryError, jax.errors.JaxRuntimeError)
 def system_message(error: Exception) -> str:
     """Return the operating system's text for an error, or the error's shortened text.
 
-    error: of Python or tensorstore, such as "No space left on device".
+    error: an error of Python or tensorstore, such as "No space left on device".
     """
     if isinstance(error, OSError):
         return files.system_message(error)
@@ -718,7 +719,7 @@ def first_line(error: Exception) -> str:
 
 
 def error_number(error: Exception) -> int | None:
-    """Return the errno of an error of Python or tensorstore; None if it has none."""
+    """Return the errno of an error of Python or tensorstore; None if the error has no errno."""
     if isinstance(error, OSError):
         return error.errno
     number = re.search(r"os_error_code='(\d+)'", str(error))

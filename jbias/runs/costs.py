@@ -172,7 +172,7 @@ def of_start(
 ) -> dict[str, Any]:
     """Return the cost of one start of a run, as in costs.json.
 
-    Keys: "at", "step", "seconds" (by phase), and those of `estimate` for all seconds.
+    Keys: "at", "step", "seconds" (by phase), and the keys of `estimate` for all seconds.
     at: time of the start, in UTC. spent: seconds by phase. energy: assumptions of the estimate.
     step: the last step so far.
     """

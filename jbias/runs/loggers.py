@@ -109,7 +109,7 @@ class Loggers:
         """Open the named loggers for a run.
 
         Loggers that are not shareable are skipped if another process trains the run, and loggers
-        that cannot be opened are left out. A line is logged about each.
+        that cannot be opened are left out. A line is logged about each such logger.
         """
         for name in names:
             kind = LOGGERS[name]
@@ -123,7 +123,7 @@ class Loggers:
             self._call(name, open_logger)
 
     def scalars(self, step: int, numbers: Numbers) -> None:
-        """Log the numbers of a step in all loggers; numbers: by owner, then by tag."""
+        """Log the numbers of a step in all loggers; numbers: numbers by owner, then by tag."""
         for name, logger in [*self._open.items()]:
             self._call(name, lambda logger=logger: logger.scalars(step, numbers))
 

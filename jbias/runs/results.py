@@ -134,8 +134,8 @@ def find_workdirs(
 ) -> tuple[list[pathlib.Path], list[pathlib.Path]]:
     """Return two lists: the workdirs with records, and the workdirs without records.
 
-    workdirs: paths or globs. A folder of workdirs stands for its workdirs. A run with
-    branches counts as the workdirs of its branches.
+    workdirs: paths or globs. A folder of workdirs is replaced by its workdirs, and a run with
+    branches by the workdirs of its branches.
     ValueError for a glob without matches, and for a path without records.
     """
     if isinstance(workdirs, str | os.PathLike):

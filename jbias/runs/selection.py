@@ -80,8 +80,8 @@ def worst_class(frame: pd.DataFrame) -> pd.DataFrame:
 
     This is the lowest class_accuracy on the data set "valid", or, if no run has class
     accuracies, worst_group_accuracy (groups of class and attribute). Returns the records of
-    the selected evaluations, with the columns SELECTED. ValueError for a seed without
-    either metric. Source: Yang et al., ICML 2023, https://arxiv.org/abs/2302.12254.
+    the selected evaluations, with the columns SELECTED. ValueError for a seed that lacks the
+    metric. Source: Yang et al., ICML 2023, https://arxiv.org/abs/2302.12254.
     """
     candidates = evaluations(frame)
     is_score = of_classes(candidates)

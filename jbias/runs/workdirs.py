@@ -120,8 +120,9 @@ def record_run(
 
     An existing config.json is replaced only if the workdir has a run without results
     (`never_ran`). Old checksums of both files are removed.
-    entries: of the provenance, in addition to `environment`. Returns the differences between
-    the first start and this start, as `record_provenance` does, which may raise a ValueError.
+    entries: entries of the provenance, in addition to `environment`. Returns the differences
+    between the first start and this start, as `record_provenance` does, which may raise a
+    ValueError.
     """
     record_config(workdir, spec.config, anew=True)
     # A kill while the files are rewritten must not leave them with old checksums.
@@ -224,8 +225,8 @@ def _another_config(
 def read_done(workdir: epath.Path) -> str:
     """Return "finished" or "diverged" for a run that has ended, else "".
 
-    OSError if the file `done` cannot be read. Other content, which a loss of power may
-    leave, counts as "": the run rewrites the file when it ends.
+    OSError if the file `done` cannot be read. For other content, which a loss of power may leave,
+    return "": the run rewrites the file when it ends.
     """
     path = workdir / "done"
     if not path.exists():
@@ -257,7 +258,7 @@ def software_versions() -> dict[str, Any]:
 def environment() -> dict[str, Any]:
     """Return the software, devices and settings that results may depend on, by name.
 
-    Keys: those of `software_versions`, "device" (of jax, with the number of CPU cores) and
+    Keys: the keys of `software_versions`, "device" (of jax, with the number of CPU cores) and
     "settings" (of XLA).
     """
     first_device, num_processes = jax.devices()[0], jax.process_count()
@@ -315,8 +316,8 @@ def check_own_code(workdir: epath.Path, digests: Mapping[str, str]) -> None:
 def _commit() -> str | None:
     """Return the git commit of jbias's checkout, followed by "+" if files are changed.
 
-    Only tracked files of jbias, configs and launch count. None if jbias is not run from a git
-    checkout.
+    Only changes of tracked files in jbias, configs and launch are considered. None if jbias is not
+    run from a git checkout.
     """
     checkout = pathlib.Path(__file__).parents[2]
 
@@ -364,7 +365,7 @@ def provenance(workdir: epath.Path) -> dict[str, Any]:
 def record_provenance(workdir: epath.Path, entries: Mapping[str, Any]) -> list[str]:
     """Write provenance.json at the first start; append to it at later starts.
 
-    entries: of the provenance, in addition to `environment`.
+    entries: entries of the provenance, in addition to `environment`.
     Returns the differences between the first start and this start, "key: first != now".
     ValueError if the data sets, the initial weights or the user's code differ.
     """
@@ -459,8 +460,8 @@ def _differences_from_first(
 ) -> list[str]:
     """Return lines "key: first != now": differences in software and devices between starts.
 
-    entries: of this process's provenance, compared with the run's first start. ValueError if
-    the data sets, the initial weights or the user's code differ.
+    entries: entries of this process's provenance, compared with the run's first start. ValueError
+    if the data sets, the initial weights or the user's code differ.
     """
     first, new = provenance(workdir), json.loads(json.dumps(entries))
     digests = {**(new.get("own_code") or {}), **(new.get("own_imports") or {})}

@@ -137,9 +137,9 @@ def correlated_t(
     rho: correlation between paired runs. In cross-validation, the fraction of the data in a test
     fold; for independent seeds, 0.
 
-    Without `paired`, the runs are independent samples. The posterior is that of the difference of
-    two t-distributed means (Behrens and Fisher), computed by quadrature: exact to 1e-4 for two runs
-    and to 1e-6 for five or more. No random numbers are used.
+    Without `paired`, the runs are independent samples. The posterior is the distribution of the
+    difference of two t-distributed means (Behrens and Fisher), computed by quadrature: exact to
+    1e-4 for two runs and to 1e-6 for five or more. No random numbers are used.
     Raise ValueError for single runs, missing cells, a negative rope, unequal numbers of paired
     runs, a rho outside [0, 1), and a rho above 0 without `paired`.
     """

@@ -175,7 +175,7 @@ def performance_profiles(
 ) -> ProfilesResult:
     """Return the share of scores (runs times data sets) of at least t, for each threshold t.
 
-    If the curve of one algorithm is above that of another at all thresholds, the first is
+    If the curve of algorithm A is above the curve of algorithm B at all thresholds, A is
     stochastically better.
     thresholds: normalised scores; None: 51 values from 0 to 1.
     scores, bounds, confidence, draws: see `intervals`, which normalises in the same way.
@@ -351,7 +351,7 @@ def _iqm(
 ) -> Float[np.ndarray, "b"]:
     """Return the interquartile mean of x in each draw, with each score repeated `counts` times.
 
-    Of m scores, int(m / 4) are cut at either end, as in scipy.stats.trim_mean.
+    Of m scores, int(m / 4) are cut at each end, as in scipy.stats.trim_mean.
     """
     order = np.argsort(x, axis=None)
     upto = np.cumsum(counts.reshape(len(counts), -1)[:, order], axis=1)
@@ -479,9 +479,9 @@ def friedman_pvalues(ranked: Float[np.ndarray, "b n k"]) -> Float[np.ndarray, "b
 
 
 def _places(mean_ranks: Float[np.ndarray, "b k"]) -> Float[np.ndarray, "k k"]:
-    """Return the share of draws in which each algorithm (row) has each place (column).
+    """Return the share of draws in which each algorithm (row) has rank 1, 2, ..., k (column).
 
-    Algorithms that tie divide their places equally.
+    Algorithms that tie share their ranks equally.
     """
     k = mean_ranks.shape[1]
     num_ahead = (mean_ranks[:, :, None] > mean_ranks[:, None, :]).sum(axis=2)

@@ -1,8 +1,8 @@
 """Meanings of the column names of tables of scores: algorithm, data set, run, score and so on.
 
 A name is any label of a column of a pandas frame; its text is compared in lower case, with
-"_" between words. `known_names.json` has common names of algorithms and data sets, which show
-whether rows or columns are algorithms where headers do not.
+"_" between words. `known_names.json` has common names of algorithms and data sets, which are used
+to decide whether rows or columns are algorithms if the headers leave this open.
 """
 
 import functools

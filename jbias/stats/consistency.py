@@ -91,7 +91,7 @@ class _Kappas(NamedTuple):
 def _kappas(correct: Marks, pairs: Pairs, *, counts: Int[np.ndarray, "w n"]) -> _Kappas:
     """Return kappa of each pair of observers, for each of w weightings of the images.
 
-    counts: number of times that each image counts, a row per weighting.
+    counts: weight of each image as a whole number, a row per weighting.
     """
     first, second = np.transpose(pairs)
     n = counts.sum(1, keepdims=True)
@@ -311,8 +311,8 @@ def _kappas_with_people(
 ) -> Float[np.ndarray, "b 2"]:
     """Return the mean kappa of each network with people, for each of b weightings of the images.
 
-    own: number of times that each image counts with the networks' own answers. exchanged:
-    number of times that the image counts with the two networks' answers exchanged.
+    own: weight of each image with the networks' own answers. exchanged: weight of the image with
+    the two networks' answers exchanged. Weights are whole numbers.
     """
     counts = own + exchanged
     n = counts.sum(axis=1, keepdims=True)

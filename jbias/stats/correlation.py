@@ -113,7 +113,7 @@ def smallest_pvalue(n: int, permutations: int) -> float:
     permutations: see `spearman`.
 
     If all n! orders are used, the observed order and its reverse reach the largest correlation, and
-    with ties also further orders. Random orders may include none of these.
+    with ties also further orders. Random orders may include none of these orders.
     """
     total = math.factorial(n)
     if total <= permutations:
@@ -149,7 +149,7 @@ class MatrixResult:
     holm: pd.DataFrame  # pvalue adjusted over the family by Holm's method.
     bh: pd.DataFrame  # pvalue adjusted by Benjamini and Hochberg's method.
     n: int  # Models.
-    family: int  # Pairs that the adjustment counts.
+    family: int  # Number of pairs in the adjustment.
     draws: int  # Orders in a permutation test; the maximum over pairs.
     exact: bool  # All tests used all possible orders.
 
@@ -185,7 +185,7 @@ def _adjust_family(
     """Return the tests of x by y (x by x without y) with p adjusted over the family.
 
     Without y, the family is the pairs above the diagonal, and their p-values are copied below
-    it: p of (i, j) and of (j, i) may differ, as they are from different random orders.
+    it: p of (i, j) and of (j, i) may differ, because their random orders differ.
     """
     pvalue = tests.pvalue
     is_member = np.isfinite(pvalue) if y else np.triu(np.isfinite(pvalue), 1)
@@ -527,9 +527,9 @@ def partial(
     groups: the category of each model. covariates: other measures of the same models.
     permutations: see `spearman`.
 
-    For p, r_y is permuted within groups, the controls are fitted again, and draws are counted
-    as in `spearman`: exact under the null of no relation within groups without
-    covariates, approximate with them. NaN where the controls explain x or y completely.
+    For p, r_y is permuted within groups, the controls are fitted again, and draws are counted as in
+    `spearman`. Under the null of no relation within groups, p is exact without covariates, and
+    approximate with covariates. NaN where the controls explain x or y completely.
     Raise ValueError as `spearman` does, without groups and covariates, for a model without a
     group, and where the controls leave fewer than 2 degrees of freedom.
     """
@@ -564,7 +564,7 @@ def partial(
 def unexplained(x: Values, covariates: Sequence[Values]) -> float:
     """Return 1 - R^2: the share of the variance of x's ranks that covariates do not explain.
 
-    R^2 is that of the regression of the ranks of x on the ranks of the covariates. The variance
+    R^2 is from the regression of the ranks of x on the ranks of the covariates. The variance
     inflation factor of x is 1 / (1 - R^2). NaN if x is constant. Raise ValueError without
     covariates and as `partial` does.
     """

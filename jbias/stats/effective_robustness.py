@@ -28,7 +28,7 @@ _SCALES = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EffectiveRobustnessResult:
-    """A fit of accuracy to accuracy, and the distance of each of n models above the fit."""
+    """A fit of out- to in-distribution accuracy, and the distance of n models above the fit."""
 
     robustness: Float[np.ndarray, "n"]  # Percentage points, -100 to 100.
     # Ends of the interval: uncertainty of the fit only; NaN if no resample gives a line.

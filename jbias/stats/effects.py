@@ -169,7 +169,7 @@ def hedges_correction(degrees: int) -> float:
     """Return J(v) = Gamma(v/2) / (sqrt(v/2) Gamma((v-1)/2)), which makes Hedges' g unbiased.
 
     degrees: v, the degrees of freedom of the standard deviation in the denominator. NaN for fewer
-    than 2, as the mean of g does not exist then.
+    than 2, because the mean of g does not exist.
     """
     half = degrees / 2
     if half <= 0.5:

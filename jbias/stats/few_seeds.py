@@ -118,13 +118,13 @@ def _share_reversed(
     is_ahead: Bool[np.ndarray, "k k"],
     tolerances: Float[np.ndarray, "k k"],
 ) -> Float[np.ndarray, "k k"]:
-    """Return, for each pair, the share of draws in which the order differs from that of all seeds.
+    """Return, for each pair, the share of draws in another order than with all seeds.
 
     The share includes draws in which the two methods tie. It is NaN if neither method is ahead,
     or if a method has too few seeds.
     means: sorted group means of each method with enough seeds, by the method's index.
-    is_ahead: True where the mean of all seeds of the row is above that of the column by more than
-    the tolerance.
+    is_ahead: True where the row's mean of all seeds is above the column's mean by more than the
+    tolerance.
     """
     reversals = np.full(is_ahead.shape, math.nan)
     steps = {i: max(1, len(x) // _QUANTILES) for i, x in means.items()}

@@ -576,7 +576,8 @@ def _combine(
     """Return the sum of factor * mean square, and its degrees of freedom (Satterthwaite).
 
     squares: result of `_mean_squares`. factors: by key of `squares`.
-    A mean square of run or interaction below the residual mean square is replaced by the latter.
+    A mean square of run or interaction below the residual mean square is replaced by the residual
+    mean square.
     """
     for name in ("run", "interaction"):
         if squares[name][0] < squares["residual"][0]:

@@ -5,8 +5,8 @@ information than the ranks within each data set.
 Sources: Friedman 1937; Iman and Davenport 1980, https://doi.org/10.1080/03610928008827904;
 Conover 1999, section 5.8; Demsar 2006, https://jmlr.org/papers/v7/demsar06a.html; Quade
 1979, https://doi.org/10.1080/01621459.1979.10481670; Hodges and Lehmann 1962; Garcia,
-Fernandez, Luengo and Herrera 2010, https://doi.org/10.1016/j.ins.2009.12.010, who compare
-them.
+Fernandez, Luengo and Herrera 2010, https://doi.org/10.1016/j.ins.2009.12.010 (comparison of these
+tests).
 """
 
 import dataclasses

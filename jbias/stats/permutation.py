@@ -134,7 +134,7 @@ def _permutations(k: int) -> Int[np.ndarray, "k! k"]:
 def _distinct_rows(
     rows: Int[np.ndarray, "m k"],
 ) -> tuple[Int[np.ndarray, "s k"], Int[np.ndarray, "m"]]:
-    """Return the distinct rows, and for each row its index among them."""
+    """Return the distinct rows, and for each row its index among the distinct rows."""
     base = int(rows.max()) + 1
     if base ** rows.shape[1] >= 2**63:
         distinct, places = np.unique(rows, axis=0, return_inverse=True)
@@ -198,8 +198,8 @@ def permute_ranks(
 ) -> PermutationResult:
     """Return Friedman's test with each row of ranks, or of rank sums, permuted.
 
-    rows: of b data sets, or blocks of data sets. approximate: the usual Friedman test of the
-    same scores, for the result. draws: number of random permutations, if there are too many to
+    rows: one row per data set, or per block of data sets. approximate: the usual Friedman test of
+    the same scores, for the result. draws: number of random permutations, if there are too many to
     use all.
     """
     twice = np.rint(2 * rows).astype(np.int64)

@@ -127,7 +127,7 @@ class PairsResult(Comparisons):
         """Return the maximal groups of algorithms in which no pair has an adjusted p <= alpha.
 
         Groups have two members or more; members are indices, the best mean rank first. A group
-        may omit an algorithm whose rank is between those of members: p need not decrease with
+        may omit an algorithm whose rank is between the ranks of members: p need not decrease with
         the distance of ranks.
         """
         score_table.check_share("alpha", alpha)

@@ -340,8 +340,8 @@ def _denoising_factor(
 ) -> Float[np.ndarray, "..."]:
     """Return the factor, 0 to 1, by which to multiply deviations to remove noise.
 
-    variance: of the deviations. noise: part of this variance that is due to noise. The factor
-    is 0 if the noise is larger than the variance.
+    variance: variance of the deviations. noise: part of this variance that is due to noise. The
+    factor is 0 if the noise is larger than the variance.
     """
     share = np.divide(noise, variance, out=np.ones_like(variance), where=variance > 0)
     return np.sqrt(np.clip(1 - share, 0, 1))
@@ -396,7 +396,7 @@ class _Tests:
 
 
 def _wilcoxon_critical(n: int, alpha: float) -> float:
-    """Return the smallest W+ with a two-sided p <= alpha; inf if there is none.
+    """Return the smallest W+ with a two-sided p <= alpha; inf if no W+ has such a p.
 
     p is exact for up to 300 data sets. For more, it is from the normal distribution, as the
     time of the exact computation grows with the cube of n.

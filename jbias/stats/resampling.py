@@ -150,7 +150,8 @@ def estimate(
 ) -> Estimate:
     """Return a value with the percentile interval of its b draws.
 
-    value: a number, or an array of the shape of one draw. confidence: a fraction, such as 0.95.
+    value: a number, or an array of the shape of one draw. confidence: level of the interval, such
+    as 0.95.
     Percentiles are draws themselves, without interpolation, so infinite draws are allowed.
     num_datasets: number of data sets if data sets were drawn, too: the ends of the interval
     are then moved away from the value by the factor `widening`. None: only runs were drawn.
@@ -171,9 +172,9 @@ def estimate(
 def widening(num_datasets: int, confidence: float) -> float:
     """Return the factor by which percentile intervals over n drawn data sets must be widened.
 
-    num_datasets: n. confidence: of the interval, a fraction such as 0.95. The factor is
-    t_(n-1) sqrt(n / (n - 1)) / z: the bootstrap's standard deviation divides by n where
-    Student's divides by n - 1, and percentiles belong to a normal distribution, not to t.
+    num_datasets: n. confidence: level of the interval, such as 0.95. The factor is
+    t_(n-1) sqrt(n / (n - 1)) / z: the bootstrap's standard deviation divides by n where Student's divides by n - 1,
+    and percentiles belong to a normal distribution, not to t.
     The factor for 95 % is 1.58 for 5 data sets, 1.22 for 10, 1.10 for 20 and NaN for 1.
     Source: Hesterberg 2015, https://doi.org/10.1080/00031305.2015.1089789, section 5.
     """

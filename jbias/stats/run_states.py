@@ -1,6 +1,6 @@
 """States of runs in exported tables, to find the rows of runs that did not finish.
 
-Names of states are those of W&B, MLflow, Optuna, Ray Tune and Slurm.
+States have the names that W&B, MLflow, Optuna, Ray Tune and Slurm use.
 """
 
 import collections
@@ -55,7 +55,7 @@ class Unfinished(NamedTuple):
 def find_unfinished(
     names: Sequence[str], cells: Sequence[Sequence[Any]]
 ) -> Unfinished | None:
-    """Return the rows of a table whose state is not finished; None if there are none.
+    """Return the rows of a table whose state is not finished; None without such rows.
 
     names: names of the columns. cells: rows of cells. The column of states is called state,
     status or the like, and has only names of states and blank cells. States in the result are

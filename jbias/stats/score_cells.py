@@ -123,7 +123,7 @@ class Commas:
 def plain_text(text: str, *, keep_notes: bool = False) -> str:
     """Return the text of a cell without the markup of Markdown, HTML and LaTeX, and without emoji.
 
-    Spaces are joined to one.
+    Several spaces in a row become one space.
     keep_notes: keep footnote marks and citations, as plain text such as † and [12].
     """
     text = (
@@ -172,7 +172,7 @@ def _strip_links(text: str, keep_notes: bool) -> str:
 def _kept_superscript(match: re.Match) -> str:
     """Return a superscript as plain text: marks such as † unchanged, other text after "^".
 
-    match: of the superscript; its first group is the text.
+    match: regular expression match of the superscript; group 1 is the text.
     """
     note = match[1].strip()
     return note if re.fullmatch(rf"{_MARK}+", note) else f"^{note}"
@@ -181,7 +181,7 @@ def _kept_superscript(match: re.Match) -> str:
 def _kept_note(match: re.Match) -> str:
     """Return a LaTeX citation or footnote command as plain text: ^{x}, [^x] or [@x].
 
-    match: of `_LATEX_NOTE`, with the command and its argument x.
+    match: a match of `_LATEX_NOTE`, with the command and its argument x.
     """
     if match[1] in ("tnote", "textsuperscript", "footnotemark"):
         return f"^{{{match[2]}}}"
@@ -269,7 +269,7 @@ def parse(text: str, commas: Commas) -> Cell | None:
 def _number(text: str, commas: Commas) -> float | None:
     """Return the number in a text with these separators; None if it is not a finite number.
 
-    None, too, if thousands are not separated into groups of three digits.
+    Also None if thousands are not separated into groups of three digits.
     """
     digits = text
     if commas.thousands and commas.thousands in digits:
@@ -306,8 +306,8 @@ def _numbers(texts: Iterable[str]) -> Iterator[str]:
 def decide_decimal(texts: Iterable[str], decimal: str = "") -> Commas:
     """Return the decimal and thousands separators of the numbers in a table.
 
-    texts: of all cells. decimal: the user's choice, "." or ",", or "" to decide from the cells. An
-    apostrophe in any number separates thousands.
+    texts: texts of all cells. decimal: the user's choice, "." or ",", or "" to decide from the
+    cells. An apostrophe in any number separates thousands.
     Raise ValueError, with both readings, if the cells are ambiguous: only commas before three
     digits, or separators that contradict each other.
     """

@@ -131,7 +131,7 @@ class Columns:
     def _mostly_numeric(self, column: int) -> bool:
         """Return whether more than half of a column's filled cells are numbers.
 
-        Cells that are marked as missing, such as "-", count as numbers.
+        Cells that are marked as missing, such as "-", are treated as numbers.
         """
         is_number = [
             row[column] is not None
@@ -143,7 +143,8 @@ class Columns:
     def _looks_numeric(self, column: int) -> bool:
         """Return whether more than half of a column's filled cells begin like numbers.
 
-        Dates and other values that are not text count as numbers, because they are not names.
+        Dates and other values that are not text are treated as numbers, because such values are not
+        names.
         """
         cells = [
             x
@@ -555,7 +556,7 @@ def with_choices(choices: Choices, name: str, value: str) -> str:
     """Return the suggested value of a choice, such as "score=acc" for name "columns".
 
     The value for "columns" begins with the columns that the user already gave, in `choices`.
-    value: the suggestion without these.
+    value: the suggestion without the user's columns.
     """
     if name != "columns":
         return value

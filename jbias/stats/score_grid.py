@@ -30,7 +30,7 @@ class Grid:
 def of_frame(frame: pd.DataFrame, *, source: str = "", title: str = "scores") -> Grid:
     """Return the grid of a pandas frame: its index levels become columns, before its own columns.
 
-    An index without a name that only counts the rows is left out. In messages, rows are numbered
+    An index without a name that only numbers the rows is left out. In messages, rows are numbered
     from 0. source, title: as in `Grid`.
     """
     levels = tuple("" if x is None else str(x) for x in frame.columns.names)

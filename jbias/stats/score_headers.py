@@ -1,7 +1,7 @@
 """Reader of header lines of score tables that name statistics, metrics, or several roles.
 
-pandas writes such headers: `pivot_table(aggfunc=["mean", "std"])` puts a line of statistics
-above that of data sets, and `pivot(columns=["method", "dataset"])` has a line for each role.
+pandas writes such headers: `pivot_table(aggfunc=["mean", "std"])` puts a line of statistics above
+the line of data sets, and `pivot(columns=["method", "dataset"])` has a line for each role.
 `simplify` reduces such headers to one line, or to two with a line of statistics.
 """
 
@@ -47,11 +47,11 @@ class _Measure(NamedTuple):
 def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     """Return a grid with a header of one line, or of two with a line of statistics, as a Header.
 
-    Statistics and metrics are recognised by their names. A table whose header lines name
-    algorithms and data sets becomes a long one.
+    Statistics and metrics are recognised by their names. A table whose header lines name algorithms
+    and data sets becomes a long table.
     Raise UnclearError, with the possible choices, if the header has several metrics or no
     mean. Raise ValueError if two columns have the same name, and if the user chose header for
-    algorithm and dataset, but the header lines do not name these.
+    algorithm and dataset, but the header lines name no algorithms and data sets.
     """
     names = [" ".join(filter(None, names)) for names in grid.columns]
     score_columns.check_names(names, error_prefix=f"{grid.source or 'scores'}: ")
@@ -435,8 +435,8 @@ def _has_spread(kinds: Mapping[str, str], *, is_plain: bool) -> bool:
     """Return whether the statistics of a name include a spread or a count.
 
     kinds: kind of each statistic (see `column_names.statistic`), by its name.
-    is_plain: whether another column has the name without a statistic. Short statistics then
-    do not count, because Photo-SD may be a data set.
+    is_plain: whether another column has the name without a statistic. Short names of statistics are
+    then ignored, because Photo-SD may be a data set.
     """
     return any(
         kind in ("deviation", "error", "count")

@@ -47,8 +47,8 @@ class _Heads(NamedTuple):
 class Reading:
     """A tidy table, and a description of the original table as it was read.
 
-    tidy: frame with the columns algorithm, dataset, run, score (NaN if missing) and place,
-    and deviation and trained_on if the table has them.
+    tidy: frame with the columns algorithm, dataset, run, score (NaN if missing) and place (the
+    cell's name in messages), and deviation and trained_on if the table has them.
     description: three lines for the user: names, runs, and values.
     is_summary: whether scores are means with a spread over runs that the table does not have.
     unused: names of columns and rows that were not used.
@@ -68,8 +68,8 @@ def arrange(
     """Return the tidy scores of a table, with a description of the table.
 
     choices: the user's choices between several readings; None for no choice.
-    Raise UnclearError if the table has more than one reading, and ValueError, with the place
-    of the cell, if it has none.
+    Raise UnclearError if the table has more than one reading, and ValueError, which names the cell,
+    if the table has no reading.
     """
     header = score_headers.simplify(grid, choices or score_columns.Choices())
     table = _Table(
@@ -151,7 +151,7 @@ class _Table(score_columns.Columns):
         return named
 
     def _columns_of_role(self, role: str, columns: list[int]) -> list[int]:
-        """Return the columns to use for a role, from `columns`, those that have the role.
+        """Return the columns to use for a role; `columns`: all columns that have the role.
 
         Fewer than two columns, and columns that the user chose, are returned unchanged. Columns
         with the same text in all rows are left out; if all columns are such, the first is used. If
@@ -362,7 +362,7 @@ class _Table(score_columns.Columns):
         return self._reading(rows, kind, source)
 
     def _refuse_statistics(self, *axes: Sequence[str]) -> None:
-        """Raise ValueError for a table of statistics, such as that of pandas' describe().
+        """Raise ValueError for a table of statistics, such as the result of pandas' describe().
 
         axes: names of the rows, and of the columns.
         """
@@ -484,8 +484,8 @@ class _Table(score_columns.Columns):
     def _find_unnamed_runs(self) -> None:
         """Give an unnamed column of repeated whole numbers the role of runs, if no column has it.
 
-        Names of an index, such as "unnamed: 0", count as no name. Only the first such column gets
-        the role.
+        A column with the name of an index, such as "unnamed: 0", is treated as unnamed. Only the
+        first such column gets the role.
         """
         if self.columns_of("run"):
             return
@@ -504,7 +504,7 @@ class _Table(score_columns.Columns):
         """Return the columns of scores in a wide table, in order, and leave out other numbers.
 
         Only the columns that the user chose as score, if there are any. Raise UnclearError for a
-        column of numbers without a name, unless it counts rows.
+        column of numbers without a name, unless the column numbers the rows.
         """
         values = [
             j
@@ -604,7 +604,7 @@ class _Table(score_columns.Columns):
         return tested
 
     def _without_summaries_of_runs(self, values: list[int]) -> list[int]:
-        """Return the columns called seed 1, seed 2 and so on, without a mean next to them.
+        """Return the columns called seed 1, seed 2 and so on, without columns of their means.
 
         Return all columns if fewer than two have such names, or all have. With the choice
         run=header, bare numbers are such names, too. Raise UnclearError for columns next to them
@@ -648,9 +648,9 @@ class _Table(score_columns.Columns):
     def _heads_of_two_lines(self, values: list[int]) -> _Heads:
         """Return the names, runs and spreads of the columns of scores, from two header lines.
 
-        The upper line has data sets and the lower one runs or metrics, or the upper line has
-        runs, or it groups the data sets of the lower one. If lower names repeat, the names of
-        both lines are joined by a space. Raise UnclearError for several metrics, unless the user
+        The upper line has data sets and the lower one runs or metrics, or the upper line has runs,
+        or the upper line groups the data sets of the lower line. If lower names repeat, the names
+        of both lines are joined by a space. Raise UnclearError for several metrics, unless the user
         chose one.
         """
         tops = [self.grid.columns[j][0] for j in values]

@@ -64,7 +64,7 @@ def leave_out(
 def _find_margin(rows: Sequence[score_rows.Row], role: Role) -> _Margin | None:
     """Return the last algorithm, or data set, that has the name of a margin; None if none has.
 
-    None, too, if there are fewer than three algorithms, or data sets.
+    Also None if there are fewer than three algorithms, or data sets.
     """
     names = [*dict.fromkeys(_name_of(row, role) for row in rows)]
     margins = [name for name in names if column_names.is_margin(name)]
@@ -134,8 +134,8 @@ def _remove_margins(
 ) -> tuple[list[score_rows.Row], list[str]]:
     """Return the rows without these margins, and a description of each margin.
 
-    is_chosen: whether the user chose to ignore them; if not, the description has the choice
-    that keeps them. source: path of the table, "" for data in memory.
+    is_chosen: whether the user chose to ignore the margins; if not, each description has the choice
+    that keeps the margin. source: path of the table, "" for data in memory.
     """
     scores = list(rows)
     for role, margin in margins.items():

@@ -42,7 +42,7 @@ def number_runs(rows: Sequence[Row]) -> list[Row]:
 
 
 def without_absent_runs(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, except those of runs without a score on any data set.
+    """Return the rows without the runs that have no score on any data set.
 
     Algorithms without any score are kept, with all their rows.
     """
@@ -83,8 +83,8 @@ def is_summary(rows: Sequence[Row]) -> bool:
 def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
     """Return a frame with the columns algorithm, dataset, run, score and place.
 
-    It also has the column deviation if scores are means with a spread, and trained_on if the
-    table has it. Missing scores are NaN.
+    The place is the cell's name in messages. The frame also has the column deviation if scores are
+    means with a spread, and trained_on if the table has this column. Missing scores are NaN.
     """
     tidy = pd.DataFrame(
         {

@@ -344,7 +344,7 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
 
 
 def _is_tidy_with_levels(frame: pd.DataFrame) -> bool:
-    """Return whether index levels and columns together include those of a tidy frame."""
+    """Return whether index levels and columns together include the columns of a tidy frame."""
     if frame.columns.nlevels > 1 or frame.columns.name is not None:
         return False
     meanings = [axis_meaning(name) for name in frame.index.names]
@@ -461,8 +461,8 @@ def rounding_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
     if runs cancel. The error of a difference is the larger one of its two cells.
     Scores stored in float32 (`_are_single`) have four float32 rounding errors, 2.4e-7 of the
     cell's size: two differences of two scores each. Where all scores are close together, such
-    as 70.1 to 70.6, the span is too small to cover these. Scores in float64 have no such
-    error, so that different scores do not tie.
+    as 70.1 to 70.6, the span is too small to cover these errors. Scores in float64 have no such
+    error, so different scores do not tie.
     """
     span = robust_span(scores.means.ravel())
     errors = np.maximum(score_errors(scores.sizes, span), mean_errors(scores))
@@ -608,7 +608,7 @@ def missing_cells(frame: pd.DataFrame) -> list[str]:
 def check(holds: bool, name: str, must: str, got: object) -> None:
     """Raise ValueError("NAME: must MUST, got GOT") unless `holds` is true.
 
-    name: of the argument. must: the requirement. got: the value.
+    name: name of the argument. must: the requirement. got: the value.
     """
     if not holds:
         raise ValueError(f"{name}: must {must}, got {got}")

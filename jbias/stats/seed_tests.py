@@ -320,7 +320,7 @@ def _standardised(
 ) -> _Effect:
     """Return g = J(v) difference / deviation with the interval of the true effect.
 
-    degrees: v, degrees of freedom. size: number with t = sqrt(size) difference / deviation.
+    degrees: v, degrees of freedom. size: defined by t = sqrt(size) difference / deviation.
     The ends are the noncentralities at which t is the 1 - alpha / 2 and the alpha / 2 quantile,
     divided by sqrt(size). For a deviation of 0, g is 0, inf or -inf, and the ends are NaN.
     """

@@ -1,12 +1,11 @@
 """Sources of a score's variance: initialisation, order of the data, augmentation.
 
-Source: Bouthillier et al., MLSys 2021, https://arxiv.org/abs/2103.03098: the variance of a
-source is that of runs in which only this source varies, and sources are compared with the
-variance of runs in which all sources vary. Effects of seeds interact, so these shares may sum
-to more than 1. The result also has the variance component of each source without
-interactions; shares of components sum to at most 1, and the remainder is interactions (the
-total and first-order indices of Sobol' 2001,
-https://doi.org/10.1016/S0378-4754(00)00270-6).
+Source: Bouthillier et al., MLSys 2021, https://arxiv.org/abs/2103.03098: the variance of a source
+is the variance of runs in which only this source varies, and sources are compared with the variance
+of runs in which all sources vary. Effects of seeds interact, so these shares may sum to more than
+1. The result also has the variance component of each source without interactions; shares of
+components sum to at most 1, and the remainder is interactions (the total and first-order indices of
+Sobol' 2001, https://doi.org/10.1016/S0378-4754(00)00270-6).
 """
 
 import dataclasses
