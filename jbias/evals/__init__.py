@@ -48,7 +48,7 @@ def _are_numbers(result: object) -> bool:
 def find_measure(
     name: str, where: str = "measures"
 ) -> Callable[[Decisions], list[Number]]:
-    """Return a measure, a function from decisions to numbers, by its name.
+    """Return the measure with the given name, a function from decisions to numbers.
 
     name: a key of MEASURES, "path/to/file.py:function", or the name of an installed package's
     entry point in the group "jbias.measures". where: start of the error message. ValueError

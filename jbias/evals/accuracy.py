@@ -1,13 +1,12 @@
 """Top-1 accuracy as integer counts: overall, by class and by group; bootstrap over images.
 
-accuracy, real_accuracy: with one correct class per image, or with several.
+accuracy, real_accuracy: accuracy with one correct class per image, or with several.
 by_class, make_by_class, confusion, entropy: the accuracy of each class, and the confusions.
-by_group: groups are pairs of a class and a value of an attribute; worst and balanced means.
-  Worst-group accuracy: Sagawa, Koh, Hashimoto and Liang, ICLR 2020,
-  https://arxiv.org/abs/1911.08731. Deviation: groups without images are left out of all
-  numbers; the paper has no empty groups.
-stacked_halves: for two images stacked into one, the shares of decisions for the class of each
-  half, also by the class of the other half.
+by_group: accuracies of groups, pairs of a class and a value of an attribute. Worst-group
+  accuracy: Sagawa, Koh, Hashimoto and Liang, ICLR 2020, https://arxiv.org/abs/1911.08731.
+  Deviation: groups without images are left out of all metrics; the paper has no empty groups.
+stacked_halves: for images that consist of two stacked images, the shares of decisions for the
+  class of each half.
 """
 
 import functools
@@ -51,7 +50,7 @@ def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:
     """Return a probe that shows unchanged images and measures the accuracy of each class.
 
     classes: the names of the decision classes, by class id; if empty, a class is named by its
-    id. Metrics: see `class_numbers`. ValueError if classes is no sequence of strings.
+    id. Metrics: see `class_numbers`. ValueError if classes is not a sequence of strings.
     """
     probe.check_class_names("classes", classes)
     numbers = functools.partial(class_numbers, classes=tuple(classes))
@@ -62,10 +61,11 @@ def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:
 def class_numbers(
     decided: decisions.Decisions, *, classes: Sequence[str] = ()
 ) -> Iterator[decisions.Number]:
-    """Return a list of class_accuracy of each class that has images.
+    """Return a Number "class_accuracy" for each class that has images.
 
     The first argument is a mapping from condition to decisions (`decisions.per_condition`);
-    the condition of a number is that condition and "class=cat". classes: see `make_by_class`.
+    the condition of a Number is its key in the mapping, a space, and the class, such as
+    "class=cat". classes: see `make_by_class`.
     """
     label = decided.columns["label"]
     for class_id in np.unique(label[label >= 0]):
@@ -74,7 +74,7 @@ def class_numbers(
 
 
 def by_class(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return a list of class_accuracy of each class with images; condition "class=<class id>"."""
+    """Return "class_accuracy" for each class with images; condition "class=<class id>"."""
     return class_numbers({"": decided})
 
 
@@ -82,9 +82,9 @@ def confusion(response: Column, label: Column, k: int) -> Float[np.ndarray, "row
     """Return the percentages of responses (rows) to the images of each class (columns).
 
     response, label: by image, the decided and the right class, in 0 ... k - 1. k: the number
-    of classes. Columns sum to 100; the column of a class without images is NaN. If a response
-    is negative, a last row counts responses for none of the k classes. Images without a label
-    (negative) are left out.
+    of classes. Columns sum to 100; the column of a class without images is NaN. If any response
+    is negative, an additional last row has the percentages of responses for none of the k
+    classes. Images without a label (negative) are left out.
     """
     response, label = np.asarray(response), np.asarray(label)
     rows = np.where(response < 0, k, response)
@@ -97,8 +97,8 @@ def entropy(response: Column, k: int) -> float:
     """Return the entropy of the responses in bits, at most log2(k).
 
     The entropy is -sum_c p_c log2 p_c, with p_c the share of class c among all responses.
-    response: by image, the decided class in 0 ... k - 1, or negative for none of them, which
-    adds nothing to the sum. k: the number of classes.
+    response: by image, the decided class in 0 ... k - 1, or negative for none of the k classes.
+    Negative responses add nothing to the sum. k: the number of classes.
     """
     response = np.asarray(response)
     share = np.bincount(response[response >= 0], minlength=k) / len(response)
@@ -112,12 +112,12 @@ MAX_GROUPS = 64  # With more groups, the accuracies of single groups are left ou
 def by_group(decided: decisions.Decisions) -> decisions.Numbers:
     """Return accuracies over the groups (class, value of "attribute") that have images.
 
-    "worst_group_accuracy": the lowest accuracy of a group (of tied groups, the largest);
-    "group_balanced_accuracy" and "class_balanced_accuracy": means of the accuracies of
-    groups and of classes; "group_accuracy": of each group, with the condition
-    "group=<class id>/<value>", if there are at most MAX_GROUPS groups. Images without a class
-    or a value (negative) are left out; empty if none remain. ValueError without a column
-    "attribute".
+    "worst_group_accuracy": the lowest accuracy of a group (if groups are tied, that of the
+    largest group); "group_balanced_accuracy" and "class_balanced_accuracy": means of the
+    accuracies of groups and of classes; "group_accuracy": the accuracy of each group, with the
+    condition "group=<class id>/<value>", if there are at most MAX_GROUPS groups. Images without a
+    class or a value (negative) are left out; the list is empty if no images remain. ValueError
+    without a column "attribute".
     """
     label = np.asarray(decided.columns["label"])
     value = decided.column("groups", "attribute", "open the set with its attribute")
@@ -152,9 +152,10 @@ def stacked_halves(decided: decisions.Decisions) -> decisions.Numbers:
     """Return the shares of decisions for either half of images that stack two classes.
 
     The column "label" is the class of the half to recognise, "texture" that of the other
-    half. "follows_label" and "follows_other" are shares among all images with a conflict;
-    "follows_other" is also computed for each class of the other half, with the condition
-    "other <class id>". Empty if no image has halves of different classes, as in training.
+    half. "follows_label" and "follows_other" are shares among the images whose halves have
+    different classes; "follows_other" is also computed for each class of the other half, with the
+    condition "other <class id>". The list is empty if no image has halves of different classes,
+    as in training.
     """
     label, other = (np.asarray(decided.columns[c]) for c in ("label", "texture"))
     is_conflict = (label >= 0) & (other >= 0) & (label != other)
@@ -228,11 +229,10 @@ def bootstrap_interval(
 ) -> decisions.Numbers:
     """Return the numbers `metric`_lower, `metric`_upper and `metric`_undefined.
 
-    drawn: the metric in each bootstrap sample. `_lower` and `_upper` are its percentiles 2.5
-    and 97.5, over the finite samples; `_undefined` is the share of samples that are NaN or
-    infinite. n: the number of images. condition: the condition of the three numbers. value:
-    the metric on the whole set. Lower and upper are None if value or all samples are not
-    finite.
+    drawn: the metric in each bootstrap sample. `_lower` and `_upper` are the percentiles 2.5 and
+    97.5 of its finite entries; `_undefined` is the share of samples that are NaN or infinite. n:
+    the number of images. condition: the condition of the three numbers. value: the metric on the
+    whole set. `_lower` and `_upper` are None if `value` is not finite, or no sample is.
     """
     defined = drawn[np.isfinite(drawn)]
     lower = upper = None

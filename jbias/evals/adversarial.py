@@ -53,8 +53,8 @@ def make(
     There is a condition for each budget, or for each budget and restart, and with `strict` the
     condition "" of unchanged images. The name of a budget has the norm and the radius,
     "linf 0.5/255" or "l2 0.5", and the steps, step size, starts, and restarts that differ from
-    the published protocol; for "l2", always the steps. With several restarts " restart 1" and
-    so on follows in the name of the condition. Metrics: see `numbers`, with kind="pgd".
+    the published protocol; with "l2", the name always has the steps. With several restarts,
+    " restart 1" and so on follows in the name of the condition. Metrics: see `numbers`, with kind="pgd".
     ValueError for invalid options.
     """
     for name, count in (("steps", steps), ("restarts", restarts)):
@@ -173,7 +173,7 @@ def _make_probe(
 def numbers(
     by_condition: decisions.ByName, *, kind: str, groups: Mapping[str, Sequence[str]]
 ) -> Iterator[decisions.Number]:
-    """Return a list of <kind>_accuracy of each budget: the share right after all restarts.
+    """Return <kind>_accuracy by budget: the share of images that are right after all restarts.
 
     The condition of a number is the name of the budget. If unchanged images were shown, too
     (condition ""), <kind>_accuracy_strict is the share of images that are right both unchanged

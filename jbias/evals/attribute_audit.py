@@ -1,14 +1,14 @@
 """Tests and ranks of attributes of images, by the drop of accuracy under a shift of each.
 
-Attributes that are correlated in the images share a drop in accuracy. `stratified_drop`
-returns the drop of one attribute with another attribute held fixed. Within each class it fits
-the accuracies of the cells (a value of the first attribute with a value of the second) by a
-sum of one effect per attribute, by least squares over images. The drop is computed from the
-first attribute's effects.
+If two attributes are correlated in the images, both show the drop in accuracy that one of them
+causes. `stratified_drop` returns the drop of one attribute with another attribute held fixed.
+Within each class it fits the accuracies of the cells (a value of the first attribute with a value
+of the second) by a sum of one effect per attribute, by least squares over images. The drop is
+computed from the first attribute's effects.
 
 For the page of an audit, `shift_weights` returns the weights of images in the sets of a
-shift, and `flipping_pairs` returns pairs of images of one class, one answered rightly and one
-answered wrongly.
+shift, and `flipping_pairs` returns pairs of images of one class, one classified correctly and one
+wrongly.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,7 +55,7 @@ def stratified_drop(
     Each arrangement of `reliance` is used on the half of the images that it was not chosen
     on. In each class k, u_b + v_t is fitted by weighted least squares to the accuracies of the
     cells (value b, other value t); the drop is the sum over k and b of the shift's weights
-    times u_b. The interval is for the sampling of images alone.
+    times u_b. The interval accounts for the sampling of images, not of networks.
     """
     shares = [correct.mean(0)] + ([against.mean(0)] if against is not None else [])
     sums = np.zeros((2, 2))  # By trial, the drop and its variance.
@@ -87,10 +87,11 @@ def _class_effect(
 ) -> tuple[float, float] | None:
     """Return (weighted sum of the values' effects in one class, its variance).
 
-    row: the weight of each of `values`; if all are 0, the result is (0, 0). shares: by image,
-    the share of networks that are correct, and then that of reference networks, if any, whose
-    effects are subtracted. value, other: both attributes of the images. None if the sum is
-    undefined (see `_cell_weights`), or if the class has no image with the largest value.
+    row: the weight of each of `values`; if all are 0, the result is (0, 0). shares: one or two
+    arrays, by image: the share of networks that are correct and, if there are reference networks,
+    the share of reference networks that are correct. The effects of the second array are
+    subtracted. value, other: both attributes of the images. None if the sum is undefined (see
+    `_cell_weights`), or if the class has no image with the largest value.
     """
     if not np.any(row):
         return 0.0, 0.0
@@ -167,23 +168,23 @@ def rank_candidates(
 ) -> list[Candidate]:
     """Return one Candidate per attribute, sorted by verdict and then by decreasing drop.
 
-    Verdicts are sorted as "bug", "some", "none", "untestable"; after sorting, some are
+    Verdicts are sorted as "bug", "some", "none", "untestable"; after sorting, some verdicts are
     replaced with "goes with". candidates: by name of the attribute, its value for each image.
     reliances: by name, the result of `attribute_reliance.measure`. correct, label, against:
     the arguments of that call. tau: smallest relevant drop, in [0, 1]. alpha: level of the
     tests.
 
     A kind of shift is harmful under three conditions: the interval of its drop is above `tau`;
-    the networks' own drop, without subtracting the reference's, is above `tau`; and the p-value
-    of a drop of at most `tau`, after Holm over all candidates and kinds, is at most `alpha`.
-    `harmful_kind` chooses the reported kind. The verdict on a candidate is
+    the drop of the networks, without subtracting the drop of the reference networks, is above
+    `tau`; and the p-value of a drop of at most `tau`, after Holm over all candidates and kinds,
+    is at most `alpha`. `harmful_kind` chooses the reported kind. The verdict on a candidate is
     "bug" if the reported kind is harmful;
-    "some" if it is not, because several networks differ, but its drop is above `tau` for these
-      networks, by a test and an interval with the standard error of images alone;
+    "some" if the reported kind is not harmful, because networks differ, but its drop is above
+      `tau` for these networks, by a test and an interval with the standard error of images alone;
     "goes with" instead of "bug" or "some", if the interval of the drop is not above `tau` with
-      some higher-ranked "bug" or "some" held fixed; `other` is the candidate that leaves the
-      smallest drop;
-    "untestable" without any kind; "none" otherwise.
+      the attribute of a higher-ranked "bug" or "some" held fixed; `other` is the candidate that
+      leaves the smallest drop;
+    "untestable" if no kind of shift can be tested; "none" otherwise.
     """
     pvalues_all = _adjusted_pvalues(reliances, tau, generalise=True)
     pvalues_these = _adjusted_pvalues(reliances, tau, generalise=False)
@@ -260,9 +261,9 @@ def harmful_kind(
     pvalues: adjusted, by kind. tau, alpha: see `rank_candidates`, which also says when a kind
     is harmful. The reported kind has the largest drop relative to the accuracy in
     distribution, among the harmful kinds if there are any. A joint shift includes the other
-    two kinds, and equals them if a single value is exceptional. It is reported only if it is
-    the only kind or the only harmful one, or if both other kinds have p-values of at most alpha
-    and its relative drop is larger than theirs.
+    two kinds, and equals them if a single value is exceptional. The joint shift is reported only
+    if it is the only kind or the only harmful one, or if both other kinds have p-values of at
+    most alpha and its relative drop is larger than theirs.
     """
     if not reliance.kinds:
         return "", False
@@ -365,11 +366,11 @@ _NUM_EXTRA = 16  # Wrong images per class that are tried beyond the number of pa
 
 
 class Pair(NamedTuple):
-    """The indices of two images of one class, one decided rightly and one wrongly."""
+    """The indices of two images of one class, one classified correctly and one wrongly."""
 
-    agrees: int  # Decided rightly, with a value of the attribute that agrees with the class.
-    disagrees: int  # Decided wrongly, with a value that disagrees.
-    shared: int  # Number of other attributes that have the same value in both.
+    agrees: int  # Correctly classified image, whose value agrees with the class.
+    disagrees: int  # Wrongly classified image, whose value disagrees.
+    shared: int  # Number of other attributes with the same value in both images.
 
 
 def shift_weights(
@@ -396,11 +397,11 @@ def shift_weights(
 
 
 def agreement(reliance: Reliance, kind: str, label: Column, value: Column) -> Column:
-    """Return 1 for images whose value agrees with the class, -1 for disagreeing ones, else 0.
+    """Return for each image 1 if its value agrees with its class, -1 if it disagrees, else 0.
 
     A value agrees if it is more frequent in training than under the shift, by the arrangement
-    chosen on all images; 0: equally frequent, or a left-out image. Arguments: see
-    `shift_weights`.
+    chosen on all images, and disagrees if it is less frequent. Left-out images have 0. Arguments:
+    see `shift_weights`.
     """
     row, column = _cell_of_images(reliance, label, value)
     contrast = reliance.kinds[kind].chosen.contrast()
@@ -436,13 +437,13 @@ def flipping_pairs(
     """Return up to `count` pairs of a right and a wrong image, taking classes in turn.
 
     right, likelihood, label: by image, whether the answer is right, the probability of the
-    right class, and the class. side: result of `agreement`; the right image has side 1, the
-    wrong one -1. other_columns: values of other attributes by image. first: values of
-    attributes that flip answers as well, to be matched first. Each image is in at most one
-    pair. In each class, up to `count` + 16 wrong images of the smallest likelihood are tried.
-    A wrong image is paired with the right image that shares the most of `first`, then the most
-    of `other_columns`, then has the largest likelihood. Pairs that share the most of `first`
-    come first, then those whose wrong image has the smallest likelihood.
+    right class, and the class. side: result of `agreement`; the right image has side 1, the wrong
+    image -1. other_columns: values of other attributes by image. first: values of attributes that
+    also change decisions, to be matched first. Each image is in at most one pair. In each class,
+    up to `count` + 16 wrong images of the smallest likelihood are tried. A wrong image is paired
+    with the right image that shares the most of `first`, then the most of `other_columns`, then
+    has the largest likelihood. Pairs that share the most of `first` come first, then those whose
+    wrong image has the smallest likelihood.
     """
     if first is None:
         first = np.zeros((0, len(label)), int)

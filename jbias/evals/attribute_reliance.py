@@ -2,14 +2,15 @@
 
 Shifts are those of jbias.data.shifts. The accuracy under a shift is not measured on a sampled
 set: it is the sum of the shift's table times the accuracies of the cells, where a cell is a
-class with a value. The networks do not change with the level, so both accuracies are linear in
-the level, and the drop (in distribution minus out of distribution) is 0 at the control.
+class with a value. The networks do not change with the level, so the accuracies in and out of
+distribution are linear in the level, and the drop (the first minus the second) is 0 at the
+control.
 
-The tables of a shift need two groups of classes, and the values in a circular order. If the
-table that a model was trained with is unknown, so are both, and `choose_arrangement` chooses
-those with the largest drop. They are chosen on one half of the images of each cell and applied
-to the other half, and vice versa. The drop is the mean of both trials, which the choice does
-not bias.
+The tables of a shift need two groups of classes, and the values in a circular order. If the table
+that a model was trained with is unknown, `choose_arrangement` chooses the groups and the order
+with the largest drop. They are chosen on one half of the images of each cell and applied to the
+other half, and vice versa. The drop is the mean over both halves; it is not biased by the choice,
+which uses other images.
 """
 
 import dataclasses
@@ -37,8 +38,7 @@ def share_variance(
 ) -> Float[np.ndarray, "*c"]:
     """Return the smoothed variance p (1 - p) / n of a share, p = (num_correct + 1) / (n + 2).
 
-    num_correct, n: counts of equal shape, which is also the result's. For n = 0 the result is
-    1/4.
+    num_correct, n: counts, arrays of equal shape. For n = 0 the result is 1/4.
     """
     p = (num_correct + 1) / (n + 2)
     return p * (1 - p) / np.maximum(n, 1)
@@ -47,14 +47,14 @@ def share_variance(
 def testable_cells(
     table: Cells, least: int, names: tuple[Sequence[str], Sequence[str]] | None = None
 ) -> tuple[ClassesAndValues, str]:
-    """Return ((classes, values), note): those with at least `least` images in every cell.
+    """Return ((classes, values), note), such that every cell has at least `least` images.
 
-    table: the number of images by class and value. names: (of classes, of values), for the
-    note; None: their numbers. Classes and values without images are left out. Then the class or
-    value with the largest share of cells with too few images is removed, repeatedly; a value
-    if tied with a class. With fewer than two classes or values left, both are empty, and the
-    note begins "cannot be tested". Else the note is "", or it names up to six of the removed
-    classes and values, with the counts of their cells.
+    table: the number of images by class and value. names: (names of classes, names of values),
+    for the note; None: indices. Classes and values without images are left out. Then the class or
+    value with the largest share of cells with too few images is removed, repeatedly; if a class
+    and a value are tied, the value. With fewer than two classes or values left, both are empty,
+    and the note begins "cannot be tested". Else the note is "", or it names up to six of the
+    removed classes and values, with the counts of their cells.
     """
     remaining = [np.flatnonzero(table.sum(axis)) for axis in (1, 0)]
     removed = []
@@ -104,8 +104,8 @@ def _describe_removed(
 ) -> str:
     """Return a phrase on a removed class (axis 0) or value (axis 1) and its cells with few images.
 
-    remaining: classes and values that are not removed. number: the removed class or value.
-    Other arguments: see `testable_cells`.
+    remaining: classes and values that are not removed. number: index of the removed class or
+    value. Other arguments: see `testable_cells`.
     """
     counts, other_names = table.take(number, axis), axis_names[1 - axis]
     lacking = [
@@ -126,8 +126,8 @@ def split_halves(
 ) -> Column:
     """Return the half, 0 or 1, to which each image is assigned at random within its cell.
 
-    used: (classes, values); -1 for images of other classes or values. In a cell with an odd
-    number of images, a random half gets one more.
+    used: (classes, values); the result is -1 for images of other classes or values. In a cell
+    with an odd number of images, a random half gets one more.
     """
     half = np.full(len(label), -1, np.int64)
     for k, a in itertools.product(*used):
@@ -147,7 +147,7 @@ class Arrangement(NamedTuple):
 
     kind: str  # One of data.shifts.KINDS.
     groups: Int[np.ndarray, "k"]
-    order: Int[np.ndarray, "m"]  # Values by their place.
+    order: Int[np.ndarray, "m"]  # Values in circular order.
 
     def tables(self, share: float) -> tuple[Cells, Cells]:
         """Return P(value | class) as (training, testing); rows are classes, columns values.
@@ -159,7 +159,7 @@ class Arrangement(NamedTuple):
         return train[:, place], test[:, place]
 
     def contrast(self) -> Cells:
-        """Return cell weights; their sum times the cells' accuracies is the extreme level's drop."""
+        """Return the weight of each cell's accuracy in the drop at the extreme level."""
         train, test = self.tables(1.0)
         return (train - test) / len(self.groups)
 
@@ -184,9 +184,9 @@ def choose_arrangement(kind: str, accuracy: Cells) -> Arrangement:
 
 
 def _starts(kind: str, accuracy: Cells) -> Iterator[Int[np.ndarray, "k"]]:
-    """Yield groups of classes to start the search from: all if they are few, else random ones.
+    """Yield groups of classes to start the search from: all possible groups, or random ones.
 
-    For the kind "marginal", which does not depend on groups, only one is yielded.
+    For the kind "marginal", which does not depend on groups, only one start is yielded.
     """
     k = len(accuracy)
     yield shifts.half_groups(k)
@@ -201,7 +201,7 @@ def _starts(kind: str, accuracy: Cells) -> Iterator[Int[np.ndarray, "k"]]:
 
 
 def _all_groups(k: int) -> Iterator[Int[np.ndarray, "k"]]:
-    """Yield all ways to split k classes into two equal groups; for odd k one has group -1."""
+    """Yield all ways to split k classes into two equal groups; one class has -1 if k is odd."""
     for left_out in range(k) if k % 2 else (None,):
         grouped = [number for number in range(k) if number != left_out]
         for first_group in itertools.combinations(grouped, k // 2):
@@ -275,17 +275,17 @@ class ShiftDrop:
 
     @property
     def drop(self) -> float:
-        """Return the drop at the extreme level minus that at the control."""
+        """Return the drop at the extreme level minus the drop at the control."""
         return self.extreme.drop - self.curve[0].drop
 
     @property
     def own_drop(self) -> float:
-        """Return the drop at the extreme level, without subtracting the reference's."""
+        """Return the networks' drop at the extreme level; the reference's is not subtracted."""
         return self.extreme.within - self.extreme.outside
 
     @property
     def relative(self) -> float:
-        """Return the drop divided by the accuracy in distribution; 0 if that is 0."""
+        """Return the drop divided by the accuracy in distribution; 0 if that accuracy is 0."""
         within = self.extreme.within
         return self.drop / within if within > 0 else 0.0
 
@@ -298,10 +298,10 @@ class ShiftDrop:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reliance:
-    """The drops of one attribute by kind of shift; if it is untestable, `kinds` is empty."""
+    """The drops of one attribute by kind of shift; `kinds` is empty if it cannot be tested."""
 
     kinds: Mapping[str, ShiftDrop]  # By kind.
-    classes: Int[np.ndarray, "k"]  # Tested classes, by their numbers in the set.
+    classes: Int[np.ndarray, "k"]  # Ids of the tested classes.
     values: Int[np.ndarray, "m"]  # Tested values.
     count: Cells  # Number of images by cell.
     accuracy: Cells  # On all images, mean over networks.
@@ -322,21 +322,21 @@ def measure(
 ) -> Reliance:
     """Return the drop of s networks under each kind of shift, with intervals of 95 %.
 
-    correct: by network and image, whether the decision is right. label, value: by image, its
-    class and the value of the attribute; negative: unknown, left out. against: `correct` of
-    reference networks; drops, errors and intervals are then differences to the reference's
-    under the same tables, while accuracies remain the networks' own. names: (of classes, of
-    values), for messages. kinds: some of data.shifts.KINDS. draws: bootstrap samples.
-    Classes and values with too few images are left out, as `testable_cells` does; if fewer
-    than two of either remain, the result has no kinds. ValueError for arguments whose shapes
-    do not match, and for fewer than 100 draws.
+    correct: by network and image, whether the decision is right. label, value: by image, the
+    class and the value of the attribute; images with a negative (unknown) class or value are left
+    out. against: `correct` of reference networks; drops, errors and intervals are then
+    differences to the reference's under the same tables, while accuracies remain the networks'
+    own. names: (names of classes, names of values), for messages. kinds: some of
+    data.shifts.KINDS. draws: bootstrap samples. Classes and values with too few images are left
+    out, as `testable_cells` does; if fewer than two classes or two values remain, the result has
+    no kinds. ValueError for arguments whose shapes do not match, and for fewer than 100 draws.
 
     Intervals are percentiles over samples of images within cells and halves and, for s > 1,
-    of networks (jbias.stats.two_sample); arrangements are not chosen again. The p-value is
-    one-sided, of a normal variable, for these networks: the drop divided by the mean of both
-    trials' standard errors. The two trials use the same images and are dependent; no
-    dependence makes the error of their mean larger. `share_variance` is the variance of
-    cells, so that a few images that are all right do not have a variance of 0.
+    of networks (jbias.stats.two_sample); arrangements are not chosen again. The one-sided p-value
+    is for these networks. It is that of a normal variable: the drop divided by the mean of the
+    standard errors on both halves, which is the largest possible standard error of the mean of
+    dependent values. `share_variance` is the variance of cells, so that a few images that are all
+    right do not have a variance of 0.
     """
     correct = np.atleast_2d(np.asarray(correct, bool))
     against = correct[:0] if against is None else np.atleast_2d(against).astype(bool)
@@ -384,9 +384,9 @@ def measure(
 class _CellSummary(NamedTuple):
     """Accuracies on a subset of the images, such as one half, by cell."""
 
-    members: list[Int[np.ndarray, "i"]]  # Numbers of each cell's images, row by row.
+    members: list[Int[np.ndarray, "i"]]  # Indices of each cell's images, row by row.
     accuracy: Cells
-    by_network: Float[np.ndarray, "s k m"]  # Minus the accuracy of the reference.
+    by_network: Float[np.ndarray, "s k m"]  # Accuracy minus the reference's.
     variance: Cells  # Smoothed variance of the mean of `by_network`.
 
     @classmethod
@@ -423,7 +423,7 @@ class _CellSummary(NamedTuple):
 
     @property
     def advantage(self) -> Cells:
-        """Return the mean accuracy of the networks minus that of the reference, if any."""
+        """Return the mean accuracy of the networks minus the reference networks', if any."""
         return self.by_network.mean(0)
 
 

@@ -3,9 +3,10 @@
 They are computed from two columns of the decisions, on images that have a right class among
 the decision classes: `confidence`, the probability of the decided class, and `likelihood`, the
 probability of the right class. Both are probabilities among the decision classes. If several
-network classes belong to one decision class, its probability is their aggregate by the rule
-of the decisions, divided by the sum over decision classes (`inference.run_probe`). With the
-rule sum_prob, this is the network's probability of the decision class among all of them.
+network classes belong to one decision class, the probability of the decision class is the
+aggregate of these network classes, by the rule of the decisions, divided by the sum over decision
+classes (`inference.run_probe`). With the rule sum_prob, this is the network's probability of the
+decision class among all decision classes.
 """
 
 import functools
@@ -86,9 +87,9 @@ def reliability(
 
     confidence, right: by image, the probability of the decided class, and whether that class
     is right. bins: the number of bins. equal: "width" or "mass"; ValueError otherwise. Bins
-    of equal width are ((m-1)/M, m/M], the first with 0, as in Guo et al. Bins of equal mass
-    are those of np.array_split over the sorted images, with ties in their order; the edge
-    between two bins is the smallest confidence of the upper one.
+    of equal width are ((m-1)/M, m/M], as in Guo et al.; the first also contains 0. Bins of equal
+    mass are those of np.array_split over the sorted images, with ties in their order; the edge
+    between two bins is the smallest confidence in the upper bin.
     """
     is_known, must = equal in ("width", "mass"), "equal must be 'width' or 'mass'"
     probe.check(is_known, "calibration", must, equal)

@@ -6,7 +6,7 @@
     store     runner.NetworkEvaluation writes records, which jbias.audit reads; jbias.look
               writes figures
 
-A network, set or measure that fails is left out with a message, and the others are done. The
+A network, set or measure that fails is left out with a message, and the command continues. The
 exit code shows whether anything was left out.
 """
 
@@ -40,11 +40,11 @@ def load_suite(
 
 @dataclasses.dataclass
 class Command:
-    """Record of which networks, sets or measures a command has finished and has left out.
+    """The networks, sets or measures that a command has finished or has left out.
 
-    verb: the participle in messages, such as "measured". strict: if not "", leaving out
-    raises a ValueError whose message begins with `strict`. say: called with lines for the
-    user. done: names of finished networks or sets. left_out: messages by name.
+    verb: the participle in messages, such as "measured". strict: if not "", `leave_out` raises a
+    ValueError whose message begins with `strict`. say: called with lines for the user. done:
+    names of finished networks or sets. left_out: messages by name.
     """
 
     verb: str
@@ -87,7 +87,7 @@ class Command:
 
     @property
     def code(self) -> int:
-        """Return the exit code: 0 all is done, 1 something is left out, 2 nothing is done."""
+        """Return the exit code: 0 if nothing was left out, 2 if nothing was finished, else 1."""
         if not self.done:
             return 2
         return 1 if self.left_out else 0

@@ -2,12 +2,12 @@
 
 `make`: for pairs of pictures that have the same tiles, in two orders that show two classes.
 After the configural shape score of Doshi, Fel, Konkle and Alvarez, NeurIPS 2025,
-https://arxiv.org/abs/2507.00493: the share of pairs with both right, for nine animals that
-a diffusion model painted. Deviation: other stimuli (data.embedded.anagrams), so the metric
-has another name, and must not be compared with theirs.
+https://arxiv.org/abs/2507.00493: the share of pairs with both images right, for nine animals that
+a diffusion model painted. Deviation: other stimuli (data.embedded.anagrams), so the metric has
+another name, and must not be compared with the published scores.
 
-`make_tile_order`: for any images, unchanged and with all sixteen tiles moved to other places.
-A measure of this project.
+`make_tile_order`: for any images, unchanged and with all sixteen tiles moved. A measure of this
+project.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ GRID = 4
 
 
 def make() -> probe.Probe:
-    """Return a probe that shows unchanged images and measures pairs of them.
+    """Return a probe that shows unchanged images and measures accuracy on pairs of images.
 
     The set must have a column "pair", the number of each image's pair. Metrics: see `numbers`.
     """
@@ -37,15 +37,15 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
     The first argument is a mapping from condition to decisions (`decisions.per_condition`);
     all numbers are in one list.
 
-    configural_substitute: the share of pairs with both right; in [2 accuracy - 1, accuracy].
-      It is 0 for decisions that do not depend on the tiles' order, and 1 / K^2 by chance
-      for K classes.
+    configural_substitute: the share of pairs with both images right; in [2 accuracy - 1,
+      accuracy]. It is 0 for decisions that do not depend on the tiles' order, and 1 / K^2 by
+      chance for K classes.
     accuracy: the share of images decided as their own label.
     foil_rate: the share of images decided as the label of the pair's other image.
-    Each is followed by _lower and _upper, the ends of its 95 % interval: Wilson's for pairs;
-    for images a bootstrap over pairs, because the two images of a pair are not independent.
-    ValueError without a column "pair", for more than two images of a pair, and if no pair is
-    complete.
+    Each metric is followed by _lower and _upper, the ends of its 95 % interval. The interval is
+    Wilson's for pairs; for images it is a bootstrap over pairs, because the two images of a pair
+    are not independent. ValueError without a column "pair", for more than two images of a pair,
+    and if no pair is complete.
     """
     pair = decided.column("configural", "pair", "show the set anagrams")
     _, pair_number, sizes = np.unique(pair, return_inverse=True, return_counts=True)
@@ -70,14 +70,14 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
 def make_tile_order(*, seed: int = 0) -> probe.Probe:
     """Return a probe with two conditions: "", unchanged images, and "swapped", with tiles moved.
 
-    Each of an image's 4 by 4 tiles is swapped with another one. seed: seed of the random pairs
+    Each of an image's 4 by 4 tiles is swapped with another tile. seed: seed of the random pairs
     of tiles. Metrics: see `order_numbers`.
     """
     swap_of_condition = {"": 0, "swapped": 1}
     conditions = {name: occlusion.salt(name) for name in swap_of_condition}
 
     def show(rows: probe.Rows, salt: Any, swap: int) -> probe.Images:
-        """Return images with tiles swapped; salt: the condition's; swap: see `swaps`."""
+        """Return images with tiles swapped; salt: salt of the random draws; swap: see `swaps`."""
 
         def swap_tiles(image: Array, key: PRNGKeyArray) -> Array:
             return rearrange(image, swaps(jax.random.permutation(key, GRID**2), swap))
@@ -93,8 +93,8 @@ def rearrange(
 ) -> Float[Array, "h w c"]:
     """Return the image with its 4 by 4 tiles rearranged.
 
-    order: for each place, row by row, the number of the tile to put there (16 integers).
-    Pixels at the right and bottom borders that are in no tile do not change.
+    order: for each position, row by row, the index of the tile to put there (16 integers). Pixels
+    at the right and bottom borders that are in no tile do not change.
     """
     h, w = (side // GRID * GRID for side in image.shape[:2])
     arranged = grid_shuffle.arrange(image, order, g=GRID)
@@ -105,8 +105,8 @@ def swaps(places: Int[Any, "16"], swap: int) -> Int[Any, "16"]:
     """Return an order of 16 tiles, for `rearrange`, in which pairs of tiles are swapped.
 
     places: a permutation of 0 ... 15, in NumPy or JAX. swap: 1 ... 15; 0 changes nothing.
-    Place s[i] gets the tile of s[i ^ swap], where s is `places`. So any two orders with the
-    same places and different swaps differ at all places.
+    Position s[i] gets the tile from position s[i ^ swap], where s is `places`. Two orders with
+    the same `places` and different `swap` therefore differ at all positions.
     """
     return places[np.arange(GRID**2) ^ swap][places.argsort()]
 

@@ -29,25 +29,25 @@ COMMON = tuple(name for name, x in corruptions.CORRUPTIONS.items() if not x.extr
 def numbers(
     by_condition: ByName, *, errors: Mapping[str, float] | None = None
 ) -> Numbers:
-    """Return accuracies of each condition "fog-3", each corruption "fog", and overall ("").
+    """Return accuracies by condition such as "fog-3", by corruption such as "fog", and overall.
 
     by_condition: decisions by corruption and severity, such as "fog-3". Metrics:
-    "accuracy": of a condition.
+    "accuracy": the accuracy under a condition.
     "corruption_accuracy": the mean over severities of a corruption, and overall over
       corruptions and severities.
     "corruption_accuracy_15": the mean over the common fifteen, if these, or all of them but
       frost, are measured at all severities.
-    Means over all but frost are called "..._without_frost". Overall means over fewer
-    corruptions, such as the common fifteen alone, and all means over fewer severities are
+    Means over all corruptions except frost are called "..._without_frost". Overall means over
+    fewer corruptions, such as the common fifteen alone, and all means over fewer severities are
     called "..._part".
 
     errors: by corruption, a reference network's mean error, in (0, 1], over the severities
       that are measured here. With it, "mean_corruption_error" is the mean over these
       corruptions of the error divided by the reference's.
 
-    ValueError if a condition is no corruption and severity, or if a corruption lacks a severity
-    that another has. ValueError also if `errors` is empty, names a corruption that was not
-    measured, or has an error that is not above 0.
+    ValueError if a condition is not a corruption with a severity, or if a corruption lacks a
+    severity that another corruption has. ValueError also if `errors` is empty, names a corruption
+    that was not measured, or has an error that is not above 0.
     """
     by_cell = {}
     for condition, decided in by_condition.items():
@@ -218,7 +218,7 @@ class BenchmarkMean(NamedTuple):
     """Mean accuracy over all corruptions and severities of a benchmark, in [0, 1]."""
 
     value: float
-    files: int  # Conditions that are published files.
+    files: int  # Number of conditions that are published files.
     source: tuple[str, str]  # Measure and set of the other conditions; FILES for none.
 
 
@@ -228,8 +228,8 @@ def corruption_means(records: Mapping[Key, float]) -> dict[str, BenchmarkMean]:
     A benchmark is left out unless all of its 95 or 50 conditions are measured. records:
     metrics in [0, 1] by (data set, condition, metric); NaN is ignored. A data set of one
     condition (`is_single_corruption`) takes precedence, as it is a published file. All
-    conditions without such a file come from one measure: the first on "imagenet",
-    "imagenet_c" or "imagenet_cbar" that has all of them. ValueError as `by_corruption` raises.
+    conditions without such a file come from one measure: the first measure on "imagenet",
+    "imagenet_c" or "imagenet_cbar" that has all of these. ValueError as `by_corruption` raises.
     """
     known = {key: value for key, value in records.items() if not math.isnan(value)}
     by_place = by_corruption(known)

@@ -48,8 +48,9 @@ def make(
     quantise: round stimuli to bytes, as in the published sets.
     stored: compress images by JPEG with quality 85, which needs `quantise`; None: as in the
       published sets, that is, for sides (`table` or `side`) above 32 pixels if `quantise`.
-    frost: the folder of the photographs frost1.png, ..., which are not shipped. Without it
-      "imagenet_c" is the other eighteen, and means are called "..._without_frost".
+    frost: the folder of the photographs frost1.png, ..., which are not shipped. Without this
+      folder, "imagenet_c" stands for the eighteen corruptions except frost, and means are called
+      "..._without_frost".
     errors: by corruption, a reference network's mean error in (0, 1]; adds the metric
       "mean_corruption_error".
     seed: seed of the random draws.

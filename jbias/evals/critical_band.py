@@ -8,13 +8,14 @@ Source: Subramanian, Sizikova, Majaj and Pelli, NeurIPS 2023,
 https://arxiv.org/abs/2309.13190 ("original"); Gavrikov and Keuper, CVPR 2024,
 https://arxiv.org/abs/2404.01509 ("bvg"), whose code is at
 https://github.com/paulgavrikov/biases_vs_generalization. Deviations: no band is reported
-if all thresholds are equal, and no numbers if the fitted band is narrower than octaves can
-resolve or has its centre outside the octaves.
+if all thresholds are equal, and metrics are undefined if the fitted band is narrower than octaves
+can resolve or has its centre outside the octaves.
 
 "bvg" shows every image under every noise, uses accuracies relative to the largest, and its
-metrics are called critical_band_... "original" shows each image once, under noise drawn for
-it, uses absolute accuracies, and its metrics are called critical_band_original_... Both also
-have the metrics with the other kind of accuracy, as ..._absolute and ..._normalised.
+metrics are called critical_band_... "original" shows each image once, under noise drawn for the
+image, uses absolute accuracies, and its metrics are called critical_band_original_... "bvg" also
+has metrics from absolute accuracies, called ..._absolute, and "original" from relative
+accuracies, called ..._normalised.
 """
 
 import dataclasses
@@ -119,7 +120,7 @@ def _residuals(
     t: Float[np.ndarray, "v f"],
     f: Int[np.ndarray, "f"],
 ) -> Float[np.ndarray, "v f"]:
-    """Return the Gaussians with parameters p (a, mu, log s) at the places f, minus the values t."""
+    """Return the Gaussians with parameters p (a, mu, log s) at points f, minus the values t."""
     a, mu, log_s = p.T[:, :, None]
     return a * np.exp(-((f - mu) ** 2) / (2 * np.exp(2 * log_s))) - t
 
@@ -250,7 +251,8 @@ class CriticalBand:
     flag: "", or the reason why there are no numbers:
       "all_critical": all thresholds are the highest;
       "no_critical_band": all thresholds are 0;
-      "flat": all thresholds are equal otherwise, or the fitted curve is as good as constant;
+      "flat": all thresholds are equal, above 0 and below the highest, or the fitted curve is as
+      good as constant;
       "narrow": the band is narrower than octaves can resolve, for instance with a single
         threshold above 0;
       "center_below", "center_above": the centre is more than half an octave outside the
@@ -358,8 +360,8 @@ def _make_band(
 def center_flag(mu: float, octaves: int) -> str:
     """Return "center_below" or "center_above" for a centre outside of the octaves, else "".
 
-    mu: the centre in octaves above the lowest. octaves: their number; each extends half an
-    octave to either side.
+    mu: the centre in octaves above the lowest. octaves: the number of octaves. Each extends half
+    an octave to either side.
     """
     if mu < -0.5:
         return "center_below"
@@ -372,8 +374,8 @@ def flag_of_numbers(
     """Return "narrow", "center_below", "center_above" or "" for a band's recorded numbers.
 
     Earlier versions recorded numbers also for narrow bands, and for bands with a centre
-    outside the octaves. bandwidth: in octaves. center_frequency: the band's, in cycles per
-    image. frequencies: those of the octaves, in cycles per image.
+    outside the octaves. bandwidth: in octaves. center_frequency: in cycles per image.
+    frequencies: the octaves' frequencies, in cycles per image.
     """
     if bandwidth <= 2 * math.sqrt(math.log(4)) * 5 * NARROWEST:
         return "narrow"
@@ -392,8 +394,8 @@ def threshold_indices(accuracy: Tables) -> Thresholds:
     """Return each octave's threshold: the number of strengths above the strongest that passes.
 
     accuracy: in per cent, one row for each of SIGMAS. A strength passes if its accuracy is
-    above CRITERION. Thresholds are whole numbers from 0 to 4; at 4, only images without noise
-    pass, or none. NaN if an accuracy of the octave is NaN.
+    above CRITERION. Thresholds are whole numbers from 0 to 4; 4 means that no strength passes
+    except, possibly, images without noise. NaN if an accuracy of the octave is NaN.
     """
     passes = np.flip(accuracy, axis=-2) > CRITERION
     num_failed = np.where(passes.any(-2), passes.argmax(-2), HIGHEST)
@@ -407,8 +409,8 @@ def continuous_thresholds(accuracy: Tables) -> Thresholds:
     the threshold NaN. The curve is clean / (1 + exp(k (log2 sigma - m))), with clean the
     octave's accuracy without noise, fitted by least squares to the four strengths. The
     threshold is 1/2 - log2(sigma / 0.16) at the crossing. Rounded to a whole number, it equals
-    the threshold from `threshold_indices`. It is clipped to 0 ... 5, and 5 if the accuracy without noise does not
-    pass. Not part of either protocol.
+    the threshold from `threshold_indices`. It is clipped to 0 ... 5. It is 5 if the
+    accuracy without noise does not pass. Not part of either protocol.
     """
     strength = np.log2(np.array(SIGMAS[1:]) / SIGMAS[-1])
     return np.array([_crossing(strength, column) for column in np.transpose(accuracy)])
@@ -487,14 +489,14 @@ MIXED_NOISE = "each its own noise"
 def condition_name(sigma: float, frequency: float) -> str:
     """Return a condition's name, such as "noise 0.02 at 1.75"; CLEAN for sigma 0.
 
-    sigma: strength of the noise. frequency: nominal, of its octave, in cycles per image.
+    sigma: strength of the noise. frequency: the octave's nominal frequency, in cycles per image.
     """
     return f"noise {sigma:g} at {frequency:g}" if sigma else CLEAN
 
 
 @functools.cache
 def noise_cells(octaves: int, seed: int) -> Int[np.ndarray, "images"]:
-    """Return the noise of each of 1050 images in the variant "original", as a cell number.
+    """Return the noise of each of 1050 images in the variant "original", as a cell index.
 
     Cell i octaves + f is strength SIGMAS[i] in octave f; cells are drawn with equal
     probability. Image i of a set has entry i modulo 1050. octaves: the number of octaves. The
@@ -618,9 +620,10 @@ def _band_numbers(
 
     prefix: start of the metrics' names. table: accuracies in per cent; drawn: the same for
     bootstrap samples, for intervals. side: image side in pixels. n: the number of images.
-    default: "absolute" or "normalised"; metrics from these accuracies have no ending, the
-    others end in "_normalised" or "_absolute". continuous: whether to include continuous
-    thresholds and their bands, without intervals, as ..._continuous.
+    default: "absolute" or "normalised"; the names of metrics from these accuracies have no
+    ending. Metrics from the other kind of accuracy end in "_normalised" or "_absolute".
+    continuous: whether to include continuous thresholds and their bands, without intervals, as
+    ..._continuous.
 
     Metrics, each after the prefix: threshold, with the condition "noise at <frequency>" of
     each octave; each of METRICS, with _lower, _upper and _undefined; residual; each of FLAGS,

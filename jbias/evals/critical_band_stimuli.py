@@ -4,9 +4,9 @@ Source: Subramanian, Sizikova, Majaj and Pelli, NeurIPS 2023,
 https://arxiv.org/abs/2309.13190, as in
 https://github.com/paulgavrikov/biases_vs_generalization: contrast 0.2 about 0.449, and one
 band of the Laplacian pyramid of white noise, scaled to the strength of the finest band.
-Deviation: if a pixel with its noise is outside of [0, 1], the references change the pixel so
-that the sum is 0.1 or 0.9; here the sum is set. The two differ only if the noise alone
-exceeds 0.9.
+Deviation: if a pixel with its noise is outside of [0, 1], the reference codes change the pixel so
+that the sum is 0.1 or 0.9; here the sum is set to 0.1 or 0.9. The two differ only if the noise
+alone exceeds 0.9.
 """
 
 import functools
@@ -36,9 +36,9 @@ def make(
     """Return a probe with noise of four strengths in each octave, and without noise.
 
     variant: "bvg" shows all images under all noises, 29 conditions at 224 pixels; "original"
-    shows each image once, under noise drawn for it, and uses `sample` images of the set,
-    drawn at random (None: all); it is meant for decisions among 16 classes. continuous: also
-    compute thresholds between whole numbers. side: image side in pixels. draws: bootstrap
+    shows each image once, under noise drawn for the image, and uses `sample` images of the set,
+    drawn at random (None: all). "original" is meant for decisions among 16 classes. continuous:
+    also compute thresholds between whole numbers. side: image side in pixels. draws: bootstrap
     samples of the images. seed: random seed of noise, sample and bootstrap. Metrics: see
     `critical_band.bvg_numbers` and `original_numbers`. ValueError for invalid options.
     """
@@ -77,9 +77,9 @@ def show(
     """Return the images in grey, at low contrast, with noise.
 
     params: result of `_params`: "number" of the condition, and arrays "sigma" (noise strength)
-    and "level" (of the pyramid). An array with one entry is for all images; of several
-    entries, image i of the set has entry i modulo their number. side: side of the images,
-    which must be square, in pixels; ValueError for another. seed: random seed of the noise.
+    and "level" (of the pyramid). An array has one entry for all images, or several: image i of
+    the set then has entry i modulo the number of entries. side: side of the images, which must be
+    square, in pixels; ValueError for images of another side. seed: random seed of the noise.
     """
     shape, must = rows.image.shape[1:3], f"made for images of {side} by {side} pixels"
     probe.check(shape == (side, side), "critical_band", must, shape)

@@ -1,11 +1,12 @@
 """Shape bias on images whose shape and texture come from different classes.
 
 Source: Geirhos et al., ICLR 2019, https://arxiv.org/abs/1811.12231. Reference code:
-https://github.com/bethgelab/model-vs-human at 79ed7cd, plotting/analyses.py. Accuracies
-by either cue (Geirhos' style transfer test): Marcu and Prügel-Bennett,
+https://github.com/bethgelab/model-vs-human at 79ed7cd, plotting/analyses.py. Accuracies with
+either cue as the label (Geirhos' style transfer test): Marcu and Prügel-Bennett,
 https://arxiv.org/abs/2110.13968. Ranks of the cues' labels (REFINED-BIAS): Kim et al. 2026,
-https://arxiv.org/abs/2603.10834; reference code: https://github.com/PumjunKim/REFINED-BIAS
-at 8655b6b, which ranks softmax values, where those that are 0 tie. Deviation: logits here.
+https://arxiv.org/abs/2603.10834; reference code: https://github.com/PumjunKim/REFINED-BIAS at
+8655b6b, which ranks softmax values, so that values of 0 are tied. Deviation: logits are ranked
+here.
 """
 
 import dataclasses
@@ -50,11 +51,11 @@ def shape_bias(decided: Names, shape: Names, texture: Names) -> ShapeBias:
     """Return n_shape / (n_shape + n_texture) over the images whose cues conflict.
 
     decided, shape, texture: by image, the decided class, and the classes of both cues.
-    n_shape counts decisions for the shape's class, n_texture for the texture's. Images
-    whose cues agree, whose decision is neither, or one of whose classes is unknown
-    (negative: the network cannot answer it) are not counted. Classes are all ids or all
-    names; the name "", and anything that is no text, is unknown. ValueError for different
-    lengths, or for names together with ids.
+    n_shape is the number of decisions for the shape's class, n_texture for the texture's class.
+    Images are left out if their cues agree, if the decision is for neither cue, or if a class is
+    unknown (negative: the network lacks it). Classes are all given by ids, or all by names; the
+    name "", and a value that is not text, is unknown. ValueError for different lengths, or for
+    names together with ids.
     """
     decided, shape, texture = _class_ids(decided, shape, texture)
     shapes = decided.shape, shape.shape, texture.shape
@@ -71,7 +72,7 @@ def by_class(answer: Classes, shape: Classes, texture: Classes) -> dict[int, Sha
     """Return the shape bias by class id of the shape, for classes with a cue-conflict image.
 
     answer, shape, texture: by image, class ids of the decision and of both cues; negative is
-    unknown. The overall shape bias is not the mean of these.
+    unknown. The overall shape bias is not the mean over classes.
     """
     answer, shape, texture = map(np.asarray, (answer, shape, texture))
     biases = {}
@@ -89,11 +90,11 @@ def label_ranks(
 ) -> Int[np.ndarray, "n"]:
     """Return the rank of each image's label among all k scores, 1 for the largest score.
 
-    scores: logits, or scores of a set's classes. members: for each label the classes (columns
-    of scores) that it stands for, of which the smallest rank counts; None: a label is a
-    column. Of equal scores the class with the higher number ranks first. 0 for an unknown
-    label (negative). ValueError for NaN, for different lengths, and for labels and members
-    that are no classes.
+    scores: logits, or scores of a set's classes. members: for each label, its classes (columns of
+    scores), of which the smallest rank is returned; None: a label is a column. If scores are
+    equal, the class with the higher id ranks first. The rank is 0 for an unknown label
+    (negative). ValueError for NaN, for different lengths, and for labels and members that are not
+    classes.
     """
     scores, label = np.asarray(scores), np.asarray(label)
     must = "scores must be (images, classes), with a label for each image"
@@ -120,7 +121,8 @@ def best_place(
     """Return the smallest rank (1: largest score) among each row's member classes.
 
     is_member: whether each class of a row is a member. Ties are broken as in `label_ranks`.
-    Nothing is checked: a row without members gets k + 1, and a NaN score of a member rank 1.
+    Arguments are not checked: the result is k + 1 for a row without members, and 1 if the score
+    of a member is NaN.
     xp: the module of the arrays, numpy or jax.numpy.
     """
     classes = xp.arange(scores.shape[1])[None]
@@ -168,11 +170,11 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
     """Return a probe that shows unchanged images and counts shape and texture decisions.
 
     classes: the names of the decision classes, for conditions of single classes; if empty, a
-    class is named by its number.
+    class is named by its id.
 
-    Images of classes that the network lacks are shown, too: no decision counts as such a
-    cue's class. If the network gives logits or probabilities, the ranks of both cues among
-    all of its own classes are stored in the columns "rank_shape" and "rank_texture".
+    Images of classes that the network lacks are shown, too; no decision is for the cue of such a
+    class. If the network gives logits or probabilities, the ranks of both cues among all of the
+    network's classes are stored in the columns "rank_shape" and "rank_texture".
     Metrics: see `numbers`.
     """
     probe.check_class_names("shape_bias", classes)
@@ -189,7 +191,7 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
 def numbers(
     decided: decisions.Decisions, *, classes: Sequence[str] = ()
 ) -> Iterator[decisions.Number]:
-    """Return shape bias, accuracies by either cue, and related shares, in one list.
+    """Return shape bias, accuracies with either cue as the label, and related shares.
 
     The first argument is a mapping from condition to decisions (`decisions.per_condition`),
     which need a column "texture" (else ValueError). classes: see `make`.
@@ -204,9 +206,10 @@ def numbers(
     fraction_neither: decisions for neither cue, among images whose cues conflict.
     mrr_shape, mrr_texture: if decisions have columns rank_shape and rank_texture (see
       `label_ranks`), the mean of 1 / rank over images whose cues conflict; an image without
-      a rank (its logits are NaN) counts as 0. mrr_relative: mrr_shape divided by their sum.
+      a rank (its logits are NaN) counts as 0. mrr_relative: mrr_shape / (mrr_shape +
+      mrr_texture).
     accuracy_shape, accuracy_texture: with either cue as the label, over all images,
-      including those whose cues agree and those that the network cannot answer.
+      including images whose cues agree and images of classes that the network lacks.
     """
     answer, shape, texture = cues = _cues(decided)
     n = len(answer)

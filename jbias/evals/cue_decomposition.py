@@ -43,7 +43,7 @@ def numbers(
     by_condition: decisions on unchanged, diffused and shuffled images, in this order.
     cue_robustness_lower and cue_robustness_upper: a bootstrap interval of 95 % over images,
     with `draws` samples; cue_robustness_undefined: the share of samples without a value.
-    ValueError unless all conditions are of the same number of images, at least one. S_cd needs
+    ValueError unless all conditions have the same number of images, at least one. S_cd needs
     several networks: see `shape_part`.
     """
     counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)

@@ -11,7 +11,7 @@ A CSV or Parquet file has one row per stimulus; the default columns are model-vs
                        has an image of that name
 
 Other columns are ignored. Tables have no probabilities: confidences are NaN. The response
-"na" is no answer: the decision is for none of the classes. Images without a row are left out.
+"na" means no answer: the decision is for none of the classes. Images without a row are left out.
 
 Source of the format: bethgelab/model-vs-human at 79ed7cd, raw-data.
 """
@@ -95,8 +95,8 @@ class DecidedNetwork(networks.Network):
         """Return logits that are +inf for the decided class and 0 for others.
 
         image: stimuli, which are ignored; origin: the set, condition and image numbers that
-        they were made from. NaN for all classes if the response is no answer. ValueError if a
-        stimulus has no row, or if the set has none under this condition.
+        they were made from. Logits are NaN if the table has no answer. ValueError if a stimulus
+        has no row, or if the set has no rows under this condition.
         """
         stimuli_text = origin.dataset
         if origin.condition:
@@ -240,11 +240,11 @@ def load(
 ) -> Iterator[DecidedNetwork]:
     """Yield the networks whose decisions are in the tables of a path.
 
-    path: see `find_files`. columns: result of `parse_columns`. say: called with lines on
-    images without a row, and on responses that are no answer. ValueError, beginning with the
-    file and the line number, for a row that is no decision about a stimulus of the suite, or
-    that decides about a stimulus again. ValueError if no row is about a set that is measured,
-    and if a network's sets have different classes.
+    path: see `find_files`. columns: result of `parse_columns`. say: called with lines on images
+    without a row or without an answer. ValueError, beginning with the file and the line number,
+    for a row that is not a decision about a stimulus of the suite, and for a second decision
+    about a stimulus. ValueError if no row is about a set that is measured, and if a network's
+    sets have different classes.
     """
     stimulus_keys = stimuli(suite)
     images = {name: _Images(suite, name, stimulus_keys) for name, _ in stimulus_keys}
@@ -428,7 +428,7 @@ def _make_network(
     suite: suites.Suite,
     decided: Mapping[StimulusKey, Responses],
 ) -> DecidedNetwork:
-    """Return a network that gives the decisions; ValueError if its sets have different classes.
+    """Return a network with these decisions; ValueError if its sets have different classes.
 
     name: name of the network. path: path of the tables, for records and messages. decided:
     see `DecidedNetwork`.
@@ -552,7 +552,7 @@ class _Images:
         return f" ({root})" if root else ""
 
     def is_of_other_condition(self, image: str) -> bool:
-        """Return whether a name is of an exported stimulus whose condition is not measured."""
+        """Return whether a name is an exported stimulus whose condition is not measured."""
         dataset, _, inner_path = image_names.plain_path(image).partition("/")
         folder, _, name = inner_path.rpartition("/")
         is_stimulus = dataset == self.dataset and _STIMULUS.fullmatch(name)

@@ -1,6 +1,6 @@
 """A network's decisions about a set, from which metrics are computed; helpers of metrics.
 
-`share`, `mean` and `quantity` make numbers; `wilson_interval` gives their intervals;
+`share`, `mean` and `quantity` return a `Number`; `wilson_interval` returns an interval;
 `per_condition` and `per_rule` apply a metric to the decisions of several conditions or rules.
 """
 
@@ -30,13 +30,13 @@ class Decisions:
     """The decisions of one network about one set.
 
     prediction: the decided class of each image; -1 if the logits are NaN or infinite, which
-    occurs only in the decisions of seeds during training, or if the response in a table is no
-    answer. columns: by name, one entry per image: "label", and "texture" for cue conflicts,
-    are class ids as in `prediction` (-1 without a class); other columns of the set, such as
-    "attribute", have the set's own numbers. Decisions under a probe also have float32
-    "confidence" and "likelihood", the probabilities of the decided and of the right class,
-    and "index", the image's number in its set; and, if cues are ranked, int32 "rank_shape"
-    and "rank_texture" (cue_conflict.label_ranks).
+    occurs only in the decisions of seeds during training, or if a table of decisions has no
+    answer. columns: by name, one entry per image: "label", and "texture" for cue conflicts, are
+    class ids as in `prediction` (-1 without a class); other columns of the set, such as
+    "attribute", have the set's own values. Decisions under a probe also have float32 "confidence"
+    and "likelihood", the probabilities of the decided and of the right class, and "index", the
+    image's number in its set; and, if cues are ranked, int32 "rank_shape" and "rank_texture"
+    (cue_conflict.label_ranks).
     """
 
     prediction: Int[np.ndarray, "n"]
@@ -51,7 +51,7 @@ class Decisions:
 
     @property
     def right(self) -> Bool[np.ndarray, "n"]:
-        """Return for each image whether the decision is its label; -1 is never right."""
+        """Return for each image whether the decision is its label; False for the label -1."""
         prediction = np.asarray(self.prediction)
         return (prediction == np.asarray(self.columns["label"])) & (prediction >= 0)
 
@@ -160,7 +160,7 @@ def write_conditions(path: epath.PathLike, by_condition: ByName) -> None:
 
 
 def read_conditions(path: epath.PathLike) -> dict[str, Decisions]:
-    """Return the decisions in a file that `write_conditions` wrote, by condition in its order.
+    """Return decisions by condition, in the file's order, from a file of `write_conditions`.
 
     ValueError if the file lacks the column "condition" or "prediction".
     """
@@ -266,7 +266,7 @@ def cross_entropy(likelihood: Float[np.ndarray, "n"]) -> float:
     """Return the mean of -log likelihood, in nats.
 
     likelihood: by image, the probability of the right class.
-    A likelihood below the smallest normal float32, such as after an underflow, counts as
+    A likelihood below the smallest normal float32, such as after an underflow, is replaced by
     that number, whose -log is 87.3.
     """
     return float(-np.log(np.maximum(likelihood, np.finfo(np.float32).tiny)).mean())

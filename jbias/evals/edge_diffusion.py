@@ -31,10 +31,10 @@ def make(
 ) -> probe.Probe:
     """Return a probe with the conditions "" (unchanged), "diffused" and "cells" (shuffled cells).
 
-    steps: time steps of `diffuse`; published are 512 to 5792, for photographs of streets with
-      a million pixels. points: number of cells in `shuffle_cells`; published are 64 and 128,
-      for the same images. draws: bootstrap samples of the images. seed: random seed of the
-      bootstrap and of the cells.
+    steps: time steps of `diffuse`; published values are 512 to 5792, for photographs of streets
+      with a million pixels. points: number of cells in `shuffle_cells`; published values are 64
+      and 128, for the same images. draws: bootstrap samples of the images. seed: random seed of
+      the bootstrap and of the cells.
 
     Metrics: see `cue_decomposition.numbers`. ValueError for counts that are too small.
     """
@@ -171,7 +171,7 @@ def shuffle_cells(
 
     points: the number of cells, of uniformly drawn points. Each cell shows the image shifted
     by whole pixels, drawn uniformly among the shifts that leave the cell inside the image.
-    Texture inside a cell is kept, but not its position in the image.
+    This preserves the texture inside a cell, but not its position in the image.
     """
     centre_key, shift_key = jax.random.split(key)
     sides = jnp.array([image.shape[:2]])

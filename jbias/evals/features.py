@@ -35,7 +35,7 @@ def read(
 
     Activation maps are averaged over at most pool by pool regions, tokens over all positions,
     and flattened. More than `columns` entries are projected to `columns` sums of equally many
-    entries with random signs (by `seed` and site, the same for all images), which keeps
+    entries with random signs (by `seed` and site, the same for all images), which preserves
     distances in expectation.
     """
     known = taps.sites(net, images.shape[1])

@@ -4,7 +4,7 @@ Source: Selvaraju et al., ICCV 2017, https://arxiv.org/abs/1610.02391, in the fo
 and Pruegel-Bennett, "On the effects of data distortion on model analysis and training",
 https://arxiv.org/abs/2110.13968.
 Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717, gradcam.py.
-Deviation: a map without any evidence is zero; there it is 0 / 0.
+Deviation: a map without any positive value is zero; in the reference code it is 0 / 0.
 """
 
 import functools
@@ -54,10 +54,10 @@ def maps(
     activations that are neither maps with rows and columns nor tokens of patches; for a ViT
     the class token is left out.
 
-    Values are in [0, 1]; before the resizing the maximum is 1, or 0 if nothing is positive.
-    Maps are resized bilinearly with pixel centres at halves and a repeated border, as in
-    OpenCV, and in PyTorch without aligned corners. NaN for an image with an activation or a
-    gradient that is not finite.
+    Values are in [0, 1]; before the resizing the maximum is 1, or 0 if no value is positive. Maps
+    are resized bilinearly with pixel centres at halves and a repeated border, as in OpenCV, and
+    in PyTorch without aligned corners. NaN for an image with an activation or a gradient that is
+    not finite.
     """
     a = _to_map(activation.astype(jnp.float32), height, width, site)
     g = _to_map(gradient.astype(jnp.float32), height, width, site)

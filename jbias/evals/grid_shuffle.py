@@ -1,4 +1,4 @@
-"""Probe that shuffles the tiles of an image: each tile is unchanged, but in another place.
+"""Probe that shuffles the tiles of an image, without changing the inside of tiles.
 
 Source: Marcu and Pruegel-Bennett, "On the effects of data distortion on model analysis and
 training", https://arxiv.org/abs/2110.13968, section 3.
@@ -30,8 +30,8 @@ def make(
     Under "4x4", an image's 4 by 4 tiles are in random order. grids: numbers of tiles per side,
     one condition for each. classes: the names of the decision classes; without them the
     metrics raise ValueError, as di_index needs their number. seed: random seed of the orders.
-    Metrics: accuracy and di_index, see `interference.numbers`. ValueError for grids that are
-    not whole numbers of 2 or more, each once.
+    Metrics: accuracy and di_index, see `interference.numbers`. ValueError unless grids are
+    distinct whole numbers of at least 2.
     """
     are_grids = probe.are_distinct(grids) and all(
         type(g) is int and g > 1 for g in grids
@@ -63,7 +63,7 @@ def shuffle(
 def arrange(
     image: Float[Array, "h w c"], order: Int[Array, "g*g"], *, g: int
 ) -> Float[Array, "h w c"]:
-    """Return an image of g by g tiles, whose place i (row by row) shows tile order[i].
+    """Return an image of g by g tiles, whose position i (row by row) shows tile order[i].
 
     Tiles have floor(h / g) by floor(w / g) pixels; pixels outside of tiles are black.
     ValueError if a tile has no pixel.

@@ -91,21 +91,20 @@ def numbers(
 
     The first argument is a mapping from condition to decisions (`decisions.per_condition`).
 
-    Over the conditions that are not EXCLUDED (left out if there are none): ood_accuracy and
+    Metrics over the conditions that are not EXCLUDED (left out if all are): ood_accuracy and
     human_accuracy, over all images; and, averaged over conditions and then over people,
     accuracy_difference, the mean of (accuracy - person's accuracy)^2; observed_consistency;
     error_consistency, with _lower and _upper, a bootstrap interval of 95 %;
-    human_error_consistency, over pairs of people, with its interval (left out for one
-    person). Over all conditions: response_entropy and human_response_entropy in bits. For
-    each condition of a set with several, including the excluded ones: error_consistency and
-    human_accuracy.
+    human_error_consistency, over pairs of people, with its interval (left out for one person).
+    Over all conditions: response_entropy and human_response_entropy in bits. For each condition
+    of a set with several, including the excluded ones: error_consistency and human_accuracy.
 
-    dataset: one of SETS. files: the names of all images of the set; the column "index" has
-    the numbers of the shown images, if not all were shown. people: trials of each person,
-    which may include more images. classes: the names of the decision classes; default:
-    Geirhos' 16 in their order. ValueError if people's trials lack an image or have another
-    class for it, if two images have the same name, or if no decision class is among the 16.
-    ValueError also without the column "index" if not all images were shown.
+    dataset: one of SETS. files: the names of all images of the set; the column "index" has the
+    indices of the shown images, if not all were shown. people: trials of each person, which may
+    include more images. classes: the names of the decision classes; default: Geirhos' 16 in their
+    order. ValueError if people's trials lack an image or have another class for it, if two images
+    have the same name, or if no decision class is among the 16. ValueError also without the
+    column "index" if not all images were shown.
     """
     ids = np.array([trials.image_id(name) for name in files])
     index = decided.columns.get("index", np.arange(len(decided.prediction)))
@@ -127,7 +126,7 @@ def numbers(
 def _in_sixteen(
     decision: Int[np.ndarray, "n"], classes: Sequence[str]
 ) -> Int[np.ndarray, "n"]:
-    """Return the numbers, among Geirhos' 16, of classes given by id; -1 for other classes.
+    """Return each decision as an index of Geirhos' 16 classes; -1 for other classes.
 
     classes: names by id. ValueError if none of them is among the 16.
     """
@@ -231,8 +230,8 @@ def overall(by_set: Mapping[str, Sequence[decisions.Number]]) -> decisions.Numbe
     """Return the means of the metrics OVERALL over the 17 sets, with equal weights.
 
     by_set: the result of `numbers` by set. A metric that a set lacks is left out. If sets are
-    missing, the mean is over the others, and its condition is, for instance, "12 of 17 sets"
-    instead of "". ValueError without sets, or for a set that is not in SETS.
+    missing, the mean is over the remaining sets, and its condition is, for instance, "12 of 17
+    sets" instead of "". ValueError without sets, or for a set that is not in SETS.
     """
     are_sets = bool(by_set) and {*by_set} <= {*SETS}
     probe.check(are_sets, "human", f"sets must be some of {', '.join(SETS)}", [*by_set])
@@ -251,7 +250,7 @@ def overall(by_set: Mapping[str, Sequence[decisions.Number]]) -> decisions.Numbe
 def shape_biases(people: People) -> dict[int, cue_conflict.ShapeBias]:
     """Return the shape bias of all people's pooled answers to cue conflicts, by shape class.
 
-    Keys are numbers of Geirhos' 16 classes. people: trials on the same images.
+    Keys are indices of Geirhos' 16 classes. people: trials on the same images.
     """
     known = tuple(labels.geirhos16())
     texture = geirhos.texture_labels("human", people[0].image, known)

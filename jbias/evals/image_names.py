@@ -2,11 +2,12 @@
 
 The exact path is tried first, then other spellings of the path: with "\\" between folders,
 with "./" or the set's own folder before it, URL-encoded, in another Unicode form, with another
-file ending. A name without a folder means the only image of that name. Names that their
+file ending. A name without a folder matches if only one image has that name. Names that their
 publishers shortened are accepted for Geirhos' stimuli only, and all information in such a name
 must match: the class, and for model-vs-human also the experiment and the condition.
 
-Other parts of names are not enough: images of other sets may have the same ending.
+No other part of a name is enough for a match, because images of different sets may have the same
+ending.
 """
 
 import collections
@@ -69,10 +70,10 @@ class ImageNames:
         return path in self._paths(_exact)
 
     def find(self, name: str) -> list[int]:
-        """Return the numbers of the images that match a name, ascending; [] for an unknown name.
+        """Return the indices of the images that match a name, ascending; [] for an unknown name.
 
-        There are several if the match is not unique. Exact matches take precedence; see the
-        module.
+        The list has several indices if the match is not unique. Exact matches take precedence;
+        see the module.
         """
         for form in _FORMS:
             for path in _spellings(name):
@@ -91,7 +92,7 @@ class ImageNames:
     def _without_folder(self, path: str) -> str:
         """Return a path's last part if the path has no folder, or ends in the set's folder.
 
-        Else, or if a folder of the path is also a folder inside the set, "".
+        Return "" otherwise, and if a folder of the path is also a folder inside the set.
         """
         *folders, last = path.split("/")
         is_in_set = not folders or folders[-1] in self._folders
@@ -118,7 +119,7 @@ class PublishedNames:
 
     @functools.cached_property
     def _images(self) -> Places:
-        """Return the numbers of the set's images, by `_key`; other names are left out."""
+        """Return the indices of the set's images by `_key`; names without a key are left out."""
         images: Places = collections.defaultdict(list)
         for i, name in enumerate(self._names):
             key = self._key(name, with_folder=True)
@@ -127,13 +128,13 @@ class PublishedNames:
         return images
 
     def find(self, name: str) -> list[int]:
-        """Return the numbers of the images with a published name; [] for an unknown name."""
+        """Return the indices of the images with a published name; [] for an unknown name."""
         return self._images.get(self._key(name, with_folder=False), [])
 
     def _key(self, name: str, *, with_folder: bool) -> tuple[str | int, ...] | None:
-        """Return the information in a name, to compare names; None for another form.
+        """Return the information in a name as a tuple, to compare names; None for another form.
 
-        (experiment, condition, class, stimulus), or (class, stimulus) for sets of "geirhos".
+        The tuple is (experiment, condition, class, stimulus), or (class, stimulus) for "geirhos".
         with_folder: whether <class>/<stimulus>.png is accepted.
         """
         trial = parse_trial(name)

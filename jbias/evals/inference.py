@@ -1,9 +1,9 @@
 """Functions that run networks over sets: on unchanged images, or under a probe's conditions.
 
-`decide_sets` decides for many seeds together, as in evaluation during training. `run_probe`
-shows one network the stimuli of a probe. It alternates between three compiled programs: one
-makes the stimuli, one is the network, one decides. So the network is compiled once for all
-probes, and a probe once for all networks.
+`decide_sets` computes the decisions of many seeds together, as in evaluation during training.
+`run_probe` shows one network the stimuli of a probe. It alternates between three compiled
+programs: the first makes the stimuli, the second is the network, and the third computes decisions
+from logits. So the network is compiled once for all probes, and a probe once for all networks.
 """
 
 import collections
@@ -88,9 +88,10 @@ def has_decision(
 ) -> Bool[Any, "b"]:
     """Return for each image whether a decision can be made from its logits.
 
-    It can if no logit or score is NaN, and the largest logit and the largest score are finite;
-    -inf marks a class that is never decided for. scores: one score per decision class; the
-    logits themselves if the network decides among its own classes. xp: jax.numpy or numpy.
+    A decision can be made if no logit or score is NaN, and the largest logit and the largest
+    score are finite; -inf marks a class that is never decided for. scores: one score per decision
+    class; the logits themselves if the network decides among its own classes. xp: jax.numpy or
+    numpy.
     infinite: whether +inf marks the decided class, as for decisions from a table.
     """
     is_decided = ~xp.isnan(logits).any(-1) & ~xp.isnan(scores).any(-1)
@@ -150,9 +151,10 @@ def with_confidence(
 ) -> ScoredDecisions:
     """Return a network's decisions with the probabilities of decided and right classes.
 
-    Arguments: see `decide_batch`; unlike there, no prediction is UNDECIDED. If several network
-    classes belong to one decision class, its probability is their aggregate divided by the
-    sum over the decision classes; for "mean_logit" it is the softmax of the means.
+    Arguments: see `decide_batch`. Here, no prediction is UNDECIDED. If several network classes
+    belong to one decision class, the probability of the decision class is the aggregate of these
+    network classes divided by the sum over the decision classes; for "mean_logit" it is the
+    softmax of the means.
     """
     scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
     prediction = jnp.argmax(scores, axis=-1).astype(jnp.int32)
@@ -175,7 +177,7 @@ def with_confidence(
 def _ranks(logits: Logits, label: Int[Array, "b"], matrix: Matrix) -> Int[Array, "b"]:
     """Return the smallest rank, among all logits, of the network classes of each label.
 
-    0 for a label of -1 or without network classes, and for logits with NaN.
+    The rank is 0 for a label of -1 or without network classes, and for logits with NaN.
     """
     is_member = label[:, None] == jnp.arange(logits.shape[1])[None]
     is_member = is_member if matrix is None else (matrix > 0).T[label]
@@ -219,8 +221,7 @@ def largest_differences(
     """Return, for each array, the largest absolute difference between logits and other_logits.
 
     logits, other_logits: tuples of (b, k) or, for s seeds, (s, b, k); two equal infinities
-      differ by 0. count: number of images in the batch; further rows are padding and do not
-      count.
+      differ by 0. count: number of images in the batch; further rows are padding and are ignored.
     """
 
     def largest(
@@ -310,7 +311,7 @@ class _RowsOfSet(NamedTuple):
     rule: DecisionRule
     rows: slice
     label: Int[np.ndarray, "b"] | None  # By row of the batch; -1 in rows of other sets.
-    cues: Mapping[str, Int[np.ndarray, "b"]] | None  # Other labels, like `label`.
+    cues: Mapping[str, Int[np.ndarray, "b"]] | None  # Further labels, like `label`.
 
 
 def _rows_by_set(
@@ -400,7 +401,7 @@ class BoundJaxNetwork(NamedTuple):
 
 
 class StimulusCache:
-    """Stimuli on the devices that took long to make, cached for the next networks.
+    """Cache, on the devices, of stimuli that take long to make, for use by later networks.
 
     room: the size of the cache in bytes; stimuli that do not fit are made again.
     """
@@ -409,7 +410,7 @@ class StimulusCache:
         self._room, self._stimuli = room, {}
 
     def get(self, key: Hashable, make: Callable[[], Array]) -> Array:
-        """Return the cached stimuli of a key, or else make() and cache them if they fit."""
+        """Return the cached stimuli of a key, or the result of make(), cached if it fits."""
         if key in self._stimuli:
             return self._stimuli[key]
         stimuli = jax.block_until_ready(make())  # Raises here, before it is cached.
@@ -457,22 +458,22 @@ def run_probe(
     """Return columns of a network's decisions, one entry per image, by condition.
 
     Columns: "prediction" int32 (n); float32 (n) "confidence", the probability of the decided
-    class among the decision classes, and "likelihood", that of the right class (NaN without
-    one); and int32 ranks of the batches' cues, by name. If several network classes belong to
-    one decision class, its probability is their aggregate (for "mean_logit" the softmax
-    of the means), divided by the sum over the decision classes.
+    class among the decision classes, and "likelihood", the probability of the right class (NaN
+    without a right class); and int32 ranks of the batches' cues, by name. If several network
+    classes belong to one decision class, the probability of the decision class is the aggregate
+    of these network classes (for "mean_logit" the softmax of the means), divided by the sum over
+    the decision classes.
 
     rules: by the suffix of a condition's name, "" for the first rule: the decisions of
     condition "fog" under the rule "mean_logit" have the key "fog mean_logit".
     tell: called as tell(number of images answered), with counted=False for answers that the
     journal has. compiling: returns the context of calls that may compile a program.
-    journal: stored answers, which are not computed again; new ones are added.
+    journal: stored answers, which are not computed again; new answers are added.
     classes: the number of logits that the network must have; 0: any.
 
-    probe.NotFiniteError if no decision can be made from the logits of an image (unless the
-    network is a table of decisions, where it is -1), or if the gradients that a probe follows
-    are not finite; answers before that batch are in the journal. ValueError for logits of
-    another shape.
+    probe.NotFiniteError if no decision can be made from the logits of an image (in a table of
+    decisions the decision is then -1), or if the gradients that a probe follows are not finite;
+    answers before that batch are in the journal. ValueError for logits of another shape.
     """
     chunks = collections.defaultdict(list)
     entries = journal.entries if journal else []
@@ -671,10 +672,10 @@ def make_stimuli(
 ) -> probe.Images:
     """Return the stimuli of one condition for a batch, floats in [0, 1].
 
-    look_result: result of `run_look`; None: computed here if it is needed. base_images: for
-    this batch, by condition, the stimuli, as bytes, that other conditions are made `onto`;
-    changed in place: new ones are added. ValueError if the condition that is made onto is made
-    onto another one itself.
+    look_result: result of `run_look`; None: computed here if it is needed. base_images: by
+    condition, the stimuli of this batch, as bytes, from which the stimuli of other conditions are
+    made (`onto` of probe.Probe); new stimuli are added to it. ValueError if such a condition is
+    itself made from another condition.
     """
     base_images = {} if base_images is None else base_images
     params = jax.tree.map(jnp.asarray, shown_probe.conditions[condition])
@@ -736,7 +737,7 @@ def _stimuli(
     target: Int[Array, "b"],
     params: PyTree,
 ) -> probe.Images:
-    """Return the result of a probe's `show`; static: its last argument; None: it has only two."""
+    """Return show(rows, params), or show(rows, params, static) if `static` is not None."""
     rows = probe.Rows(_unit(image), index, target, _refuse_logits)
     return show(rows, params) if static is None else show(rows, params, static)
 
@@ -834,10 +835,10 @@ def agreement(
     shown_probe: probe.Probe,
     batches: Iterable[Batch],
 ) -> decisions.Numbers:
-    """Return a Number "agreement" for the probe's first and one for its last condition.
+    """Return a Number "agreement" for the probe's first and last condition.
 
-    Agreement is the share of images for which two networks have the same largest logit, on
-    stimuli made with `network`. A probe with a single condition has one Number.
+    Agreement is the share of images for which the largest logit of two networks is that of the
+    same class, on stimuli made with `network`. A probe with a single condition has one Number.
     probe.NotFiniteError if no decision can be made from the logits.
     """
     names = [*shown_probe.conditions]

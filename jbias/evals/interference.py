@@ -7,8 +7,9 @@ compares the wrong decisions on clean and on distorted images, by decided class.
 Source: Marcu and Pruegel-Bennett, "On the effects of data distortion on model analysis and
 training", https://arxiv.org/abs/2110.13968.
 Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717, DI.py.
-Deviations: there a class counts at most once per batch, due to an indexed addition; here
-each wrong decision counts. There a run without any increase has no value; here it is 0.
+Deviations: in the reference code a class is counted at most once per batch, due to an indexed
+addition; here each wrong decision is counted. In the reference code the index of a run without
+any increase is undefined; here it is 0.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ class Interference:
 
     runs: Float[np.ndarray, "r"]  # The index of each run.
     mean: float
-    std: float  # Over runs, with r - 1.
+    std: float  # Standard deviation over runs, with divisor r - 1.
     low: float  # The range of the mean in bootstrap samples of runs.
     high: float
     worst: float  # The mean if every run had the increase of the worst run.
@@ -76,15 +77,15 @@ def wrong_by_class(decided: decisions.Decisions, classes: int) -> Int[np.ndarray
 def increase(
     clean: Counts, distorted: Counts, images: int, *, variant: str = "share"
 ) -> Growth:
-    """Return the increase i of each class among the wrong decisions, at least 0.
+    """Return the increase i of the wrong decisions for each class; 0 if they decrease.
 
     clean, distorted: numbers W0 and W1 of wrong decisions by run and decided class. images:
     the number of images. ValueError for an unknown variant, or different shapes.
 
     Variant "share", as in the released code: i = K max(q1 - q0, 0), with q = W / sum W, or 0
-    without wrong decisions, and K classes; if errors move from all classes equally to a
-    single class, this class has K - 1. Variant "count", as in the text of the paper, in
-    percent of the images: i = 100 max(W1 - W0, 0) / images.
+    without wrong decisions, and K classes; if errors move from all classes equally to a single
+    class, i is K - 1 for this class. Variant "count", as in the text of the paper, in percent of
+    the images: i = 100 max(W1 - W0, 0) / images.
     """
     must = f"variant must be one of {', '.join(VARIANTS)}"
     probe.check(variant in VARIANTS, "interference", must, variant)
@@ -110,13 +111,14 @@ def index(
 
     c* = argmax_c mean_r i_r[c] is the dominant class. increase: the result i of the function
     `increase` with the same variant. w is mean_r i_r[c*] for "share", i_r[c*] for "count", and
-    max_r i_r[c*] for the worst case of both. A run without any increase has 0; if classes
-    are tied, c* is the lowest.
+    max_r i_r[c*] for the worst case of both. The index of a run without any increase is 0; if
+    classes are tied, c* is the lowest.
 
     For `FEWEST` runs or more, low and high are percentiles of the mean in `draws` bootstrap
     samples of runs, each with its own c* and w. This is a range of 95 %, and not a confidence
-    interval: in simulations with 5 runs, the true index is in 65 to 85 of 100 such ranges. If
-    no class is preferred, it is in none, as the index is above 0 by chance (see `by_chance`).
+    interval: in simulations with 5 runs, the true index is in 65 to 85 of 100 such ranges. If no
+    class is preferred, it is in none of them, as the index is above 0 by chance (see
+    `by_chance`).
     """
     i = np.asarray(increase, np.float64)
     r = len(i)
@@ -189,10 +191,10 @@ def by_chance(clean: Runs, distorted: Runs, *, classes: int) -> float:
 
     Arguments and errors: see `of_runs`.
 
-    By 200 random permutations with a fixed seed: each run's wrong decisions on clean and
-    distorted images are pooled and split at random into two parts of the same sizes as before.
-    Decisions are drawn independently, although many are about the same image, so the result is
-    rather too large.
+    The mean is over 200 random permutations with a fixed seed: each run's wrong decisions on
+    clean and distorted images are pooled and split at random into two parts of the same sizes as
+    before. Decisions are drawn independently, although many are about the same image, so the
+    result tends to be too large.
     """
     clean_counts, distorted_counts = _counts(clean, distorted, classes)
     pooled = clean_counts + distorted_counts
@@ -218,8 +220,8 @@ def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
     """Return [wrong decisions on clean images, on distorted images], by run and class.
 
     classes: the number of classes. ValueError unless both have as many runs, as many images and
-    the same labels, and for a decision outside of 0 ... classes - 1. That the runs are in the
-    same order is not checked.
+    the same labels, and for a decision outside of 0 ... classes - 1. The order of the runs is not
+    checked.
     """
     runs = (*clean, *distorted)
     sizes = {len(run.prediction) for run in runs}
@@ -244,7 +246,7 @@ def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
 def numbers(
     by_condition: decisions.ByName, *, classes: int
 ) -> Iterator[decisions.Number]:
-    """Return the accuracy of each condition, and its di_index in percent, compared with "".
+    """Return the accuracy of each condition, and its di_index in percent relative to "".
 
     by_condition: decisions on unchanged images ("", which has no di_index) and on distorted
     images. classes: the number of classes. The variant is "share"; for a single network,

@@ -1,8 +1,9 @@
 """iOcclusion index: the share of the generalisation gap that remains with parts of images hidden.
 
-Occlusion removes information from training images and from test images in the same way; if
-the remaining information still separates the two, the gap stays. The index compares gaps and
-not accuracies, because a hidden part may also change accuracy by looking like some class.
+Occlusion removes information from training images and from test images in the same way; if the
+remaining information still separates training from test images, the gap remains. The index
+compares gaps and not accuracies, because a hidden part may also change accuracy by looking like
+some class.
 
 Source: Marcu and Pruegel-Bennett, "On the effects of data distortion on model analysis and
 training", https://arxiv.org/abs/2110.13968, section 5.
@@ -51,7 +52,7 @@ def curves(train: Mapping[str, Share], test: Mapping[str, Share]) -> dict[str, C
 
     train, test: accuracies in [0, 1], of one or several runs, by condition: "" for unchanged
     images, and "rectangle 0.3", "grad_cam most 0.3", ..., the mask and the hidden fraction of
-    pixels. Conditions that only one of both has are ignored. ValueError if "" is missing.
+    pixels. Conditions that are not in both mappings are ignored. ValueError if "" is missing.
     """
     for name, by_condition in (("training", train), ("test", test)):
         must = f"the {name} set must be measured as it is, too"

@@ -66,7 +66,7 @@ class Journal:
 
 
 def remove(path: epath.Path) -> None:
-    """Delete a journal file, if it exists, and its folder if that is then empty."""
+    """Delete a journal file, if it exists, and its folder if the folder is then empty."""
     path.unlink(missing_ok=True)
     if path.parent.exists() and not any(path.parent.iterdir()):
         path.parent.rmdir()

@@ -8,12 +8,13 @@ without its fold.
 
 The decoder is multinomial logistic regression, by scikit-learn. The loss is the mean of
 -log softmax(x W + b)[y] plus strength / 2 times the sum of squares of W; b is not penalised.
-The loss is convex, so any method that minimises it gives the same: C is 1 / (n strength).
+The loss is convex, so the result does not depend on the method of minimisation. In scikit-learn,
+C is 1 / (n strength).
 
 Dimensions, the shares of neurons of a layer that follow shape and texture: Islam, Kowal,
 Esser, Jia, Ommer, Derpanis and Bruce, ICLR 2021, https://arxiv.org/abs/2101.11604, as
 https://github.com/islamamirul/shape_texture_neuron computes them, after Esser, Rombach and
-Ommer, CVPR 2020. Deviations: all pairs of a set count instead of a sample, and results are
+Ommer, CVPR 2020. Deviations: all pairs of a set are used instead of a sample, and results are
 shares instead of whole neurons.
 """
 
@@ -37,7 +38,7 @@ Rows = Float[np.ndarray, "n d"]
 
 
 class CrossValidated(NamedTuple):
-    """Cross-validated decisions: each by weights that were fitted without the example."""
+    """Cross-validated decisions, made by weights that were fitted without the example."""
 
     decided: Labels  # By example, the decided class.
     fits: int  # Number of fits.
@@ -168,8 +169,9 @@ def dimension_shares(x: Rows, shape: Labels, texture: Labels) -> DimensionShares
     = exp(r_shape) + exp(r_texture) + e: exp(r_shape) / Z, exp(r_texture) / Z, e / Z. r_shape:
     over all pairs of images with the same shape and different textures, the covariance of a
     neuron's two activations, summed over neurons, divided by the sum of their variances;
-    r_texture: with the same texture and different shapes. The residual has correlation 1. A
-    correlation is NaN without such a pair, or without variance; then all shares are NaN.
+    r_texture: the same over pairs with the same texture and different shapes. The residual has
+    correlation 1. A correlation is NaN without such a pair, or without variance; then all shares
+    are NaN.
     """
     r_shape = shared_correlation(x, shape, texture)
     r_texture = shared_correlation(x, texture, shape)
@@ -237,11 +239,11 @@ def measure(
     "shape_exemplar" and "texture_exemplar", images with the same exemplar of the decoded
     factor are in the same fold, and pairs for the dimensions share the exemplar. Images with
     an unknown class (negative) are left out. sites: names from models.taps.sites; None: all.
-    most: the maximum number of images; of more, a random subset is used. folds: the maximum
-    number of folds. strengths: candidate strengths of the penalty. pool, batch: see
+    most: the maximum number of images; if there are more, a random subset is used. folds: the
+    maximum number of folds. strengths: candidate strengths of the penalty. pool, batch: see
     features.read; width: its `columns`. seed: random seed of the subset, the folds, the
-    projection and the shuffled labels. classes: names of the classes of "label" and
-    "texture", for messages.
+    projection and the shuffled labels. classes: names of the classes of "label" and "texture",
+    for messages.
 
     Metrics, for shape and in the same way for texture: shape_decoding, the share of images
     decoded correctly; shape_decoding_shuffled, the same with labels shuffled among the
@@ -352,8 +354,8 @@ def normalize_features(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
     """Return float32 features, centred and scaled to mean square length 1, in at most n columns.
 
     The scale makes strengths comparable between sites. More columns than rows are rotated
-    into n columns, which changes no decoder, because its penalty does not depend on rotations.
-    Constant features are only centred.
+    into n columns, which does not change decoders, because the penalty does not depend on
+    rotations. Constant features are only centred.
     """
     x = np.asarray(x, float)
     x = x - x.mean(0)

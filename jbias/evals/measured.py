@@ -47,7 +47,7 @@ class Estimate(float):
     def details(self) -> str:
         """Return the interval and n as text, such as "95 %: 0.201 to 0.305, n = 240 images".
 
-        Either part is left out if it is unknown.
+        The interval and n are left out if they are unknown.
         """
         words = []
         if self.lower is not None and self.upper is not None:
@@ -148,7 +148,7 @@ class Measured:
 
     @property
     def shape_bias(self) -> Estimate:
-        """Return the share of shape decisions among those for either cue; 1 is all shape."""
+        """Return the share of shape decisions among the decisions for either cue, in [0, 1]."""
         return self._headline("shape_bias")
 
     @property
@@ -168,9 +168,9 @@ class Measured:
 
     @property
     def accuracy(self) -> Estimate:
-        """Return the top-1 accuracy on the first set, in the order of `first`, of photographs.
+        """Return the top-1 accuracy on the first set of photographs, in the order of `first`.
 
-        Sets of edges, silhouettes and cue conflicts do not count.
+        Sets of edges, silhouettes and cue conflicts are skipped.
         """
         return self._headline("accuracy")
 
@@ -181,12 +181,12 @@ class Measured:
 
     @property
     def low_frequency_bias(self) -> Estimate:
-        """Return the mean accuracy on low-pass filtered images divided by that on unchanged ones."""
+        """Return the mean accuracy on low-pass filtered images, relative to unchanged images."""
         return self._headline("low_frequency_bias")
 
     @property
     def high_frequency_bias(self) -> Estimate:
-        """Return the mean accuracy on high-pass filtered images divided by that on unchanged ones."""
+        """Return the mean accuracy on high-pass filtered images, relative to unchanged images."""
         return self._headline("high_frequency_bias")
 
     @property
@@ -219,7 +219,7 @@ class Measured:
         )
 
     def headlines(self) -> Iterator[tuple[str, Estimate]]:
-        """Yield (key of HEADLINES, estimate) for each headline and set with that number.
+        """Yield (key of HEADLINES, estimate) for each headline and set with a result.
 
         The order is that of HEADLINES, then of sets in `first`, then of other sets' names. An
         undefined number is NaN. Accuracy on cue conflicts is left out, because it is the
@@ -290,7 +290,7 @@ class Measured:
     def _doubted_accuracy(self) -> Iterator[str]:
         """Yield a message if shape bias was measured and `accuracy` is no better than chance.
 
-        See `doubts`; the first set with a known number of classes is the one that counts.
+        See `doubts`; only the first set with a known number of classes is used.
         """
         headlines = [*self.headlines()]
         if not any(key == "shape_bias" for key, _ in headlines):
@@ -370,8 +370,9 @@ def _estimate(numbers: pd.DataFrame, row: Any, unit: str) -> Estimate:
     """Return the number of a record with its interval.
 
     The interval is Wilson's for a share of at least one unit, else the recorded `_lower` and
-    `_upper`, if both have a value. Measures that pool several answers to one image have none.
-    A value of None becomes NaN. numbers: all records. row: a row of `numbers`, from itertuples.
+    `_upper`, if both have a value. Measures that pool several answers to one image have no
+    interval. A value of None becomes NaN. numbers: all records. row: a row of `numbers`, from
+    itertuples.
     unit: see `Headline`.
     """
     n = None if pd.isna(row.n) else int(row.n)

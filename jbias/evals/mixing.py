@@ -7,8 +7,8 @@ Source: Gontijo-Lopes, Smullin, Cubuk and Dyer, ICLR 2021, https://arxiv.org/abs
 (affinity, diversity); Marcu and Pruegel-Bennett, https://arxiv.org/abs/2110.13968
 (MixDiversity, and the protocol of mixed images).
 Deviations: each image has a share, mask and partner of its own, keyed by its number in the
-set, while training draws one share per batch: the same means with less variance. Losses are
-those of the trained network in evaluation mode, not of the last epoch of training. CutMix is
+set, while training draws one share per batch. The means are the same, with less variance. Losses
+are those of the trained network in evaluation mode, not of the last epoch of training. CutMix is
 the variant "torchbearer", as in the second paper.
 """
 
@@ -44,17 +44,17 @@ def make(
     drawn from Beta(alpha, alpha). spectrum: the spectrum of FMix's masks, one of
     jbias.augment.fmix.SPECTRA. crop, mirror: shift images by up to `crop` pixels, and mirror
     them with probability 1/2, before they are mixed, as in training; meant for diversity,
-    while affinity uses test images without this. Metrics: see `numbers`. ValueError for
-    invalid options.
+    while affinity uses test images without shifts. Metrics: see `numbers`. ValueError for invalid
+    options.
 
-    Conditions are "" and two for each method, such as "mixup" and "mixup by share". Under
-    "mixup" the image has the larger share and the partner the smaller one. Under "mixup by
-    share" the image has the share lam with probability lam, and else the share 1 - lam.
-    MixDiversity needs the labels of both images, and the label of the partner is not known
-    here. With these random shares it is not needed: over random pairs, E[CE(z, y_image)] =
-    E[lam CE(z, y_first) + (1 - lam) CE(z, y_second)], because each image of a pair is the
-    first one with the same probability. If partners are of another set, the result is the
-    reformulated loss, with lam ~ Beta(alpha + 1, alpha) for the image.
+    Conditions are "" and two for each method, such as "mixup" and "mixup by share". Under "mixup"
+    the image has the larger share and the partner the smaller share. Under "mixup by share" the
+    image has the share lam with probability lam, and else the share 1 - lam. MixDiversity needs
+    the labels of both images, and the label of the partner is not known here. With these random
+    shares the label is not needed: over random pairs, E[CE(z, y_image)] = E[lam CE(z, y_first) +
+    (1 - lam) CE(z, y_second)], because each image of a pair is the first one with the same
+    probability. If partners are of another set, the result is the reformulated loss, with lam ~
+    Beta(alpha + 1, alpha) for the image.
     """
     probe.check_choices("mixing", "methods", methods, METHODS)
     is_positive = isinstance(alpha, int | float) and 0 < alpha < float("inf")
@@ -81,7 +81,7 @@ def make(
         def mix(
             image: Float[Array, "h w 3"], key: PRNGKeyArray
         ) -> Float[Array, "h w 3"]:
-            """Return an image mixed with a random partner, each moved by `moves` before."""
+            """Return an image mixed with a random partner, after `moves` is applied to both."""
             k_mix, k_role, k_other, *k_moves = jax.random.split(key, 5)
             other = jax.random.randint(k_other, (), 0, len(params["others"]))
             partner = params["others"][other].astype(jnp.float32) / 255
@@ -145,10 +145,10 @@ def numbers(
     by_condition: decisions under "", and for each of `methods`, such as "mixup", under
     "mixup" and "mixup by share".
     accuracy: the share of images decided as their label, under "" and each method.
-    affinity: accuracy on mixed images, by the majority label, minus that on unchanged images,
-      in percentage points; meant for a network trained without mixing, and test images.
-    diversity: the mean cross-entropy of the majority label, in nats, over mixed images; meant
-      for a network trained with that mixing, and its training images.
+    affinity: accuracy on mixed images, by the majority label, minus accuracy on unchanged images,
+      in percentage points; meant for test images and a network trained without mixing.
+    diversity: the mean cross-entropy of the majority label, in nats, over mixed images; meant for
+      training images and a network trained with this method.
     mix_diversity: the mean of lam CE(y) + (1 - lam) CE(y'), in nats, over the same images.
     Cross-entropies (CE) are computed by decisions.cross_entropy over images with a class;
     without any, diversity and mix_diversity are None. Without images affinity is None, too.

@@ -42,9 +42,9 @@ def choose(
     """Return the size and options of a network's images; ValueError for an unknown interpolation.
 
     described: the network's own preprocessing. size: requested by the caller, in pixels, or
-    None. default: the size in pixels if neither gives one. The described short side before the
-    crop applies at the described size only. At another size, a crop fraction as in timm still
-    applies: the short side is floor(size / fraction).
+    None. default: the size in pixels if `size` is None and `described` has no size. The described
+    short side before the crop applies at the described size only. At another size, a crop
+    fraction as in timm still applies: the short side is floor(size / fraction).
     """
     values, origins = described.values, dict(described.origins)
     own_size = values.get("size")

@@ -220,15 +220,15 @@ def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[st
     """Return the paths of weight files and runs under some paths and globs, in order.
 
     paths: files, folders, globs, or weights on the hub (hf:OWNER/NAME@COMMIT). any_file:
-    accept a file in `paths` with any suffix. ValueError for a path without weights or runs; if
-    a glob has several matches, those without any are skipped.
+    accept a file in `paths` with any suffix. ValueError for a path without weights or runs; if a
+    glob has several matches, those without weights or runs are skipped.
 
-    A folder with config.json and checkpoints is a run. Of another folder, all weight files (by
-    suffix) and runs below it are returned, except for hidden ones and for those behind a link
-    to a folder that is not a run. A file or run with several matching paths is returned once,
-    by the first of them. Links with different names to one file count as different files,
-    because a published file is recognised by its name. Weights on the hub keep their name and
-    are fetched when they are opened.
+    A folder with config.json and checkpoints is a run. For any other folder, all weight files (by
+    suffix) and runs below it are returned, except for hidden files and folders and for those
+    behind a link to a folder that is not a run. A file or run with several matching paths is
+    returned once, under the first of these paths. Links with different names to one file count as
+    different files, because a published file is recognised by its name. Weights on the hub keep
+    their name and are fetched when they are opened.
     """
     first_path: dict[pathlib.Path, str] = {}  # By real path.
     for pattern in paths:
@@ -370,10 +370,10 @@ def from_file(
 
     name: name of the network's folder of results; default: the file's name. model: a name in
     models.MODELS or path/to/file.py:function; None: read from the file. classes: see
-    `read_classes`; None: the names in the file itself, if they are as many as the outputs, else
-    ImageNet's. about: entries of `Network.about`; "id", if given, replaces `name`, and "name"
-    the algorithm in the records; "constants" has the origins of "mean" and "std" in words, if
-    `options` give these; "train_data" and "method" are the training set and method for the
+    `read_classes`; None: the names in the file itself, if there is one for each output, else
+    ImageNet's classes. about: entries of `Network.about`; "id", if given, replaces `name`, and
+    "name" the algorithm in the records; "constants" has the origins of "mean" and "std" in words,
+    if `options` give these; "train_data" and "method" are the training set and method for the
     records. options: further keyword arguments of models.load, or of the user's function.
     ValueError if the file cannot be read, has no classes, or has another number of classes than
     `classes`.
@@ -473,8 +473,8 @@ def from_run(
     """Yield the network of each seed of a run, in all its branches, at a saved step.
 
     path: the run's workdir. step: "best", "latest" or a number; "best" is the first saved
-    step with the highest validation accuracy. seeds: those to open; empty: all; seeds that the
-    run lacks are ignored. ValueError for an invalid run, or a step that was not saved.
+    step with the highest validation accuracy. seeds: the seeds to open; empty: all; seeds that
+    the run lacks are ignored. ValueError for an invalid run, or a step that was not saved.
     """
     workdir = epath.Path(path)
     needed = (
@@ -594,7 +594,7 @@ def check_arguments(
 ) -> list[str]:
     """Return the paths of files and runs in --checkpoint; ValueError for an invalid flag.
 
-    Invalid are also flags without an effect: --model, --classes, --mean, --std, --trained and
+    Flags without an effect are also invalid: --model, --classes, --mean, --std, --trained and
     --method if all paths are runs that were trained here, and --step if none is. Called before
     sets are opened, which may take minutes. args: the command's flags. out: the folder of
     results. config: the suite's config.
@@ -715,7 +715,7 @@ def _open_file(
     path: a file, a folder, or weights on the hub. name: name of the network, if the zoo does
     not have the file. args: the command's flags. zoo: the module with the table of published
     files, or None; flags for mean and std take precedence over its entry. A file that has the
-    name of an entry, but not its properties, is opened as a file that the zoo does not have.
+    name of an entry of the zoo, but other properties, is opened as if the zoo had no such entry.
     say: called with lines for the user. ValueError if --model contradicts the zoo, and as
     `from_file` raises.
     """

@@ -3,11 +3,11 @@
 Source: Marcu and Pruegel-Bennett, "On the effects of data distortion on model analysis and
 training", https://arxiv.org/abs/2110.13968.
 Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717, occlusion.py,
-gradcam.py, distortions.py and DI.py; of the rectangles,
+gradcam.py, distortions.py and DI.py; for the rectangles,
 https://github.com/pytorchbearer/torchbearer at 0e8484c.
 
-A mask is True for hidden pixels. Each image has a mask of its own, from a key of its number in
-the set, so that results depend neither on batches nor on devices.
+A mask is True for hidden pixels. Random draws for an image use a key that depends on its number
+in the set, so that results depend neither on batches nor on devices.
 Deviation: the released code hides pixels after the normalisation, with 0, which is the mean
 colour of the training set. Here the fill "black" is black, as in the paper, and the mean colour
 is the fill "mean".
@@ -65,11 +65,11 @@ def rectangle_mask(
     """Return a mask of a rectangle with sides round(sqrt(area) h) and round(sqrt(area) w).
 
     area: the rectangle's share of the image. The rectangle reaches from side // 2 before its
-    centre to just before side // 2 after it, so an odd side loses a pixel. Halves are rounded
-    to even. The centre is uniform over all pixels, and the rectangle is cut at the border;
-    or, if `restricted`, uniform over round(s / 2) ... n - round(s / 2) - 1 for a side s of n
-    pixels, or s // 2 if this range is empty. Then nothing is cut, and as in the released code
-    only the largest rectangle hides the last row.
+    centre to just before side // 2 after it, so an odd side becomes one pixel shorter. Halves are
+    rounded to even. The centre is uniform over all pixels, and the rectangle is cut at the
+    border; or, if `restricted`, uniform over round(s / 2) ... n - round(s / 2) - 1 for a side s
+    of n pixels, or s // 2 if this range is empty. Then nothing is cut, and as in the released
+    code only the largest rectangle hides the last row.
     """
     n = jnp.array([height, width])
     sides = jnp.round(jnp.sqrt(area) * n).astype(jnp.int32)
@@ -97,7 +97,7 @@ def fourier_mask(key: PRNGKeyArray, count: Number, height: int, width: int) -> M
 def saliency_ranks(saliency: Float[Array, "h w"]) -> Int[Array, "h w"]:
     """Return for each pixel the number of pixels that are more salient.
 
-    saliency: by pixel, larger for more salient ones. Of equal pixels the first, row by row,
+    saliency: by pixel, larger for more salient pixels. Of equal pixels the first, row by row,
     counts as the more salient.
     """
     return fmix.ranks(saliency.ravel()).reshape(saliency.shape)
@@ -120,7 +120,7 @@ def pixel_count(thousandths: Number, pixels: int) -> Number:
 
 
 def paste(image: probe.Images, hidden: Mask, fill: Fill) -> probe.Images:
-    """Return the images with hidden pixels replaced by the pixels of `fill` at the same places."""
+    """Return the images with hidden pixels replaced by those of `fill` at the same positions."""
     return jnp.where(hidden[..., None], fill, image)
 
 
@@ -187,17 +187,16 @@ def make(
 ) -> probe.Probe:
     """Return a probe with conditions "", unchanged, and "rectangle 0.3", "grad_cam most 0.3", ...
 
-    masks: "rectangle", inside the image (its area is that of whole, even sides);
-      "fourier", large patches, and "grad_cam", both of exactly ceil(i h w) pixels.
+    masks: "rectangle", inside the image, with sides rounded to even numbers of pixels; "fourier",
+      large patches, and "grad_cam", both of exactly ceil(i h w) pixels.
     orders: for "grad_cam": hide the "most" or the "least" salient pixels, or one of the two
       at "random" for each image. quantise: round the heatmap down to steps of 1/255.
     fractions: hidden shares i of the pixels, between 0 and 1 with at most three digits.
-    fill: one of FILLS: "black"; "mean", the colour `mean`; or "other", the same places in one
-      of the images `others`, drawn for each image.
-    site: the site of models.taps.sites for Grad-CAM. "stage3" has 8 by 8 places for
-      images of 32 pixels in a ResNet with the small stem, as published; a VGG has 8 by 8 at
-      "stage1" (2 by 2 at "stage3"), a BagNet 6 by 6 at "stage2" (2 by 2 or 3 by 3 at
-      "stage3").
+    fill: one of FILLS: "black"; "mean", the colour `mean`; or "other", the same pixels of one of
+      the images `others`, drawn for each image.
+    site: the site of models.taps.sites for Grad-CAM. "stage3" has 8 by 8 positions for images of
+      32 pixels in a ResNet with the small stem, as published; a VGG has 8 by 8 at "stage1" (2 by
+      2 at "stage3"), a BagNet 6 by 6 at "stage2" (2 by 2 or 3 by 3 at "stage3").
     classes: the names of the decision classes; without them the metrics raise ValueError, as
       di_index needs their number. seed: random seed of the masks and of images drawn.
 
@@ -309,15 +308,16 @@ def make_cut_occlusion(
     classes: Sequence[str] = (),
     seed: int = 0,
 ) -> probe.Probe:
-    """Return a probe with conditions "", unchanged images, and one per fill of a hidden rectangle.
+    """Return a probe that hides one rectangle of each image, with one condition for each fill.
 
-    The names of these conditions are the fills; all fills have the same rectangles.
+    Conditions are named after their fills; the condition "" shows unchanged images. All fills
+    have the same rectangles.
 
     area: the rectangle's share of the image: a number in [0, 1] for all images, or drawn for
       each, "beta" from Beta(2, 1), as published, or "uniform".
     placement: "unrestricted", cut at the border, or "restricted" (`rectangle_mask`).
-    fills: "black"; "mean", the colour `mean`; and "other", the same places in one of the
-      images `others`, drawn for each image.
+    fills: "black"; "mean", the colour `mean`; and "other", the same pixels of one of the images
+      `others`, drawn for each image.
     classes: the names of the decision classes; without them the metrics raise ValueError, as
       di_index needs their number. seed: random seed of the rectangles and of images drawn.
 

@@ -1,11 +1,12 @@
 """Odd one out: how often an image's features differ most from the features of two shuffles.
 
 Source: Wen, Li, Jing and Lee 2023 (DiST), https://arxiv.org/abs/2310.07555. Reference code:
-https://github.com/starsky77/DiST at d055ab0. There the two other images are made by texture
-synthesis. Deviations: here they are the image with its sixteen tiles swapped
-(`configural.swaps`), so the numbers must not be compared; features of a map are its mean over
-positions, also for networks that flatten it; ties are shared (`scores`). Limitation: borders
-between swapped tiles are visible to small receptive fields, too, without global shape.
+https://github.com/starsky77/DiST at d055ab0. In that code the two other images are made by
+texture synthesis. Deviations: here the two other images are the image with its sixteen tiles
+swapped (`configural.swaps`), so results must not be compared with published ones; features of a
+map are its mean over positions, also for networks that flatten it; ties are shared (`scores`).
+Limitation: a network that only represents local features can also detect the borders between
+swapped tiles.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,9 +35,10 @@ def measure(
 ) -> decisions.Numbers:
     """Return odd_one_out at each site: the mean of `scores` of the features over images.
 
-    It is followed by odd_one_out_lower and odd_one_out_upper, the ends of a 95 % bootstrap
-    interval over images. Conditions are sites; the numbers of the last site are repeated with
-    the condition "". Chance is 1/3, also for features that do not depend on the tiles' order.
+    odd_one_out is followed by odd_one_out_lower and odd_one_out_upper, the ends of a 95 %
+    bootstrap interval over images. Conditions are sites; the numbers of the last site are
+    repeated with the condition "". Chance is 1/3, also for features that do not depend on the
+    tiles' order.
 
     variables: the module's weights. images: an array, or a loader.LazyImages. columns: the
     images' columns; "index" has their numbers in the set. sites: names from
@@ -88,8 +90,8 @@ def scores(x: Float[np.ndarray, "3 n d"]) -> Float[np.ndarray, "n"]:
 
     x: features of the three versions (first axis) of n images.
     By distances 1 - Pearson's r: the first is the odd one out if the other two are closest
-    to each other, so that its mean distance to them is the largest. If m pairs are equally
-    close, each counts 1/m. 0 if a vector is constant, which has no correlation.
+    to each other, so that its mean distance to them is the largest. If m pairs are equally close,
+    each counts 1/m. The score is 0 if a vector is constant, because it then has no correlation.
     """
     x = np.asarray(x, float)
     x = x - x.mean(-1, keepdims=True)

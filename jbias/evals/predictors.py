@@ -64,11 +64,11 @@ class Predictor:
     preprocess: source of mean and std if they are not given: anything that
       preprocessing.parse reads, such as timm's `pretrained_cfg` or the transforms of
       torchvision's weights. None: no normalisation.
-    size: side of the images that it takes, in pixels; 0: any.
+    size: side of the images that the function takes, in pixels; 0: any.
     outputs: one of KINDS; "": determined from the first answer. Class names give decisions
       without probabilities.
-    version: identifies the weights. "": identified by the decisions about sixteen fixed
-      images; give a version for a model whose decisions vary between calls.
+    version: identifies the weights. "": the weights are identified by the decisions about sixteen
+      fixed images; give a version for a model whose decisions vary between calls.
     apply: float images in [0, 1] -> logits, differentiable by JAX, for attacks.
     at: (images, site) -> (activations at a site, gradient of each image's largest logit with
       respect to these).
@@ -107,9 +107,8 @@ class Predictor:
         """Return the mean and std of the images with their origins; ValueError if invalid.
 
         Values given as `mean` and `std` take precedence over those of `preprocess`; if only one
-        of the two is known, the other is 0 or 1, which changes nothing. Without either, there
-        are no values: images stay in [0, 1]. Other values that `preprocess` describes, such as
-        "size", are returned, too.
+        of the two is known, the mean is 0 or the std is 1. If both are unknown, images stay in
+        [0, 1]. Other values that `preprocess` describes, such as "size", are returned, too.
         """
         described = preprocessing.Preprocessing()
         if self.preprocess is not None:
@@ -483,7 +482,7 @@ def _kind_in_words(result: Any) -> str:
 
 
 def _attribute_remedy(result: Any) -> str:
-    """Return the advice to return the result's `logits`; "" if it has none."""
+    """Return the advice to return the result's `logits`; "" if it has no such attribute."""
     names = result if isinstance(result, Mapping) else dir(result)
     return "; return its `logits`" if "logits" in names else ""
 

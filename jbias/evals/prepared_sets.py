@@ -1,4 +1,4 @@
-"""Preparation of sets for a network: images that it can answer, labels, and batches.
+"""Preparation of sets for a network: images of classes that it has, labels, and batches.
 
 `condition_images` returns the stimuli of a few images as arrays, for figures.
 """
@@ -67,8 +67,8 @@ def prepare(
     keep_unanswerable: keep images whose class the network lacks, with the label -1.
     measures: names of the measures that use the set, for a line on images that are left out.
     base.Mismatch, a ValueError, if no image has a class of the network. ValueError if the images
-    have another aspect ratio than those that the network was trained on. The result has one
-    rule for each aggregate of the suite's measures on the set.
+    have another aspect ratio than the network's training images. The result has one rule for each
+    aggregate of the suite's measures on the set.
     """
     source = suite.sources[dataset]
     where = f"suite.sets.{dataset}"
@@ -230,7 +230,7 @@ def _csv_line(*cells: str) -> str:
 def _near_class(name: str, classes: Iterable[str]) -> str:
     """Return the class whose name is a word of `name`, or a synonym of one, or similar to `name`.
 
-    "" for none. Upper and lower case do not differ.
+    "" for none. Case is ignored.
     """
     by_lower = {x.lower(): x for x in classes}
     words = name.lower().replace("_", " ").replace("-", " ").split()
@@ -319,7 +319,7 @@ def _targets(class_map: labels.ClassMap) -> Int[np.ndarray, "d"]:
 def subsample(prepared: PreparedSet, count: int) -> PreparedSet:
     """Return the prepared set with only `count` images, evenly spaced.
 
-    The set itself if `count` is 0 or at least its number of images.
+    Return the set itself if `count` is 0 or at least its number of images.
     """
     n = len(prepared.index)
     if not 0 < count < n:
@@ -427,11 +427,11 @@ def select(
     index: Int[np.ndarray, "n"],
     prepared: PreparedSet | None = None,
 ) -> PreparedSet:
-    """Return the images of a set with the given numbers, as a PreparedSet.
+    """Return the images of a set with the given indices, as a PreparedSet.
 
-    dataset: name of the set. index: numbers of the images in the set. prepared: the set
-    prepared for a network, from which labels, targets and rules are taken. Images that are not
-    in `prepared` have label and target -1; without `prepared` all images have.
+    dataset: name of the set. index: indices of the images in the set. prepared: the set prepared
+    for a network, from which labels, targets and rules are taken. Images that are not in
+    `prepared` have label and target -1; without `prepared`, all images have label and target -1.
     """
     label, target = np.full((2, len(suite.sources[dataset])), -1, np.int32)
     if prepared is not None:

@@ -6,7 +6,8 @@ weights, an image processor of transformers, a Compose or a list of such transfo
 `resolve` combines the caller's values with the model's, and records the origin of each value.
 
 predictors.Predictor applies mean and standard deviation. Size, crop and interpolation belong
-to a suite's sets, which all of its networks share: `describe` only reports the model's.
+to a suite's sets, which all of its networks share: `describe` only reports the values that the
+model describes.
 """
 
 import dataclasses
@@ -80,11 +81,11 @@ class Preprocessing:
 def read(model: Any) -> Preprocessing:
     """Return the preprocessing that a module, or a module that it wraps, describes.
 
-    model: a module of PyTorch, or any object; its attributes ATTRIBUTES are read, in this
-    order, until one has values; then those of the module that it wraps, up to four deep. A
-    layer that normalises images among them ends the search, with a note. Without values,
-    `values` is empty. ValueError for invalid values in timm's configuration; other attributes
-    that cannot be read are named in `notes`.
+    model: a module of PyTorch, or any object; its attributes ATTRIBUTES are read, in this order,
+    until one has values; then the attributes of the module that it wraps, up to four levels deep.
+    If an attribute is a layer that normalises images, the search ends with a note. Without
+    values, `values` is empty. ValueError for invalid values in timm's configuration; other
+    attributes that cannot be read are named in `notes`.
     """
     unread = []
     for _ in range(_MAX_DEPTH):
@@ -295,9 +296,9 @@ def _rescaling(
 ) -> _Normalisation:
     """Return the normalisation of images in [0, 1] that a processor applies before mean and std.
 
-    Arguments: see `_read_processor`. If the processor does not rescale bytes, mean and std
-    are taken to be of bytes if any is above 1, else of images in [0, 1]. ValueError if they
-    are 0 and 1, which leaves this open.
+    Arguments: see `_read_processor`. If the processor does not rescale bytes, mean and std are
+    assumed to be for bytes if any value is above 1, else for images in [0, 1]. ValueError for
+    mean 0 and std 1, which fit both.
     """
     scale = get("rescale_factor")
     if get("do_rescale") is False:
@@ -446,8 +447,8 @@ def _checked_value(origin: str, key: str, value: Any) -> Any:
     """Return a value in the form of Preprocessing.values; ValueError if it is invalid.
 
     If a size has several named sides, the first of _SIDES is returned; of several numbers, the
-    last one, the width. Sizes are rounded. The name of an interpolation is not checked. origin: start of the error
-    message, or "". key: the name of the value.
+    last one, the width. Sizes are rounded. The name of an interpolation is not checked.
+    origin: start of the error message, or "". key: the name of the value.
     """
     where = f"{origin}: {key}" if origin else key
     if key in ("mean", "std"):
@@ -501,9 +502,10 @@ def resolve(
     """Return the preprocessing to apply: the caller's values, else the model's, else defaults.
 
     described: the model's preprocessing. explicit: the caller's values by name; None: not
-    given. defaults: default values by name. Origins are "mean=" for a value of the caller's,
-    the model's own, or a phrase that begins "by default". A contradiction between caller and
-    model is added to `notes`. ValueError for an invalid value.
+    given. defaults: default values by name. The origin of a value is, for instance, "mean=" for
+    the caller's value, the model's origin for the model's value, or a phrase that begins "by
+    default". A contradiction between caller and model is added to `notes`. ValueError for an
+    invalid value.
     """
     values, origins = dict(described.values), dict(described.origins)
     notes = list(described.notes)
@@ -567,8 +569,8 @@ def describe(applied: Preprocessing, size: int, sets: Sequence[str] = ()) -> str
 def _describe_ignored(applied: Preprocessing, size: int) -> Iterator[str]:
     """Yield a phrase on the model's size, crop and interpolation, which are not applied.
 
-    Nothing if the model describes none of these. size: side of the suite's images in pixels; an
-    equal size is not mentioned.
+    Yields nothing if the model describes none of these. size: side of the suite's images in
+    pixels; an equal size is not mentioned.
     """
     phrases = []
     if "size" in applied.values and applied.values["size"] != size:

@@ -62,23 +62,23 @@ class Probe(NamedTuple):
       the result of `show`. On a CPU each step is one call of a compiled program, because
       gradients of convolutions are slow inside loops there; elsewhere all steps are a loop
       inside one program.
-    look: (rows) -> rows.seen, for `move`: called once per batch for all conditions, such as
-      for a saliency map of the unchanged images.
+    look: (rows) -> the value of `rows.seen` in `move`, such as a saliency map of the unchanged
+      images. Called once per batch for all conditions.
     steps: by condition, the number of times that `move` is applied; default 0.
     static: condition -> a hashable value that `show` needs at compile time, such as the name
       of a corruption; `show` is then called as show(rows, params, static(condition)), and
       compiled once for each value.
     onto: by condition, another condition whose stimuli `show` gets instead of the images.
       Those stimuli must be bytes / 255.
-    slow: conditions whose `show` takes longer than a network's answer. Their stimuli are
-      cached for the networks that follow, as far as memory allows.
-    include_unknown: whether images of classes that the network lacks are shown, too, with
-      label -1, so that no answer is right; otherwise they are left out.
+    slow: conditions whose `show` takes longer than running a network. Their stimuli are cached
+      for the networks that follow, as far as memory allows.
+    include_unknown: whether images of classes that the network lacks are shown, too, with label
+      -1, so that no decision is right; otherwise they are left out.
     inside: whether the probe reads activations of the network instead of decisions: images are
       shown unchanged, and `numbers` is called as numbers(net, variables, images, columns).
     graded: whether the probe needs probabilities, not only decided classes.
-    ranked: by the name of a column of ranks, the column of classes whose ranks among the
-      network's logits it has; only for networks with logits or probabilities.
+    ranked: by the name of a column of ranks, the name of the column of classes that are ranked
+      among the network's logits; only for networks with logits or probabilities.
     digest: hash of everything that the probe read apart from its options, such as people's
       answers; "" if it read nothing.
     """

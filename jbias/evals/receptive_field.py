@@ -1,8 +1,9 @@
 """Effective receptive fields: the pixels that the middle unit of a layer depends on.
 
 Source: Luo, Li, Urtasun and Zemel, NeurIPS 2016, https://arxiv.org/abs/1701.04128.
-Deviation: all channels of a unit count, while the authors take one channel: the squared
-gradient of a sum with random signs is on average the sum of the squared gradients.
+Deviation: all channels of a unit are used, while the authors use one channel. One gradient is
+enough, because the squared gradient of a sum with random signs is on average the sum of the
+squared gradients.
 """
 
 import functools
@@ -65,10 +66,10 @@ def fields(
 
     The field at a pixel is the squared gradient of the unit with respect to the pixel, summed
     over channels of the unit and of the pixel, and averaged over images, whose random signs
-    depend on their number. For an even number of units the middle is the first after the
-    half. ValueError for a site that is unknown or has no rows and columns, without images,
-    and if no activation at a site depends on the image; probe.NotFiniteError if a gradient is
-    not finite. All sites of a network share one compiled program.
+    depend on their number. For an even number of units the middle unit is the first one of the
+    second half. ValueError for a site that is unknown or has no rows and columns, without images,
+    and if no activation at a site depends on the image; probe.NotFiniteError if a gradient is not
+    finite. All sites of a network share one compiled program.
     """
     known = taps.sites(net, images.shape[1])
     example = jax.ShapeDtypeStruct((1, *images.shape[1:]), jnp.float32)
@@ -117,7 +118,7 @@ def measure(
     """Return the sizes of receptive fields, with conditions such as "stage1 50%".
 
     receptive_area: the smallest number of pixels that contain the share; receptive_radius:
-    the radius, in pixels, of the disc about the field's centre of mass that contains it.
+    the radius, in pixels, of the disc about the field's centre of mass that contains the share.
 
     shares: shares of the field's sum, between 0 and 1; ValueError otherwise. columns: ignored.
     Other arguments and errors: see `fields`.

@@ -141,7 +141,7 @@ class _Job(NamedTuple):
     # out.
     rules: Mapping[str, str]
     ranked: Mapping[str, str]  # See probe.Probe.
-    # Equal for measures that need the same answers; None for a measure that shares none.
+    # Equal for measures that need the same answers; None: answers are not shared.
     shared_key: tuple | None
 
 
@@ -250,8 +250,8 @@ class NetworkEvaluation:
     def _check_written_by_us(self) -> None:
         """Raise ValueError if config.json or provenance.json is not from this program.
 
-        A config.json is if it has the keys "run" and "seeds", a provenance.json only together
-        with one.
+        A config.json from this program has the keys "run" and "seeds". A provenance.json must be
+        in the same folder as such a config.json.
         """
         config = self.folder / "config.json"
         is_foreign = not config.exists() and (self.folder / "provenance.json").exists()
@@ -302,7 +302,7 @@ class NetworkEvaluation:
     def is_done(self, task: suites.Task) -> bool:
         """Return whether a task's results are stored.
 
-        ValueError if they have other settings, or if their settings cannot be read.
+        ValueError if the results have other settings, or if their settings cannot be read.
         """
         if not (self.folder / "evals" / f"{task.name}.jsonl").exists():
             return False
@@ -578,7 +578,8 @@ class NetworkEvaluation:
 
         known: decisions by `_Job.shared_key`, which is equal for measures that need the same
         outputs of the network; new decisions are added. shared: by the same key, the decision
-        rules and ranks that these measures need together. advance, untimed: functions from console.count_images.
+        rules and ranks that these measures need together. advance, untimed: functions from
+        console.count_images.
         """
         task, is_known = job.task, job.shared_key in known
         prepared = prepared_sets.subsample(job.prepared, task.measure.images)
@@ -700,8 +701,8 @@ class NetworkEvaluation:
     ) -> decisions.Numbers:
         """Return the agreement of the network with itself in float32; see inference.agreement.
 
-        It is measured on suite.run["agree"] images. [] if that is 0, or if the network computes
-        in the same precision when float32 is requested.
+        It is measured on suite.run["agree"] images. [] if that number is 0, or if the network
+        computes in the same precision when float32 is requested.
         """
         count, devices = self.suite.run["agree"], self.suite.devices
         exact_dtype = self.network.dtype(jnp.float32)

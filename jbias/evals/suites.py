@@ -19,7 +19,7 @@ A suite is a config (configs/suites/) with
     needs       for entries of `sets` and of `measures` (also absent ones): the argument
                 that provides them, such as "stimuli=DIR"
 
-`run` and `needs` are optional. Missing sets are reported, and the rest is measured.
+`run` and `needs` are optional. Missing sets are reported, and the remaining sets are measured.
 """
 
 import contextlib
@@ -341,8 +341,8 @@ class Suite(NamedTuple):
         """Return images of a set, evenly spaced, which a probe combines with the shown images.
 
         dataset: name of the set. There are at most MAX_PARTNERS images and MAX_PARTNER_BYTES;
-        they are read each time when `read` of the result is called. The fingerprint also has
-        the suite's image size and number of devices.
+        they are read each time that `read` of the result is called. The fingerprint also has the
+        suite's image size and number of devices.
         """
         source = self.sources[dataset]
 
@@ -362,7 +362,7 @@ class Suite(NamedTuple):
     def select_images(
         self, dataset: str, index: Int[np.ndarray, "n"]
     ) -> UInt8[np.ndarray, "n h w 3"] | loader.EncodedImages:
-        """Return the images of a set with the given numbers.
+        """Return the images of a set with the given indices.
 
         An array for a set in memory, else a loader.EncodedImages, which reads files.
         """
@@ -502,9 +502,8 @@ def _drop_missing_tasks(
 ) -> Suite:
     """Return the suite with the tasks whose probe lacks a file, if any, added to `missing`.
 
-    Such a file is, for instance, one of people's answers. needs: by measure, the suite's
-    argument that provides its files. say: called with a line on each reason. ValueError if no
-    task is left.
+    An example is a file of people's answers. needs: by measure, the suite's argument that
+    provides its files. say: called with a line on each reason. ValueError if no task is left.
     """
     reasons: dict[str, str] = {}  # By task.
     for task in suite.tasks():

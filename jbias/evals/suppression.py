@@ -4,11 +4,11 @@ Source: Burgert, Stoll, Rota and Demir, "ImageNet-trained CNNs are not biased to
 texture: Revisiting feature reliance through controlled suppression", NeurIPS 2025,
 https://arxiv.org/abs/2509.20234.
 Reference code: https://github.com/tomburgert/feature-reliance at bdb101b,
-reliance_protocol.py; of accuracy above chance,
-https://github.com/OliverStoll/Texture-Bias-DL at a455be8.
-Deviations: a network is right if its decision is. In the paper's comparison with people, it
-is right if the probabilities of the class's members sum to more than 0.5. A condition that
-two families have in common, "bilateral 12 shuffle 10", is shown once.
+reliance_protocol.py; for accuracy above chance, https://github.com/OliverStoll/Texture-Bias-DL at
+a455be8.
+Deviations: an image counts as right if the decision is its class. In the paper's comparison with
+people, an image counts as right if the probabilities of the class's members sum to more than 0.5.
+A condition that two families have in common, "bilateral 12 shuffle 10", is shown once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -91,11 +91,11 @@ def numbers(
 
     relative_accuracy: A / A0, which may exceed 1. relative_accuracy_chance, if `classes`, the
     number K of decision classes, is given: (A - 1 / K) / (A0 - 1 / K), which may also be below
-    0. Both are undefined if the denominator is not above 0. Except under CLEAN, each is
-    followed by _lower and _upper, the ends of its 95 % interval by a bootstrap over images,
-    with the same samples for all conditions. Under CLEAN it is followed by _undefined, the
-    share of samples in which the ratio is undefined. by_condition: decisions under CLEAN and
-    the conditions of `steps`. draws: bootstrap samples.
+    0. Both are undefined if the denominator is not above 0. Except under CLEAN, each of these is
+    followed by _lower and _upper, the ends of its 95 % interval by a bootstrap over images, with
+    the same samples for all conditions. Under CLEAN, each is followed by _undefined, the share of
+    samples in which the ratio is undefined. by_condition: decisions under CLEAN and the
+    conditions of `steps`. draws: bootstrap samples.
     """
     counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)
     clean = [*by_condition].index(CLEAN)

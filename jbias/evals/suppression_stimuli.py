@@ -3,12 +3,12 @@
 The metrics are those of the module `suppression`.
 
 Reference code: https://github.com/tomburgert/feature-reliance at bdb101b, transform.py,
-where filters are OpenCV's and tiles are shuffled by Albumentations. As there, each step maps
-bytes to bytes.
+where filters are OpenCV's and tiles are shuffled by Albumentations. As in that code, each step
+maps bytes to bytes.
 Deviations: filters are those that OpenCV documents, without the fixed-point numbers that its
 blur (errors up to 1.7), non-local means (0.5) and resizing use. Random draws depend on the
-image's number and on the step, so that the same tiles are moved with and without colours.
-Bytes differ from OpenCV's by at most one level, in few pixels.
+image's number and on the step, so that the same tiles are moved in conditions with and without
+colours. Bytes differ from OpenCV's by at most one level, in few pixels.
 Lengths in pixels are for sides of 224 pixels, and are scaled to other sides, to at least one
 pixel; for sides of `reference` pixels they are as published.
 """
@@ -152,10 +152,11 @@ def _radius(published: int, scale: float) -> int:
 def _tiles(side: int, g: int) -> dict[str, np.ndarray]:
     """Return the layout of g by g tiles with edges at floor(i side / g), as int32 arrays by name.
 
-    side: image side in pixels. Keys: tile, within: for each row of pixels, its tile and its
-    place in the tile. start: the first pixel of each tile. length: the pixels of the first
-    tile. Columns have the same layout. group: for each of MAX_GRID by MAX_GRID tiles, row by
-    row, a number of its size in 0 ... 3, or 4 for no tile; order: tiles sorted by group.
+    side: image side in pixels. Keys: tile, within: for each row of pixels, the index of its tile
+    and its position in the tile. start: the first pixel of each tile. length: the number of
+    pixels of the first tile. Columns have the same layout. group: for each of MAX_GRID by
+    MAX_GRID tiles, row by row, an index of its size in 0 ... 3, or 4 for no tile; order: tiles
+    sorted by group.
     """
     edges = np.arange(g + 1) * side // g
     length = np.diff(edges)

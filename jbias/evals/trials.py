@@ -52,7 +52,7 @@ class Trials:
     condition: tuple[str, ...]
 
     def select(self, image: Sequence[str]) -> "Trials":
-        """Return the answers to the given images, in their order; ValueError if one is missing.
+        """Return the answers to images, in the given order; ValueError if an image is missing.
 
         image: ids, see `image_id`.
         """
@@ -78,7 +78,7 @@ def image_id(name: str) -> str:
     """Return the id of an image, independent of the subject, such as "n03041632_7380".
 
     The id is the last token, separated by "_", of the file's name without folder and suffix;
-    with the token before it if that is a WordNet id. Another example: "cat7-elephant1".
+    with the token before it if that token is a WordNet id. Another example: "cat7-elephant1".
     """
     *tokens, last = posixpath.splitext(posixpath.basename(name))[0].split("_")
     is_photo = tokens and _PHOTO.fullmatch(tokens[-1])

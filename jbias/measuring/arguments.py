@@ -42,8 +42,8 @@ _WORD = re.compile(r"(?<![\w-])(?:--[a-z][a-z-]*|MODEL\b)")
 def name_arguments(message: str) -> str:
     """Return a message with the Python arguments for the flags that it names appended.
 
-    "--size: ..." becomes "--size: ... (in Python: size=)". Unchanged if the message names no
-    known flag, or already contains "in Python".
+    "--size: ..." becomes "--size: ... (in Python: size=)". The message is unchanged if it names
+    no known flag, or already contains "in Python".
     """
     if "in Python" in message:
         return message

@@ -1,4 +1,4 @@
-"""The MODEL of `jbias measure`, opened as far as possible without images."""
+"""Functions that open the MODEL of `jbias measure` and choose the classes of its outputs."""
 
 import argparse
 import difflib
@@ -185,13 +185,13 @@ def settle_classes(
     """Return (`classes` for the predictor, message on how they were chosen).
 
     Classes that the caller gave are returned, with the names in place of "folders" and
-    "geirhos16"; a function that returns class names keeps the predictor's. The message is then
-    "". Otherwise the model is called once, and the known list whose length is the number of
+    "geirhos16"; a function that returns class names has the predictor's classes. The message is
+    then "". Otherwise the model is called once, and the known list whose length is the number of
     outputs is returned: "imagenet", or a tuple of names. size: image side in pixels, for that
-    call. folder_classes: the classes of the user's own images, in order; folders_in_words:
-    their name in messages. has_stimuli: whether Geirhos' 16 are a known list. ValueError if no
-    list has that length or several different lists have it, and for "folders" without
-    folder_classes.
+    call. folder_classes: the classes of the user's own images, in order; folders_in_words: the
+    name of these classes in messages. has_stimuli: whether Geirhos' 16 are a known list.
+    ValueError if no list has that length or several different lists have it, and for "folders"
+    without folder_classes.
     """
     lists = {
         labels.IMAGENET: ("ImageNet's 1000", labels.resolve_outputs(labels.IMAGENET)),

@@ -78,7 +78,7 @@ def measure(
 
     Arguments: see jbias.measure. ValueError for invalid arguments, for folders or a number of
     images together with a suite, and if nothing was measured, with the reasons. Networks and
-    measures that fail are left out if others do not.
+    measures that fail are left out if others succeed.
     """
     if isinstance(images, str):  # What a function takes: an option of Predictor.
         options["images"], images = images, 0
@@ -362,7 +362,8 @@ def _settle(
     """Return the model after setting the classes, size, mean and std of its predictor.
 
     Size and crop are removed from the predictor's preprocessing, because the sets apply them;
-    without mean and std, none is left (None). own_images: the user's own images, if any.
+    if mean and std are unknown, the preprocessing becomes None. own_images: the user's own
+    images, if any.
     size: image side in pixels. say: called with a line on the classes, if they were chosen
     here. ValueError as `models.settle_classes` raises.
     """
@@ -437,7 +438,7 @@ def _open(
     settings: models.Settings,
     call: commands.Command,
 ) -> Sequence[networks.Network]:
-    """Return the networks to measure: of a table, the loaded ones, or one for a predictor.
+    """Return the networks to measure, from a table of decisions, loaded networks or a predictor.
 
     call: its `say` is called with lines for the user. ValueError if they cannot be opened.
     """
@@ -469,7 +470,8 @@ def _run(
 ) -> measured.Measured | None:
     """Run a suite on a network and return the results; None if the network failed.
 
-    None also if its folder has no records afterwards. Records of earlier calls count.
+    None also if its folder has no records afterwards. The results include records of earlier
+    calls.
     out: the parent of the network's folder. call: the network's name is added to its `done` if
     there are results, and to its `left_out`, with the reason, if the network or a measure
     failed. first: names of sets, see measured.Measured. lacking: messages on measures that are

@@ -125,7 +125,7 @@ def _spellings() -> dict[str, tuple[str, ...]]:
 
 
 def _split_by_name(path: str) -> str:
-    """Return the name of the set, among Geirhos', that a folder is named for; "" for none."""
+    """Return the name of Geirhos' set that a folder is named for; "" for another folder."""
     name = os.path.basename(os.path.abspath(path))
     return next((split for split, names in _spellings().items() if name in names), "")
 
@@ -140,8 +140,8 @@ def find_images(path: str) -> OwnImages:
 
     path: a folder DIR with DIR/<class>/ or DIR/<split>/<class>/. In the first form, DIR's name
     is the only split, and its parent the root. In the second, DIR is the root, and classes are
-    those of the first split. Folders without folders are then left out, and so are splits for
-    training, if there are others. ValueError for a DIR without folders.
+    those of the first split. In this form, folders without subfolders are left out, and so are
+    splits for training, if there are other splits. ValueError for a DIR without folders.
     """
     inside = _folders_in(path)
     with_folders = [name for name in inside if _folders_in(os.path.join(path, name))]

@@ -39,7 +39,7 @@ def read(
 ) -> score_layout.Reading:
     """Return a Reading of a file or frame: its scores as a tidy frame, and a description.
 
-    An option of "" is decided from the table.
+    An option that is "" is determined from the table.
     source: path of a CSV (commas, semicolons or tabs), Markdown, LaTeX, JSON, Excel or
     Parquet file, or a pandas frame.
     columns: names of columns by role (`ROLES`), as "algorithm=method,score=acc" or a mapping.

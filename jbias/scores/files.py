@@ -47,10 +47,10 @@ def read(path: str | os.PathLike, *, sheet: str = "") -> score_grid.Grid:
 
     The format follows from the file's ending, else from its content; other text is read as
     CSV. sheet: name of the sheet in an Excel file; in LaTeX, Markdown and text with columns
-    separated by spaces, the number of the table, from 1; "" if there is only one. Other files
-    ignore it.
-    Raise ValueError, with the place in the file, for a missing or damaged file and for one
-    without a table, and UnclearError if there are several tables and `sheet` is "".
+    separated by spaces, the number of the table, from 1; "" if there is only one. For other
+    files, `sheet` is ignored. Raise ValueError, with the place in the file, for a missing or
+    damaged file and for one without a table, and UnclearError if there are several tables and
+    `sheet` is "".
     """
     path = os.fspath(path)
     title = pathlib.Path(path).stem
@@ -147,9 +147,9 @@ def _delimited(text: str, path: str, sheet: str) -> list[Row]:
 def _delimiter(lines: Sequence[str]) -> str:
     """Return the delimiter in `DELIMITERS` that gives all lines the same number of fields.
 
-    If several do, the one of these that is most frequent in the first line; if none does, the
-    most frequent of all. "" if columns are separated by spaces. lines: the lines that are not
-    blank.
+    If several delimiters do, return the one that is most frequent in the first line; if none
+    does, the most frequent of all delimiters. "" if columns are separated by spaces. lines: the
+    lines that are not blank.
     """
     has_sign = any(sign in line for sign in DELIMITERS[1:] for line in lines)
     if not has_sign and "," not in lines[0] and not all("," in line for line in lines):
@@ -169,7 +169,7 @@ def _spaced(lines: Sequence[str], path: str) -> list[list[Row]]:
     """Return the tables of a text whose columns are separated by spaces, each as a list of rows.
 
     A table is a block of at least two lines. A line with another number of fields, such as a
-    title, ends it. If the header lacks the name of the first column, as R writes it, "" is
+    title, ends the table. If the header lacks the name of the first column, as R writes it, "" is
     added. path: name of the file, for the "path:line" of each row.
     """
     is_aligned = any(re.search(r"\S\s{2,}\S", line) for line in lines)
@@ -332,9 +332,9 @@ class _Span(NamedTuple):
 
 
 def _fill_spans(rows: Sequence[list[Any]], spans: Sequence[_Span]) -> None:
-    """Copy the text of merged cells, in place, to the blank cells that they cover.
+    """Copy the text of merged cells to the blank cells that they cover.
 
-    rows: cells of each row. Only texts are copied, no numbers, and only from and to rows that
+    rows: cells of each row, changed in place. Only text is copied, and only between rows that
     have numbers.
     """
 
@@ -384,9 +384,9 @@ def _excel(path: str, sheet: str) -> list[Row]:
 
     Columns without a filled cell are left out. sheet: name of the sheet; "" if only one sheet
     has numbers, or if the sheets with numbers are runs (`_are_runs`), which are then joined.
-    Raise UnclearError if "" is given and several other sheets have numbers. Raise ValueError
-    for an unknown sheet or one without numbers, for other files, and if the package that reads
-    Excel is not installed.
+    Raise UnclearError if `sheet` is "" and several sheets that are not runs have numbers. Raise
+    ValueError for an unknown sheet or one without numbers, for a file that is not an Excel file,
+    and if the package that reads Excel is not installed.
     """
     try:
         _check_unpacked(path)
@@ -471,7 +471,7 @@ def _are_runs(sheets: dict[str, pd.DataFrame]) -> bool:
 def _join_runs(sheets: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Return the sheets joined into one, with a last column "run" of their names.
 
-    Row 0 of each sheet is its header; that of the first sheet is kept.
+    Row 0 of each sheet is its header; the result has the header of the first sheet.
     """
     frames = []
     for number, (name, frame) in enumerate(sheets.items()):
@@ -728,9 +728,10 @@ def _two_lines(rows: list[Row], path: str, title: str) -> score_grid.Grid:
     """Return the grid of rows that begin with two header lines.
 
     A column's name is a pair of its cells in the two lines; a blank in the first takes the name
-    on its left. A column that names rows has a pair of its one name and "". A third line with
-    only names of the index, as pandas writes it, is used for these. path: name of the table in
-    messages. title: name of the data set if the table names none.
+    on its left. The name of a column that names rows is a pair of its only name and "". If a
+    third line has only names of the index, as pandas writes it, these columns get their names
+    from it. path: name of the table in messages. title: name of the data set if the table names
+    none.
     """
     tops = [score_grid.label(x) for x in rows[0][1]]
     lows = [score_grid.label(x) for x in rows[1][1]]

@@ -28,7 +28,7 @@ def read(text: str, path: str, *, title: str) -> score_grid.Grid:
     Columns are in the order in which fields first occur. Fields that a record lacks are None;
     a list is JSON text. text: content of the file. path: name of the file in messages. title:
     name of the data set if the table names none.
-    Raise ValueError, with the line, for text that is not JSON, for JSON of another form,
+    Raise ValueError, with the line, for text that is not JSON, for JSON of another form or
     without any record, and for a field that is named twice.
     """
     records = _records(text, path)
@@ -49,8 +49,8 @@ def read(text: str, path: str, *, title: str) -> score_grid.Grid:
 def _records(text: str, path: str) -> list[tuple[str, Record]]:
     """Return (place for messages, fields) of each record; raise ValueError for other JSON.
 
-    A place is "path: record 1" in a list, "path:1" in JSON lines, both counted from 1. Other
-    JSON is also a single record that contains lists or records.
+    A place is "path: record 1" in a list, "path:1" in JSON lines, both counted from 1. A single
+    record that contains lists or records is also refused.
     """
     if text.lstrip("\ufeff \t\r\n").startswith("["):
         values = _parse(text, path)
@@ -117,7 +117,7 @@ def _flattened(record: Record, place: str, *, depth: int = 0) -> Record:
     """Return a record without nested records: their fields become config.seed and the like.
 
     Lists become JSON text. place: name of the record in messages. depth: number of records
-    around this one. Raise ValueError for more than 20, and for two fields of one name.
+    around this one. Raise ValueError for a depth of more than 20, and for two fields of one name.
     """
     if depth > _DEEPEST:
         raise ValueError(
