@@ -2,7 +2,7 @@
 
 A cell is an algorithm on a data set. `analyse` tests the means over seeds by Friedman's and
 Nemenyi's tests, which ignore the spread over seeds. `with_evidence` adds other tests of these
-means, tests and intervals from the spread over seeds, and the power of the study.
+means. It also adds tests and intervals from the spread over seeds, and the power of the study.
 """
 
 import collections
@@ -246,7 +246,7 @@ class BenchmarkScores:
 
     @functools.cached_property
     def derived(self) -> tuple[score_notes.Note, ...]:
-        """Notes on data sets, algorithms and runs that are computed from others, such as means."""
+        """Notes on data sets, algorithms and runs with scores computed from other scores."""
         notes = score_notes.of_derived(self.values, self.algorithms, self.datasets)
         return tuple(notes)
 
@@ -341,7 +341,7 @@ def cells_of(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Analysis:
-    """Means per cell and the tests over them; a test that cannot be made is None.
+    """Means per cell and the tests of these means; a test that cannot be made is None.
 
     The fields after `nemenyi` are filled by `with_evidence`. `tests` and `seeds` hold results of
     jbias.stats in the page's unit, with the keys of `_mean_tests` and `_seed_results`; `seeds` is
@@ -1045,7 +1045,7 @@ _SAME_SCORES = "have the same accuracies and losses in every evaluation"
 
 
 def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Yield (first, second, reason): two algorithms, or two seeds of one, with the same results.
+    """Yield (first, second, reason) for pairs of algorithms, or of seeds, with the same results.
 
     Results are the same if accuracies and losses are equal in all evaluations, and stored
     decisions are equal, too. Two algorithms must agree in every seed that both have. Seeds without
@@ -1102,7 +1102,7 @@ def _digests(frame: pd.DataFrame) -> np.ndarray:
 
 
 def _twin_names(first: tuple, second: tuple) -> list[str]:
-    """Return [first name, second name] of two possible twins; [] if they are no candidates.
+    """Return [first name, second name] of two possible twins; [] if the two are not candidates.
 
     first, second: (label, workdir, seed). Candidates are two seeds of one algorithm, or the same
     seed of two algorithms; ERM is named first.
@@ -1188,8 +1188,8 @@ def _classes(study: BenchmarkScores) -> dict[str, int]:
 def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
     """Yield cells with 1 / classes in the 95 % Wilson interval of the mean accuracy over seeds.
 
-    Skipped: data sets without a known number of classes, and cells with a missing score or
-    different numbers of images. See `BenchmarkScores.at_chance` for the keys.
+    Data sets without a known number of classes are skipped, and so are cells with a missing score
+    or different numbers of images. See `BenchmarkScores.at_chance` for the keys.
     """
     classes = _classes(study)
     values = study.values[study.values["dataset"].isin([*classes])]
@@ -1217,10 +1217,12 @@ def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
 def _cues_at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
     """Yield cells of cue conflicts in which decisions for either cue are at chance.
 
-    Two of k classes belong to a cue, so a guess is for either cue with probability 2 / k, and the
-    shape bias of guesses has no meaning. A cell is at chance if the lower end of Wilson's 95 %
-    interval of the mean share over seeds, for the images of one network, is not above 2 / k.
-    Skipped: data sets without a known number of classes or with two classes, and cells with a
+    One class is the shape of an image, and another class is the texture. So a guess among k classes
+    is for either cue with probability 2 / k, and the shape bias of guesses has no meaning. A cell
+    is at chance if the lower end of Wilson's 95 % interval of the mean share over seeds, for the
+    images of one network, is not above 2 / k.
+
+    Data sets with two classes or an unknown number of classes are skipped, and so are cells with a
     missing share or different numbers of images. See `BenchmarkScores.at_chance` for the keys.
     """
     classes = _classes(study)

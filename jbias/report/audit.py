@@ -374,7 +374,7 @@ def interval(candidate: Candidate) -> str:
 
 
 def answer(audited: Audited) -> tuple[str, str]:
-    """Return (main finding, sentence on the data behind it).
+    """Return (main finding, sentence on the audited data).
 
     The finding names all bugs. Without bugs it names the first attribute: as a bug of some
     networks, or as the largest drop. A `chance_sentence` precedes the finding. If no attribute was
@@ -493,7 +493,7 @@ def direction(audited: Audited, candidate: Candidate) -> str:
 
 
 def _abbreviate(names: Sequence[str]) -> str:
-    """Return the names joined by commas; of more than 6, the first 5 and "and N more"."""
+    """Return the names joined by commas; for more than 6 names, the first 5 and "and N more"."""
     if len(names) <= _NAMED:
         return ", ".join(names)
     return f"{', '.join(names[: _NAMED - 1])} and {len(names) - _NAMED + 1} more"
@@ -793,9 +793,9 @@ def flips(audited: Audited) -> pd.DataFrame:
 def figures(audited: Audited) -> Iterator[tuple[str, document.Figure]]:
     """Yield (section id, figure) for the levels, the probabilities and the flipped answers.
 
-    First the drops over the levels of the first 8 tested attributes. Then, for each attribute of
-    `Audited.shown`: accuracies over levels, probabilities, and pairs of images if there are
-    examples. At least one attribute must have been tested.
+    The first figure has the drops over the levels of the first 8 tested attributes. Each attribute
+    of `Audited.shown` has figures of accuracies over levels and of probabilities, and if there are
+    examples a figure of pairs of images. At least one attribute must have been tested.
     """
     levels = curves(audited)
     count = len(audited.tested)
@@ -879,7 +879,7 @@ def by_level(
 def likelihood_figure(audited: Audited, candidate: Candidate) -> plots.Figure:
     """Return a figure of histograms of the probability of the right class, by test set.
 
-    candidate: a tested attribute. The test sets are those of its most extreme level of shift.
+    candidate: a tested attribute. The test sets have its most extreme level of shift.
     """
     values = audited.likelihood.ravel()
     networks = len(audited.likelihood)

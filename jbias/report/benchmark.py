@@ -435,9 +435,9 @@ def _evaluations(
 def figures(analysis: Analysis, deviations: pd.DataFrame | None) -> document.Placed:
     """Yield (section id, figure) for all figures except mean ranks and scores over epochs.
 
-    If ranks were tested: correlations of data sets, one figure per kind of similarity. If seeds
-    were analysed, too: interquartile means, performance profiles and power. For runs: variability.
-    deviations: the result of `variability`; None for a file of scores.
+    Tested ranks give correlations of data sets, one figure per kind of similarity. Analysed seeds
+    give interquartile means, performance profiles and power. Runs give variability. deviations: the
+    result of `variability`; None for a file of scores.
     """
     if analysis.tests:
         for by in analysis.dataset_blocks:

@@ -56,10 +56,11 @@ def scores(
 
     One row per algorithm. Columns: name, number of seeds or runs (not for a file of means), mean
     rank if ranks were tested, and the first `MAX_COLUMNS` data sets. "(n=2)" follows the score of a
-    cell with fewer seeds than its algorithm, "(chance)" a score at chance. In bold: the cells of
-    `Analysis.best_cells` and the mean ranks of `Analysis.leaders`. Underlined: cells of
-    `BenchmarkScores.trained`. The files have the rows of `Analysis.cells`. biases: shape biases as
-    text, as returned by `shape_biases`, for further columns on the page; None leaves them out.
+    cell with fewer seeds than its algorithm, "(chance)" a score at chance. The cells of
+    `Analysis.best_cells` and the mean ranks of `Analysis.leaders` are bold, and the cells of
+    `BenchmarkScores.trained` are underlined. The files have the rows of `Analysis.cells`. biases:
+    shape biases as text, as returned by `shape_biases`, for further columns on the page; None for
+    no further columns.
     """
     study = analysis.study
     is_tested = analysis.friedman is not None
@@ -154,7 +155,7 @@ def _deviation(unit: analysis_lib.Unit, cell: Mapping) -> str:
 
 
 def reference(analysis: Analysis) -> tables.Table | None:
-    """Return the table of each algorithm's mean minus that of the reference, per data set.
+    """Return the table of each algorithm's mean minus the reference's mean, per data set.
 
     The last column is p of Nemenyi's test, NaN if ranks were not tested. None if there is no other
     algorithm. `study.options.reference` must be an algorithm of the study.
@@ -547,7 +548,7 @@ def blocked(analysis: Analysis) -> tables.Table | None:
 def dataset_blocks(analysis: Analysis) -> tables.Table | None:
     """Return the table of the block of each data set, numbered from 1; one row per data set.
 
-    There is a column of numbers per kind of similarity. Never None for tested ranks.
+    There is a column of block numbers per kind of similarity. Never None for tested ranks.
     """
     rows = {"dataset": analysis.datasets}
     rows |= {
@@ -577,8 +578,8 @@ def _decision(analysis: Analysis) -> dict[str, float]:
 def strict(analysis: Analysis) -> tables.Table | None:
     """Return the table of rank tests with and without test sets that an algorithm trained on.
 
-    One row per setting ("all test sets", "strict"). Columns: setting, datasets (number), and those
-    of `_decision`. None if no algorithm trained on a test set.
+    One row per setting ("all test sets", "strict"). Columns: setting, datasets (number), and the
+    keys of `_decision`. None if no algorithm trained on a test set.
     """
     study = analysis.study
     rows = []

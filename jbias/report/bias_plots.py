@@ -148,8 +148,8 @@ def pairs(
 def read_photographs(folder: str) -> list[Image]:
     """Return up to three photographs of a folder in [0, 1], cropped to 224 pixels as for networks.
 
-    These are the first by path; folders in `folder` are searched, too. Raises ValueError for a
-    folder without images, and for an image that cannot be read.
+    The first photographs by path are read; folders in `folder` are searched, too. Raises ValueError
+    for a folder without images, and for an image that cannot be read.
     """
     files = pathlib.Path(folder).rglob("*")
     paths = sorted(path for path in files if listing.is_image(path.name))

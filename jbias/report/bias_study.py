@@ -105,7 +105,7 @@ def read(
     *,
     each_seed: bool = False,
 ) -> ModelTable:
-    """Return the models of workdirs (paths or globs), one row per run: means over its seeds.
+    """Return the models of workdirs (paths or globs), with a row of means over seeds per run.
 
     Runs that differ only in their seeds share a row. Each seed is read at its last step.
     kinds: frame with the columns name, training and epsilon, indexed by run. Runs without a row in
@@ -214,7 +214,7 @@ def _mean(seeds: pd.DataFrame) -> dict[str, Any]:
     """Return a model's row by column: means over its seeds, NaN if one seed has no value.
 
     seeds: one row per seed. shape_n is the smallest over seeds. Means of several seeds have no
-    intervals, since those of the seeds hold for one network.
+    intervals, since the interval of a seed is for one network.
     """
     first = seeds.iloc[0].to_dict()
     if len(seeds) == 1:
@@ -518,7 +518,7 @@ def _biases(
 
 
 def _normalised(frame: pd.DataFrame, study: Correlations) -> document.Figure | None:
-    """Return a figure of critical bands: from normalised against from plain accuracies.
+    """Return a figure that compares critical bands from normalised and from plain accuracies.
 
     None if no model has a band from plain accuracies. frame: one row per model.
     """

@@ -72,8 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """End the process, with one line on stderr, if flags do not fit together.
 
-    That is, if two contradict each other, or one lacks the flag that it needs. args: flags of a
-    command without --status.
+    Flags do not fit together if two flags contradict each other, or if a flag requires another flag
+    that is missing. args: flags of a command without --status.
     """
     if args.watch is not None or args.json:
         parser.error("--watch and --json need --status; add it")
@@ -131,7 +131,7 @@ def _is_runs(path: str) -> bool:
 def _report(args: argparse.Namespace) -> Iterator[str]:
     """Make the report; return the lines to print.
 
-    The lines are those of `_make`. First, args.out is checked (ValueError as
+    See `_make` for the lines. First, args.out is checked (raises ValueError as
     `outputs.check_report_folder` does), and memory is prepared for large tables.
     """
     outputs.check_report_folder(args.out)

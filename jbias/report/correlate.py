@@ -91,8 +91,8 @@ def read(
 def _check(options: "relations.CorrelationOptions") -> None:
     """Raise ValueError for options that contradict each other.
 
-    These are: a measure of `given` that is also in x or y, `given` with Kendall's tau, a category
-    that is a measure, and a size that is the category.
+    Contradictions are a measure of `given` that is also in x or y, `given` with Kendall's tau, a
+    category that is a measure, and a size that is the category.
     """
     for name in options.given:
         if name in (*options.x, *options.y):

@@ -1,4 +1,4 @@
-"""Functions that find data sets, algorithms and runs computed from others: means, sums, copies.
+"""Functions that find data sets, algorithms and runs with scores computed from other scores.
 
 A column "avg" among test sets gives these sets too much weight, because Friedman's test treats the
 column as one more independent data set. A copy, an error rate next to its accuracy, a sum, a

@@ -120,9 +120,9 @@ _COLUMNS = {
 
 
 class Layout(NamedTuple):
-    """Layout of a table of values: its columns, and its rows with their leading texts.
+    """Layout of a table of values: names of columns, and rows.
 
-    rows: (texts of the first columns, key of the number in each further column).
+    rows: (texts of the first columns, `NumberKey` of each further column).
     """
 
     name: str
@@ -189,7 +189,7 @@ def particular_caveats(page: document.Report, always: Sequence[str]) -> list[str
 
 
 def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
-    """Return a table of a frame; of several hidden shares, the page shows only `HIDDEN`.
+    """Return a table of a frame; the page has only the hidden share `HIDDEN` of several shares.
 
     name: key of `_COLUMNS` and `_CAPTIONS`. None for a frame without rows.
     """
@@ -208,7 +208,8 @@ def _headline(values: pd.DataFrame) -> tuple[str, str]:
     """Return (headline, basis) on the methods with the largest and smallest mean of a quantity.
 
     The quantity is the first with values of two methods on one data set, for groups with an empty
-    `training`; without one, the headline says so. values: data of the table of values.
+    `training`. If there is no such quantity, the headline says so. values: data of the table of
+    values.
     """
     plain = values[(values["training"] == "") & values["mean"].notna()]
     for (quantity, source, data), group in plain.groupby(_VALUES[:3], sort=False):
@@ -248,8 +249,8 @@ def comparison(
     """Return a table of measured values, with published values below; None if nothing was measured.
 
     A row of `layout` becomes a row per model with values, a row "by chance" if an index has one,
-    and a row of published values. printed: published values by key of the number, each a mapping
-    with mean, std and n.
+    and a row of published values. printed: published values by `NumberKey`, each a mapping with
+    mean, std and n.
     """
 
     def value_row(source: str, key: NumberKey) -> Mapping | None:
@@ -388,8 +389,8 @@ def _conditions(
 ) -> Iterator[tuple[Key, study_lib.Measurement, str]]:
     """Yield (key of the group, measurement, condition) of distortions of test images.
 
-    Distortions are those whose decisions may be stored. Of occlusion, only conditions with the
-    share `HIDDEN` of hidden pixels.
+    Only distortions whose decisions may be stored are included. Conditions of occlusion are
+    included only for the share `HIDDEN` of hidden pixels.
     """
     for key, network, measurement in study.measures:
         if measurement.dataset == "train":
@@ -704,9 +705,9 @@ _FIGURES = {
 def figures(study: DistortionStudy, hiding: pd.DataFrame) -> document.Placed:
     """Yield (section id, figure) for each model and data set.
 
-    Accuracy and iOcclusion by hidden share, wrong predictions by class for each DI index, and
-    curves of networks trained on parts of the data. Figures without data are left out. hiding:
-    result of `distortion_study.hiding`.
+    The figures show accuracy and iOcclusion by hidden share, wrong predictions by class for each DI
+    index, and curves of networks trained on parts of the data. Figures without data are left out.
+    hiding: result of `distortion_study.hiding`.
     """
     groups = itertools.groupby(study.groups, key=lambda key: (key.model, key.data))
     for (model, data), group_keys in groups:
@@ -848,7 +849,7 @@ def _draw_curves(
     scale: factor of the drawn values.
 
     If a curve plus its deviation is above 2 * top, the axis ends at top: the larger of 2 and twice
-    the median of the methods' peaks. Without this limit, one high curve would flatten the rest.
+    the median of the methods' peaks. Without this limit, a high curve would flatten other curves.
     """
     tops = {}
     for title, rows in lines.groupby("panel"):
@@ -919,8 +920,8 @@ def wrong_classes(values_by_method: Mapping[str, Values]) -> plots.Figure:
     """Return a figure of each class's share of the errors in %, a panel per method.
 
     A class has a bar for unchanged and a bar for distorted images; dots are seeds.
-    values_by_method: values of a DI index, with `wrong`, by method. Of more than `MAX_CLASSES`
-    classes, only those with the largest growth in any panel are drawn, in decreasing order.
+    values_by_method: values of a DI index, with `wrong`, by method. At most `MAX_CLASSES` classes
+    are drawn: the classes with the largest growth in any panel, in decreasing order.
     """
     names = next(iter(values_by_method.values())).classes
     panels = {}

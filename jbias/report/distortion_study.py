@@ -171,7 +171,7 @@ class DistortionStudy:
         ]
 
     def match(self, wanted: Key) -> Key:
-        """Return the key of the first group that `wanted` describes, else `wanted` itself.
+        """Return the key of the first group that `wanted` describes; `wanted` if there is none.
 
         If `wanted` has the training "without ", any left-out class matches. All other fields must
         be equal.
@@ -277,7 +277,8 @@ def _order(key: Key) -> tuple:
 def _notes(group: Group) -> Iterator[str]:
     """Yield notes on networks measured on images of another training set, and on unequal settings.
 
-    Settings of seeds must be equal, except those of `_FREE_SETTINGS` and the folders of data.
+    Only the settings of `_FREE_SETTINGS` and the folders of data may differ between seeds without
+    a note.
     """
     for network in group.networks.values():
         settings = network.measures.values()
@@ -339,7 +340,7 @@ def find_measurement(
 
 
 def _options(network: MeasuredNetwork, measurement: Measurement) -> dict[str, Any]:
-    """Return the options of a measurement, including those with the probe's default value."""
+    """Return the options of a measurement, including options with the probe's default value."""
     measure = network.measures[measurement]["measure"]
     return _DEFAULTS.get(measure["probe"], {}) | measure.get("options", {})
 
@@ -489,8 +490,8 @@ def hiding(groups: Iterable[Group]) -> pd.DataFrame:
 
     Columns: the fields of `Key`, fill, masking, and the columns of `_gap_columns`.
     Accuracies, gaps and hidden fractions are fractions. Groups without accuracies on test images
-    are left out; without any group, the frame has no rows, and not all columns. Raises ValueError as `find_measurement`
-    does.
+    are left out. If no group remains, the frame has no rows and only some of the columns. Raises
+    ValueError as `find_measurement` does.
     """
     columns = [*Key._fields, "fill", "masking", "hidden", "n", "train", "known"]
     frames = [pd.DataFrame(columns=columns)]
@@ -561,7 +562,7 @@ def without_iocclusion(hiding: pd.DataFrame) -> str:
 
 
 class Quantity(NamedTuple):
-    """Definition of a number that describes a group: its title and the measurement it is read from.
+    """Definition of a quantity of a group: its title, and the measurement that contains it.
 
     options: options of the probe that select the measurement.
     """
@@ -715,7 +716,7 @@ def _value(group: Group, quantity: str, method: str) -> Values | None:
 
     Accuracies and DI indices are in %; other quantities are unchanged. Seeds without a value are
     left out. method: title of the augmentation that the probe "mixing"
-    applies; other quantities ignore it.
+    applies; other quantities ignore `method`.
     """
     if quantity.startswith("di_"):
         measurement, condition = interference_condition(group, quantity)
@@ -834,7 +835,7 @@ def index(
     *,
     variant: str = "share",
 ) -> Values | None:
-    """Return the DI index in % of the seeds with stored decisions; None without such seeds.
+    """Return the DI index, in %, of the seeds with stored decisions; None without such seeds.
 
     Seeds that decide for one class on nearly all clean images are left out (`ONE_CLASS`); the
     result has no values if all seeds are left out. measurement, condition: measurement and

@@ -302,7 +302,7 @@ def _without_controls(page: str) -> str:
 def _formats_in_words(formats: Sequence[str]) -> str:
     """Return a phrase with the written file formats of figures, and the flag for other formats.
 
-    Such as "as SVG and PDF (the flag --figures=png adds PNG)".
+    Example: "as SVG and PDF (the flag --figures=png adds PNG)".
     """
     unwritten = [name for name in cli.FIGURES if name not in formats]
     text = f"as {tables.join([name.upper() for name in formats])}"

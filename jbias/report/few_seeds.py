@@ -87,10 +87,9 @@ def _compare(task: _Task):
 def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_Task]:
     """Yield a task per metric and data set, with the scores of methods with several seeds.
 
-    Methods with a missing score are left out, and data sets without any method. A task's
-    difference, the smallest that matters, is `options.points` if it is given and the metric has
-    the study's unit. Otherwise the difference is 10, or 0.1 for scores of at most 1 that are not
-    in %.
+    Methods with a missing score are left out, and data sets without any method. The difference of a
+    task is `options.points`, if not None, for a metric in the study's unit. Otherwise the
+    difference is 10, or 0.1 for scores of at most 1 that are not in %.
     """
     options = study.options
     for metric, values, unit in metrics(study):

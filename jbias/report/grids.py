@@ -1,7 +1,7 @@
 """Functions for the section on methods that were run at several values of one setting.
 
-An example is the learning rate. The section shows the scores at every value, and in how many cases
-the same method is ahead.
+An example is the learning rate. The section shows the scores at every value, and the share of cases
+in which the same method of a pair is better.
 """
 
 import itertools
@@ -60,7 +60,7 @@ def frame(study: analysis_lib.BenchmarkScores, grid: pd.DataFrame) -> pd.DataFra
     score: mean over data sets, in the page's unit.
     merit: the score, or minus the score if the smallest score is best.
     valid: validation accuracy, a fraction.
-    tied: True if within one image of the highest validation accuracy of the method.
+    tied: True if less than one image below the highest validation accuracy of the method.
     chosen: True for the first tied run of a method.
 
     Runs without a score or a validation accuracy are left out. grid: the frame of `grid_of`.

@@ -81,7 +81,7 @@ class Rules:
     def name(self, rule: str) -> str:
         """Return the name of a rule as the head of a column, with its option.
 
-        Such as "last 30", "epoch 12", "best on sketch" or "worst class". rule: a name in
+        Examples: "last 30", "epoch 12", "best on sketch", "worst class". rule: a name in
         `options.SELECTIONS`.
         """
         options = self.options

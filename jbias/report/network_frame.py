@@ -1,6 +1,6 @@
 """Classes and functions for the table of models: benchmarks, biases, averages, and settings.
 
-The benchmarks that each average covers are those of Gavrikov and Keuper, CVPR 2024,
+The averages cover the same benchmarks as in Gavrikov and Keuper, CVPR 2024,
 https://arxiv.org/abs/2404.01509.
 """
 
@@ -287,11 +287,10 @@ def row(
 
 
 def _without_flagged_bands(row: dict[str, float]) -> dict[str, float]:
-    """Return the row, changed in place, with NaN for bands that have a flag.
+    """Return the row, changed in place, with NaN for bands with a flag.
 
-    The flag is that of `critical_band.flag_of_numbers`. Records of earlier versions have numbers
-    for such bands. Failed fits, wider than `DEGENERATE`, keep their numbers. row: numbers by
-    column.
+    `critical_band.flag_of_numbers` returns the flag. Records of earlier versions have numbers for
+    such bands. Failed fits, wider than `DEGENERATE`, keep their numbers. row: numbers by column.
     """
     octaves = [
         float(key.removeprefix("threshold_"))
@@ -316,8 +315,8 @@ def _measurements_by_probe(
 ) -> dict[str, list[Measurement]]:
     """Return the measurements by name of the probe, preferred ones first.
 
-    Preferred are the data sets of the published study, then published options, then measures with
-    the name of the probe.
+    The order of preference is data sets of the published study, published options, and measures
+    with the name of the probe.
     """
     ranks_by_probe: dict[str, list] = {}
     for dataset, condition, _ in cells:
@@ -464,8 +463,8 @@ class ModelTable:
     frame: indexed by model. Columns: name, training (its category), epsilon (strength of
       adversarial training, NaN without), benchmarks and averages in %, biases, low_<c> and
       high_<c> (accuracy ratio at a cut-off) and threshold_<f> (of the critical band, at nominal
-      cycles per image). Where known, also shape_n, the number of decisions for either cue behind
-      the shape bias, and shape_lower and shape_upper, the ends of its 95 % interval.
+      cycles per image). If known, also shape_n, the number of decisions for either cue, and
+      shape_lower and shape_upper, the ends of the 95 % interval of the shape bias.
     """
 
     source: str
@@ -560,7 +559,7 @@ def few_decisions(counts: Mapping[str, float] | pd.Series) -> list[str]:
 
 
 def decisions_text(n: float) -> str:
-    """Return the number n of decisions behind a shape bias as text, with * below 10."""
+    """Return the number n of decisions of a shape bias as text, with * below 10."""
     return f"{n:,.0f}" + ("*" if n < FEW else "")
 
 

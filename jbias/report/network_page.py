@@ -307,8 +307,8 @@ class Page(NamedTuple):
     ) -> tables.Table | None:
         """Return a table of shares with Wilson intervals over independent images, or None.
 
-        name, row_title: see `intervals`. counts: (count, n) by data set, network and row; None is
-        returned if there are none. metric: name of the metric, for the CSV file.
+        name, row_title: see `intervals`. counts: (count, n) by data set, network and row; without
+        counts, None is returned. metric: name of the metric, for the CSV file.
         """
         cells_by_set = {
             dataset: {

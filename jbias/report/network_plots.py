@@ -31,13 +31,13 @@ Biases = Mapping[int, cue_conflict.ShapeBias]  # By class.
 
 
 def cue_decisions(by_class: Mapping[str, Biases], classes: Sequence[str]) -> Figure:
-    """Return a figure: share of texture decisions among decisions for either cue, by class.
+    """Return a figure of the share of texture decisions among decisions for either cue, by class.
 
     by_class: results of cue_conflict.by_class, by network; "humans" are drawn first, as red
     circles. classes: names of the classes, by index.
 
     Vertical lines are shares over the images of all classes, not means of the shares of classes.
-    Classes without a decision for either cue are left out. The layout is that of figure 4 of
+    Classes without a decision for either cue are left out. The layout is as in figure 4 of
     Geirhos et al. 2019.
     """
     colours = itertools.cycle([x for x in plots.COLOURS if x != _PEOPLE_COLOUR])

@@ -154,7 +154,7 @@ class MeasuredNetwork:
 
     @functools.cached_property
     def numbers(self) -> Mapping[Measurement, list[Number]]:
-        """Results by measurement; the name of the measure is removed from their conditions.
+        """Results by measurement, with conditions that do not begin with the name of the measure.
 
         Accuracy on an unchanged data set belongs to the measure "accuracy".
         """
@@ -240,7 +240,7 @@ class MeasuredNetwork:
     def main_accuracy(self) -> tuple[str, Number] | None:
         """(main data set, accuracy on it); None if there is no plain accuracy.
 
-        The main data set is "imagenet", "test" or "val", the first of these with a result, else the
+        The main data set is the first of "imagenet", "test" and "val" that has a result, else the
         first other data set by name.
         """
         plain = [x for x in self.measurements_of("plain") if x.measure == "accuracy"]
@@ -319,8 +319,8 @@ class MeasuredNetwork:
     def _clean_error(self, measurement: Measurement) -> float | None:
         """Return the error on clean images, from 0 to 1.
 
-        None if unknown, or if the number of clean images differs from that of the corrupted
-        images. measurement: a key of `corruption_accuracies`.
+        None if unknown, or if the numbers of clean and of corrupted images differ. measurement: a
+        key of `corruption_accuracies`.
         """
         name, severity = next(iter(self.corruption_accuracies[measurement]))
         if measurement == PUBLISHED_FILES:

@@ -127,7 +127,8 @@ def _spectral(page: Page) -> Blocks:
     """Yield figures of accuracy on filtered images, and the table of spectral biases.
 
     The table has a row per network and measurement: accuracy on unfiltered images, its number of
-    images, both biases with intervals, and the spectral ratio. None if nothing was measured.
+    images, both biases with intervals, and the spectral ratio. The table is None if nothing was
+    measured.
     """
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("spectral"):
@@ -177,8 +178,8 @@ _FLAG_REASONS = {
 def _critical_band(page: Page) -> Blocks:
     """Yield heat maps of accuracy under noise with the fitted bands, and the table of bands.
 
-    A figure per measurement; the table has a row per network and measurement. For a network without
-    a band, the numbers are missing, and the column why has the reason.
+    There is a figure per measurement. The table has a row per network and measurement. For a
+    network without a band, the numbers are missing, and the column "why" has the reason.
     """
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("critical_band"):
@@ -405,7 +406,7 @@ def why_no_mce(
 def _why_missing(
     network: MeasuredNetwork, measurement: Measurement, missing: Sequence[str]
 ) -> str:
-    """Return a phrase: names of missing corruptions, and the reason why they are left out."""
+    """Return a phrase with the names of missing corruptions, and the reason why they are missing."""
     if [*missing] != ["frost"]:
         names = tables.join([name.replace("_", " ") for name in missing])
         verb = "is" if len(missing) == 1 else "are"
@@ -514,8 +515,8 @@ _NORMS = {"linf": "ℓ∞", "l2": "ℓ2"}
 def _attacks(page: Page) -> Blocks:
     """Yield the figure and the table of accuracy under attack.
 
-    The figure has attacks with at least two budgets, and is left out without any. The table has a
-    row per data set, attack and budget, with Wilson intervals; None without attacks.
+    The figure has attacks with at least two budgets, and is left out if there are none. The table
+    has a row per data set, attack and budget, with Wilson intervals; it is None without attacks.
     """
     rows = []
     counts_by_set = {}
@@ -543,8 +544,8 @@ def _attacks(page: Page) -> Blocks:
 def _calibration(page: Page) -> Blocks:
     """Yield reliability diagrams, and the table of calibration errors.
 
-    A figure per measurement; a network without stored decisions gets a note instead. The table has
-    a row per network, measurement and rule that pools answers.
+    There is a figure per measurement. A network without stored decisions has a note instead. The
+    table has a row per network, measurement and rule that pools answers.
     """
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("calibration"):

@@ -187,7 +187,7 @@ def _warnings(networks: Networks) -> Iterator[str]:
 
 
 def _main_numbers(network: MeasuredNetwork) -> Iterator[str]:
-    """Yield phrases with the main numbers of one network, without those that were not measured.
+    """Yield phrases with the main numbers of one network; numbers not measured are left out.
 
     The main numbers are accuracy on the main data set, shape bias on the first set of cue
     conflicts, and accuracy under PGD.
@@ -327,10 +327,10 @@ def _is_at_chance(network: MeasuredNetwork) -> bool:
 def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
     """Yield the names of cue-conflict sets on which decisions for a cue are at chance.
 
-    Two of k classes belong to a cue, so a guess is for either cue with probability 2 / k. A set is
-    at chance if the lower end of the 95 % Wilson interval of the share of decisions for either cue
-    is at most 2 / k, by every rule that pools answers. Sets with two classes or unknown classes are
-    left out.
+    One class is the shape of an image, and another class is the texture. So a guess among k classes
+    is for either cue with probability 2 / k. A set is at chance if the lower end of the 95 % Wilson
+    interval of the share of decisions for either cue is at most 2 / k, by every rule that pools
+    answers. Sets with two classes or unknown classes are left out.
     """
     for measurement in network.measurements_of("shape_bias"):
         classes = len(network.classes(measurement))

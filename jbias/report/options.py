@@ -65,7 +65,7 @@ def run(
     make: function that makes the report from the parsed flags and returns the lines to print.
     argv: arguments of the command line; None for `sys.argv[1:]`. spread: flags, separated by
     spaces, whose globs the shell may have expanded to several values. moved: flags, separated by
-    spaces, that only the command of this name in `jbias papers` has; they are refused.
+    spaces, that only the command of the same name in `jbias papers` has; `run` refuses these flags.
     """
     command = parser.prog.rpartition(" ")[2]
     argv = sys.argv[1:] if argv is None else argv

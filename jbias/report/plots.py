@@ -427,7 +427,7 @@ def matrix(
     """Draw a table as coloured cells on matplotlib axes; return the drawn cells, for a colour bar.
 
     frame: the numbers, NaN for empty cells, which show a dash. colours: matplotlib colour map.
-    limits: values of its first and last colour. form: format of numbers. every: only every n-th row
+    limits: values of the first and last colour. form: format of numbers. every: only every n-th row
     and column is named. least: smallest value that is written in its cell; None for no numbers.
     axis_names: names of rows and columns, for the text on hover.
     """
@@ -503,7 +503,7 @@ def _add_hover_to_cells(
 
 
 def blocks(frame: pd.DataFrame, labels: Sequence[int]) -> Figure:
-    """Return a figure: a matrix of correlations in [-1, 1] with framed blocks.
+    """Return a figure of a matrix of correlations in [-1, 1] with framed blocks.
 
     Rows and columns are numbered from 1. Numbers are written into the cells for up to 30 rows.
     frame: symmetric, with neighbouring rows in a block. labels: number of the block of each row.
@@ -729,7 +729,7 @@ def in_lanes(
 
 
 def power(powers: pd.DataFrame, *, target: float, labels: tuple[str, str]) -> Figure:
-    """Return a figure: a matrix of power, with a frame around values of at least `target`.
+    """Return a figure of a matrix of power, with a frame around values of at least `target`.
 
     powers: power from 0 to 1, rows by number of seeds, columns by number of data sets. labels:
     labels of the x and y axes.

@@ -56,7 +56,7 @@ def share(value: float) -> str:
 def answer(
     analysis: analysis_lib.Analysis, seed_answer: tuple[str, str] | None = None
 ) -> tuple[str, str]:
-    """Return (headline, basis): the answer, and sentences on the tests behind it.
+    """Return (headline, basis): the answer, and sentences on the tests that support it.
 
     The headline is "Nothing was tested." without tests. It starts with "No claim" if all tested
     cells are at chance, and with "By the oracle" if evaluations were selected by the oracle. With a
@@ -233,8 +233,8 @@ def _list_pairs(significant: Sequence[tuple[str, str, float]], better: str) -> s
     """Return the significant pairs as "A ranks better than B and C; D ranks ...".
 
     If there are more than 8 pairs, only the pairs of the first algorithm are named. If more than 5
-    names follow "than", the text has 4 of them and the number of the rest. significant: pairs as
-    (better, worse, p). better: "better", or "higher" for a bias.
+    names follow "than", the text has 4 of the names and the number of the remaining names.
+    significant: pairs as (better, worse, p). better: "better", or "higher" for a bias.
     """
     worse: dict[str, list[str]] = {}
     for first, name, _ in significant:

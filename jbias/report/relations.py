@@ -226,10 +226,11 @@ def _pair(
 ) -> dict[str, Any]:
     """Return one row of the table of pairs, without the name of the subset.
 
-    Keys: n (number of models with all measures), x, y and `NUMBERS`. For Spearman's correlation of
-    enough models also: with `given` x_left and y_left (unexplained shares of the variance of
-    ranks); low and high, unless one of these shares is below `LEAST_UNEXPLAINED`; partial and
-    partial_pvalue (within categories), unless there is one category or nearly one per model.
+    Keys: n (number of models with all measures), x, y and `NUMBERS`. Spearman's correlation of
+    enough models has further keys. x_left and y_left (unexplained shares of the variance of ranks)
+    require `given`. low and high are left out if x_left or y_left is below `LEAST_UNEXPLAINED`.
+    partial and partial_pvalue (within categories) are left out if there is one category or nearly
+    one per model.
 
     subset: frame of models. family: its matrix of correlations. x, y, given: names of measures.
     """
@@ -271,8 +272,8 @@ def _influential(
 ) -> Iterator[tuple[str, str, str, str, float, float]]:
     """Yield rows of `Correlations.influential` for one pair of measures.
 
-    (x, y, model, category of the model, correlation, correlation without the model). No row for
-    fewer than 4 models with both measures. kinds: category of each model.
+    A row is (x, y, model, category of the model, correlation, correlation without the model).
+    Nothing is yielded for fewer than 4 models with both measures. kinds: category of each model.
     """
     complete = correlation.complete_models(frame, x, y)
     if len(complete) >= correlation.MIN_MODELS:
@@ -722,8 +723,8 @@ def heat(study: Correlations, families: Mapping[str, Matrix]) -> plots.Figure:
 def _cells(axes: plots.Axes, table: pd.DataFrame, passed: pd.DataFrame) -> Any:
     """Draw a table of correlations as coloured cells; return the mesh, for a colour bar.
 
-    table: correlations, NaN where undefined. passed: mask of the significant cells; others are
-    hatched.
+    table: correlations, NaN where undefined. passed: mask of the significant cells; all other cells
+    are hatched.
     """
     values = table.mask(np.equal.outer(table.index, table.columns)).astype(float)
     # Limits beyond ±1 avoid the darkest colours, on which text is illegible.

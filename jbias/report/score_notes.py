@@ -1,8 +1,8 @@
 """Functions that yield notes on scores that may be mistakes or that affect the tests.
 
-Every note is a sentence on the page: the observation, and the flag or correction for it. No
-score is changed or left out. `values` is a frame with the columns algorithm, dataset, seed and
-value and one row per score.
+Every note is a sentence on the page, with an observation and a flag or a correction. No score is
+changed or left out. `values` is a frame with the columns algorithm, dataset, seed and value and one
+row per score.
 """
 
 import re
@@ -165,11 +165,11 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
     """Return the scores that are far from all other scores of their data set.
 
     Outliers are a minority of the scores of their data set. Large outliers are over 20 times as
-    large as all others and larger than 100 (than 1 if the median |score| of all data sets is at
-    most 1). Small outliers are at most 1 and less than a twentieth of all others; at least half of
-    their algorithm's scores exceed 1. A data set with a negative score has no small outliers,
-    because its scores are differences, not percentages. Empty if a score is not finite. values:
-    columns algorithm, dataset and value.
+    large as all other scores and larger than 100 (larger than 1 if the median |score| of all data
+    sets is at most 1). Small outliers are at most 1 and less than a twentieth of all other scores;
+    at least half of the scores of their algorithm exceed 1. A data set with a negative score has no
+    small outliers, because its scores are differences, not percentages. Empty if a score is not
+    finite. values: columns algorithm, dataset and value.
     """
     scores = values["value"].to_numpy(float)
     if not len(scores) or not np.isfinite(scores).all():

@@ -26,8 +26,8 @@ _MAX_BARS = 40  # Pairs in the figure; the table has all pairs.
 def answer(analysis: Analysis) -> tuple[str, str] | None:
     """Return (headline, basis) of the tests over seeds; None if `analysis.by_seeds` is None.
 
-    Both are one or more sentences: the result, and the tests behind it with their limits. If no
-    pair has several runs of both algorithms, the headline starts with "Nothing was tested".
+    The headline has the result in one or more sentences; the basis has the tests and their limits.
+    If no pair has several runs of both algorithms, the headline starts with "Nothing was tested".
     """
     result = analysis.by_seeds
     if result is None:
@@ -132,7 +132,8 @@ def _names_at_chance(
     """Return the algorithms of a pair with decisions at chance that invalidate the test, or [].
 
     A test of shape biases is invalid if one algorithm is at chance. A test of accuracies is invalid
-    only if both algorithms are at chance, because an accuracy at chance may be below another one.
+    only if both algorithms are at chance, because an accuracy at chance may be below an accuracy
+    above chance.
     """
     pair = test.first, test.second
     names = [name for name in pair if (name, test.dataset) in study.guessed]
@@ -227,7 +228,7 @@ def _p_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
 
 
 def _basis(analysis: Analysis) -> Iterator[str]:
-    """Yield the sentences on the tests behind the answer, and on their limits."""
+    """Yield the sentences on the tests that support the answer, and on the limits of the tests."""
     result = analysis.by_seeds
     repeats = analysis.study.repeats
     if result.paired:
@@ -487,9 +488,9 @@ def _heads(study: analysis_lib.BenchmarkScores) -> tuple[str, str, str]:
 def table(analysis: Analysis) -> tables.Table | None:
     """Return the table of all tests over seeds, one row per pair of algorithms and data set.
 
-    Shown: data set, better and worse algorithm, number of runs, difference with interval, p of the
-    t-test, by permutation and adjusted by Holm, Hedges' g, and the detectable difference. The files
-    have the columns of `frame`. Adjusted p of at most alpha is bold.
+    The page shows data set, better and worse algorithm, number of runs, difference with interval, p
+    of the t-test, p by permutation, p adjusted by Holm, Hedges' g, and the detectable difference.
+    The files have the columns of `frame`. Adjusted p of at most alpha is bold.
     """
     result = analysis.by_seeds
     study = analysis.study

@@ -48,8 +48,8 @@ _SHAPE_BIAS_METRICS = (
 def shape_bias(page: Page) -> Blocks:
     """Yield figures and tables of decisions for shape and texture.
 
-    A figure per data set; a table with a row per network, data set and rule; a table by class; and,
-    if `page.published`, a table with published networks. A table without rows is None.
+    There is a figure per data set, a table with a row per network, data set and rule, a table by
+    class and, if `page.published`, a table with published networks. A table without rows is None.
     """
     counts_by_set = page.class_counts("shape_bias", "shape_bias")
     if page.has_figures:
@@ -450,10 +450,11 @@ def strength_points(
 ) -> Iterator[tuple[str, str, float, str, float, float, float]]:
     """Yield points of accuracy against the strength of a suppression, for `Page.curves`.
 
-    Each is (family of suppressions, x label, strength, name of the network, accuracy relative to
-    that of unchanged images, both less chance, and the ends of its interval). The strength is
-    that of the first step that varies between the conditions of a family. Conditions without a
-    value or an interval are left out. measurement: of the probe `suppression`.
+    A point is (family of suppressions, x label, strength, name of the network, relative accuracy,
+    low, high). Relative accuracy is (accuracy - chance) / (accuracy on unchanged images - chance);
+    low and high are the ends of its interval. If a family has several steps, strength is the
+    strength of the first step that varies between conditions. Conditions without a value or an
+    interval are left out. measurement: a measurement of the probe `suppression`.
     """
     options = network.measures[measurement]["measure"]["options"]
     side = options.get("reference", suppression.SIDE)

@@ -174,7 +174,7 @@ def interval_columns(name: str, drawn: Float[np.ndarray, "1+b"]) -> TableRow:
 def spread(values: shift_runs.Seeds) -> str:
     """Return the accuracies of seeds in % as text: mean ± standard deviation.
 
-    The mean alone for one seed. values: accuracies from 0 to 1.
+    For one seed, the text is the mean alone. values: accuracies from 0 to 1.
     """
     mean = two(100 * float(np.mean(values)))
     if len(values) < 2:
@@ -281,9 +281,10 @@ def _ends(cells: ShiftCells) -> list[ShiftCell]:
 def _curve(cells: ShiftCells, draws: Draws, tested: TableRow) -> TableRow:
     """Return the row of one kind of shift; "_levels" has one row per level.
 
-    Columns: those of the recipe, attribute, kind, verdict, level (the most extreme), seeds, p and
-    holm; with intervals: drop (points) and percent at that level, control (drop at the control,
-    NaN without one), over and normalised (drop and percent minus those at the control), and area.
+    Columns: the columns of the recipe, attribute, kind, verdict, level (the most extreme), seeds, p
+    and holm. Columns with intervals: drop (points) and percent at the most extreme level, control
+    (drop at the control, NaN if not trained), over and normalised (drop and percent minus their
+    values at the control), and area.
 
     cells: levels of the kind, by increasing share. tested: dict with the kind's verdict, p and
     holm.

@@ -203,7 +203,7 @@ def _answer(
     tau: float,
     alpha: float,
 ) -> tuple[str, str]:
-    """Return (main result in one sentence, sentences on the data behind it).
+    """Return (main result in one sentence, sentences on the analysed data).
 
     candidates, kinds: the results of `shift_drops.verdicts`. tau: threshold in percentage points.
     alpha: significance level.
@@ -362,9 +362,9 @@ _DRAWN = {
 def figures(study: ShiftStudy, kinds: TableRows, draws: Draws) -> document.Placed:
     """Yield (section id, figure), for each figure with data.
 
-    At the most extreme levels: ranks, learning curves and probabilities. Then drops by level, a
-    figure per kind of shift, and accuracies by number of images and by width. kinds: rows of the
-    kinds of shift, the second result of `shift_drops.verdicts`.
+    The first figures are ranks, learning curves and probabilities at the most extreme levels. Drops
+    by level follow, with a figure per kind of shift, then accuracies by number of images and by
+    width. kinds: rows of the kinds of shift, the second result of `shift_drops.verdicts`.
     """
     extremes: dict[tuple, ShiftCell] = {}
     for cell in sorted(study.cells, key=lambda cell: cell.share):
@@ -567,8 +567,8 @@ def _accuracies_by_size(cells: ShiftCells, draws: Draws, setting: str) -> pd.Dat
 
     Columns: panel, line (in or out of distribution), x (size), epochs, value, low and high.
     setting: "images" or the name of a setting. Cells of a panel may also differ in epochs if no
-    size has several numbers of epochs. Left out: control levels, sizes that are no whole number,
-    and panels with a single cell.
+    size has several numbers of epochs. Control levels, sizes that are not whole numbers, and panels
+    with a single cell are left out.
     """
     groups: dict[tuple, dict[tuple[int, Any], ShiftCell]] = {}
     for cell in cells:

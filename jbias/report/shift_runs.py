@@ -147,8 +147,8 @@ def read(
 
     Seeds without accuracy in and out of distribution are left out, with a note. Raises ValueError
     if no run was trained under a shift, if none has a seed left, and for an unknown level. Runs
-    that would be pooled raise ValueError if they share a seed or have different images. Other
-    errors are those of `workdirs.read` and of the rule of selection.
+    that would be pooled raise ValueError if they share a seed or have different images. Also
+    raises errors of `workdirs.read` and of the rule of selection.
     """
     records = workdirs.read(patterns)
     frame = records.pop_frame()
@@ -357,7 +357,7 @@ def _of_run(run: workdirs.Run, row: pd.Series) -> ShiftCell:
 
 
 def _of_recipe(tree: Any, inside: str = "") -> Any:
-    """Return settings without paths of data; settings of a shift also lose the fields of the cell.
+    """Return settings without paths of data, and settings of a shift without fields of the cell.
 
     tree: nested settings. inside: key of `tree` in its parent.
     """

@@ -7,8 +7,8 @@ Reads the workdirs of runs that were trained under a shift: by `jbias study`, or
 `jbias train --config=configs/erm.py:shift=C6,attribute=colour`. Ranks training recipes and
 attributes by the drop in accuracy under the shift, with intervals and tests, and says which
 attributes are 'bugs' (see --tau). Also shows how much smaller the drop is with other algorithms
-(remedies) than with plain training, the drop at each level of shift, and whether models rank
-alike in and out of distribution.
+(remedies) than with plain training, the drop at each level of shift, and the agreement of models'
+ranks in and out of distribution.
 
 Writes to --out: index.html (a page that can be read offline), tables/ (CSV, Parquet, LaTeX,
 Markdown), figures/ (SVG; --figures adds PDF and PNG), results.json (all numbers). For Tables 1

@@ -173,10 +173,11 @@ def columns(
 ) -> dict[str, Column]:
     """Return columns by key from a specification: words "key:form", separated by spaces.
 
-    Forms: none for words, d an integer, % a share in per cent, p a p-value, g as `{:g}`, .2 two
-    digits and +.2 two digits with a sign. A form followed by [] also shows the interval; its ends
-    are in the fields named key + ends[0] and key + ends[1]. heads: heads by key, which replace the
-    heads of `HEADS`; default: the key with spaces for underscores.
+    The form is missing for words, "d" for an integer, "%" for a share in per cent, "p" for a
+    p-value, "g" for `{:g}`, ".2" for two digits and "+.2" for two digits with a sign. A form
+    followed by [] also shows the interval, whose ends are in the fields key + ends[0] and
+    key + ends[1]. heads: heads by key, which replace the heads of `HEADS`. The head of other keys
+    is the key with spaces for underscores.
     """
     columns_by_key: dict[str, Column] = {}
     for word in specification.split():

@@ -1,8 +1,8 @@
 """Functions that find the test sets an algorithm was trained on, which --strict leaves out.
 
-A comparison is strict (BiasBed, section 4.2) if no algorithm was trained on a test set's
-distribution while others were not. For runs, this follows from their settings; for a table of
-scores, from a column `trained_on` or from a separate file.
+A comparison is strict (BiasBed, section 4.2) if, for each test set, either all algorithms or none
+were trained on its distribution. The training data are read from the settings of runs or, for a
+table of scores, from a column `trained_on` or a separate file.
 """
 
 import os
@@ -148,7 +148,8 @@ def _have_same_distribution(train: Mapping[str, Any], test: Mapping[str, Any]) -
 def _location(settings: Mapping[str, Any]) -> tuple[str, str]:
     """Return (folder, split) of a data set; split is "" for splits of one distribution.
 
-    These are training, validation and test splits. The folder is resolved, "" without a root.
+    Training, validation and test splits have the same distribution. The folder is resolved; it is
+    "" without a root.
     """
     root = settings.get("root")
     split = str(settings.get("split", ""))

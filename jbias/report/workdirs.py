@@ -336,7 +336,7 @@ def _suffixes(group: Sequence[Run]) -> list[str]:
 def assumed(start: Mapping[str, Any]) -> str:
     """Return the assumptions of an energy estimate in words.
 
-    Such as "8 × TPU v3, 220 W each (data sheet), 60 % of it in use, PUE 1.1". start: an item of
+    Example: "8 × TPU v3, 220 W each (data sheet), 60 % of it in use, PUE 1.1". start: an item of
     "starts" in costs.json: source, devices, device, watts, share, pue and intensity.
     """
     watts = start["watts"]
