@@ -51,8 +51,9 @@ def make(
 ) -> base.Algo:
     """Return debiased training, which trains on clean and stylised images.
 
-    L = 1/2 [CE(z, y) + gamma CE(z', y) + (1 - gamma) CE(z', y')], where z' are the logits
-    of the image in the style of another image of its group, whose label is y'.
+    L = 1/2 [CE(z, y) + gamma CE(z', y) + (1 - gamma) CE(z', y')], where z' are the logits of
+    the image in the style of a second image of the same group, and y' is the label of the
+    second image.
 
     transfer: (batch, permute, alpha) -> image, from models.TRANSFERS. Its output has no
       gradient and is not clipped to [0, 1].
@@ -60,14 +61,14 @@ def make(
     alpha: strength of the style transfer, in [0, 1].
     stylised: False: return ERM.
     aux_bn: stylised images have separate batch norms (scale, bias, statistics), which
-      evaluation does not use. If False, they pass the net's batch norms after the clean
-      images. Must be False for a net without batch norm.
+      evaluation does not use. If False, stylised images pass the net's batch norms after the
+      clean images. Must be False for a net without batch norm.
     mix: (batch, key) -> batch, from AUGMENTS, applied to the clean images only; in a config
       a dict such as dict(name="mixup", alpha=0.4), which gets this mix_group.
-    multi_grid: images are downsampled before they are stylised: their side is divided by
-      sqrt(2) at even steps, and again by sqrt(2) in the first half of every phase of the
-      learning rate, but not below `min_size` pixels. Phases end at `milestones`, fractions
-      of the training.
+    multi_grid: images are downsampled before they are stylised: the side of an image is divided
+      by sqrt(2) at even steps, and again by sqrt(2) in the first half of every phase of the
+      learning rate, but not below `min_size` pixels. Phases end at `milestones`, fractions of
+      the training.
     variant: "biasbed" also gives clean images a second label: all 2n images have
       (1 + gamma) / 2 of y and (1 - gamma) / 2 of y'. The transfer gets images normalised
       by the net's mean and std, and the net does not normalise the transfer's output.

@@ -7,8 +7,8 @@ dfr_evaluate_spurious.py.
 Deviations: the reference fits logistic regressions to twenty group-balanced subsets of the
 held-out images and averages the regressions; here one layer is trained on group-balanced
 batches, by proximal steps, and no image is left out. Features are standardised by the
-statistics of the images that the layer is trained on, in the reference by those of the training
-set. The strength of L1 is not searched.
+statistics of the images that the layer is trained on; the reference uses the statistics of the
+training set. The strength of L1 is not searched.
 """
 
 from typing import Any

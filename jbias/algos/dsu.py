@@ -4,8 +4,8 @@ Source: Li, Dai, Ge, Liu, Shan and Duan, "Uncertainty Modeling for Out-of-Distri
 Generalization", ICLR 2022, https://arxiv.org/abs/2202.03958.
 Reference code: https://github.com/lixiaotong97/DSU at 82a1de0.
 Deviation: the spread of statistics is computed inside groups of `mix_group` images, so
-that it depends neither on the number of devices nor on the batch size; the reference
-computes it over its batch of 64.
+that it depends neither on the number of devices nor on the batch size; the reference computes
+the spread over a batch of 64.
 """
 
 import functools

@@ -77,7 +77,7 @@ def make(
     def init(key, image, net_variables):
         """Return {"stats": {"log_q": log weights of the groups, equal at first}}.
 
-        The arguments, those of an entry of base.Algo.parts, are unused.
+        The arguments (see base.Algo.parts) are unused.
         """
         uniform = -jnp.log(jnp.sum(has_examples))
         return {"stats": {"log_q": jnp.where(has_examples, uniform, _NEVER)}}

@@ -192,7 +192,7 @@ def drop_shares(
     x: normalised images. kernel, stride: sides of the kernel and stride of the convolution,
       in pixels; the convolution pads by half its kernel with zeros.
     pooled: whether a 3x3 max-pool of stride 2 follows; q is then pooled by its minimum.
-    per_image: D is the mean over one image, not over the batch.
+    per_image: whether D is the mean over one image instead of the batch.
     """
     drawn = jax.random.randint(key, (count, 2), -radius, radius + 1)
     distances = _distances(x, drawn, radius, kernel=kernel, stride=stride)
@@ -263,14 +263,14 @@ def sample_exact(
     Channels are drawn independently.
 
     Draws come at the times of a Poisson process of rate 1. Hits of a position are then a
-    Poisson process with its share as the rate, and its first hit has an exponential time.
-    Repeated hits of all positions together are one process, whose rate at any time is the
-    total share of the positions hit so far. Repeated hits are counted by a Poisson variable up
-    to a time that is certainly before the last draw, and one by one after that time. The time
-    of the last draw is found by quartering an interval; positions hit by that time are dropped.
-    This avoids sorting and gathering, which are slow on TPUs. The method is exact except for
-    float32 (times, and jax's Poisson counts, whose keys must be threefry) and probabilities
-    below 1e-7.
+    Poisson process whose rate is the share of the position, and the time of the first hit is
+    exponential. Repeated hits of all positions together are one process, whose rate at any time
+    is the total share of the positions hit so far. Repeated hits are counted by a Poisson
+    variable up to a time that is certainly before the last draw, and one by one after that
+    time. The time of the last draw is found by quartering an interval; positions hit by that
+    time are dropped. This avoids sorting and gathering, which are slow on TPUs. The method is
+    exact except for float32 (times, and jax's Poisson counts, whose keys must be threefry) and
+    probabilities below 1e-7.
     """
     if not draws:
         return jnp.ones((len(share), channels), bool)

@@ -18,8 +18,8 @@ Reference codes: https://github.com/facebookresearch/DomainBed at 026d588, class
 for the division by the weight, the authors'
 https://github.com/capybaralet/REx_code_release at 802da4a.
 Deviations: The class loss is the mean over the batch's examples; it equals the references'
-mean over environments if all environments have equal shares of the batch. The optimiser is
-not reset when the weight grows; in DomainBed it is. The authors' code adds
+mean over environments if all environments have equal shares of the batch. The optimiser is not
+reset when the weight grows; DomainBed resets the optimiser. The authors' code adds
 weight * (R_1 - R_2)^2 to R_1 + R_2: beta is twice that weight.
 
 CORAL: features should have the same mean and covariance in all environments.
@@ -31,9 +31,9 @@ Reference code: https://github.com/facebookresearch/DomainBed at 026d588, class 
 Deviations: The class loss is the mean over the batch's examples; it equals the reference's
 mean over environments if all environments have equal shares of the batch. All environments
 pass through the network together, and batch norm uses the statistics of all. The reference
-processes them one by one, which is equivalent there: its ResNets keep their pretraining
-statistics, and its small network has group norm. Only its code since July 2024 can use
-separate statistics per environment, which makes the penalty smaller.
+processes the environments one by one, which gives the same result there: its ResNets keep their
+pretraining statistics, and its small network has group norm. Only its code since July 2024 can
+use separate statistics per environment, which makes the penalty smaller.
 """
 
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def irm(
     environments in the batch. With weight=0 this equals ERM bit for bit.
 
     anneal: first share of the stage in which the weight is 1 (in the reference 100 of 501
-      steps; its weight is 10,000, with whole data sets as one batch).
+      steps; the weight there is 10,000, with whole data sets as one batch).
     by: column of the environments, or several joined by +; by default "domain" (the number of
       the source, or a column of the data set) or, without such a column, "attribute".
     columns: columns of the training data, which a run fills in. None: return an algorithm

@@ -1,6 +1,6 @@
 """Linear probe: train only the linear layer, on the features of a frozen net.
 
-As a stage after SimCLR it is the linear evaluation of Chen, Kornblith, Norouzi and
+As a stage after SimCLR this algorithm is the linear evaluation of Chen, Kornblith, Norouzi and
 Hinton, ICML 2020, https://arxiv.org/abs/2002.05709. dfr.py retrains the last layer against
 spurious features, from zero weights and on standardised features.
 """

@@ -10,7 +10,7 @@ https://arxiv.org/abs/2203.07740.
 Reference code: https://github.com/YBZh/EFDM at 80e26bd.
 
 Deviations: Partners are drawn inside groups of `mix_group` images, so that results do not
-depend on the number of devices; the references draw them in the whole batch. A batch may
+depend on the number of devices; the references draw partners from the whole batch. A batch may
 have any domains in any order; in MixStyle's cross-domain batches each half is one domain.
 """
 

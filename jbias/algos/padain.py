@@ -3,7 +3,7 @@
 Source: Nuriel, Benaim and Wolf, CVPR 2021, https://arxiv.org/abs/2010.05785.
 Reference code: https://github.com/onuriel/PermutedAdaIN at 819cdb9.
 Deviation: partners are drawn inside groups of `mix_group` images, so that results do not
-depend on the number of devices; the reference draws them inside one GPU's batch.
+depend on the number of devices; the reference draws partners inside one GPU's batch.
 
 A site is a named place in the net (models/taps.py). The gate of a site is the random decision
 in each step whether statistics are swapped at the site. The gate is open if statistics are
@@ -69,7 +69,7 @@ def _is_active_at(x: Float[Array, "b h w c"], site: str) -> bool:
 def skip_when_shut(
     algo: base.Algo, plain: base.Algo, gates: Callable, p: float | Array
 ) -> base.Algo:
-    """Return `algo`, computed as `plain` in steps in which none of its gates is open.
+    """Return `algo`, computed as `plain` in steps in which no gate is open.
 
     If no gate is open, both algorithms must give the same loss, up to rounding; both must
     have exactly one loss.

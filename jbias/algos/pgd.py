@@ -27,9 +27,9 @@ def make(
 ) -> base.Algo:
     """Return ERM on images that are attacked within a distance `eps`.
 
-    The attack increases each image's class loss, without the weights of examples. It runs
-    the net in evaluation mode, with its running statistics; the training pass uses only
-    attacked images.
+    The attack increases each image's class loss, without the weights of examples. The attack
+    runs the net in evaluation mode, with running statistics of batch norm; the training pass
+    uses only attacked images.
 
     norm: "linf" or "l2".
     eps: largest distance, for images in [0, 1]; with the number 0 this equals ERM bit for bit.

@@ -27,7 +27,8 @@ def make(
     batch; c makes the mean weight of the training examples 1. With power=1 all groups have
     the same total weight; with power=0, or if all groups have one size, this equals ERM bit
     for bit. Weights of transforms are multiplied by w_i. The sum is divided by the number of
-    examples, not by their weights, so that the gradient is that of the reweighted data.
+    examples, not by the sum of weights, so that the gradient equals the gradient on the
+    reweighted data.
 
     by: columns that define the groups, joined by +; by default class and attribute.
     columns: columns of the training data, which a run fills in. None: return an algorithm
@@ -60,8 +61,8 @@ def make(
 def weights(counts: np.ndarray, power: float) -> Float[jnp.ndarray, "g"]:
     """Return the weight of an example of each group: n n_g^-power / sum_h n_h^(1 - power).
 
-    The weight is 0 for groups without examples. counts: number n_g of examples per group;
-    n is their sum.
+    The weight is 0 for groups without examples. counts: number n_g of examples per group; n is
+    the sum of all n_g.
     """
     n = jnp.asarray(counts, jnp.float32)
     unscaled = jnp.where(n > 0, jnp.maximum(n, 1) ** -power, 0)

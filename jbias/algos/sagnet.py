@@ -9,9 +9,9 @@ Reference code: https://github.com/hyeonseobnam/sagnet at f87161c.
 Deviations: All three gradients are computed at the same weights; the reference updates one
 optimiser's weights between two backward passes, which PyTorch refuses since 1.5. Partners are
 drawn inside groups of `mix_group` images. A cosine schedule of T steps begins with the full
-rate. The reference advances its scheduler before each step: from PyTorch 1.1 on it begins
-with the rate of step 1 and ends with 0; with PyTorch 1.0, which the reference also names, the
-rates are the same as here.
+rate. The reference advances its scheduler before each step: from PyTorch 1.1 on the reference
+begins with the rate of step 1 and ends with 0; with PyTorch 1.0, which the reference also
+names, the rates are the same as here.
 """
 
 import functools
@@ -51,7 +51,7 @@ def make(
 
     clip: largest norm of the gradient of "adv".
     dropout: rate before both linear layers.
-    style_stage: the first stage of both heads; the trunk is the stem and the stages before.
+    style_stage: the first stage of both heads; the trunk is the stem and all earlier stages.
     randomise_style, randomise_content: whether the features of the content head and of the
       style head are randomised.
     double_decay: as in the reference, weights that belong to two optimisers decay in both.

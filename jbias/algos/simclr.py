@@ -26,7 +26,8 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
     The batch needs two views of each image, as consecutive rows (else ValueError). A
     projection of the linear layer's inputs is compared between all images of the batch, on
     all devices: this algorithm moves embeddings between devices. The metric
-    "contrast_accuracy" is the fraction of views whose nearest other row is their partner.
+    "contrast_accuracy" is the fraction of views whose nearest row, apart from the view itself,
+    is the second view of the same image.
 
     temperature: 0.1 suits large batches and long training, 0.5 small batches (the
       authors' value for CIFAR-10).

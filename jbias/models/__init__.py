@@ -28,9 +28,9 @@ def load(
     model: a key of MODELS; None: find the model that fits.
     options: `entry` names the state dict if a file has several; `head` is a second file
       with the linear layer; `seed` (needed if the run has several) and `step` ("best", by
-      validation accuracy, "latest" or a number) select a network of a workdir. All others
-      are options of the network, such as mean, std and dtype; they override those of the
-      file.
+      validation accuracy, "latest" or a number) select a network of a workdir. All other
+      keyword arguments are options of the network, such as mean, std and dtype; they override
+      the options in the file.
 
     ValueError for a file that is damaged, contains anything but weights, or fits no network
     or several; the message lists entries that are missing, unexpected or of another shape.

@@ -1,8 +1,8 @@
 """AlexNet as in torchvision: one column and no response normalisation.
 
-Source: Krizhevsky, Sutskever and Hinton, NeurIPS 2012; the single column is that of
-Krizhevsky, "One weird trick", https://arxiv.org/abs/1404.5997. Initialisation, parameter
-shapes and pooling to 6x6 are those of torchvision, so that its published weights fit.
+Source: Krizhevsky, Sutskever and Hinton, NeurIPS 2012; the single column is from Krizhevsky,
+"One weird trick", https://arxiv.org/abs/1404.5997. Initialisation, parameter shapes and pooling
+to 6x6 are those of torchvision, so that its published weights fit.
 """
 
 import functools

@@ -83,8 +83,8 @@ class Scope(NamedTuple):
     def norm(self, x: Map, name: str, **options: Any) -> Array:
         """Return x after a batch norm, or x itself if the network has no batch norms.
 
-        name: name of the layer. options: fields of layers.BatchNorm that differ from those of
-          the network.
+        name: name of the layer. options: fields of layers.BatchNorm that differ from the
+          batch norms of the network.
         """
         norm = self.module.norm
         return norm(name=name, **options)(x, train=self.train) if norm else x
@@ -212,7 +212,7 @@ class Backbone(nn.Module):
         return self.fc(x.astype(jnp.float32))
 
     def _stages(self, x: Map, numbers: Iterable[int], key: Key, train: bool) -> Map:
-        """Return x after the stages of these numbers, each with the tap at the site after it."""
+        """Return x after the given stages, each followed by the tap at its site."""
         for stage in numbers:
             x = self._stage(stage, x, key, train)
             x = taps.through(self, x, f"stage{stage}", key, train)
@@ -255,7 +255,7 @@ class Backbone(nn.Module):
 
 
 class BatchNormed(Backbone):
-    """A backbone with batch norms; all of them share its options.
+    """A backbone with batch norms; all batch norms have the same options.
 
     norm_decay: decay of the running statistics; see layers.BatchNorm.
     norm_eps: added to variances.
@@ -294,10 +294,10 @@ class Staged(BatchNormed):
     """A backbone whose stem and stages are one `Submodule` each.
 
     A subclass has the method `_stage_functions`, which yields five functions
-    (scope, x) -> x, for `stem` and for `stage1` to `stage4`. Its setup calls this setup,
-    then creates the linear layers of the head: `fc`, the last layer, and before it `fc1`,
-    `fc2`. Sites, in addition to those of Backbone: after each convolution a site that ends
-    in "conv" or "conv1", "conv2" and so on; and "fc1", "fc2" after the activation of these
+    (scope, x) -> x, for `stem` and for `stage1` to `stage4`. The setup of a subclass calls this
+    setup, then creates the linear layers of the head: `fc`, the last layer, and before it
+    `fc1`, `fc2`. Sites, in addition to those of Backbone: after each convolution a site that
+    ends in "conv" or "conv1", "conv2" and so on; and "fc1", "fc2" after the activation of these
     layers, where x has shape (b, c).
     """
 

@@ -126,8 +126,8 @@ def encode(weights: Weights, image: Images) -> Float[Array, "b h//4 w//4 32"]:
 def binarise(latent: Map, keys: PRNGKeyArray) -> Map:
     """Return random bits, 0.0 or 1.0, that are 1 with probability (1 + latent) / 2.
 
-    Their gradient is the gradient of the probability (straight-through). keys: (b), one per
-    image.
+    The gradient of the bits is the gradient of the probability (straight-through). keys: (b),
+    one per image.
     """
     chance = (1 + latent) / 2
     drawn = jax.vmap(lambda key: jax.random.uniform(key, latent.shape[1:]))(keys)

@@ -41,7 +41,7 @@ class CNN(backbone.BatchNormed):
     def _stages(
         self, x: Array, numbers: Iterable[int], key: backbone.Key, train: bool
     ) -> Array:
-        """Return x after the stages of these numbers; stages 3 and 4 are empty."""
+        """Return x after the given stages; stages 3 and 4 are empty."""
         return super()._stages(x, [n for n in numbers if n < 3], key, train)
 
     def _stage(

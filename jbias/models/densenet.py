@@ -61,7 +61,8 @@ def stage(
     """Return the map after a dense block of `depth` layers and a transition.
 
     growth: channels that each layer appends.
-    last: the last stage has batch norm and ReLU instead of the transition.
+    last: whether this is the last stage, which has batch norm and ReLU instead of the
+      transition.
     """
     for i in range(1, depth + 1):
         x = scope.inner(layer, f"layer{i}", x, growth=growth)

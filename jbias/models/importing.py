@@ -271,7 +271,7 @@ def read(
     path: file of weights. model: a key of MODELS; None: find the model that fits.
     entry: name of the state dict, if the file has several.
     head: second file, with the network's linear layer.
-    options: options of the network; they override those of the file. Errors: see
+    options: options of the network; they override the options in the file. Errors: see
     `models.load`.
     """
     where = os.fspath(path)
@@ -312,12 +312,12 @@ class _ExportMetadata(NamedTuple):
 class _File(NamedTuple):
     """The content of a weight file and the caller's arguments."""
 
-    where: str  # Its path, for messages.
+    where: str  # Path of the file, for messages.
     arrays: dict[str, np.ndarray]
     head: Linear | None  # From the file of the head, if the caller gave one.
     constants: dict[str, Any]  # "mean" and "std" of a normalisation layer in the file.
     metadata: _ExportMetadata | None
-    options: dict[str, Any]  # From the caller.
+    options: dict[str, Any]  # Options of the caller.
 
     def all_options(self, model: str | None) -> dict[str, Any]:
         """Return the options of a network; the caller's override the file's.

@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from jbias.models import backbone, taps
 
-# See resnet.NAMES. A module's number is its place in the published list of layers.
+# See resnet.NAMES. A module's number is its position in the published list of layers.
 NAMES = (
     (r"(?:stem|stage4)/conv(\d+)", r"features.\1.0"),
     (r"(?:stem|stage4)/bn(\d+)", r"features.\1.1"),
@@ -124,7 +124,8 @@ def stage(
 
     blocks: plan of each block; see `Block`.
     first: number of the first block in the published list of layers.
-    last: the last stage ends with a 1x1 convolution to six times the channels.
+    last: whether this is the last stage, which ends with a 1x1 convolution to six times the
+      channels.
     """
     for place, plan in enumerate(blocks, first):
         x = scope.inner(block, f"block{place}", x, plan=plan)

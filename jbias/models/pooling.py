@@ -18,7 +18,7 @@ from jbias.runtime import xla
 
 _SIZE = 3
 _STRIDE = 2
-# For each window the number of its largest pixel, 0 to 8, row by row; and the image's sides.
+# For each window the index of its largest pixel, 0 to 8, row by row; and the image's sides.
 _Residuals = tuple[UInt8[Array, "b h2 w2 c"], tuple[int, int]]
 
 

@@ -61,7 +61,7 @@ class ResNet(backbone.BatchNormed, kw_only=True):
     after each convolution and before its normalisation. Projections have no sites.
 
     depths: blocks in each of the four stages.
-    bottleneck: blocks of a 1x1, 3x3 and 1x1 convolution instead of two 3x3 convolutions.
+    bottleneck: whether blocks have a 1x1, a 3x3 and a 1x1 convolution instead of two 3x3.
     width: channels of the stem and of stage 1; 64 is the published size.
     stem: "imagenet" (7x7 stride 2, max-pool) or "small" (3x3 stride 1).
     remat: stores only the input of each block for the gradient and recomputes the

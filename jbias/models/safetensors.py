@@ -28,7 +28,7 @@ def read(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str]
     """Return the arrays of a file by name, bfloat16 as float32, and its metadata.
 
     The metadata are texts by name, {} if there are none. ValueError, one line, if the file is
-    damaged or has numbers other than booleans, ints and floats; OSError if it cannot be
+    damaged or has numbers other than booleans, ints and floats; OSError if the file cannot be
     opened.
     """
     with _open(path) as file:

@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from jbias.models import backbone, layers
 
-# See resnet.NAMES. A module's number is its place in the published list of layers.
+# See resnet.NAMES. A module's number is its position in the published list of layers.
 NAMES = (
     (r"(?:stem|stage\d)/conv(\d+)", r"features.\1"),
     (r"stage\d/fire(\d+)/squeeze", r"features.\1.squeeze"),

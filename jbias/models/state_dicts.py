@@ -5,7 +5,7 @@ yields the arrays under names without the prefixes of wrapper modules.
 
 Vision transformers that their authors published as .npz files of Flax arrays are converted to
 state dicts with timm's names and layout (`from_augreg`). Source: Steiner et al. 2022,
-https://arxiv.org/abs/2106.10270; the names are those of
+https://arxiv.org/abs/2106.10270; the names in the .npz files are from
 https://github.com/google-research/vision_transformer.
 """
 

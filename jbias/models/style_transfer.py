@@ -228,7 +228,7 @@ def vgg(*, weights: str | None = None) -> Transfer:
 
 
 SHIPPED = pathlib.Path(__file__).parent / "weights" / "small_adain.npz"
-TILE = 48  # Side in pixels of a tile; patterns repeat after it.
+TILE = 48  # Side of a tile in pixels; patterns repeat after one tile.
 CODE = 128  # Size of a style vector.
 _FEATURES, _WIDTH, _TILES = 128, 48, 64
 _he, _zero = nn.initializers.he_normal(), nn.initializers.zeros

@@ -41,7 +41,7 @@ class Storage(NamedTuple):
 
     key: str
     kind: str  # A key of STORAGES.
-    count: int  # Numbers.
+    count: int  # Number of elements.
 
 
 class Tensor(NamedTuple):
@@ -50,7 +50,7 @@ class Tensor(NamedTuple):
     storage: str  # The key of a Storage.
     offset: int
     shape: tuple[int, ...]
-    strides: tuple[int, ...]  # In numbers, not in bytes.
+    strides: tuple[int, ...]  # In elements, not in bytes.
 
 
 def itemsize(storage: Storage) -> int:

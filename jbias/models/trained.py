@@ -43,7 +43,7 @@ def load(
       WORKDIR/vary/optim.rate=0.1.
     model: key of MODELS that the run must have; None: any.
     seed: a seed of the run; None: its only seed. step: see `choose_step`.
-    options: options of the network; they override those of the run.
+    options: options of the network; they override the options of the run.
 
     ValueError if the folder is not the workdir of a run or branch, or lacks the model, seed or
     checkpoint; if `seed` is None and the run has several; and for an unknown option.
@@ -213,9 +213,9 @@ def read_nets(
 ) -> tuple[list[Net], dict[str, Any]]:
     """Return (networks, info) of a checkpoint: one network per seed, branch after branch.
 
-    If the run averages its weights, the averages are returned. Arrays are NumPy's; files are
-    not changed. ValueError if the checkpoint cannot be read or belongs to another run than
-    the workdir's config.json. Lack of memory and PermissionError are raised unchanged.
+    If the run averages its weights, the averages are returned. The arrays are NumPy arrays;
+    files are not changed. ValueError if the checkpoint cannot be read or belongs to another run
+    than the workdir's config.json. Lack of memory and PermissionError are raised unchanged.
 
     checkpoints: the folder of the checkpoints in the workdir.
     """
@@ -375,8 +375,8 @@ def _check_classes(
 def describe(module: nn.Module) -> tuple[str, dict[str, Any]]:
     """Return (key of MODELS, options) that make a network like the module.
 
-    The options are `classes`, `mean`, `std` and those that differ from the defaults of that
-    key. Options of training, such as dtype and dropout, are left out. ValueError if the
+    The options are `classes`, `mean`, `std` and all options that differ from the defaults of
+    the model. Options of training, such as dtype and dropout, are left out. ValueError if the
     module is not a network of MODELS.
     """
     fields = _exported_fields(module)

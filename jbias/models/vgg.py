@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from jbias.models import backbone, layers, taps
 
-# See resnet.NAMES. A convolution's number is its place in the published list of layers.
+# See resnet.NAMES. A convolution's number is its position in the published list of layers.
 NAMES = (
     (r"(?:stem|stage\d)/(?:conv|bn)(\d+)", r"features.\1"),
     (r"fc1", r"classifier.0"),
@@ -43,7 +43,7 @@ class VGG(backbone.Staged):
     width: channels of the stem; 64 is the published size.
     hidden: output features of the two linear layers before the last. With 0 there are no
       such layers, and the last layer reads the spatial mean of the map, which is 1x1 for
-      images of 32 pixels. VGGs for small images have that head, such as those of
+      images of 32 pixels. VGGs for small images have such a head, for example in
       https://github.com/kuangliu/pytorch-cifar.
     """
 

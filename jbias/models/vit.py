@@ -23,8 +23,8 @@ _NARROW = nn.initializers.truncated_normal(0.02)
 class Positions(nn.Module):
     """A layer that prepends the class token and adds the learned position embeddings.
 
-    The embeddings belong to a square grid; for other grids they are interpolated: bicubic
-    with antialias, as in timm.
+    The embeddings belong to a square grid; for other grids the embeddings are interpolated
+    (bicubic with antialias, as in timm).
 
     grid: patches per side of the initial embeddings; 0: as many as the first image has, which
       must be square (else ValueError).
@@ -82,15 +82,15 @@ class ViT(backbone.Backbone, kw_only=True):
     """A vision transformer; a stage is a quarter of the blocks.
 
     The stem embeds patches as tokens; the head normalises and pools them and applies the
-    linear layer. Between them a feature map has the tokens of an image in one row,
-    (b, 1, 1 + h w, c), the class token first. Sites, in addition to those of Backbone:
-    "stem.conv" (patches as a map), and "block0.attn", "block0.mlp" (before they are added
-    to the residual stream), "block0" and so on.
+    linear layer. Between stem and head a feature map has the tokens of an image in one row:
+    (b, 1, 1 + h w, c), the class token first. Sites, in addition to those of Backbone: "stem.conv"
+    (patches as a map), and "block0.attn", "block0.mlp" (before they are added to the residual
+    stream), "block0" and so on.
 
     classes: number of outputs; with 0 the network returns the pooled features.
     width: channels of a token.
     heads: attention heads of each block.
-    patch: side of a patch in pixels; sides of images must be multiples of it.
+    patch: side of a patch in pixels; sides of images must be multiples of `patch`.
     depth: number of blocks.
     mlp: hidden features of a block's MLP; 0 is four times the width.
     grid: patches per side of the position embeddings; 0: as many as the images have.

@@ -1,7 +1,7 @@
 """Reader of published weight files, checked by git blob ids, and of .npz files of weights.
 
-A git blob id is sha1("blob <bytes>" + NUL + content). The web page of a file in a
-repository shows it, and `git hash-object FILE` prints it.
+A git blob id is sha1("blob <bytes>" + NUL + content). The web page of a file in a repository
+shows the blob id, and `git hash-object FILE` prints it.
 """
 
 import contextlib

@@ -9,8 +9,8 @@ its template is then the published name of the array. A tuple of templates means
 array is the concatenation of these published arrays along their first axis.
 
 A network published under several naming schemes has a tuple of such tables, DIALECTS, and
-PUBLISHERS: for each scheme the `Publisher` whose mean and std all its networks use, or
-None if they differ.
+PUBLISHERS: for each scheme the `Publisher` whose mean and std all networks of the scheme use,
+or None if networks use different constants.
 """
 
 import itertools

@@ -311,7 +311,7 @@ OUTPUT_LISTS = (
     "classes of --data, in alphabetical order), a file with one class name or WordNet id "
     "per line, or a CSV file with the columns train_class and test_class"
 )
-# The same for the help; FOLDERS_LIST is for `jbias measure` only.
+# The values that --classes takes, for --help; FOLDERS_LIST is for `jbias measure` only.
 OUTPUT_LISTS_HELP = (
     "imagenet (the 1,000 classes in the order of published networks), geirhos16 (Geirhos' "
     "16 classes in alphabetical order), {folders}a text file with one class name or WordNet "

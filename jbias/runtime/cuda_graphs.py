@@ -1,11 +1,11 @@
 """Run training steps on a GPU as whole CUDA graphs: one launch in place of hundreds.
 
-By default XLA puts no convolution into a CUDA graph, so that each needs its own launch.
-With `STEP_OPTIONS` a whole step is one graph, and with `LOOP_OPTIONS` the body of a loop over
-steps. On an H200, the capture of a convolution failed if cuDNN had not run it in the process
-before, as is the case when a program comes from the compilation cache; afterwards cuDNN mostly
-failed in the rest of the process, too. `CapturedFunction` therefore runs each program once by
-XLA's default before it captures the graph. Each process keeps a note in a file during a
+By default XLA puts no convolution into a CUDA graph, so that each convolution needs its own
+launch. With `STEP_OPTIONS` a whole step is one graph, and with `LOOP_OPTIONS` the body of a
+loop over steps. On an H200, the capture of a convolution failed if cuDNN had not run it in the
+process before, as is the case when a program comes from the compilation cache; afterwards cuDNN
+mostly failed in the rest of the process, too. `CapturedFunction` therefore runs each program
+once by XLA's default before it captures the graph. Each process keeps a note in a file during a
 capture. After a process has ended without removing its note, no process on this machine
 captures graphs any more.
 """
@@ -43,7 +43,7 @@ LOOP_OPTIONS: Mapping[str, str] = {
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
 }
 
-# Why captures of this process failed, one line each.
+# Reasons of failed captures in this process, one line each.
 failures: list[str] = []
 
 # Called after a capture that failed, with a line about it; see `set_listener`.

@@ -187,7 +187,7 @@ def move(folder: "epath.Path", target: "epath.Path") -> None:
 def is_saved(checkpoint: "epath.Path") -> bool:
     """Return True if a checkpoint folder is complete.
 
-    On a disk, orbax renames a folder once it is complete. In an object store, it writes a
+    On a disk, orbax renames a folder once it is complete. In an object store, orbax writes a
     marker file last.
     """
     if is_remote(checkpoint):

@@ -33,9 +33,9 @@ class Owner:
     """The process that holds a lock, as named in the lock file: machine and process id."""
 
     host: str
-    boot: str  # The boot id of its kernel; for our own kernel, flock is reliable.
+    boot: str  # Boot id of the owner's kernel; flock is reliable on the same kernel.
     pid: int
-    since: str  # For messages.
+    since: str  # Time of creation, for messages.
     token: str  # Random, for this acquisition of the lock.
 
     def __str__(self) -> str:
@@ -137,8 +137,8 @@ def _wait_for_beat(
     """Wait PATIENCE_SECONDS for a beat of the owner; return `first` if none comes.
 
     If the lock becomes free, return its new state earlier. ValueError if the lock changes,
-    because its owner is alive. A second process that waits for the same lock does not change
-    the lock.
+    because then the owner is alive. A second process that waits for the same lock does not
+    change the lock.
 
     first: the lock's state before the wait. read_state: reads the current state. path: path of
     the lock. work: see `acquire`. say: logs a line about the wait.

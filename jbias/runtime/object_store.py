@@ -1,7 +1,7 @@
 """Read and write files in Google Cloud Storage, copy them to a local cache, append to logs.
 
-Uses gcsfs (the extra `gcs`). epath uses it, too, for `gs://`, and so does orbax for paths that
-it does not pass to tensorstore.
+This module uses gcsfs (the extra `gcs`). epath also uses gcsfs for `gs://`, and orbax uses
+gcsfs for paths that orbax does not pass to tensorstore.
 
 `fetch` copies objects into the cache (JBIAS_CACHE) for code that reads local files: one
 file per object, with its name and time. A second `fetch` copies objects that have changed,

@@ -1,8 +1,8 @@
 """Checks that a command overwrites no file except files that jbias wrote.
 
-A user may name a folder for a report that contains other files. These are never
-overwritten, removed, or changed through a link. The checks run before anything is
-computed if the names of the new files are known by then, otherwise before any write.
+A user may name a folder for a report that contains other files. Such files are never
+overwritten, removed, or changed through a link. The checks run before anything is computed if
+the names of the new files are known by then, otherwise before any write.
 """
 
 import contextlib

@@ -629,7 +629,7 @@ def _on_abort(
     """
 
     def handle(_: int) -> None:
-        """Report the abort and exit, if `explain` explains it."""
+        """Report the abort and exit, unless `explain` returns None."""
         explanation = explain()
         if explanation:
             line, code = explanation

@@ -71,8 +71,8 @@ def choose_strategy(
     steps are dropped.
 
     placed: the stages and the memory that they need. earlier: what this function returned when
-    the run was first started, or None; its strategy is kept if it is still a candidate. say:
-    prints a line.
+    the run was first started, or None; the strategy in `earlier` is used again if this strategy
+    is still a candidate. say: prints a line.
 
     Nothing is compared if there is one candidate, or if memory is scarce
     (`Placement.crowded`). If memory is scarce, config.run.strategy is returned, even if its

@@ -45,7 +45,7 @@ class RunContext:
     devices: jax.sharding.Mesh
     tests: list[splits.TestSet]
     stages: list[Stage]
-    # None where another process trains.
+    # None if another process trains the run.
     checkpoints: checkpoints.CheckpointStore | None
     records: evaluations.RecordStore
     monitor: divergence.Monitor
@@ -62,9 +62,9 @@ class RunContext:
     team: teams.ProcessGroup = teams.ALONE
     stop: str = ""  # Name of the stop signal that this process has received.
     halted: str = ""  # Name of the stop signal for which all processes stop.
-    # The monitor's resets, counts and sums as they were last shown.
+    # The monitor's resets, counts and sums when the loggers last got means.
     last_progress: tuple[int, dict, dict] = (0, {}, {})
-    # Called before writing: OSError if the workdir is gone or belongs to another process.
+    # Called before writing: OSError if the workdir is missing or belongs to another process.
     check_lock: Callable[[], None] = lambda: None
 
     def __post_init__(self):
@@ -79,7 +79,7 @@ class RunContext:
     def state_shapes(self, stage: int) -> tuple[PyTree, ...]:
         """Return the shapes of the states in a stage, one tree per member.
 
-        `checkpoints.read` needs them. stage: index of the stage.
+        `checkpoints.read` needs these shapes. stage: index of the stage.
         """
         return self.stages[stage].state_shapes
 

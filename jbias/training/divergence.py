@@ -233,7 +233,7 @@ class Divergence(NamedTuple):
 
     seed: Hashable
     step: int
-    cause: str  # The numbers that are not finite: "loss", "gradient" or "weights".
+    cause: str  # The values that are not finite: "loss", "gradient" or "weights".
     rolled_back: bool  # False: the seed is frozen.
 
 

@@ -410,11 +410,12 @@ def _records(
     """Yield the records of one seed's evaluation at a step.
 
     Records of the data set "train": the mean of each metric since the previous evaluation,
-    and `difference` if it is finite. A diverged seed has instead the step at which it
-    diverged, as the metric "diverged". Each rollback in this stage so far has a record
-    "rolled_back", whose value is the factor on the learning rate. Records of other data
-    sets: their measures, with the value None and status "diverged" if the seed diverged or
-    the logits of any image are not finite.
+    and `difference` if it is finite. Instead of these records, a diverged seed has a record
+    "diverged", whose value is the step at which the seed diverged. Each rollback in this stage
+    so far has a record "rolled_back", whose value is the factor on the learning rate.
+
+    Records of other data sets: the measures of the set. The value is None and the status
+    "diverged" if the seed diverged or the logits of any image are not finite.
 
     decisions_by_set: one entry per set of `job.tests`. difference: the member's entry of
       `_fold_differences`; None: batch norms are not folded, or the difference is unknown.
@@ -573,8 +574,8 @@ def _open_followed(
 def _evaluate_step(job: RunContext, step: int) -> None:
     """Evaluate the checkpoint of a step exactly as the run itself would.
 
-    Does nothing if the checkpoint was deleted meanwhile. ValueError if it cannot be read;
-    errors of the machine, such as OSError, and `seals.ForeignError` are raised unchanged.
+    Does nothing if the checkpoint was deleted meanwhile. ValueError if the checkpoint cannot be
+    read; errors of the machine, such as OSError, and `seals.ForeignError` are raised unchanged.
     """
     folder = job.workdir / "checkpoints"
     try:

@@ -4,8 +4,8 @@ XLA's compiler for GPUs estimates no times. Here the time of a kernel is the lon
 times: the time to move its bytes, the time to compute its products, and the time of a small
 kernel. The time of a gap is added after each kernel. A launch is a CUDA graph, a call of cuDNN
 or a single kernel that the host starts. Times of kernels and launches are added, as if the
-device waited for each launch; if it does not wait, the sum is too large. Grouped convolutions
-are slower than estimated.
+device waited for each launch; if the device does not wait, the sum is too large. Grouped
+convolutions are slower than estimated.
 """
 
 import collections
@@ -115,7 +115,7 @@ def count_launches(sequence: str, turns: Iterable[float] = ()) -> dict[str, floa
 
 
 def kernel_seconds(operation: hlo.Operation, kind: targets.DeviceKind) -> float:
-    """Return the estimated seconds of all runs of an operation, with the gaps after them.
+    """Return the estimated seconds of all runs of an operation, and of the gaps after the runs.
 
     kind: the GPU. Return 0.0 if the operation reads and writes no memory. Products of
     float32 run as TF32, at half the peak of bfloat16.

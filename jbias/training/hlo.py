@@ -145,8 +145,8 @@ def operations(
       second branch runs, unless the scope's name gives the probability (algos/padain.py).
       Branches of a conditional with more than two are equally likely. None: each branch
       counts as one run.
-    seeds: number of seeds that jax.vmap runs in one program. A conditional of two branches
-      then runs the second if its condition is True for any seed.
+    seeds: number of seeds that jax.vmap runs in one program. A conditional of two branches then
+      runs the second branch if the condition is True for any seed.
     """
     computation, entry = None, None
     # (computation, operation, bytes written, bytes read per operand) of each instruction.
@@ -346,8 +346,8 @@ def _num_runs(
 
     None for a number that depends on the data; 0 for a computation that is never called.
 
-    calls: by name of the caller, the results of `_called`, in the order of the text, which
-    has a computation before its callers. entry: name of the program's main computation.
+    calls: the results of `_called`, by name of the caller, in the order of the text, in which a
+    computation precedes its callers. entry: name of the program's main computation.
     """
     runs_of = collections.defaultdict(float, {entry: 1.0})
     for caller in reversed([*calls]):

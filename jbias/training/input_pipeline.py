@@ -41,13 +41,13 @@ class InputPipeline(abc.ABC):
     fixed: int | None = None  # config.fix.order: the seed whose order all seeds use.
 
     def batch(self, seed: int, step: int) -> Int[np.ndarray, "b"] | Rows:
-        """Return a seed's batch: indices into the shared rows, or the rows themselves."""
+        """Return a seed's batch: indices into the shared rows, or the rows of the batch."""
         return self.order.index(seed if self.fixed is None else self.fixed, step)
 
     def wait(self, step: int, stop_requested: Callable[[], bool]) -> bool:
         """Wait for a step's shared rows; return True once they are ready.
 
-        Return False if `stop_requested` returned True before that.
+        Return False if `stop_requested` returns True first.
         """
         return True
 
@@ -224,7 +224,7 @@ class WindowReader:
     """
 
     files: JoinedSources
-    first: int  # The example with number 0.
+    first: int  # Added to the indices of a call.
     canvas: int | None  # Side in pixels; None: preprocessed as for evaluation.
 
     def __call__(self, members: Int[np.ndarray, "m"]) -> Rows:
@@ -309,8 +309,8 @@ class StreamedInput(InputPipeline):
 class BatchPieces(NamedTuple):
     """The pieces in which one process reads its part of all batches.
 
-    Pieces are numbered by step, then by seed, then by position in the batch. Calling with
-    the number of a piece reads and returns its rows.
+    Pieces are numbered by step, then by seed, then by position in the batch. A call with the
+    number of a piece reads and returns the rows of the piece.
 
     read: (step, seed, slice of rows in the batch) -> rows.
     """
@@ -318,8 +318,8 @@ class BatchPieces(NamedTuple):
     read: Callable[[int, int, slice], Rows]
     seeds: tuple[int, ...]
     batch: int  # Examples per batch.
-    part: int = 0  # The part of this process, from 0 on ...
-    parts: int = 1  # ... of the number of parts.
+    part: int = 0  # Index of this process's part.
+    parts: int = 1  # Number of parts.
 
     @property
     def pieces_per_batch(self) -> int:
@@ -332,7 +332,7 @@ class BatchPieces(NamedTuple):
         return num_batches_before * self.pieces_per_batch
 
     def __call__(self, number: int) -> Rows:
-        """Read and return the rows of the piece with a number."""
+        """Read and return the rows of the piece `number`."""
         batch, piece = divmod(number, self.pieces_per_batch)
         step, seed = divmod(batch, len(self.seeds))
         share, first = self.batch // self.parts, piece * loader.PIECE_SIZE
@@ -440,16 +440,16 @@ class WindowedInput(InputPipeline):
 class WindowPieces(NamedTuple):
     """The pieces in which one process reads its part of all windows of one set.
 
-    Pieces are numbered by window, then by position. Calling with the number of a piece reads
-    and returns its rows.
+    Pieces are numbered by window, then by position. A call with the number of a piece reads and
+    returns the rows of the piece.
 
     read: indices of examples -> rows.
     """
 
     read: Callable[[Int[np.ndarray, "m"]], Rows]
     order: samplers.EpochSampler | samplers.WindowSampler
-    part: int = 0  # The part of this process, from 0 on ...
-    parts: int = 1  # ... of the number of parts.
+    part: int = 0  # Index of this process's part.
+    parts: int = 1  # Number of parts.
     devices: int = 1  # Devices of this process.
 
     @property
@@ -468,7 +468,7 @@ class WindowPieces(NamedTuple):
         return -(-self.share // loader.PIECE_SIZE)
 
     def __call__(self, number: int) -> Rows:
-        """Read and return the rows of the piece with a number."""
+        """Read and return the rows of the piece `number`."""
         window, piece = divmod(number, self.pieces_per_window)
         start, first = self.part * self.share, piece * loader.PIECE_SIZE
         members = self.order.members(window)[start : start + self.share]
@@ -506,7 +506,7 @@ class _WindowStream:
     def wait(self, number: int, stop_requested: Callable[[], bool]) -> bool:
         """Wait for the window `number`; return True once it is ready.
 
-        Return False if `stop_requested` returned True before that. An error of the reader is
+        Return False if `stop_requested` returns True first. An error of the reader is
         raised here.
         """
         if number == self._number:

@@ -36,7 +36,7 @@ class StreamOptions(NamedTuple):
 class InputPlan(NamedTuple):
     """The plan of one input of a stage: its data sets, their order and the transforms."""
 
-    sources: Mapping[str, base.Source]  # By their names in messages and provenance.
+    sources: Mapping[str, base.Source]  # By name, as in messages and provenance.
     columns: Mapping[str, np.ndarray]  # Columns of all examples.
     stream: StreamOptions | None  # None: all examples are in the device's memory.
     inputs: Sequence[Mapping[str, Any]]  # Options of the transforms on the device.

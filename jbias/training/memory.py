@@ -54,8 +54,8 @@ def explain_lack() -> Iterator[None]:
 class Need(NamedTuple):
     """Bytes per device that a compiled step needs for the seeds that the device computes."""
 
-    state: int  # Kept from step to step.
-    work: int  # Only while the step runs.
+    state: int  # Needed during and between steps.
+    work: int  # Needed only while the step runs.
 
     def times(self, count: int, strategy: seed_axis.Strategy) -> int:
         """Return the bytes of `count` programs with this need, run by the strategy."""
@@ -211,7 +211,7 @@ def fit_stages(
     If not one seed fits on each device of the mesh axis "seed", fewer shares of the devices
     are tried, unless run["spread"] is set. ValueError if no number of shares fits. A single
     seed is not checked, unless run["memory"] is set. On CPU the free memory is only an
-    estimate: if it seems too small, that is logged and one seed at a time is trained.
+    estimate: if the estimate is too small, a line is logged and one seed at a time is trained.
     """
     widest_mesh = mesh.make(run["devices"], count, run["spread"], run["together"])
     most_shares, problem = widest_mesh.shape["seed"], ""

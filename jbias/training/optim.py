@@ -154,7 +154,8 @@ def polynomial(
 ) -> Schedule:
     """Return the schedule end + (rate - end) * (1 - t)^power.
 
-    t rises linearly from 0 at step `begin` to 1 at step `total`; it is 0 before and 1 after.
+    t rises linearly from 0 at step `begin` to 1 at step `total`; t is 0 before and 1 after
+    these steps.
     """
     fall = optax.polynomial_schedule(rate, end, power, max(1, total - begin))
     return lambda step: fall(jnp.maximum(step - begin, 0))

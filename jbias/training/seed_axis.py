@@ -375,8 +375,8 @@ def multi_step(
     """Return a function that takes several steps of all seeds.
 
     step: the step of one seed, (state, argument, shared, static) -> (state, output). An
-      argument is a pair (seed argument, batch); the batch is on the host or the devices. A
-      tree whose argument is None keeps its state, and its output is None.
+      argument is a pair (seed argument, batch); the batch is on the host or the devices. If the
+      argument of a tree is None, the state of the tree does not change and the output is None.
     scanned: the number of steps in one compiled loop (`scan_steps`). The loop is used for
       exactly that many steps with batches on the host; other steps are dispatched one by
       one. 0 and 1: no loop. A loop is faster on accelerators. It is slower on a CPU, which

@@ -89,7 +89,7 @@ class Stage:
     layout: seed_axis.SeedLayout | None = None  # Arrangement of all members.
     advance: seed_axis.MultiStep | None = None  # Several steps of all members.
     score: seed_axis.WaveFunction | None = None  # Logits of a wave.
-    score_folded: seed_axis.WaveFunction | None = None  # The same, norms folded.
+    score_folded: seed_axis.WaveFunction | None = None  # `score` with folded norms.
     can_skip_members: bool = False  # True if `skip_members` is allowed.
     scanned: int = 0  # Steps in one compiled loop; 0: steps are dispatched one by one.
 
@@ -142,7 +142,7 @@ class Stage:
     def scorer(self, run: Mapping[str, Any]) -> seed_axis.WaveFunction:
         """Return the function that computes a wave's logits in evaluation.
 
-        run: config.run; it decides whether batch norms are folded.
+        run: config.run, whose options decide whether batch norms are folded.
         """
         return self.score_folded if self.folds_norms(run) else self.score
 
@@ -258,7 +258,7 @@ class Stage:
     def wait(self, step: int, stop_requested: Callable[[], bool]) -> bool:
         """Wait for the data of a step; return True once they are ready.
 
-        Return False if `stop_requested` returned True before that.
+        Return False if `stop_requested` returns True first.
         """
         stage_step = step - self.first
         return all(
@@ -562,7 +562,8 @@ def _depends_on_seed(stage: Stage, fix: Mapping[str, int]) -> bool:
 def _effective_keys(config: Mapping[str, Any], stage: Stage) -> set[str]:
     """Return the keys of config.vary that the stage's steps depend on.
 
-    ValueError if initial weights or decisions depend on a key: branches share them.
+    ValueError if initial weights or decisions depend on a key, because these are the same for
+    all branches.
     """
     shapes = stage.shapes
     state, (key, _) = shapes.state, shapes.seed_argument

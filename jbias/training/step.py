@@ -19,7 +19,7 @@ class State(NamedTuple):
 
     step: Int[Array, ""]
     params: dict[str, PyTree]  # "net" and one entry per part of the algorithm.
-    stats: dict[str, PyTree]  # The same keys, and "average" for averaged weights.
+    stats: dict[str, PyTree]  # As `params`, and "average" for averaged weights.
     opt: tuple[PyTree, ...]  # One entry per update.
 
 
@@ -246,8 +246,8 @@ def _unrolled_scan(
 ) -> tuple[PyTree, PyTree]:
     """Return the result of jax.lax.scan(body, carry, numbers), computed without a loop.
 
-    XLA would start with the forward passes of all iterations, and keep their activations in
-    memory. Each iteration therefore depends on the previous one: its number has an added
+    Without a loop, XLA would start with the forward passes of all iterations and store all
+    activations. Each iteration therefore depends on the previous one: its number has an added
     term that is 0 unless the earlier gradients are NaN. (XLA's barriers do not order
     computations on CPU.)
     """

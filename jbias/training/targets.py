@@ -27,7 +27,7 @@ class DeviceKind(NamedTuple):
     gib: float  # Memory of the device.
     flops: float  # Operations per second of dense products in bfloat16.
     bytes: float  # Bytes of memory per second.
-    hertz: float = 0.0  # Cycles per second, in which a TPU's compiler estimates.
+    hertz: float = 0.0  # Cycles per second; a TPU's compiler estimates cycles.
     axes: int = 0  # Number of axes of a TPU's topology.
     cores: int = 1  # Cores per device in names such as v4-32.
     between: float = 0.0  # Bytes per second to the neighbouring devices, all links.

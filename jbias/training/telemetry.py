@@ -122,7 +122,7 @@ def advance_profiled(
     """Run steps under the profiler, write profile.md, and return (states, metrics per step).
 
     Steps of a compiled loop are dispatched one by one, because the page has the operations
-    of a single step. The first of these compiles the step and is not traced.
+    of a single step. The first dispatch compiles the step and is not traced.
 
     states, steps, shared, static: the arguments of `stage.advance`; `steps` has the
     arguments of each step.
