@@ -5,7 +5,7 @@ Reference code: https://github.com/clovaai/CutMix-PyTorch at 2d8eb68; for the va
 "torchbearer", the baseline of FMix, https://github.com/pytorchbearer/torchbearer at
 0e8484c.
 Deviation: partners are drawn inside groups (`jbias.augment.mixing`). The reformulated loss
-of CutMix is defined as that of MixUp; no released code has it.
+of CutMix is defined like MixUp's; no released code contains this loss.
 """
 
 import functools

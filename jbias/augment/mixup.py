@@ -34,7 +34,7 @@ def make(
 
 
 def mix_sampler(alpha: float) -> mixing.Sampler:
-    """Return draw(key, batch, keep_label) -> mixing.Mix, with lam as the mask's only value.
+    """Return draw(key, batch, keep_label) -> mixing.Mix, with a mask of constant value lam.
 
     alpha: parameter of lam's distribution, see mixing.draw_lambda.
     """

@@ -115,7 +115,7 @@ def _check_group(n: int, group: int) -> None:
 
 
 def uniforms(key: PRNGKeyArray, *shapes: tuple[int, ...]) -> list[Float[Array, "..."]]:
-    """Return an array of U[0, 1) numbers for each shape."""
+    """Return a list of arrays of U[0, 1) numbers, one for each shape."""
     sizes = [math.prod(shape) for shape in shapes]
     numbers = jax.random.uniform(key, (sum(sizes),))
     flat_arrays = jnp.split(numbers, np.cumsum(sizes)[:-1])

@@ -34,9 +34,9 @@ def load(name: str, split: str, **options: Any) -> base.Source:
     """Return the source of one split, such as load("pacs", "photo[:90%]", root=...).
 
     ValueError, with the nearest known name, for an unknown data set, split or option, and for
-    an option's value that does not fit. base.Missing, a ValueError, for a required option that
-    is absent, and, with the expected files, their size and their address, for a data set that
-    is not on disk.
+    an invalid value of an option. base.Missing, a ValueError, for a required option that is
+    absent, and for a data set that is not on disk; the message then has the expected files, the
+    size and the address of the download.
 
     name: a key of DATASETS, or a user's own function make(split, *, size, ...) -> base.Source,
     given as `path/to/file.py:function` or as an entry point of the group jbias.data. The
@@ -44,11 +44,11 @@ def load(name: str, split: str, **options: Any) -> base.Source:
 
     options: the data set's own, DATASETS[name].options, and those that every data set has:
       skip      file with a list of damaged images to leave out
-      keep      file that says which images to use
+      keep      file with the images to use
       drop      classes to leave out, "truck+ship"
       columns   file with further attributes (set_options.py)
       shift     options of a distribution shift (shifts.py)
-      portion   share of every class and attribute, "[:80%]", after the other options
+      portion   share of each class and attribute to select last, "[:80%]"
       measures  names of measures (evals.find_measure) instead of the data set's own
     """
     entry, split_name = find(name), split.partition("[")[0]

@@ -21,10 +21,11 @@ _RULES = 4
 
 
 def load(name: str, words: str) -> Arrays | None:
-    """Return {key: array} that `save` wrote with this name and words; None without a file.
+    """Return {key: array} that `save` wrote with this name and words; None if there is no file.
 
     words: exact description of the contents. For a damaged file (each array has a CRC-32) or a
-    file with other words, warn and return None: the caller then makes the arrays again.
+    file with a different description, warn and return None: the caller then makes the arrays
+    again.
     """
     path = files.cache_path(f"{name}.npz")
     try:
@@ -65,7 +66,7 @@ def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def remember(kind: str, words: str, make: Make, *args: Any, **options: Any) -> Arrays:
-    """Return the arrays make(*args, **options), from the cache if stored for the same words.
+    """Return the arrays make(*args, **options), from the cache if stored with the same `words`.
 
     kind: start of the cache file's name. words: exact description of the result, with all
     arguments that it depends on.

@@ -180,7 +180,7 @@ def preprocess(
     interpolation: str = "bilinear",
     fill: Sequence[int] = (0, 0, 0),
 ) -> Preprocess:
-    """Return the Preprocess that a user's options describe; ValueError if they do not fit.
+    """Return the Preprocess that a user's options describe; ValueError for invalid options.
 
     size: side of the output in pixels.
     resize: short side in pixels before the crop, at least `size`. Default: `size` if `native`

@@ -3,7 +3,8 @@
 Classes are matched by their names inside one label space, from WordNet ids to Geirhos' 16
 classes, or by a user's own CSV file with the columns `train_class` and `test_class`: a line for
 each class of the network that is used. Several classes of the network may be mapped to one
-class of the test, but each class of the network to one class only. Other columns are ignored.
+class of the test, but each class of the network to one class only. These classes of the network
+are called the members of the class of the test. Other columns are ignored.
 """
 
 import collections
@@ -437,7 +438,7 @@ def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> C
     """Return the map from WordNet ids to Geirhos' 16 classes.
 
     Decisions are all 16 classes. train, test: classes. ValueError if a test class is none of
-    the 16, base.Mismatch if no training class is a member of the 16.
+    the 16, base.Mismatch if no training class belongs to one of the 16.
     """
     sixteen, class_of_id = geirhos16(), _class_of_16()
     for name in test:

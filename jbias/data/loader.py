@@ -44,8 +44,8 @@ def decode_all(
 
     Images that are already in memory are returned without a copy. progress(done, total),
     numbers of images, is called in the caller's thread. If images are damaged, ValueError with
-    their number and the first, after all images have been tried; ValueError also for `workers`
-    below 1.
+    the number of damaged images and the first one, after all images have been tried; ValueError
+    also for `workers` below 1.
     """
     base.check_int("data.loader: workers", workers, 1)
     n = len(source)
@@ -146,8 +146,8 @@ def _set_up_worker(worker: int, workers: int) -> None:
 def _stop_signals_blocked() -> Iterator[None]:
     """Block stop signals in processes started inside the context.
 
-    A scheduler sends a stop signal to all processes of a job, but the parent needs its
-    workers to save first. The parent still gets the signal in its other threads.
+    A scheduler sends a stop signal to all processes of a job, but the parent needs the workers
+    until it has saved. The parent still gets the signal in its other threads.
     """
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
@@ -251,8 +251,8 @@ PIECE_SIZE = 32
 class ReaderOptions(NamedTuple):
     """The threads and processes that read a streamed data set.
 
-    Where several processes train together, each reads its own share of every batch and
-    of every window.
+    If several processes train together, each process reads its own share of every batch and of
+    every window.
     """
 
     threads: int  # Number of threads of this process, or of each worker.

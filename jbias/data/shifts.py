@@ -241,8 +241,8 @@ def make_shift(
     "id_test", which follow the training table, and "ood_test". The selection within a class
     and value depends on `seed` alone.
 
-    ValueError for arguments that do not fit. Infeasible, a ValueError, with the numbers of
-    missing images by class and value and the largest feasible size, if images are missing.
+    ValueError for invalid arguments. Infeasible, a ValueError, with the numbers of missing
+    images by class and value and the largest feasible size, if images are missing.
 
         >>> random = np.random.default_rng(0)
         >>> labels, camera = random.integers(0, (10, 4), (6_000, 2)).T  # Of each image.
@@ -363,8 +363,8 @@ def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
     """Return the source of one part of a shift; its note has the counts by class and value.
 
     Its column "attribute" has the values of the option "attribute". options: the option
-    `shift`, with keys of OPTIONS; the module's docstring describes them. ValueError for
-    options that do not fit, and Infeasible, a ValueError, if images are missing.
+    `shift`, with keys of OPTIONS; the module's docstring describes them. ValueError for invalid
+    options, and Infeasible, a ValueError, if images are missing.
     """
     where = f"data.{source.name}: shift"
     options = _check_options(where, options)
@@ -609,7 +609,7 @@ def _sizes(size: int, held_share: float) -> dict[str, int]:
     """Return {part: its number of images}.
 
     size: images of the training distribution: train, valid and id_test together.
-    held_share: share of them in valid, and in id_test. ood_test is as large as id_test.
+    held_share: share of these images in valid, and in id_test. ood_test is as large as id_test.
     """
     test_size = round(held_share * size)
     return {

@@ -130,7 +130,8 @@ def train_set(
 def _source_options(options: Options) -> dict[str, Any]:
     """Return the options of the data set in an entry of config.train.
 
-    Options of the input pipeline are left out; "crop" is one of these if it is text.
+    Options of the input pipeline are left out; "crop" is an option of the input pipeline if its
+    value is text.
     """
     source_options = {
         key: value for key, value in options.items() if key not in _TRAINING_ENTRIES
@@ -210,7 +211,7 @@ def test_set(
 
     An image without an answer is an image whose class is not mapped to any decision of the
     network. These images are left out, or kept with the label -1 if `keep_unanswerable`. Images
-    without a class are always left out. ValueError if all images are without an answer.
+    without a class are always left out. ValueError if no image has an answer.
 
     name: name of the test set in the config. test: its source. classes: the result of
     `class_map`.

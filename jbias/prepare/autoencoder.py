@@ -218,7 +218,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Train a network and write its weights to --out; return a line with its error.
+    """Train a network and write its weights to --out; return a line with the network's error.
 
     args: the flags of `add`. ValueError for an unknown network, data set or option.
     """

@@ -79,8 +79,8 @@ def kmeans(
     Source: Lloyd 1982, with the starts of k-means++, Arthur and Vassilvitskii, SODA 2007: the
     first centre is a random row, each further centre a row drawn with probability
     proportional to its squared distance to the nearest centre. Computed in float64.
-    Of clusters of equal size, the cluster with the first row comes first. A start depends on
-    the seed and the start's number alone, so that more starts are never worse.
+    Of clusters of equal size, the cluster with the first row comes first. A start depends only
+    on the seed and the index of the start, so that more starts are never worse.
 
     rows: points to cluster. k: number of clusters. restarts: number of starts. seed: one or
     more integers, for the random starts. ValueError unless k is from 1 to the number of rows
@@ -143,9 +143,9 @@ def balance(rows: Rows, clusters: Clusters) -> Clusters:
     """Return clusters with the same centres and with sizes that differ by one at most.
 
     For up to 2,000 rows, the assignment has the least sum of squared distances. For more, each
-    row takes the nearest centre that has room, in descending order of the difference between
-    the distances to the second nearest and to the nearest centre. If k does not divide n, the
-    first clusters have one more row.
+    row takes the nearest centre whose cluster is not full, in descending order of the
+    difference between the distances to the second nearest and to the nearest centre. If k does
+    not divide n, the first clusters have one more row.
     """
     rows = np.asarray(rows, np.float64)
     n, k = len(rows), len(clusters.centres)
@@ -274,8 +274,8 @@ def _read_block(
 ) -> Float[np.ndarray, "b d"]:
     """Return the features of images at a site of the network, averaged over positions.
 
-    net: the module of `subject` in float32. ValueError if it does not take images of this
-    size.
+    net: the module of `subject` in float32. ValueError if the network does not take images of
+    this size.
     """
     try:
         site_features = features.read(
@@ -554,7 +554,7 @@ def _summary(
     site: str,
     clusters: Sequence[Clusters],
 ) -> str:
-    """Return lines of text: the size of each cluster D1, D2, ..., and the option to read them.
+    """Return lines of text: the size of each cluster D1, D2, ..., and how to read the file.
 
     A cluster's line has its number of images in all classes, and the smallest and the largest
     number in a class. path, name: path of the written file and name of its column. clusters:

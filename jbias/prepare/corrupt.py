@@ -12,8 +12,8 @@ Writes
     OUT/sheet.png                                     the first image under all corruptions
 
 If you start the command again, it makes only the missing images: each image depends only on the
-data set, the corruption, the severity, the seed and its number. A folder with images of other
-settings is refused.
+data set, the corruption, the severity, the seed and its number. A folder with images of
+different settings is refused.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Make the missing images; return a line with their number and the options that read them.
+    """Write the missing images; return a line with their count and the options that read them.
 
     Also write the sheet of samples. args: the flags of `add`. ValueError for an unknown
     corruption or severity, a size without settings, damaged images, and a folder with images

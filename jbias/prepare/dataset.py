@@ -133,7 +133,7 @@ def parse_options(where: str, text: str) -> dict[str, Any]:
 
 
 def read_sample(source: base.Source, count: int, seed: int) -> Pictures:
-    """Return all images of a source in their order, or `count` random ones if it has more.
+    """Return all images of a source in order, or `count` random images if the source has more.
 
     Random images are in random order. seed: seed of the random sample. ValueError if an image
     does not decode.
@@ -159,9 +159,9 @@ def map_ahead(
     """Open an iterator over (item, function(item)), in order, with a progress bar.
 
     To be used as a context manager. title: title of the bar. function: called in WORKERS
-    threads; its error is raised in place of its result. total: progress at the end, in the unit
-    of `size`. ahead: number of calls that run ahead of the iterator. size(item): progress by an
-    item. done: progress at the start.
+    threads; an error of `function` is raised in place of the result. total: progress at the
+    end, in the unit of `size`. ahead: number of calls that run ahead of the iterator.
+    size(item): progress by an item. done: progress at the start.
     """
 
     def results() -> Iterator[tuple[Any, Any]]:

@@ -111,7 +111,7 @@ _SETTINGS = ("net", "short", "enlarge", "format", "renewal", "seed", "flags")
 
 
 def run(args: argparse.Namespace) -> str:
-    """Make the missing images of a split; return a line with their number and how to read them.
+    """Write the missing images; return a line with their count and the options that read them.
 
     Without --weights, train the network first, unless OUT/<net>.npz exists. args: the flags of
     `add`. ValueError for an unknown option or data set, damaged images, or a folder with

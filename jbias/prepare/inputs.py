@@ -77,7 +77,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Write OUT/<transform>.png for each transform; return a line with their number.
+    """Write OUT/<transform>.png for each transform; return a line with the number of files.
 
     args: the flags of `add`. ValueError for an unknown data set, split or transform, and for
     too few images.

@@ -55,10 +55,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Write all missing shards and the index; return a line with their number.
+    """Write all missing shards and the index; return a line with the number of shards.
 
     args: the flags of `add`. ValueError for a part of a split, for more shards than images, for
-    damaged images, with their number and the first, and for a folder with another data set.
+    damaged images, and for a folder with another data set.
     """
     split, count = args.split, args.shards
     if "[" in split or count < 0:

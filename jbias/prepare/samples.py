@@ -45,7 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Write a figure with an image of each split and class; return a line with their numbers.
+    """Write a figure with an image of each split and class; return a line with the counts.
 
     Only the first 16 classes are drawn. args: the flags of `add`. ValueError for an unknown
     data set, split or option, for a user's data set without --splits, if a class has too few

@@ -244,7 +244,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Train the network and write its weights to --out; return a line with its error.
+    """Train the network and write its weights to --out; return a line with the network's error.
 
     args: the flags of `add`. ValueError for an unknown data set or option, and for too small
     --steps, --pictures or --size.

@@ -66,7 +66,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Make the missing images of a split; return a line with their number and how to read them.
+    """Write the missing images; return a line with their count and the options that read them.
 
     Also write the sheet of samples. args: the flags of `add`. ValueError for an unknown data
     set, transfer or option, damaged images, and a folder with images of different settings.

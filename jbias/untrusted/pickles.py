@@ -1,10 +1,10 @@
 """A pickle reader that cannot run code.
 
-A pickle is a program for a stack machine. Python's machine imports and calls whatever the
-program names. This machine only builds containers, numbers and text. It refuses every other
-instruction, and every name except those of the expected kind of file, with an error that
-names what was refused. Its memory is bounded by the size of the file: no instruction may
-declare or copy more items than the file has.
+A pickle is a program for a stack machine. Python's machine imports and calls all functions that
+the program names. This machine only builds containers, numbers and text. It refuses every other
+instruction, and every name except those of the expected kind of file, with an error that names
+what was refused. Its memory is bounded by the size of the file: no instruction may declare or
+copy more items than the file has.
 """
 
 import itertools
@@ -124,7 +124,7 @@ class Machine:
     def execute(self, opcode: str, argument: Any) -> None:
         """Execute one instruction; raise ValueError if it is unknown.
 
-        opcode: its name, such as "BINPUT". argument: its argument; None without one.
+        opcode: its name, such as "BINPUT". argument: the instruction's argument, or None.
         """
         if opcode in self.rules:
             self.rules[opcode](argument)

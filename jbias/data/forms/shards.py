@@ -2,7 +2,7 @@
 
 ArrayRecord shards hold tf.train.Example records, written by `prepare records` or by TFDS
 (TFDS's protocol buffers read them, without TensorFlow). <split>-index.npz, which `prepare
-records` writes beside its shards, has the label of each record; without this file all records
+records` writes next to its shards, has the label of each record; without this file all records
 are read once, and the result is cached. Parquet files are those of Hugging Face (a struct of
 bytes and path, and a label) or of TFDS (one column of tf.train.Example). Tar shards hold
 WebDataset's samples (<key>.jpg and <key>.cls), or class folders.
@@ -108,8 +108,8 @@ def read_records(where: str, shards: Names) -> listing.Listing:
     """Return the listing of all records of ArrayRecord shards, in their order.
 
     The index next to the shards is used if there is one, else all records are read once and the
-    result is cached. Class names are those of the index, else of TFDS's file; None without
-    both. shards: paths. where: start of error messages. ValueError for damaged files.
+    result is cached. Class names are those of the index, else of TFDS's file; None if neither
+    file exists. shards: paths. where: start of error messages. ValueError for damaged files.
     """
     arrays = _checked_index(where, shards)
     if arrays is None:
@@ -135,7 +135,7 @@ def index_path(shards: Names) -> str:
 
 
 def _checked_index(where: str, shards: Names) -> ListingArrays | None:
-    """Return the arrays of the index of shards, see `index_path`; None without a file.
+    """Return the arrays of the index of shards, see `index_path`; None if there is no file.
 
     shards: paths. ValueError if the file is not the index of these shards.
     where: start of error messages.
@@ -162,7 +162,7 @@ def _checked_index(where: str, shards: Names) -> ListingArrays | None:
 
 
 def class_names(shards: Names) -> list[str] | None:
-    """Return the class names in the file that TFDS writes next to its shards; None without one."""
+    """Return the class names in TFDS's file next to the shards; None if there is no file."""
     folder = os.path.dirname(shards[0])
     for label in _LABEL_KEYS:
         path = os.path.join(folder, f"{label}.labels.txt")
@@ -197,7 +197,7 @@ class _Record(NamedTuple):
 def _describe_examples(where: str, records: Iterable[_Record]) -> ListingArrays:
     """Return arrays "names", "labels", "length" of examples, and "image", the images' key.
 
-    An example without a name is named by its number, "00000042". ValueError for an example
+    An example without a name is named by its index, "00000042". ValueError for an example
     without an image, without a label or with a label out of range, and if the keys of the
     images differ between examples. where: start of error messages.
     """
@@ -244,7 +244,7 @@ def _only_image(features: Mapping[str, Any]) -> tuple[str, bytes]:
 def _only_label(features: Mapping[str, Any]) -> int:
     """Return the label of a record, from all features in _LABEL_KEYS.
 
-    ValueError if they disagree, have other values than integers, or do not exist.
+    ValueError if the features disagree, are not integers, or do not exist.
     """
     labels = []
     for key in _LABEL_KEYS:
@@ -259,7 +259,7 @@ def _only_label(features: Mapping[str, Any]) -> int:
 
 
 def _first_name(features: Mapping[str, Any]) -> Any:
-    """Return the first value of the first feature of _NAME_KEYS in a record; None without one."""
+    """Return the first value of a record's first feature in _NAME_KEYS; None if it has none."""
     for key in _NAME_KEYS:
         values = _values(features, key)
         if values:
@@ -298,8 +298,8 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
     """Return the listing of all rows of Parquet shards, in their order.
 
     Labels and names are read once and cached. Class names are those of the schema (Hugging
-    Face) or of TFDS's file; None without any. shards: paths. where: start of error messages.
-    ValueError for damaged files or unexpected columns.
+    Face) or of TFDS's file; None if neither has class names. shards: paths. where: start of
+    error messages. ValueError for damaged files or unexpected columns.
     """
     if _open_parquet(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
         arrays = cache.for_files("examples", shards, _list_examples, where, shards)
@@ -436,7 +436,7 @@ def _holds_numbers(kind: Any) -> bool:
 def _parquet_classes(
     where: str, path: str, schema: Any, label: str
 ) -> tuple[str, ...] | None:
-    """Return the class names of column `label` in a schema's metadata; None without any.
+    """Return the class names of column `label` in a schema's metadata; None if it has none.
 
     schema: the Arrow schema of the file `path`. where: start of error messages. ValueError if
     the metadata have a different form.

@@ -30,7 +30,8 @@ def read(
     "attribute", or several to combine, "hair+smile"; default: the column "attribute", else the
     first further column that `set_options.why_unfit` accepts. Images without a class or
     attribute are left out; the value of an empty cell of another column is "(none)". ignore:
-    patterns of files to skip in folders. ValueError for a table or folders that do not fit.
+    patterns of files to skip in folders. ValueError for an invalid table and for invalid
+    folders.
     """
     where, root = request.where, request.root
     table_path = os.path.join(root, f"{request.part.base}.csv")
@@ -84,7 +85,7 @@ def _read_table(
 
     Images are sorted by class, then by name. The note says which images and columns are left
     out; "" for none. root: folder of the files in the table. label, attribute: see `read`.
-    ValueError for a table that does not fit.
+    ValueError for an invalid table.
     """
     header, lines = set_options.read_csv(path)
     further_names = [name for name in header if name not in (FILE, label)]

@@ -97,8 +97,8 @@ def make(
     n: use the first n images of the split, which do not depend on n. Default: all.
     seed: of environments, labels and colours.
     size, resize: see decoding.preprocess. Default size: 14 (irm), 28 (domainbed) or 32.
-    ValueError for arguments outside their range or that the form does not have, base.Missing
-    without MNIST's files.
+    ValueError for arguments that are out of range or not used by the form, base.Missing without
+    MNIST's files.
     """
     where = f"data.colored_mnist {split}"
     parsed_split = listing.parse_split(where, split)

@@ -233,7 +233,7 @@ def read(
       16 ("entry16").
     classes: a file with a class name per line, for shards whose labels are numbers.
     ignore: patterns of files to skip.
-    ValueError, also base.Missing, if the split does not exist or does not fit.
+    ValueError, also base.Missing, if the split does not exist or is invalid.
     """
     recorded_fields = provenance(
         os.path.join(request.root, f"{request.part.base}.json")

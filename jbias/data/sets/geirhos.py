@@ -183,7 +183,7 @@ def read_trial_names(
 def _find_sessions(where: str, path: str) -> str:
     """Return the folder of the sessions shown to networks: <path>/dnn if it exists, else `path`.
 
-    base.Missing if it has no folder "session-...". where: start of error messages.
+    base.Missing if that folder has no folder "session-...". where: start of error messages.
     """
     inner = os.path.join(path, "dnn")
     sessions = inner if os.path.isdir(inner) else path

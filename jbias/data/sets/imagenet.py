@@ -3,7 +3,7 @@
 Layout of ImageNet: <root>/{train,val}/<wnid>/*.JPEG, numbered folders, or shards. The
 validation images may also be in one folder, as the challenge's archive unpacks, with
 labels=<file>: a WordNet id per line for images 1 to 50,000, or lines with an image's name and
-its WordNet id or its number in the order of WordNet.
+the WordNet id of its class or the index of this id in the order of WordNet.
 
 `read_wordnet` reads any data set of these classes, with classes named on disk by WordNet ids;
 by the numbers 0 to 999, as folders or as labels of shards; or by the English names of Hugging
@@ -12,8 +12,8 @@ although it is the third in sorted order.
 
 "imagenet_real" has all correct classes of each validation image (ReaL); some images have none.
 Source: Beyer, Hénaff, Kolesnikov, Zhai and van den Oord: Are we done with ImageNet?
-2020, https://arxiv.org/abs/2006.07159; their file is real.json, a list of 50,000 lists
-of positions in the WordNet order, one for each image by the number in its name.
+2020, https://arxiv.org/abs/2006.07159; their file is real.json. It has 50,000 lists of class
+indices in the WordNet order; list i - 1 is for the image with the number i in its name.
 
 Data sets with all 1000 classes (new photos, sketches, corruptions, styles) are in
 <root>/<split>/<class>/*, in class folders or shards; the folder names of the authors' archives
@@ -76,7 +76,7 @@ def read(
     """Return the source of "train", "val", or a part such as "train[:98%]".
 
     subset: True allows that some of the 1000 classes are missing on disk.
-    classes: a file with a WordNet id per line, for shards that number their own classes.
+    classes: a file with a WordNet id per line, for shards with class indices of their own.
     labels: a file of labels for validation images in one folder, see the module's docstring.
     ignore: patterns of files to skip.
     ValueError for `labels` together with `classes`, and as `read_wordnet` does.
@@ -348,7 +348,7 @@ def read_sixteen(
     The images keep their order; labels are 0 to 15.
 
     subset: True allows that some of the 1000 classes are missing on disk.
-    classes: a file with a WordNet id per line, for shards that number their own classes.
+    classes: a file with a WordNet id per line, for shards with class indices of their own.
     ignore: patterns of files to skip.
     each: largest number of images per class of the 16, evenly spaced over the class's
       images; 0: all images, more than half of them dogs.

@@ -51,7 +51,7 @@ def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
 def _path(where: str, root: str, stem: str) -> str:
     """Return the path of a published file, packed or not; base.Missing if there is none.
 
-    stem: its name without ".gz". Some copies have a dot before "idx".
+    stem: name of the file without ".gz". Some copies have a dot before "idx".
     where: start of error messages.
     """
     for name in (stem, stem.replace("-idx", ".idx")):
