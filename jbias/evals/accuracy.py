@@ -21,7 +21,7 @@ Column = Int[np.ndarray, "n"]  # One entry per image.
 
 
 def accuracy(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return a list of one Number, "accuracy": the share of images decided as their label.
+    """Return a list of one Number, "accuracy": the share of images whose decision is their label.
 
     Images without a label (-1) count as wrong.
     """
@@ -29,7 +29,7 @@ def accuracy(decided: decisions.Decisions) -> decisions.Numbers:
 
 
 def real_accuracy(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return a list of one Number, "real_accuracy": the share decided as an accepted class.
+    """Return one Number, "real_accuracy": the share of images decided as an accepted class.
 
     The accepted classes (ReaL labels) are the columns accepted_0, accepted_1, ..., padded
     with -1. Images without an accepted class are left out. ValueError without such columns.
@@ -112,12 +112,12 @@ MAX_GROUPS = 64  # With more groups, the accuracies of single groups are left ou
 def by_group(decided: decisions.Decisions) -> decisions.Numbers:
     """Return accuracies over the groups (class, value of "attribute") that have images.
 
-    "worst_group_accuracy": the lowest accuracy of a group (if groups are tied, that of the
-    largest group); "group_balanced_accuracy" and "class_balanced_accuracy": means of the
-    accuracies of groups and of classes; "group_accuracy": the accuracy of each group, with the
-    condition "group=<class id>/<value>", if there are at most MAX_GROUPS groups. Images without a
-    class or a value (negative) are left out; the list is empty if no images remain. ValueError
-    without a column "attribute".
+    "worst_group_accuracy": the lowest accuracy of a group (of the largest group, if several are
+    tied); "group_balanced_accuracy" and "class_balanced_accuracy": means of the accuracies of
+    groups and of classes; "group_accuracy": the accuracy of each group, with the condition
+    "group=<class id>/<value>", if there are at most MAX_GROUPS groups. Images without a class or
+    a value (negative) are left out; the list is empty if no images remain. ValueError without a
+    column "attribute".
     """
     label = np.asarray(decided.columns["label"])
     value = decided.column("groups", "attribute", "open the set with its attribute")
@@ -151,7 +151,7 @@ def by_group(decided: decisions.Decisions) -> decisions.Numbers:
 def stacked_halves(decided: decisions.Decisions) -> decisions.Numbers:
     """Return the shares of decisions for either half of images that stack two classes.
 
-    The column "label" is the class of the half to recognise, "texture" that of the other
+    The column "label" is the class of the half to recognise, "texture" the class of the other
     half. "follows_label" and "follows_other" are shares among the images whose halves have
     different classes; "follows_other" is also computed for each class of the other half, with the
     condition "other <class id>". The list is empty if no image has halves of different classes,
@@ -175,7 +175,7 @@ INTERVAL_QUANTILES = (1 - 0.95) / 2, 0.975  # Ends of an interval of 95 %.
 
 
 def correct_by_condition(by_condition: decisions.ByName) -> Bool[np.ndarray, "c n"]:
-    """Return whether each image is decided as labelled, one row per condition.
+    """Return whether the decision about each image is its label, one row per condition.
 
     ValueError if conditions have different numbers of images, or no images.
     """
@@ -279,7 +279,7 @@ def sum_cells(
     """Return the sum of the images' weights by class (row) and value of an attribute (column).
 
     weight, label, value: by image; images with a negative label or value are left out. shape:
-    numbers of rows and columns, above all labels and values.
+    (number of rows, number of columns), larger than all labels and values.
     """
     is_known = (label >= 0) & (value >= 0)
     flat = label[is_known].astype(np.int64) * shape[1] + value[is_known]

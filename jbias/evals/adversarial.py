@@ -54,8 +54,8 @@ def make(
     condition "" of unchanged images. The name of a budget has the norm and the radius,
     "linf 0.5/255" or "l2 0.5", and the steps, step size, starts, and restarts that differ from
     the published protocol; with "l2", the name always has the steps. With several restarts,
-    " restart 1" and so on follows in the name of the condition. Metrics: see `numbers`, with kind="pgd".
-    ValueError for invalid options.
+    " restart 1" and so on follows in the name of the condition. Metrics: see `numbers`, with
+    kind="pgd". ValueError for invalid options.
     """
     for name, count in (("steps", steps), ("restarts", restarts)):
         is_count = isinstance(count, int) and not isinstance(count, bool) and count > 0

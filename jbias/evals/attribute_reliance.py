@@ -333,10 +333,10 @@ def measure(
 
     Intervals are percentiles over samples of images within cells and halves and, for s > 1,
     of networks (jbias.stats.two_sample); arrangements are not chosen again. The one-sided p-value
-    is for these networks. It is that of a normal variable: the drop divided by the mean of the
-    standard errors on both halves, which is the largest possible standard error of the mean of
-    dependent values. `share_variance` is the variance of cells, so that a few images that are all
-    right do not have a variance of 0.
+    holds for these networks alone. For it, the drop divided by its standard error is treated as a
+    standard normal variable. The error is the mean of the standard errors on both halves, the
+    largest possible error of the mean of two dependent values. `share_variance` is the variance
+    of cells, so that a few images that are all right do not have a variance of 0.
     """
     correct = np.atleast_2d(np.asarray(correct, bool))
     against = correct[:0] if against is None else np.atleast_2d(against).astype(bool)

@@ -25,7 +25,7 @@ GRID = 4
 def make() -> probe.Probe:
     """Return a probe that shows unchanged images and measures accuracy on pairs of images.
 
-    The set must have a column "pair", the number of each image's pair. Metrics: see `numbers`.
+    The set must have a column "pair", the index of each image's pair. Metrics: see `numbers`.
     """
     return probe.Probe({"": ()}, probe.identity, numbers)
 

@@ -521,7 +521,8 @@ def bvg_numbers(
     """Return the metrics of the variant "bvg": accuracies, thresholds and bands.
 
     by_condition: decisions by `condition_name`, of all strengths and octaves. Metrics are
-    "accuracy" of each condition, then those of `_band_numbers` with the prefix critical_band.
+    "accuracy" of each condition, then the metrics of `_band_numbers` with the prefix
+    critical_band.
     side: image side in pixels. draws, seed: number of samples and random seed of the bootstrap
     over images. continuous: whether to include continuous thresholds. ValueError as
     `accuracy.correct_by_condition` raises.
@@ -559,12 +560,12 @@ def original_numbers(
     """Return the metrics of the variant "original": accuracies, thresholds and bands.
 
     by_condition: decisions under the only condition, MIXED_NOISE. Metrics are "accuracy" of
-    each noise, with conditions such as "original 0.02 at 1.75", then those of `_band_numbers`
-    with the prefix critical_band_original. sample: the number of images to use, drawn from the
-    set (all, if it has fewer); None: all. The noise of an image follows from its number in the
-    set, the column "index"; without that column, images are numbered in their order. side:
-    image side in pixels. draws: bootstrap samples of the images. seed: random seed of noise,
-    sample and bootstrap. continuous: whether to include continuous thresholds.
+    each noise, with conditions such as "original 0.02 at 1.75", then the metrics of
+    `_band_numbers` with the prefix critical_band_original. sample: the number of images to use,
+    drawn from the set (all, if it has fewer); None: all. The noise of an image follows from its
+    number in the set, the column "index"; without that column, images are numbered in their
+    order. side: image side in pixels. draws: bootstrap samples of the images. seed: random seed
+    of noise, sample and bootstrap. continuous: whether to include continuous thresholds.
     """
     (decided,) = by_condition.values()
     (is_right,) = accuracy.correct_by_condition(by_condition)
@@ -599,7 +600,8 @@ def original_numbers(
 def _to_table(counts: Int[np.ndarray, "*b c"]) -> Tables:
     """Return accuracies in per cent by sigma and octave; NaN for cells without images.
 
-    counts: along the last axis, the correct images of each cell, then all images of each cell.
+    counts: along the last axis, the numbers of correct images by cell, then the numbers of all
+    images by cell.
     """
     by_cell = counts.reshape(*counts.shape[:-1], 2, len(SIGMAS), -1)
     num_correct, num_shown = np.moveaxis(by_cell, -3, 0)
@@ -675,10 +677,10 @@ def band_interval(
 ) -> decisions.Numbers:
     """Return a list of three Numbers: the ends of a 95 % bootstrap interval, and a share.
 
-    Their metrics are `name`_lower, `name`_upper and `name`_undefined. The share is that of the
-    bootstrap samples whose band has a flag instead of numbers; these samples are left out of the
-    interval. For metric="center_frequency", samples with the centre outside of the octaves are
-    not left out: they are below or above all other samples, and an end of the interval that
+    Their metrics are `name`_lower, `name`_upper and `name`_undefined. `_undefined` is the share
+    of bootstrap samples whose band has a flag instead of numbers; these samples are left out of
+    the interval. For metric="center_frequency", samples with the centre outside of the octaves
+    are not left out: they are below or above all other samples, and an end of the interval that
     falls on such a sample is None. Both ends are None if `value` is NaN or no sample is left.
     metric: one of METRICS. bands: of the bootstrap samples. n: the number of images. value: the
     metric of all images.

@@ -289,5 +289,5 @@ def _class_ids(*cues: Names) -> list[Classes]:
 
 
 def _conflict(shape: Classes, texture: Classes) -> Bool[np.ndarray, "n"]:
-    """Return whether each image has known cues of different classes."""
+    """Return whether the classes of the cues differ, by image; False for an unknown class."""
     return (shape != texture) & (shape >= 0) & (texture >= 0)

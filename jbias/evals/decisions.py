@@ -253,7 +253,7 @@ def wilson_ends(number: Number) -> Numbers:
     """Return the ends of a share's 95 % interval as the numbers `metric`_lower and `metric`_upper.
 
     number: a share, with its count; for n = 0 the ends are 0 and 1. The interval is Wilson's;
-    the images that the share counts must be independent.
+    the images must be independent.
     """
     lower, upper = wilson_interval(number.count, number.n)
     return [

@@ -266,7 +266,7 @@ def decide_sets(
 
 
 def _concatenate(chunks: Sequence[PyTree]) -> PyTree:
-    """Return one tree, whose arrays are those of the chunks joined along the first axis."""
+    """Return one tree, with the arrays of the chunks joined along the first axis."""
     return jax.tree.map(lambda *arrays: np.concatenate(arrays), *chunks)
 
 
@@ -837,8 +837,8 @@ def agreement(
 ) -> decisions.Numbers:
     """Return a Number "agreement" for the probe's first and last condition.
 
-    Agreement is the share of images for which the largest logit of two networks is that of the
-    same class, on stimuli made with `network`. A probe with a single condition has one Number.
+    Agreement is the share of images for which two networks have their largest logit at the same
+    class, on stimuli made with `network`. A probe with a single condition has one Number.
     probe.NotFiniteError if no decision can be made from the logits.
     """
     names = [*shown_probe.conditions]

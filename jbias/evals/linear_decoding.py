@@ -253,8 +253,8 @@ def measure(
     shape_decoding_unfinished_shuffled, the share of fits that reached the maximum number of
     steps, if any did; shape_dimensions, a share of the neurons, and shape_correlation.
     residual_dimensions: the remaining share. Shares and accuracies are in [0, 1]. ValueError
-    if a column is missing, `folds` is below 3, a strength is not above 0, no image has both
-    classes known, or as `deal_folds` and `features.read` raise.
+    if a column is missing, `folds` is below 3, a strength is not above 0, there is no image with
+    two known classes, or as `deal_folds` and `features.read` raise.
     """
     import sklearn.linear_model  # noqa: F401  Import it before its threads are limited.
 

@@ -1,7 +1,7 @@
 """Affinity, diversity and MixDiversity of a network on mixed images.
 
-Each image is shown mixed with another one, as in training (jbias.augment). The label of a
-mixed image is that of the image with the larger share, its majority label.
+Each image is shown mixed with another image, as in training (jbias.augment). The label of a mixed
+image, its majority label, is the label of the image with the larger share.
 
 Source: Gontijo-Lopes, Smullin, Cubuk and Dyer, ICLR 2021, https://arxiv.org/abs/2002.08973
 (affinity, diversity); Marcu and Pruegel-Bennett, https://arxiv.org/abs/2110.13968
@@ -151,7 +151,8 @@ def numbers(
       training images and a network trained with this method.
     mix_diversity: the mean of lam CE(y) + (1 - lam) CE(y'), in nats, over the same images.
     Cross-entropies (CE) are computed by decisions.cross_entropy over images with a class;
-    without any, diversity and mix_diversity are None. Without images affinity is None, too.
+    without such images, diversity and mix_diversity are None. Without images affinity is None,
+    too.
     """
     accuracies = {}
     for name in ("", *methods):
@@ -170,7 +171,8 @@ def numbers(
 
 
 def _loss(decided: decisions.Decisions) -> float | None:
-    """Return the mean cross-entropy, in nats, over images with a class; None without any."""
+    """Return the mean cross-entropy, in nats, over images with a class; None if there are
+    none."""
     has_class = decided.columns["label"] >= 0
     likelihood = np.asarray(decided.columns["likelihood"], np.float64)[has_class]
     return decisions.cross_entropy(likelihood) if len(likelihood) else None

@@ -53,7 +53,7 @@ def salt(purpose: str) -> np.uint32:
 def image_keys(seed: int, salt: Int[Array, ""], index: Int[Array, "b"]) -> PRNGKeyArray:
     """Return a random key for each image, from its number in the set, the salt and the seed.
 
-    salt: result of the function `salt`. index: numbers of the images in their set.
+    salt: result of the function `salt`. index: indices of the images in their set.
     """
     key = jax.random.fold_in(jax.random.key(seed), salt)
     return jax.vmap(jax.random.fold_in, (None, 0))(key, index)
@@ -98,7 +98,7 @@ def saliency_ranks(saliency: Float[Array, "h w"]) -> Int[Array, "h w"]:
     """Return for each pixel the number of pixels that are more salient.
 
     saliency: by pixel, larger for more salient pixels. Of equal pixels the first, row by row,
-    counts as the more salient.
+    is treated as more salient.
     """
     return fmix.ranks(saliency.ravel()).reshape(saliency.shape)
 

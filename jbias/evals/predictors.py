@@ -312,7 +312,7 @@ def _check_shape(
     shape: tuple[int, int],
     where: str,
 ) -> None:
-    """Raise ValueError unless a function's result is numbers of shape (images, classes).
+    """Raise ValueError unless a function's result has numbers and the shape (images, classes).
 
     result: the function's result. answers: the result as an array. shape: the required shape.
     where: the images in words, for the message.

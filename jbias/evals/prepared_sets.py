@@ -228,7 +228,7 @@ def _csv_line(*cells: str) -> str:
 
 
 def _near_class(name: str, classes: Iterable[str]) -> str:
-    """Return the class whose name is a word of `name`, or a synonym of one, or similar to `name`.
+    """Return the class whose name is a word of `name`, a synonym of a word, or similar to `name`.
 
     "" for none. Case is ignored.
     """

@@ -190,7 +190,7 @@ def _parse(source: Any, origin: str) -> Preprocessing:
 
 
 def _get(source: Any, name: str) -> Any:
-    """Return an entry of a dictionary, or an attribute of an object; None without it."""
+    """Return an entry of a dictionary, or an attribute of an object; None if it is missing."""
     if isinstance(source, Mapping):
         return source.get(name)
     return getattr(source, name, None)
