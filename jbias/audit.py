@@ -8,8 +8,8 @@ r"""Audit models: find image attributes that lower their accuracy, and by how mu
         --data.correlation=0.0625 --data.n=4096
 
 Nothing is trained. Each network classifies each image once. From these decisions, the command
-computes the accuracy under all kinds and levels of shift of each attribute, which is a column
-of the data set with named values, such as the hair colour. Marginal shifts (M0 to M4) change
+computes the accuracy under all kinds and levels of shift of each attribute. An attribute is a
+column of the data set with named values, such as the hair colour. Marginal shifts (M0 to M4) change
 P(value), conditional shifts (C0 to C6) change P(value | class), and joint shifts (J0 to J4)
 change both. Level 0 is the control, without a shift. All seeds of a run form one model; each
 weights file is a model.
@@ -24,7 +24,7 @@ Every class needs images of every value of the attribute. Values and classes wit
 images are left out of the attribute's tests, and the page names them.
 
 Exit codes: 0 done; 1 some network was left out; 2 no network could be audited, or arguments
-are wrong; 130 or 143 stopped. Standard error has the reason.
+are wrong; 130 stopped by Ctrl-C, 143 by SIGTERM. Standard error has the reason.
 """
 
 import argparse
@@ -101,7 +101,7 @@ def parser() -> cli.Parser:
         "--images",
         0,
         0,
-        "number of images, taken at even distances from the split; 0 uses all images",
+        "number of images, taken at equal intervals from the split; 0 uses all images",
     )
     parser.add_argument(
         "--reference",

@@ -43,8 +43,8 @@ evaluations to this command:
 The same command resumes where it was stopped. Exit codes: 0 everything was measured; 1 a
 network or a measure was left out, or your file raised an error; 2 nothing could be
 measured, or arguments are wrong; 130 stopped by Ctrl-C, 143 by SIGTERM. Each reason is
-printed once on standard error; its last line has the number of measured networks. Set the
-environment variable JBIAS_TRACEBACK=1 to print the full traceback of an error.
+printed once on standard error. The last line of standard error has the number of measured
+networks. Set the environment variable JBIAS_TRACEBACK=1 to print the full traceback of an error.
 """
 
 import argparse
@@ -114,9 +114,9 @@ def parser() -> cli.Parser:
     cli.add_suite_flags(
         parser,
         subject="for weights files and --predict",
-        mean_default="for weights files from --zoo, the file or the architecture, and a "
-        "printed line about each file shows the value; for PyTorch modules from the module, else "
-        "ImageNet's; for functions no normalisation",
+        mean_default="for weights files, the value of the first of --zoo, the file and the "
+        "architecture that has one; a printed line about each file shows it; for PyTorch modules, "
+        "the module's value, else ImageNet's; for functions, no normalisation",
     )
     parser.add_argument(
         "--out",

@@ -19,7 +19,8 @@ Add a column object_response with the class that your network decides for, save 
 mine.csv, and give it to `jbias evaluate --decisions` with the same suite, as in the second
 command. Stimuli that depend on the network, such as attacks, cannot be exported.
 
-Exit codes: 0 done; 2 an error, which standard error explains; 130 or 143 stopped.
+Exit codes: 0 done; 2 an error, which standard error explains; 130 stopped by Ctrl-C, 143 by
+SIGTERM.
 """
 
 import argparse

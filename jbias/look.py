@@ -9,7 +9,7 @@ r"""Draw the test images of measures, and saliency maps of networks.
 Draws one figure, <measure>@<set>, for each measure of the suite and each of its test sets: one
 row per image, one column per condition (such as the severity of a corruption), with the pixels
 that a network gets when it is measured. Measures that do not change images share one figure,
-<measure>, with one column per set. Images are taken at even distances from each set, and are
+<measure>, with one column per set. Images are taken at equal intervals from each set, and are
 the same in all figures.
 
 With --checkpoint, also draws for the networks (the first seed of each run, see --seeds):
@@ -20,11 +20,12 @@ With --checkpoint, also draws for the networks (the first seed of each run, see 
     <network>/<measure>@<set>  conditions that depend on the network, such as attacks and
                                images with their most salient pixels masked
 
-Each figure is written to --out as a PNG, an SVG and a PDF file. Images are enlarged by whole
-factors, without interpolation.
+Each figure is written to --out as a PNG, an SVG and a PDF file. Images are enlarged by
+a whole-number factor, without interpolation.
 
 Exit codes: 0 done; 1 a network, or some of its figures, was left out; 2 nothing could be
-drawn, or arguments are wrong; 130 or 143 stopped. Standard error has the reason.
+drawn, or arguments are wrong; 130 stopped by Ctrl-C, 143 by SIGTERM. Standard error has the
+reason.
 """
 
 import argparse

@@ -42,7 +42,7 @@ TPUs are detected; elsewhere start each process with
     --coordinator=HOST:PORT --processes=N --process=I
 
 where HOST is the host of process 0, PORT a free port on this host, and I is 0 to N - 1. If one
-process fails, all stop with the same message. Only process 0 needs the workdir.
+process fails, all stop with the same message. Only process 0 reads and writes the workdir.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-r"""Estimate whether a run fits into the memory of devices, how long it takes, what it costs.
+r"""Estimate whether a run fits into the memory of devices, how long it takes and what it costs.
 
     jbias plan --config=jbias:sagnet --on=h100
     jbias plan --config=configs/erm.py:data=imagenet,root=DIR,seeds=3 \
@@ -6,8 +6,8 @@ r"""Estimate whether a run fits into the memory of devices, how long it takes, w
     jbias plan --config=jbias:erm --compare=v5e-1,h100x8,cpu --json
     jbias plan --runs=runs/x
 
-You need neither the devices nor the images: the training step is only compiled, for the
-devices and from the shapes of its arrays. This takes as long as the compilation at the start
+You need neither the devices nor the images: jbias compiles the training step for the devices,
+but does not run it. This takes as long as the compilation at the start
 of the run (minutes for a ResNet-50). Install the compilers with `pip install 'jbias[plan]'`.
 
 The devices of --on and --compare are
@@ -25,12 +25,12 @@ Each line of the output ends with an explanation. All numbers are estimates:
                   measured on an H100 and an H200 took 0.7 to 1.2 times the estimate
   time on CPUs    a lower bound, from the highest rates of this machine (the roofline)
 The estimates do not include the time to compile, to save and to read files, or, on TPUs, the
-time in which the host starts each step. With --runs, the output also has the measured values
+time that the host needs to start each step. With --runs, the output also has the measured values
 of an existing run.
 
 Exit codes: 0 the run fits (with --compare: on at least one target); 1 it does not fit;
-2 the arguments, the config or the data are wrong, or a compiler is missing; 130 or 143
-stopped.
+2 the arguments, the config or the data are wrong, or a compiler is missing; 130 stopped by
+Ctrl-C, 143 by SIGTERM.
 """
 
 import argparse
@@ -403,8 +403,8 @@ def parser() -> cli.Parser:
         "for each, as in --price=1.2,3 (default: print no cost)",
     )
     missing = (
-        "needed only if its files are not on this machine and it is no published set of "
-        "known size (default: counted)"
+        "needed only if the files of the data set are not on this machine and jbias does not "
+        "know its size, as it does for published sets (default: counted)"
     )
     for name, text in {
         "images": "number of images in each split of the data set",

@@ -12,7 +12,8 @@ network of the config, such as erm-resnet18. All seeds of a level train together
 resumes where it was stopped. --config.KEY=VALUE changes an entry of all configs.
 
 Exit codes: 0 all runs are trained; 1 some runs could not be trained; 2 no run was trained, or
-arguments are wrong; 130 or 143 stopped, with all work saved. Standard error has the reason.
+arguments are wrong; 130 stopped by Ctrl-C, 143 by SIGTERM, with all work saved. Standard error
+has the reason.
 """
 
 import argparse
@@ -69,8 +70,9 @@ def parser() -> cli.Parser:
         "--levels",
         ("M", "C", "J"),
         "levels of shift, separated by commas, such as M4,C6. A letter alone means all levels "
-        "of its kind: M (marginal: P(value) changes), C (conditional: P(value | class) changes) "
-        "or J (joint: both change). `only` trains one run on each single value (default: M,C,J)",
+        "of its kind: M (marginal, M0 to M4: P(value) changes), C (conditional, C0 to C6: P(value "
+        "| class) changes) or J (joint, J0 to J4: both change). `only` trains one run per value, on "
+        "images with this value alone (default: M,C,J)",
     )
     parser.add_argument(
         "--workdir",

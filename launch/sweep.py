@@ -22,8 +22,8 @@ study in <workdir>/.sweep/study.log, which optuna-dashboard can show. The comman
 `pip install 'jbias[search]'`.
 
 --on=TARGET:OPTION=VALUE,... selects where the trials run (docs/launch.md). Defaults are in
-brackets; for an option without brackets the cluster has its own default, unless the option is
-called required.
+brackets. An option without brackets is either marked as required, or has the cluster's own
+default.
 
 local: this machine. One trial at a time on each GPU. Without GPUs, trials share the cores.
     --on=local:devices=0+2
@@ -75,9 +75,9 @@ sky: managed jobs of SkyPilot, which finds machines.
   spot          use cheaper machines that the cloud may take away (True; spot=False does not)
   pool          pool of machines that already have the bucket and jbias (none)
 
-Exit codes: 0 all trials are done, diverged or were stopped by the pruner, or were handed over
-to a cloud, and always for `status`; 1 some trials are not done, with a message; 2 arguments
-are wrong, and nothing was started; 130 or 143 stopped, with all work saved.
+Exit codes: 0 all trials have ended (done, diverged, or stopped by the pruner) or were submitted
+to a cloud; 1 some trials are not done, with a message; 2 arguments are wrong, and nothing was
+started; 130 stopped by Ctrl-C, 143 by SIGTERM, with all work saved. `status` always exits with 0.
 """
 
 import argparse

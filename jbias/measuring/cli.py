@@ -130,9 +130,9 @@ def parser() -> cli.Parser:
     cli.add_constants(
         arguments,
         "for weights files and functions",
-        "for weights files from the list of published files, the file or the architecture, "
-        "and a printed line shows the value; for PyTorch modules from the "
-        "module, else ImageNet's; for functions no normalisation",
+        "for weights files, the value of the first of the list of published files, the file and "
+        "the architecture that has one; a printed line shows it; for PyTorch modules, the "
+        "module's value, else ImageNet's; for functions, no normalisation",
     )
     add = arguments.add_argument
     add(

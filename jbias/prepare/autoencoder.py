@@ -5,8 +5,8 @@ jbias prepare autoencoder --net=edsr --data=folder --root=photos --out=edsr.npz
 
 cae learns to reconstruct images from a code of 2 bits per pixel. edsr learns to reconstruct
 images from copies that are smaller by the factor --scale. Before either network, images are
-enlarged by the factor --enlarge: damage of the network changes blocks of pixels of the enlarged
-image, and these blocks should be small compared with the objects in the image.
+enlarged by the factor --enlarge. A damaged network changes the enlarged image in blocks of
+pixels, and these blocks should be small compared with the objects in the image.
 """
 
 import argparse

@@ -45,10 +45,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     dataset.add_options(parser, out="folder to write the test sets into")
     names_help = "corruptions to apply, joined by +, such as fog+snow; the names are "
-    names_help += (
-        f"{', '.join(_KNOWN)} (default: the fifteen corruptions of the ImageNet-C "
-    )
-    names_help += "benchmark, without frost, which needs --frost)"
+    names_help += f"{', '.join(_KNOWN)} (default: the corruptions of the ImageNet-C "
+    names_help += "benchmark except frost, which needs --frost)"
     add("--names", default="+".join(_DEFAULT_NAMES), metavar="A+B", help=names_help)
     severities_help = "severities from 1 (weakest) to 5, joined by +, such as 1+3 "
     severities_help += "(default: all five)"

@@ -12,7 +12,7 @@ The first two commands train a small network on the data set, and write it to OU
 `jbias prepare autoencoder`), before they make images. The third command uses the published
 network (see `jbias prepare weights`). The authors' images have a short side of 512 pixels for
 cae and 128 pixels for edsr, which --short sets. The long side is rounded to a multiple of a
-sixteenth of the short side; this differs from the authors' sizes, but compiles faster.
+sixteenth of the short side. The authors do not round it; rounding makes compilation faster.
 
 Writes OUT/<split>/<class>/<number>.png, where the number is the index of the image in the data
 set, and the settings to OUT/<split>.json. Each image depends only on the data set, the options

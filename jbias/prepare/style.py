@@ -6,8 +6,8 @@ jbias prepare style --data=folder --root=DIR --size=64 --out=mine.npz
 The network learns from drawn pictures with known textures. Its input is a pair of pictures; the
 target has the shapes of the first picture, and the colours and the pattern of the second
 picture. With the default --data=shapes, all pictures are drawn. With another data set, a third
-of the pictures are smoothed windows of 32 pixels of its images under drawn patterns: the network
-then also learns the shapes and colours of these images. To use the result, give it to
+of the pictures are made from its images: a window of 32 pixels is cut out, smoothed, and covered
+with a drawn pattern. The network then also learns the shapes and colours of these images. To use the result, give it to
 `jbias prepare stylize` as its weights file.
 """
 

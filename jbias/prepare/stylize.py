@@ -58,8 +58,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     weights_help += "(default for small: the weights in the package)"
     add("--weights", default="", metavar="FILE", help=weights_help)
     alpha_help = (
-        "strength of the style, from 0 (style of the image itself) to 1 (default: 1)"
+        "strength of the style, from 0 (the image keeps its own style) to 1 (the "
     )
+    alpha_help += "style of the style image) (default: 1)"
     add("--alpha", type=float, default=1.0, metavar="SHARE", help=alpha_help)
     seed_help = "random seed that assigns styles to images (default: 0)"
     add("--seed", type=int, default=0, metavar="N", help=seed_help)

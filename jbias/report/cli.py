@@ -387,7 +387,7 @@ def _add_selection_flags(parser: argparse.ArgumentParser) -> None:
         "--best-on",
         metavar="DATASET",
         help="with --selection=best_on, which needs it: data set whose accuracy selects the "
-        "evaluation; the tests leave out this data set",
+        "evaluation; this data set is left out of the statistical tests",
     )
     cli.add_names(
         parser,
@@ -405,15 +405,15 @@ def _add_selection_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--drop",
         choices=options.DROPS,
-        help="if some scores are missing: leave out all data sets, all algorithms or all runs "
-        "with a missing score (default: stop with an error)",
+        help="if some scores are missing: leave out every data set, every algorithm or every "
+        "run that lacks a score (default: stop with an error)",
     )
     parser.add_argument(
         "--trained-on",
         metavar="CSV",
-        help="CSV file with the columns algorithm and dataset, one row for each pair of an "
-        "algorithm and a test set that this algorithm was trained on, in addition to the pairs "
-        "that the runs record (default: no file)",
+        help="CSV file with the columns algorithm and dataset; each row names a test set that "
+        "the algorithm was trained on. Such pairs that the runs record need no row (default: "
+        "no file)",
     )
     parser.add_argument(
         "--strict",
@@ -446,8 +446,8 @@ def _add_test_flags(parser: argparse.ArgumentParser) -> None:
         type=cli.at_least_1,
         metavar="N",
         help="also test over N blocks of similar data sets, each block as one data set "
-        "(default: data sets whose scores correlate over the algorithms, r of at least 0.5, "
-        "are in one block)",
+        "(default: blocks are formed from data sets whose scores correlate over the "
+        "algorithms with r of at least 0.5)",
     )
     parser.add_argument(
         "--points",
@@ -456,7 +456,7 @@ def _add_test_flags(parser: argparse.ArgumentParser) -> None:
         help="smallest difference between two algorithms that matters to you, in the unit of "
         "the scores; used by the tests of equivalence, the power and the section on few seeds "
         "(default: 1 for percentages, 0.01 for scores of at most 1; in the section on few "
-        "seeds 10 and 0.1)",
+        "seeds 10 for percentages, and 0.1 for scores of at most 1)",
     )
     parser.add_argument(
         "--lower-is-better",

@@ -315,8 +315,9 @@ OUTPUT_LISTS = (
 OUTPUT_LISTS_HELP = (
     "imagenet (the 1,000 classes in the order of published networks), geirhos16 (Geirhos' "
     "16 classes in alphabetical order), {folders}a text file with one class name or WordNet "
-    "id per line, or a CSV file with one row per output: column train_class has the output's "
-    "name, and test_class the class of the test sets that it counts as (empty: no class)"
+    "id per line, or a CSV file with one row per output: column train_class has the "
+    "name of the output, and column test_class the class of the test sets for which the output "
+    "counts (empty: none)"
 )
 FOLDERS_LIST = (
     "folders (only for functions and modules: the class folders of --data in alphabetical "
@@ -338,8 +339,8 @@ def add_network_flags(
     parser: Parser,
     subject: str = "for weights files",
     step_default: str = "best",
-    mean_default: str = "from --zoo, the file or the "
-    "architecture; a printed line about each file shows the value",
+    mean_default: str = "the value of the first of --zoo, the file and the "
+    "architecture that has one; a printed line about each file shows it",
 ) -> None:
     """Add the flags that select networks and describe their files.
 
