@@ -29,7 +29,7 @@ is measured on the images that it contains.
 The results are printed and written to OUT/<network>/, where OUT is the folder of --out. The
 same command resumes a stopped measurement. Exit codes: 0 everything was measured that the
 images and the model allow; 1 a network, or a measure of a network, failed; 2 nothing was
-measured, or arguments are wrong.
+measured, or arguments are wrong; 130 stopped by Ctrl-C, 143 by SIGTERM.
 """
 
 import argparse

@@ -33,7 +33,7 @@ _COLUMNS = 12
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `jbias prepare check` to its parser."""
     add = parser.add_argument
-    src_help = "folder of the data set, which a config calls root"
+    src_help = "folder of the data set, the same as root=DIR in a config"
     add("--src", required=True, metavar="DIR", help=src_help)
     add("--data", default="folder", metavar="NAME", help=dataset.data_help("folder"))
     splits_help = (

@@ -345,8 +345,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     least_help += "with an error (default: the value of --k)"
     add("--least", type=int, metavar="N", help=least_help)
-    name_help = "name of the column in OUT/<split>.csv, which a config gives as in "
-    name_help += "attribute=cluster (default: cluster)"
+    name_help = (
+        "name of the column of clusters in OUT/<split>.csv; a config selects this "
+    )
+    name_help += "column by attribute=NAME (default: cluster)"
     add("--name", default="cluster", metavar="NAME", help=name_help)
     shown_help = "number of images in each row of a figure; 0 draws no figures "
     shown_help += "(default: 12)"

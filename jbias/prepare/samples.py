@@ -32,10 +32,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     splits_help += "of published data sets; required for your own data sets)"
     add("--splits", default="", metavar="A+B", help=splits_help)
-    index_help = (
-        "index, from 0, of the image that is drawn among the images of its class "
-    )
-    index_help += "(default: 0, the first image)"
+    index_help = "which image of each class to draw, counted from 0 (default: 0, the "
+    index_help += "first image)"
     add("--index", type=int, default=0, metavar="N", help=index_help)
     size_help = "side of the images in pixels (default: 32)"
     add("--size", type=int, default=32, metavar="PIXELS", help=size_help)

@@ -12,6 +12,7 @@ algorithm or data set), see docs/own-table.md.
 The answer is printed, and the report is written to the folder --out: index.html (a page that can be
 read offline), tables/ (CSV, LaTeX, Markdown, Parquet), figures/ (SVG; --figures adds PDF and PNG),
 results.json (all numbers), methods.md (a paragraph for a paper) and methods.bib (its citations).
+Exit codes: 0 done; 2 the input or the arguments are wrong, and standard error has the reason.
 
 Other reports, each with its own --help:
   jbias report measured    tables and figures of networks that `jbias measure` or `evaluate` measured
