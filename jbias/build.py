@@ -183,8 +183,9 @@ def refuse_idle_taps(
     """Return the algorithm with losses that raise ValueError if its tap acts at no site.
 
     options: config.algo. defaults: values of the options that config.algo leaves out.
-    No error is raised in two cases. If an option is 0, the tap may be switched off; an option that names a site that the network does not have is still an error. If static arguments change
-    from step to step, the tap may act in other steps.
+    No error is raised in two cases. If an option is 0, the tap may be switched off; an option that
+    names a site that the network does not have is still an error. If static arguments change from
+    step to step, the tap may act in other steps.
     """
 
     def refuse(sites: Sequence[str]) -> None:

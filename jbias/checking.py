@@ -85,8 +85,9 @@ def _describe(
 ) -> Iterator[tuple[str, str]]:
     """Yield (name, description) of a stage's first step.
 
-    Names are tap, losses, batch, logits, and each part of the parameters. plan: the plan of
-    each data set, "train" and "other".
+    The first name is the stage's place, such as "config", with the name of the algorithm as
+    description. Then: tap (only if the algorithm has one), losses, batch, logits, and each part of
+    the parameters. plan: the plan of each data set, "train" and perhaps "other".
     """
     shapes, algo = stage.shapes, stage.algo
     transforms = {
@@ -96,7 +97,12 @@ def _describe(
     traced: dict[str, Any] = {}  # Filled when the losses are traced.
 
     def losses(params, stats, batch_rows, shared, key):
-        """Return the losses by name; store the traced shapes in `traced`."""
+        """Return the algorithm's losses by name; store texts and the image's shape in `traced`.
+
+        params, stats, key: arguments of the algorithm's losses. batch_rows, shared: by data set
+        ("train", perhaps "other"), the rows or indices of the batch and the rows on the device,
+        from which `assemble_batch` makes the batch. stage, plan: those of the enclosing call.
+        """
         assemble = input_pipeline.assemble_batch
         num_classes = len(plan["train"].source.classes)
         batch = assemble(shared["train"], batch_rows["train"], num_classes)
@@ -149,7 +155,10 @@ def _describe_gradients(
     names = sorted(filter(None, losses_used))
 
     def gradients(params, *other_args):
-        """Return the gradient of each loss in `names` with respect to the parameters."""
+        """Return a list of the gradient of each loss in `names`, each a tree like `params`.
+
+        params, other_args: the arguments of `losses` of the enclosing call.
+        """
 
         def gradient(name):
             return jax.grad(lambda params: losses(params, *other_args)[name])(params)

@@ -694,7 +694,8 @@ def _place_of(part: Any, frames: Iterable[types.FrameType], root: str) -> str:
     """Return the dotted place of a part of a config, such as config.optim.
 
     The local variables of the frames are searched for a config that contains the part; if several
-    contain the part, the longest place is returned. root: name of the whole config.
+    contain the part, the longest place is returned, and if none does, "a part of the config".
+    root: name of the whole config.
     """
     import ml_collections
 
@@ -782,7 +783,7 @@ def _is_option_of_changed_name(key: str, keys: Collection[str]) -> bool:
     """Return True if a change sets an option of a function that is changed, too.
 
     key: key of the change, such as "algo.strength". keys: keys of all changes; True if
-    "algo.name" or "algo.data", which name the function, is among them.
+    "algo.name" or "algo.data", which name the function, is among them. False for these two keys.
     """
     part, _, entry = key.rpartition(".")
     naming = ("name", "data")

@@ -279,7 +279,11 @@ def import_digests(tree: Any) -> dict[str, str]:
 
 
 def _imported_files(path: pathlib.Path) -> list[pathlib.Path]:
-    """Return the user's files that a Python file imports; [] if it cannot be read or parsed."""
+    """Return the user's files that a Python file imports; [] if it cannot be read or parsed.
+
+    These are absolute paths of files in the folder of the file or in the working directory, and all
+    files of an imported package there. Files of jbias are left out.
+    """
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):

@@ -484,6 +484,7 @@ def _names(network: "networks.Network") -> tuple[str, str]:
 def _draw_stimuli(look: Look, has_networks: bool) -> None:
     """Draw the sheets of all conditions that do not depend on a network.
 
+    A measure that does not change images has one figure, with a column per set.
     A line is logged about each measure without a sheet. has_networks: False: the conditions
     that depend on a network are logged as left out.
     """

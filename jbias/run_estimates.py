@@ -136,7 +136,9 @@ class _Shapes(input_pipeline.InputPipeline):
 def pipeline_shapes(plan: input_plan.InputPlan, **_: Any) -> _Shapes:
     """Return an input pipeline of a plan that has only shapes, no images.
 
-    Further arguments of `input_plan.make_pipeline` are accepted and ignored.
+    `batch_shape` and `rows_shape` are trees of jax.ShapeDtypeStruct: the indices of a batch, and
+    the rows that seeds share. If the host crops the images of a stream, they are the rows of a
+    batch, and {}. Further arguments of `input_plan.make_pipeline` are accepted and ignored.
     """
     (height, width), stream, order = plan.source.shape, plan.stream, plan.order
     columns = dict(plan.columns)
@@ -371,7 +373,11 @@ def _compile_with(
         def compile_step(
             step, strategy, shapes, devices, count, stage_programs=stage_programs
         ) -> memory.Need:
-            """Compile the step, store the program by `count`, and return the bytes it needs."""
+            """Compile the step, store the program by `count`, and return the bytes it needs.
+
+            step, strategy, shapes, devices, count: see `memory.lower_step`. stage_programs: the
+            programs of the stage by number of seeds, to which the program is added.
+            """
             program = _compile_program(
                 request,
                 "the step",
@@ -551,7 +557,8 @@ def _collective_bytes(operation: hlo.Operation, shards: int) -> float:
 def this_machine() -> targets.DeviceKind:
     """Return the peak rates of this machine's CPU, measured by two short computations.
 
-    They are measured at the first call only.
+    `flops` of the result are operations per second, and `bytes` are bytes per second; `gib` is 0.
+    The rates are measured at the first call only.
     """
 
     def seconds(function: Callable, *args: Any) -> float:

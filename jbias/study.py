@@ -233,7 +233,8 @@ def _load(
     """Return the config of a recipe under a level of shift of an attribute.
 
     recipe: FILE:ARGUMENTS of --config. changes: such as --config.epochs=5. level: such as
-    "M4". attribute: name of the column.
+    "M4". attribute: name of the column. ValueError if the recipe itself has the argument shift, and
+    as `config.load` raises it.
     """
     if "shift" in jc.explicit_arguments(recipe.partition(":")[2]):
         raise ValueError(

@@ -232,7 +232,12 @@ class _Network:
         features: dict[str, torch.Tensor] = {}
 
         def save_output(site, module, inputs, output):
-            """Store a module's first feature map; return a copy for the network to use."""
+            """Store a module's first features in `features`; return a copy for the network to use.
+
+            site: name of the site. module, inputs, output: arguments of a forward hook of PyTorch.
+            Features are the output, or the first entry of a tuple, if this is a tensor with 3 or 4
+            axes. None, so that the output is unchanged, for other outputs and for a second one.
+            """
             x = output[0] if isinstance(output, tuple) else output
             is_map = isinstance(x, torch.Tensor) and x.ndim in (3, 4)
             if not is_map or site in features:
@@ -336,10 +341,14 @@ def _differentiable(
 
     @jax.custom_vjp
     def call(image):
-        """Return the tuple (logits, features of each site in turn) as JAX arrays."""
+        """Return the tuple (logits, features of each site in turn) as JAX arrays.
+
+        image: normalised images (b, h, w, 3). `network` and `sites` are those of the enclosing
+        call.
+        """
 
         def forward(image):
-            """Compute the outputs by PyTorch; return numpy arrays."""
+            """Return (logits, features of each site in turn) by PyTorch, as numpy arrays."""
             with network._lock, torch.no_grad():
                 logits, features = network.run(network._tensor(image), sites)
             site_features = [_channels_last(features[site]) for site in sites]
@@ -351,10 +360,17 @@ def _differentiable(
         return call(image), image
 
     def pull(image, gradients):
-        """Return the gradient with respect to the images from gradients of the outputs."""
+        """Return a tuple of one array: the gradient with respect to the images (b, h, w, 3).
+
+        image: the images, as `keep` saved them. gradients: a tuple of the gradients with respect to
+        the logits and to the features of each site in turn.
+        """
 
         def backward(image, gradients):
-            """Return the gradient with respect to the images by autograd, as a numpy array."""
+            """Return the gradient by PyTorch's autograd, as a numpy array.
+
+            Arguments: see `pull`.
+            """
             with network.graph(image, sites) as (x, logits, features):
                 outputs = [logits, *map(_channels_last, features)]
                 output_gradients = [

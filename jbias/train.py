@@ -336,7 +336,7 @@ def _is_save_due(
 
     True also for a new best validation accuracy, after a stop signal, and if an evaluation that
     is due is not made. A step that is saved already is saved again only if its evaluation came
-    later, or is left to another process.
+    later, or is left to another process. False for a step before the latest saved one.
 
     must_save: True if a save is scheduled, or the run stops or ends at this step.
     is_unevaluated: True if an evaluation is due at this step and has not been made.
@@ -354,7 +354,9 @@ def _is_save_due(
 def _wait_for_data(job: RunContext, stage: Stage, step: int) -> bool:
     """Wait for the data of a step; return False if a stop signal arrived before the data.
 
-    If each process reads a share of the data, all wait for the slowest.
+    True without waiting if the stage's data is in memory (not `stage.streams`). If each process
+    reads a share of the data, all wait for the slowest, and stop if any got a stop signal, which
+    is then in `job.halted`.
     """
     is_alone = job.team.count == 1
     if not stage.streams or is_alone and stage.wait(step, lambda: True):

@@ -199,7 +199,7 @@ def _above_paired(
     """Return P(mean of x - y > rope) per data set, for paired runs.
 
     The probability is 1/2 if all differences equal the rope. rounding: error of a difference, per
-    data set; a mean or a spread up to this error counts as 0.
+    data set; a mean less the rope, or a standard error, up to this error counts as 0.
     rho: correlation of paired runs.
     """
     d = x - y
@@ -232,9 +232,11 @@ def _above_independent(
     u, du = np.sin(angle) ** 2, np.sin(2 * angle) * math.pi / 4 * weights
 
     def integrate(scale, df: int, other_scale, other_df: int) -> Float[np.ndarray, "n"]:
-        """Return the probability, by quadrature over the posterior with `scale` and `df`.
+        """Return P(mu_x - mu_y > rope) per data set.
 
-        The posterior with `other_scale` and `other_df` is integrated in closed form.
+        The posterior with `scale` (n,) and `df` is integrated by quadrature, the posterior with
+        `other_scale` (n,) and `other_df` in closed form. The means, the rope, the nodes and the
+        rounding error are those of the enclosing call.
         """
         at = difference[:, None] + scale[:, None] * scipy.special.stdtrit(df, u)
         tails = _tail(at, other_scale[:, None], df=other_df, rounding=rounding[:, None])

@@ -316,6 +316,7 @@ def _normalised(
 ) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray, "k n r"]]:
     """Return (worst, best) score of every data set, and the normalised scores (k, n, r).
 
+    Normalised scores are NaN where an algorithm has fewer than r runs.
     bounds: see `intervals`, also for errors. For None, a data set on which all scores are equal
     has bounds at a distance of 1.
     """

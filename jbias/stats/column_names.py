@@ -318,7 +318,11 @@ def meaning(name: Any) -> str:
 
 
 def is_metric(name: Any) -> bool:
-    """Return whether a name denotes a metric, such as accuracy, test_acc or top1_err."""
+    """Return whether a name denotes a metric, such as accuracy, test_acc or top1_err.
+
+    Without words such as test, val, avg or top, the name must be a metric, or consist of metrics
+    only. Upper case is ignored.
+    """
     word = re.sub(r"@", "", word_of(str(name).replace("/", " ")))
     word = re.sub(r"(?<![^_])top_(?=\d)", "top", word)  # Top-1 accuracy.
     if word in _METRICS:
@@ -338,7 +342,10 @@ def core_of_metric(name: Any) -> str:
 
 
 def is_of_training(name: Any) -> bool:
-    """Return whether a name denotes a loss, or a score of training or validation."""
+    """Return whether a name has the word loss, or starts with train, val, valid, dev and so on.
+
+    Other first words: training and validation. Upper case is ignored.
+    """
     words = word_of(str(name).replace("/", " ")).split("_")
     return words[0] in _TRAINING or "loss" in words
 
@@ -349,7 +356,7 @@ def is_setting(name: Any) -> bool:
 
 
 def is_average(name: Any) -> bool:
-    """Return whether a name denotes an average over data sets, such as avg or Mean."""
+    """Return whether a name is mean, avg, average or overall, without other words."""
     return word_of(name) in ("mean", "avg", "average", "overall")
 
 
@@ -410,9 +417,11 @@ def is_measure(name: Any) -> bool:
 
 
 def is_standard_error(name: Any) -> bool:
-    """Return whether a name starts or ends with the name of a standard error.
+    """Return whether a name starts or ends with the name of a standard error or of an interval.
 
-    True for acc_stderr,none and sem_PACS, false for SE-ResNet, a network.
+    Such names are sem, se, stderr, ci and so on (`STATISTICS`); at the start, se and ci do not
+    count. The text after a comma is ignored. True for acc_stderr,none and sem_PACS, false for
+    SE-ResNet, a network.
     """
     word = word_of(re.sub(r"[()\[\]]", " ", str(name).partition(",")[0]))
     errors = STATISTICS["error"]
@@ -422,7 +431,7 @@ def is_standard_error(name: Any) -> bool:
 
 
 def is_margin(name: Any) -> bool:
-    """Return whether a name denotes a row or column of means or sums: all, total, mean and so on."""
+    """Return whether a name is all, total, average, mean, avg or overall, without other words."""
     return word_of(name) in _MARGINS
 
 
@@ -446,7 +455,7 @@ def is_bookkeeping(name: str) -> bool:
 
 
 def is_difference(name: str) -> bool:
-    """Return whether a name denotes a difference between scores, such as Δ or gain."""
+    """Return whether a name is Δ, delta, diff, difference, gain, gap or improvement."""
     return word_of(name) in (
         "δ",
         "∆",

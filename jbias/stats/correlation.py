@@ -195,7 +195,7 @@ def _adjust_family(
     pvalue = np.where(is_member, pvalue, math.nan)
 
     def frame(values: Float[np.ndarray, "p q"]) -> pd.DataFrame:
-        """Return values with the names of measures on both axes."""
+        """Return values as a frame with the names x as rows and y (without y: x) as columns."""
         return pd.DataFrame(values, index=list(x), columns=list(y or x))
 
     def frame_of_pvalues(values: Float[np.ndarray, "p q"]) -> pd.DataFrame:
@@ -301,7 +301,10 @@ def _spearman(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Stat
     x, y = (standardize(scipy.stats.rankdata(values, axis=0)) for values in (x, y))
 
     def permuted(orders):
-        """Return the correlations of x with y in each order, (b, p, q)."""
+        """Return the correlations of x with y in each order, (b, p, q).
+
+        orders: indices of models, (b, n). x and y are the columns of the enclosing call.
+        """
         return np.moveaxis(np.tensordot(x.T, y[orders], axes=(1, 1)), 0, 1)
 
     return _Statistics(observed=x.T @ y, permuted=permuted, cells=y.size)
@@ -312,11 +315,17 @@ def _kendall(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Stati
     first, second = np.triu_indices(len(x), 1)
 
     def signs(values):
-        """Return the sign of the difference of each pair of models."""
+        """Return the sign of the difference of each pair of models, -1, 0 or 1, as float32.
+
+        values: (n, p), a row per model; the result has a row per pair, (n (n-1) / 2, p).
+        """
         return np.sign(values[first] - values[second]).astype(np.float32)
 
     def root_of_untied(signs_of_pairs):
-        """Return the square root of the number of pairs without a tie, per column."""
+        """Return the square root of the number of pairs without a tie, per column, (p,).
+
+        signs_of_pairs: result of `signs`, (n (n-1) / 2, p).
+        """
         untied = np.count_nonzero(signs_of_pairs, axis=0)
         return np.sqrt(untied.astype(np.float64))
 
@@ -329,7 +338,10 @@ def _kendall(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Stati
     )  # (n * n, q), a row per ordered pair.
 
     def permuted(orders):
-        """Return the correlations of x with y in each order, (b, p, q)."""
+        """Return the correlations of x with y in each order, (b, p, q).
+
+        orders: indices of models, (b, n). x and y are the columns of the enclosing call.
+        """
         pairs = orders[:, first] * len(y) + orders[:, second]
         drawn = sign_table.take(pairs, axis=0)
         # Sums of -1, 0 and 1 are exact in float32 for less than 5,000 models.

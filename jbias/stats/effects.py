@@ -97,7 +97,12 @@ def effect_sizes(
     def estimate_over_datasets(
         effects: Float[np.ndarray, "b p"],
     ) -> resampling.Estimate:
-        """Return the first row (the effects in the table) with percentiles of the other rows."""
+        """Return the first row (the effects in the table) with percentiles of the other rows.
+
+        effects: a row for the table and for each draw, a column for each of the p pairs i < j.
+        The estimate has the shape (k, k); a pair in reverse order has the effect with the
+        opposite sign. The level of the interval is `confidence` of the enclosing call.
+        """
         matrices = resampling.pair_matrix(effects.T, np.negative)
         return resampling.estimate(matrices[0], matrices[1:], confidence)
 

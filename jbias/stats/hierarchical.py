@@ -206,7 +206,10 @@ def _step_s0_integrated(
     """
 
     def log_density(s):
-        """Return the log density of log s_0, up to a constant, for s_0 = s."""
+        """Return the log density of log s_0, up to a constant, for s_0 = s.
+
+        s and the result: (c, p), for each chain and pair. Other values: see the enclosing call.
+        """
         return _integrate_d0(m, v + s[:, :, None] ** 2 / precision)[2] + np.log(s)
 
     return _metropolis_step(rng, s0, deviation=deviation, log_density=log_density)
@@ -225,7 +228,10 @@ def _step_s0_given_d(
     """
 
     def log_density(s):
-        """Return the log density of log s_0, up to a constant, for s_0 = s."""
+        """Return the log density of log s_0, up to a constant, for s_0 = s.
+
+        s and the result: (c, p), for each chain and pair. Other values: see the enclosing call.
+        """
         terms = np.log1p(squares / (nu * s**2)[:, :, None])
         return -(nu + 1) / 2 * terms.sum(axis=2) - (squares.shape[2] - 1) * np.log(s)
 

@@ -243,7 +243,7 @@ def _align(
     """Return both frames with the rows, and if paired the columns, in the order of the first.
 
     Rows are data sets, and columns are runs.
-    Raise ValueError for data sets, or paired runs, that are not in both frames exactly once.
+    Raise ValueError as `_find_labels` does for the labels of data sets and of paired runs.
     The label of a single row is ignored: the name of a series may be an algorithm's name.
     """
     if len(first) > 1 or len(second) > 1:
@@ -258,8 +258,9 @@ def _align(
 def _find_labels(first: pd.Index, second: pd.Index, noun: str) -> np.ndarray:
     """Return the position in `second` of each label of `first`.
 
-    noun: name of the labels in messages, "data sets" or "runs". Raise ValueError unless both
-    have the same labels, each once.
+    noun: name of the labels in messages, "data sets" or "runs". Indexes that are equal, also with
+    repeated labels, have the positions 0, 1, ... Raise ValueError if they are not equal and do not
+    have the same labels in another order, each once.
     """
     if first.equals(second):
         return np.arange(len(second))
@@ -283,8 +284,9 @@ def _read_scores(
 ) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "n s"]]:
     """Return the scores of both algorithms with a row per data set, negated if smaller is better.
 
-    Arguments: see `almost_stochastic_order`. paired: columns must be the same runs. Raise
-    ValueError unless all scores are finite and of the same data sets.
+    Arguments: see `almost_stochastic_order`. paired: columns must be the same runs.
+    Raise ValueError for scores that are not finite, fewer than 2 runs, more than 2 axes, labels
+    that `_align` refuses, another number of data sets, and if paired another number of runs.
     """
     first, second = _datasets_as_rows(first), _datasets_as_rows(second)
     if isinstance(first, pd.DataFrame) and isinstance(second, pd.DataFrame):

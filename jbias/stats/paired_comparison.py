@@ -44,11 +44,14 @@ def draw_posterior(
     growth, theta = approximation.growth, approximation.starts
 
     def strengths(theta):
-        """Return the strengths b of each chain."""
+        """Return the strengths b, (..., k), of points theta = (log s, z), (..., k+1)."""
         return theta[..., 1:] * np.exp(growth * (theta[..., :1] - centre[0]))
 
     def log_density(theta) -> Float[np.ndarray, "c"]:
-        """Return the log density of theta for each chain, up to a constant."""
+        """Return the log density of theta, (c, k+1), for each chain, up to a constant.
+
+        theta: (log s, z) of each chain. The wins are those of the enclosing call.
+        """
         log_scale, b = theta[:, 0], strengths(theta)
         squares = np.sum(b**2, axis=1) * np.exp(-2 * log_scale)
         prior = (
@@ -58,7 +61,10 @@ def draw_posterior(
         return _log_likelihood(wins, b) - squares / 2 + prior
 
     def gradient(theta) -> Float[np.ndarray, "c k+1"]:
-        """Return the gradient of the log density with respect to the position."""
+        """Return the gradient of the log density at theta with respect to the position.
+
+        theta: (log s, z) of each chain, (c, k+1); theta = centre + root @ position.
+        """
         log_scale, b = theta[:, :1], strengths(theta)
         odds = np.exp(b - b.max(axis=1, keepdims=True))
         games = total / (odds[:, :, None] + odds[:, None, :])
@@ -339,7 +345,7 @@ def bradley_terry_of_wins(
     b_low, b_high = _hdi(b, confidence)
 
     def turn(value):
-        """Return the probability of the opposite pair."""
+        """Return 1 - value: the probability that the column beats the row."""
         return 1 - value
 
     return BradleyTerryResult(

@@ -353,7 +353,8 @@ def type_1_error(
 
     n, k: numbers of data sets and algorithms. alpha: nominal level.
     From all rankings where that is fast, else from `draws` random ones; results are cached.
-    Raise ValueError for fewer than 2 data sets or algorithms, or 1 draw.
+    Raise ValueError for fewer than 2 data sets or algorithms, fewer than 1 draw, and an alpha
+    outside (0, 1).
     """
     if n < 2 or k < 2 or draws < 1:
         raise ValueError(

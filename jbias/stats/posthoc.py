@@ -244,7 +244,10 @@ def largest_groups(
     def grow(members: list[int], candidates: set[int], excluded: set[int]) -> None:
         """Add to `cliques` the maximal cliques that have all `members` and else only candidates.
 
-        Cliques that could be extended by an excluded index are not maximal.
+        members: indices that are all related. candidates, excluded: indices that are related to
+        all members. Cliques that could be extended by an excluded index are not maximal. Single
+        members are added, too. `cliques`, and `neighbours` of each index, are those of the
+        enclosing call.
         """
         if not candidates and not excluded:
             clique = (int(i) for i in members)

@@ -173,8 +173,8 @@ def widening(num_datasets: int, confidence: float) -> float:
     """Return the factor by which percentile intervals over n drawn data sets must be widened.
 
     num_datasets: n. confidence: level of the interval, such as 0.95. The factor is
-    t_(n-1) sqrt(n / (n - 1)) / z: the bootstrap's standard deviation divides by n where Student's divides by n - 1,
-    and percentiles belong to a normal distribution, not to t.
+    t_(n-1) sqrt(n / (n - 1)) / z: the bootstrap's standard deviation divides by n where Student's
+    divides by n - 1, and percentiles belong to a normal distribution, not to t.
     The factor for 95 % is 1.58 for 5 data sets, 1.22 for 10, 1.10 for 20 and NaN for 1.
     Source: Hesterberg 2015, https://doi.org/10.1080/00031305.2015.1089789, section 5.
     """

@@ -58,8 +58,9 @@ def find_unfinished(
     """Return the rows of a table whose state is not finished; None without such rows.
 
     names: names of the columns. cells: rows of cells. The column of states is called state,
-    status or the like, and has only names of states and blank cells. States in the result are
-    in lower case, with "_" between words.
+    status or the like, and has only names of states and blank cells; of several such columns, the
+    first with an unfinished run is used. States in the result are in lower case, with "_" between
+    words.
     """
     for j, name in enumerate(names):
         if column_names.word_of(name) not in _COLUMNS:

@@ -307,7 +307,8 @@ def decide_decimal(texts: Iterable[str], decimal: str = "") -> Commas:
     """Return the decimal and thousands separators of the numbers in a table.
 
     texts: texts of all cells. decimal: the user's choice, "." or ",", or "" to decide from the
-    cells. An apostrophe in any number separates thousands.
+    cells. An apostrophe in any number separates thousands. The decimal sign is "." if no cell
+    decides; the thousands separator is "" if no number has one.
     Raise ValueError, with both readings, if the cells are ambiguous: only commas before three
     digits, or separators that contradict each other.
     """

@@ -196,7 +196,10 @@ class Columns:
         return roles
 
     def _is_bookkeeping(self, column: int) -> bool:
-        """Return whether a column has counts, settings or differences instead of scores."""
+        """Return whether a column's name denotes a count, setting, id or difference.
+
+        False for a column named n, or with a name that ends in id, whose numbers are not all whole.
+        """
         name = self.names[column]
         if column_names.is_difference(name) or column_names.is_setting(name):
             return True
@@ -253,7 +256,8 @@ class Columns:
     def is_level(self, text: str) -> bool:
         """Return whether a text is a name in the last header line, or in a column of metrics.
 
-        The last header line is used only if there are several; names are compared without case.
+        The last header line is used only if there are several. Upper case is ignored in header
+        lines, but not in cells.
         """
         in_header = any(
             len(names) > 1 and names[-1].strip().lower() == text.strip().lower()
@@ -398,7 +402,7 @@ class Columns:
         return spreads
 
     def _is_small(self, column: int, scores: int) -> bool:
-        """Return whether a column's numbers are in [0, |score| / 2] in every row.
+        """Return whether a column's numbers are in [0, |score| / 2] in every row with both numbers.
 
         scores: index of the column of scores.
         """
@@ -460,7 +464,8 @@ class Columns:
 
         algorithm, dataset, run: names for the result. spread_column: index of the column of
         spreads; None: a spread, if any, is in the cell itself. Standard errors are not used.
-        Raise ValueError for an empty name and for a cell that is not a number.
+        Raise ValueError for an empty name and for a cell that is not a number, and UnclearError as
+        `_cell` does. A column whose standard errors are not used is added to `errors`.
         """
         cell = self._cell(i, j, algorithm, dataset)
         if cell.is_summary and column_names.is_standard_error(self.names[j]):
@@ -484,9 +489,9 @@ class Columns:
         )
 
     def _named(self, name: str, i: int, role: str) -> str:
-        """Return a name from row i; raise ValueError if it is empty.
+        """Return a name from row i unchanged; raise ValueError if it is empty.
 
-        role: "algorithm" or "dataset", for the message.
+        The texts nan, none, nat and <na> also count as empty. role: "algorithm" or "dataset", for the message.
         """
         if not name or name.lower() in ("nan", "none", "nat", "<na>"):
             raise ValueError(

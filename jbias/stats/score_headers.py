@@ -148,7 +148,8 @@ def _simplify_levels(grid: score_grid.Grid, choices: score_columns.Choices) -> H
 def _are_groups(columns: Sequence[_Measure]) -> bool:
     """Return whether metrics only group data sets, such as ID accuracy and OOD accuracy.
 
-    Each data set then has one column.
+    There must be several metrics that are the same metric without words such as ID and OOD, no
+    statistics, and a name other than the metric that occurs in one column only.
     """
     cores = {column_names.core_of_metric(x.metric) for x in columns}
     metrics = {x.metric for x in columns}
@@ -163,7 +164,8 @@ def _names_measures(
 ) -> bool:
     """Return whether all names of a header line are metrics or statistics, or both.
 
-    values: indices of the columns of numbers. level: index of the header line.
+    values: indices of the columns of numbers. level: index of the header line. False without such
+    columns, and for a header line that is named for algorithms, data sets or runs.
     """
     if column_names.meaning(grid.levels[level]) in ("algorithm", "dataset", "run"):
         return False
@@ -173,9 +175,10 @@ def _names_measures(
 
 
 def _needs_statistics(grid: score_grid.Grid, values: Sequence[int]) -> bool:
-    """Return whether the last header line has statistics that must be removed.
+    """Return whether the last header line has statistics that must be removed or renamed.
 
-    False if it has only means, or means with deviations. values: indices of columns.
+    True for statistics other than means and deviations, for deviations without the name of a mean,
+    and for statistics joined with another name, as in acc_mean. values: indices of columns.
     """
     splits = [column_names.split_statistic(grid.columns[j][-1]) for j in values]
     words = {word for _, word in splits if word}
@@ -192,8 +195,9 @@ def _select_metric(
 ) -> tuple[list[_Measure], score_columns.Choices, list[str]]:
     """Return the columns of the chosen metric, the choices that still apply, and unused metrics.
 
-    All columns if there is one metric, or if the header names nothing but metrics and
-    statistics. Raise UnclearError for several metrics without a choice.
+    All columns if there is one metric that the user did not choose, or if the header names nothing
+    but metrics and statistics. Columns without a metric always stay. Raise UnclearError for several
+    metrics without a choice.
     """
     metrics = [*dict.fromkeys(x.metric for x in columns if x.metric)]
     chosen = choices.columns.get("score", "")
@@ -246,8 +250,9 @@ def _score_of(
 ) -> str:
     """Return the name of the statistic that is the score.
 
-    This is the chosen one, the only mean, or a mean next to a deviation, error or count.
-    words: names of the statistics, "" for none. chosen: the user's choice or "".
+    This is the chosen one, else the only name if it is a mean or "", else the first mean or "" if
+    there is also a deviation, error or count.
+    words: names of the statistics, "" for columns without one. chosen: the user's choice or "".
     Raise UnclearError for other statistics, because a mean and a maximum may be two methods.
     """
     kinds = [column_names.statistic(word) for word in words if word]
@@ -277,7 +282,9 @@ def _select_mean(
     """Return the columns of means and deviations, unused statistics and standard errors.
 
     In the returned columns, the statistic is "" for means and "std" for deviations. The other
-    two lists are names of statistics. chosen: the statistic that the user chose, or "".
+    two lists are names of statistics. chosen: the statistic that the user chose, or "". Deviations
+    are used only if the score is a mean, and only the first kind of them. Raise UnclearError as
+    `_score_of` does.
     """
     words = [*dict.fromkeys(x.statistic for x in columns)]
     if words == [""]:
@@ -297,7 +304,9 @@ def _select_mean(
 
 
 def _has_roles(levels: Sequence[str]) -> bool:
-    """Return whether one header line is named for algorithms, and one for data sets."""
+    """Return whether one header line is named for algorithms, one for data sets, and at most one
+    for runs.
+    """
     roles = [column_names.meaning(level) for level in levels]
     named = [role for role in roles if role in ("algorithm", "dataset", "run")]
     return {"algorithm", "dataset"} <= set(named) and len(set(named)) == len(named)
@@ -388,7 +397,8 @@ def _select_metric_of_line(header: Header) -> Header:
     """Return a header with the columns of one metric, if it has columns such as acc_A and err_A.
 
     All metrics must have columns of the same names; other headers are unchanged, and so is a
-    header with a column that the user chose as score. Columns of training, such as loss_A,
+    header with a column that the user chose as score, a header with rows=datasets, and one whose
+    metrics are equal without words such as test and val. Columns of training, such as loss_A,
     stay. Raise UnclearError if the user did not choose one of several metrics.
     """
     grid, choices = header.grid, header.choices
@@ -449,7 +459,8 @@ def _simplify_line(grid: score_grid.Grid, choices: score_columns.Choices) -> Hea
     """Rename columns mean_A and std_A to A and A_std, remove count_A, and return the header.
 
     Columns of other statistics are removed. Names are changed only if a name has two or more
-    columns: with different statistics, or one without a statistic.
+    columns: with different statistics, or one without a statistic. Columns that the user chose, and
+    columns with a role, are not changed. Raise UnclearError as `_score_of` does.
     """
     chosen = {
         name.strip().lower()

@@ -275,7 +275,7 @@ class _Table(score_columns.Columns):
         """Return the reading of a long table with the scores of each run in a column.
 
         Blank and missing cells are left out. algorithms, datasets: columns of names. columns: one
-        per run.
+        per run, whose name is the name of the run. Raise ValueError for a score that occurs twice.
         """
         labels = (self.row_labels(algorithms), self.row_labels(datasets))
         rows = []
@@ -362,8 +362,9 @@ class _Table(score_columns.Columns):
         return self._reading(rows, kind, source)
 
     def _refuse_statistics(self, *axes: Sequence[str]) -> None:
-        """Raise ValueError for a table of statistics, such as the result of pandas' describe().
+        """Raise ValueError if three or more names on one axis are statistics, such as std and max.
 
+        The result of pandas' describe() has such names.
         axes: names of the rows, and of the columns.
         """
         for names in axes:
@@ -461,7 +462,8 @@ class _Table(score_columns.Columns):
     def _split_run_names(self, labels: list[int]) -> None:
         """Split labels such as ERM_seed0 into name and run, with a new column of runs.
 
-        Nothing changes unless all labels end in a run and a name repeats.
+        Nothing changes unless all labels end in a run and a name repeats, or if a column has runs,
+        the user chose the column of algorithms, or several columns name the rows.
         """
         if (
             self.columns_of("run")
@@ -503,8 +505,8 @@ class _Table(score_columns.Columns):
     def _value_columns(self, labels: list[int]) -> list[int]:
         """Return the columns of scores in a wide table, in order, and leave out other numbers.
 
-        Only the columns that the user chose as score, if there are any. Raise UnclearError for a
-        column of numbers without a name, unless the column numbers the rows.
+        Only the columns that the user chose as score, if there are any. A column without a name is
+        left out if all its cells are whole numbers, and raises UnclearError if not.
         """
         values = [
             j
@@ -888,7 +890,7 @@ class _Table(score_columns.Columns):
     def _check_repeats(self, counts: collections.Counter) -> None:
         """Raise UnclearError if it is unclear whether rows of the same name are runs.
 
-        This is unclear if an unused column distinguishes rows, or if another name has a single row.
+        This is unclear if an unused column has several texts, or if another name has a single row.
         With the user's choice run=order, such rows are runs, and no error is raised.
         counts: number of rows of each name.
         """
@@ -984,7 +986,10 @@ class _Table(score_columns.Columns):
 
 
 def _without_metric(names: list[str]) -> list[str]:
-    """Return names such as test_acc/photo without the metric, if all have the same metric."""
+    """Return names such as test_acc/photo without the metric, if all have the same metric.
+
+    The metric is the text before the last "/". Other names, and a single name, are unchanged.
+    """
     splits = [name.rpartition("/") for name in names]
     metrics = {metric for metric, _, _ in splits}
     if len(names) > 1 and len(metrics) == 1 and column_names.is_metric(metrics.pop()):

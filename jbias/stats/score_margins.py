@@ -103,7 +103,10 @@ def _name_of(row: score_rows.Row, role: Role) -> str:
 
 
 def _last_digit(values: Sequence[float]) -> float:
-    """Return one unit of the last decimal that any value has when printed, such as 0.01."""
+    """Return one unit of the last decimal that any value has when printed, such as 0.01.
+
+    At least 1e-9 of the largest absolute value.
+    """
     decimals = [len(repr(float(value)).partition(".")[2]) for value in values]
     rounding = _EXACT * max(map(abs, values), default=0)
     return max(10.0 ** -max(decimals, default=0), rounding)

@@ -16,7 +16,7 @@ def without_notes(grid: score_grid.Grid) -> tuple[score_grid.Grid, dict[str, str
     """Return a grid whose names have no markup, footnote marks and citations.
 
     The second value is a dict from each new name to the original one, for names that changed.
-    Columns of scores (at least half of the filled cells) do not change.
+    The cells of a column do not change if half of its filled cells, or more, are scores.
     """
     heads = _shortened(grid.columns, _shorten_levels)
     old_names = {

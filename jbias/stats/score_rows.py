@@ -83,8 +83,9 @@ def is_summary(rows: Sequence[Row]) -> bool:
 def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
     """Return a frame with the columns algorithm, dataset, run, score and place.
 
-    The place is the cell's name in messages. The frame also has the column deviation if scores are
-    means with a spread, and trained_on if the table has this column. Missing scores are NaN.
+    The place is the cell's name in messages. The frame also has the column deviation if any score
+    is a mean with a spread, NaN for other scores, and the column trained_on of True and False if
+    any row has a value, False for other rows. Missing scores are NaN.
     """
     tidy = pd.DataFrame(
         {

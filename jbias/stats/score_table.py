@@ -205,9 +205,11 @@ def _read_frame(frame: pd.DataFrame, axis: int, least_datasets: int) -> Scores:
 
 
 def _is_matrix(frame: pd.DataFrame) -> bool:
-    """Return whether a frame has only columns of numbers, without columns of names.
+    """Return whether a frame has no column of names, so that all columns should be numbers.
 
-    A frame with a named index such as algorithm and a column of runs is not a matrix.
+    A column of names has only texts that are not all numbers (`_is_text`). Also False for a frame
+    with a column called run, seed or the like if its index is named, such as algorithm, and the
+    axis of its columns has no name.
     """
     if any(map(_is_text, (frame[name] for name in frame))):
         return False
@@ -270,7 +272,8 @@ def _refuse_empty_runs(tidy: pd.DataFrame) -> None:
 def _read_array(scores: Any, axis: int, least_datasets: int) -> Scores:
     """Return the scores of an array or of nested lists; names are the indices "0", "1", ...
 
-    axis, least_datasets: see `read`.
+    axis, least_datasets: see `read`. Raise ValueError as `read` does, and unless there are two or
+    three axes.
     """
     values = floats(scores)
     expected = (
@@ -344,7 +347,12 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
 
 
 def _is_tidy_with_levels(frame: pd.DataFrame) -> bool:
-    """Return whether index levels and columns together include the columns of a tidy frame."""
+    """Return whether index levels and columns together are exactly the columns of a tidy frame.
+
+    These are algorithm, dataset, score and perhaps run, each once. Index levels, and columns of
+    scores and runs, may have synonyms of these names. The frame must have several columns, under a
+    single header line without a name.
+    """
     if frame.columns.nlevels > 1 or frame.columns.name is not None:
         return False
     meanings = [axis_meaning(name) for name in frame.index.names]
@@ -358,7 +366,8 @@ def _is_tidy_with_levels(frame: pd.DataFrame) -> bool:
 def _without_constant_levels(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a frame without index levels that have a single value and no role except score.
 
-    Frames without levels for both algorithms and data sets are unchanged.
+    At least one level of each axis stays. Frames without levels for both algorithms and data sets
+    are unchanged.
     """
     names = [*frame.index.names, *frame.columns.names]
     if not {"algorithm", "dataset"} <= set(map(axis_meaning, names)):
@@ -854,9 +863,10 @@ def floats(scores: Any) -> np.ndarray:
 
 
 def _float(value: Any) -> float:
-    """Return one score as a float; NaN if it is missing.
+    """Return one score as a float; NaN for None and NA, inf for a number that is too large.
 
-    Scalars of JAX, NumPy, PyTorch and the like are converted by their `item`.
+    Scalars of JAX, NumPy, PyTorch and the like are converted by their `item`. Raise ValueError for
+    booleans, times, complex numbers, and text that is not a plain decimal number.
     """
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         is_time = (
