@@ -302,9 +302,10 @@ def _vit(study: Correlations) -> document.Figure:
 
 
 def _printed_cells(table_cells: pd.DataFrame) -> tables.Table:
-    """Return a table of the agreement with the printed tables, one row per column.
+    """Return a table of the agreement with the printed tables, one row per column of these.
 
-    table_cells: result of `cells`.
+    Columns: column, table, cells and agree (numbers of cells), and off (largest difference). The
+    files have `table_cells`. table_cells: result of `cells`.
     """
     difference = (table_cells["ours"] - table_cells["printed"]).abs()
     with_difference = table_cells.assign(off=difference)

@@ -344,8 +344,9 @@ def read(folder: str) -> Printed:
 def _numbers(
     table: str, paper_table: PaperTable, row: Mapping[str, str]
 ) -> list[tuple[NumberKey, Number | None]]:
-    """Return (cell, its mean, std and n) for each number in a row; None for an empty cell.
+    """Return (cell, {"mean", "std", "n"}) for each number in a row.
 
+    The dict is None for an empty cell. Without a printed deviation, std is NaN and n is None.
     table: a key of TABLES. row: a row of the table's CSV file.
     """
     if paper_table.data_column:

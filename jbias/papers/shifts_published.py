@@ -257,9 +257,9 @@ def _table1_rows(
 ) -> Iterator[tuple[str, str, dict[str, Row]]]:
     """Yield (model, source of the numbers, (ID, OOD, drop) by kind) for rows of one data set.
 
-    Our networks come first, each followed by the paper's row of its model; then averages, and
-    the other models of the paper. networks: cells of one data set. printed: result of `read`.
-    Numbers are texts, in %.
+    Our networks come first; the paper's row of a model follows the first network of this model.
+    Averages (ours only for several networks) and the other models of the paper come last.
+    networks: cells of one data set. printed: result of `read`. Numbers are texts, in %.
     """
     first_cells = next(iter(networks.values()))
     name = data_of(next(iter(first_cells.values())))

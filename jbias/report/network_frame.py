@@ -100,8 +100,10 @@ def _number_settings(
 ) -> NumberSettings:
     """Return the settings with which a number was measured on one data set.
 
-    measure: name of the measure. measures: settings of all measurements. how: options that differ
-    from the published ones, as text. n: number of images if the settings of the measure have none.
+    measure: name of the measure; "" for accuracy. measures: settings of all measurements. how:
+    options that differ from the published ones, as text. n: number of images if the settings have
+    none; NaN: unknown. If the settings of the measure and of the data set both have a number of
+    images, the smaller one is used.
     """
     settings = measures.get((measure or "accuracy", dataset), {})
     measure_settings = settings.get("measure", {})
@@ -136,8 +138,9 @@ def compare_settings(
     (text), images and images_most (smallest and largest number of images) and models (number of
     models).
 
-    models: settings by column, by model. If images or decision rules of a column differ between
-    models, a note says so. Raises ValueError if the options of a measure differ.
+    models: settings by column, by model. A column has a note if its data sets, numbers of images,
+    fingerprints or decision rules differ between models. Unknown numbers of images are None. Raises
+    ValueError if the options of a column differ.
     """
     records = [
         (model, column, *settings)
@@ -181,7 +184,8 @@ def compare_settings(
 def _models_by_text(settings: pd.DataFrame, texts: Sequence[str]) -> str:
     """Return distinct texts with the models that share them: "rule a (x, y); rule b (z)".
 
-    settings: one row per model, with a column model. texts: one per row.
+    settings: one row per model, with a column model. texts: one per row. At most 4 models of a text
+    are named, followed by the number of the remaining models.
     """
     names_by_text = settings["model"].groupby(texts, sort=False).agg(list)
     return "; ".join(
@@ -247,8 +251,9 @@ def row(
 
     cells: values by (data set, condition, metric). sizes: numbers of images or decisions for the
     same keys. measures: settings with the probe of each measure; without settings, the name of a
-    measure is its probe. Benchmarks are in %. Columns that were not measured are absent; NaN is an
-    undefined number, such as the width of a band that was not found.
+    measure is its probe. Columns: benchmarks (in %), keys of `_BIASES`, shape_n (only with `sizes`)
+    and the columns of `_curves`; only benchmarks and `BIASES` have settings. Columns that were not
+    measured are absent; NaN is an undefined number, such as the width of a band that was not found.
     """
     measures = {
         (measure, dataset.replace("-", "_")): settings
@@ -290,7 +295,8 @@ def _without_flagged_bands(row: dict[str, float]) -> dict[str, float]:
     """Return the row, changed in place, with NaN for bands with a flag.
 
     `critical_band.flag_of_numbers` returns the flag. Records of earlier versions have numbers for
-    such bands. Failed fits, wider than `DEGENERATE`, keep their numbers. row: numbers by column.
+    such bands. Failed fits, wider than `DEGENERATE`, keep their numbers. A row without columns
+    threshold_<frequency> is unchanged. row: numbers by column.
     """
     octaves = [
         float(key.removeprefix("threshold_"))
@@ -315,8 +321,9 @@ def _measurements_by_probe(
 ) -> dict[str, list[Measurement]]:
     """Return the measurements by name of the probe, preferred ones first.
 
-    The order of preference is data sets of the published study, published options, and measures
-    with the name of the probe.
+    Measurements are sorted by data set (`_SETS` first, then by name), then published options first,
+    then measures with the name of the probe first. Without settings, the name of a measure is its
+    probe. The probe "corruptions" is listed under its family, "imagenet_c" or "imagenet_c_bar".
     """
     ranks_by_probe: dict[str, list] = {}
     for dataset, condition, _ in cells:
@@ -343,8 +350,9 @@ def _measurements_by_probe(
 def _corruption_family(options: Mapping[str, Any]) -> str:
     """Return the family of corruptions of a measure: "imagenet_c" or "imagenet_c_bar".
 
-    options: options of the measure. If its option `names` is the name of a family, this name is
-    returned.
+    options: options of the measure. Its option `names` is the name of a family, or a list of
+    corruptions: "imagenet_c_bar" if all of these are of ImageNet-C-bar, else "imagenet_c". Without
+    this option, "imagenet_c".
     """
     names = options.get("names", "imagenet_c")
     if isinstance(names, str):
@@ -381,7 +389,8 @@ def _attack_key(
 ) -> CellKey | None:
     """Return the key of accuracy under PGD, or None if there is no clear choice.
 
-    The published attack comes first, else the only attack in the norm linf, else the only attack.
+    The published attack comes first. Without it, the only attack in the norm linf is chosen, or the
+    only attack if there is none in linf; None for several such attacks.
     """
     attacks: list[CellKey] = []
     for measurement in measurements_by_probe.get("pgd", ()):
@@ -400,7 +409,9 @@ def _column_settings(
 ) -> NumberSettings:
     """Return the settings of the number with this key.
 
-    name: name of the column. sizes: numbers of images by key. measures: settings of measurements.
+    name: name of the column. sizes: numbers of images by key; used for accuracies only. measures:
+    settings of measurements. The options of "pgd" are the attack; those of other columns are the
+    ones that differ from the published ones, and a corruption that is left out.
     """
     dataset, condition, metric = key
     measure, _, options_text = condition.partition("/")
@@ -503,9 +514,10 @@ def build_models(
     frame: see `ModelTable`, without averages. source, counting_notes, settings: fields of the
     table. notes: first notes of the table.
 
-    Benchmarks that no model has are not part of the averages. A model that lacks another benchmark
-    of an average has NaN for this average, since a mean over fewer data sets is another measure.
-    Raises ValueError if there is no bias or no benchmark.
+    The averages are those of `MEMBERS` if the frame has a column imagenet, else of `OTHERS`.
+    Columns without any number are dropped, and are not part of an average. A model that lacks a
+    benchmark of an average has NaN for this average, because a mean over fewer data sets is another
+    measure. Raises ValueError if there is no bias or no benchmark.
     """
     frame = frame.dropna(axis=1, how="all").copy()
     if "epsilon" not in frame:

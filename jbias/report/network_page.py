@@ -135,7 +135,7 @@ def interval_cell(
 def wilson_cell(count: int, n: int, *, metric: str) -> IntervalCell:
     """Return the share count / n of independent images with its 95 % Wilson interval.
 
-    metric: name of the metric, which is stored in the cell.
+    metric: name of the metric, which is stored in the cell. The value is NaN if n is 0.
     """
     low, high = decisions.wilson_interval(count, n)
     value = count / n if n else math.nan
@@ -336,8 +336,9 @@ class Page(NamedTuple):
 
         name: name of the table and key of `TABLES`, its caption. row_title: head of the first
         column, such as "class". cells_by_set: cells by data set, network and row name.
-        interval_words: kind of interval, for the caption. Rows begin with the name of the data set
-        if there are several. None if there are no cells.
+        interval_words: kind of interval, for the caption. Every network of the page has a column,
+        with a dash for a missing cell and for n = 0. Rows begin with the name of the data set if
+        there are several. None if there are no cells.
         """
         data = []
         rows = []

@@ -33,8 +33,8 @@ Biases = Mapping[int, cue_conflict.ShapeBias]  # By class.
 def cue_decisions(by_class: Mapping[str, Biases], classes: Sequence[str]) -> Figure:
     """Return a figure of the share of texture decisions among decisions for either cue, by class.
 
-    by_class: results of cue_conflict.by_class, by network; "humans" are drawn first, as red
-    circles. classes: names of the classes, by index.
+    by_class: results of cue_conflict.by_class, by network; "humans" are red circles, first in the
+    legend and on top. classes: names of the classes, by index.
 
     Vertical lines are shares over the images of all classes, not means of the shares of classes.
     Classes without a decision for either cue are left out. The layout is as in figure 4 of
@@ -203,8 +203,8 @@ def _share(count: int, n: int) -> Share:
 def relative_accuracies(shares: Mapping[str, Mapping[str, Share]]) -> Figure:
     """Return a figure of the share of accuracy that networks retain, a row per condition.
 
-    shares: (share, low, high) by network and condition, in [0, 1]. "humans" are red circles.
-    Networks without shares are not drawn, as in `accuracies`.
+    shares: (share, low, high) by network and condition, as fractions; the figure has per cent.
+    "humans" are red circles. Networks without shares are not drawn, as in `accuracies`.
     """
     order = [*dict.fromkeys(itertools.chain(*shares.values()))]
     looks = plots.marks(shares, [name for name in shares if shares[name]])
@@ -222,7 +222,8 @@ def confusion(matrix: Float[np.ndarray, "rows k"], classes: Sequence[str]) -> Fi
     """Return a figure of responses (rows) in % of the images of each class (columns).
 
     matrix: these percentages. classes: names of the classes. A row beyond the classes is "no
-    response". Columns of classes without images (NaN) are hatched.
+    response". Columns of classes without images (NaN) are hatched. Up to 20 classes, cells of at
+    least 0.5 % have their number.
     """
     rows, k = matrix.shape
     names = [*classes, *["no response"] * (rows - k)]
@@ -319,9 +320,10 @@ _FACTORS = ("shape", "texture")
 def decodability(numbers: Sequence[decisions.Number], *, title: str = "") -> Figure:
     """Return a figure of decoding accuracy by site, from input to output.
 
-    numbers: results of linear_decoding.measure for one network on one set. title: title of the
-    figure. Shuffled labels are dashed; chance is a dotted line per distinct level. Raises
-    ValueError without sites.
+    numbers: results of linear_decoding.measure for one network on one set; sites are the conditions
+    of shape_decoding, in this order. title: title of the figure. Lines are for shape and texture,
+    dashed with shuffled labels; chance is a dotted line per distinct level. Raises ValueError
+    without sites.
     """
     values = {(number.metric, number.condition): number.value for number in numbers}
     sites = [site for metric, site in values if metric == "shape_decoding"]

@@ -50,9 +50,10 @@ _SUFFIXES = (
 def read_records(workdirs: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     """Return (evaluations of workdirs, notes on workdirs and networks that are left out).
 
-    workdirs: paths or globs. If several networks have the same weights, preprocessing and classes,
-    only the network with the most records is included; the first network, if several have the
-    most. Raises ValueError as `results.read` does, and if there are no evaluations.
+    workdirs: paths or globs. If several networks have the same config.run apart from the path (the
+    same weights, preprocessing and classes), only the network with the most records is included;
+    the first network, if several have the most. Networks without a digest of their weights are not
+    compared. Raises ValueError as `results.read` does, and if there are no evaluations.
     """
     records = selection.evaluations(results.read(workdirs), trained=True)
     if records.empty:
@@ -271,9 +272,10 @@ class MeasuredNetwork:
     def error_summaries(
         self, measurement: Measurement
     ) -> Iterator[corruption_error.ErrorSummary]:
-        """Yield a summary of errors on ImageNet-C, then on ImageNet-C-bar, if measured.
+        """Yield a summary of errors on ImageNet-C, then on ImageNet-C-bar.
 
-        measurement: a key of `corruption_accuracies`.
+        A summary is left out if none of its corruptions was measured. measurement: a key of
+        `corruption_accuracies`.
         """
         cells = self.corruption_accuracies[measurement]
         for names in (corruption_error.COMMON, (*corruptions.BAR,)):
@@ -288,8 +290,9 @@ class MeasuredNetwork:
     def is_imagenet_c(self, measurement: Measurement) -> bool:
         """Return True if the images of a measurement are comparable to ImageNet-C.
 
-        Requires ImageNet images of 224 pixels and decisions among 1,000 classes, or unknown
-        classes.
+        Classes must be 1,000 in number, or unknown. Published files must be of the families
+        imagenet_c and imagenet_c_bar, or without a family. For other measurements, the set must be
+        of the family imagenet, the images of 224 pixels, and the corruptions quantised.
         """
         files = self._corrupted_files() if measurement == PUBLISHED_FILES else []
         keys = [Measurement("accuracy", file) for file in files] or [measurement]

@@ -153,7 +153,10 @@ def _spectral(page: Page) -> Blocks:
 def _filter_points(
     network: MeasuredNetwork, measurement: Measurement
 ) -> Iterator[tuple[str, str, float, str, float | None]]:
-    """Yield (panel, x label, cut-off, network, accuracy) for `Page.curves`."""
+    """Yield (panel, x label, cut-off, network, accuracy) of each filter, for `Page.curves`.
+
+    The panel is "low-pass" or "high-pass"; accuracy is from 0 to 1.
+    """
     for number in network.numbers[measurement]:
         match = _FILTER.fullmatch(number.condition)
         if match and number.metric == "accuracy":
@@ -251,7 +254,8 @@ def _band_prefix(network: MeasuredNetwork, measurement: Measurement) -> str:
 def why_no_band(network: MeasuredNetwork, measurement: Measurement) -> str | None:
     """Return a phrase on the reason why a network has no critical band.
 
-    None if the network has a band, or if the reason is unknown.
+    The reason is the first stored flag of `_FLAG_REASONS`, or that the stored band is too narrow or
+    has its centre outside the octaves. None if the network has a band, or if the reason is unknown.
     """
     prefix = _band_prefix(network, measurement)
     flags = [f"{prefix}{flag}" for flag in _FLAG_REASONS]
@@ -272,7 +276,8 @@ def noise_accuracies(
 ) -> pd.DataFrame:
     """Return accuracy from 0 to 1 by strength of noise (rows) and octave (columns).
 
-    The weakest noise is last. The labels of rows and columns are text.
+    The weakest noise is last; the row "0" is accuracy without noise, NaN if not measured. The
+    labels of rows and columns are text.
     """
     accuracies = {}
     clean = []
@@ -354,7 +359,12 @@ def _corrupted_images(
     measurement: Measurement,
     summary: corruption_error.ErrorSummary,
 ) -> str:
-    """Return the name of the corrupted images, such as "imagenet (imagenet_c)"."""
+    """Return the name of the corrupted images: data set and measure.
+
+    It is such as "imagenet (imagenet_c)", or "as published (files)" for `PUBLISHED_FILES`. If the
+    measurement has summaries of both benchmarks, the name has ImageNet-C's or ImageNet-C-bar's,
+    too.
+    """
     measure, dataset = measurement
     if measurement == PUBLISHED_FILES:
         measure = "files"
@@ -424,7 +434,8 @@ def _corruptions(page: Page) -> Blocks:
     """Yield figures and tables of each corrupted set, and of the published files.
 
     The table of mean errors and mCE comes first. Measures of one data set, such as ImageNet-C and
-    ImageNet-C-bar, share a figure and a table unless both have the same corruption and severity.
+    ImageNet-C-bar, share a figure and a table unless a network has one corruption and severity in
+    several measures.
     """
     yield _corruption_errors(page)
     groups = _corruption_accuracies(page).groupby(["measure", "set"], sort=False)
@@ -544,8 +555,9 @@ def _attacks(page: Page) -> Blocks:
 def _calibration(page: Page) -> Blocks:
     """Yield reliability diagrams, and the table of calibration errors.
 
-    There is a figure per measurement. A network without stored decisions has a note instead. The
-    table has a row per network, measurement and rule that pools answers.
+    There is a figure per measurement, unless the page has no figures. A network without stored
+    decisions is not in the figure, and a note in `page.notes` says so. The table has a row per
+    network, measurement and rule that pools answers.
     """
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("calibration"):
@@ -682,9 +694,10 @@ def _commonest_confusions(matrix: Confusion) -> Iterator[dict[str, Any]]:
 
 
 def _receptive_fields(page: Page) -> Blocks:
-    """Yield the table of effective receptive fields, one row per network and site, or None.
+    """Yield the table of effective receptive fields; None if these were not measured.
 
-    Columns: network, site, and one per number and share, such as "radius 50 %".
+    One row per network, measurement and site. Columns: network, site, and one per number and share,
+    such as "radius 50 %".
     """
     rows = {}
     heads = {}
@@ -741,7 +754,11 @@ def provenance_table(networks: Iterable[MeasuredNetwork]) -> tables.Table | None
 
 
 def _provenance_row(network: MeasuredNetwork) -> dict[str, Any]:
-    """Return weights, device, software and duration of a network, by key of the column."""
+    """Return weights, device, software and duration of a network, by key of the column.
+
+    Keys: network, model, weights (digest or None), path, device, code, packages, python and seconds
+    (sum over the timed measures). Unknown parts of device and code are "?".
+    """
     provenance = network.provenance
     run = network.config.get("run", {})
     device, code = provenance.get("device", {}), provenance.get("code", {})

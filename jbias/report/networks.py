@@ -161,7 +161,11 @@ def headline(networks: Networks) -> tuple[str, str]:
 
 
 def _warnings(networks: Networks) -> Iterator[str]:
-    """Yield phrases on networks with main numbers at chance or from few images."""
+    """Yield up to three phrases that name networks: at chance, and with few images.
+
+    The phrases are on accuracy at chance, on decisions for either cue at chance, and on main
+    accuracies from fewer than 100 images.
+    """
     at_chance = [
         f"{network.name} on {network.main_accuracy[0]}"
         for network in networks
@@ -189,8 +193,9 @@ def _warnings(networks: Networks) -> Iterator[str]:
 def _main_numbers(network: MeasuredNetwork) -> Iterator[str]:
     """Yield phrases with the main numbers of one network; numbers not measured are left out.
 
-    The main numbers are accuracy on the main data set, shape bias on the first set of cue
-    conflicts, and accuracy under PGD.
+    The main numbers are accuracy on the main data set and shape bias on the first set of cue
+    conflicts, each with its interval, and accuracy under PGD. If no decision is for either cue, the
+    phrase on shape bias says so.
     """
     if network.main_accuracy:
         dataset, number = network.main_accuracy
@@ -284,7 +289,11 @@ def reliability_notes(networks: Networks) -> list[str]:
 
 
 def chance_notes(networks: Networks) -> Iterator[str]:
-    """Yield notes on networks at chance, for which shape bias or use of cues has no meaning."""
+    """Yield up to two notes on networks at chance, with the names of networks and data sets.
+
+    The first note is on main accuracies at chance, of networks with a measured shape bias or
+    suppression; the second on decisions for either cue at chance.
+    """
     names = []
     for network in networks:
         has_cues = network.measurements_of("shape_bias") or network.measurements_of(
@@ -364,7 +373,11 @@ def _unmeasured(network: MeasuredNetwork) -> Iterator[str]:
 
 
 def _differing(network: MeasuredNetwork) -> Iterator[str]:
-    """Yield notes on benchmarks of the overview that differ from the published ones."""
+    """Yield notes on benchmarks of the overview that differ from the published ones.
+
+    A note on ImageNet-C, ImageNet-C-bar and PGD each, if the number is from a data set of another
+    name, and a note per measure of corruptions of which only a part was measured.
+    """
     measured_on = network_frame.row_of(network).measured_on
     for name in ("imagenet_c", "imagenet_cbar", "pgd"):
         if name in measured_on:

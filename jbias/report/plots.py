@@ -342,9 +342,10 @@ def curves(
 ) -> Figure:
     """Return a figure with a panel per value of "panel" and a curve per value of "line".
 
-    frame: columns panel, line, x, value and, for curves with bands, std or low and high. looks:
-    style by curve, in the order of the legend. labels: labels of the x and y axes. finish: function
-    (axes, rows of their panel) that changes the axes at the end. options: arguments of `grid`.
+    frame: columns panel, line, x, value and, for curves with bands, std (NaN counts as 0) or low
+    and high. looks: style by curve, in the order of the legend. labels: labels of the x and y axes.
+    finish: function (axes, rows of their panel) that changes the axes at the end. options:
+    arguments of `grid`.
     """
     if "std" in frame:
         low = frame["value"] - frame["std"].fillna(0)
@@ -382,8 +383,8 @@ def histograms(
 ) -> Figure:
     """Return a figure of histograms of values in [0, 1], in % of images, with a dot at each mean.
 
-    panels: (values, weights or None) by title of the panel, then by name. looks: style by name. x:
-    label of the x axis.
+    A histogram has 20 bins of equal width. panels: (values, weights or None) by title of the panel,
+    then by name. looks: style by name. x: label of the x axis.
     """
     edges = np.linspace(0, 1, 21)
 

@@ -58,10 +58,10 @@ def answer(
 ) -> tuple[str, str]:
     """Return (headline, basis): the answer, and sentences on the tests that support it.
 
-    The headline is "Nothing was tested." without tests. It starts with "No claim" if all tested
-    cells are at chance, and with "By the oracle" if evaluations were selected by the oracle. With a
-    reference, the basis of rank tests ends with the comparison with the reference. seed_answer:
-    headline and basis of tests over seeds; None for the tests of ranks.
+    The headline starts with "By the oracle" if evaluations were selected by the oracle. For tests
+    of ranks, the headline is "Nothing was tested." without tests, and has "No claim" first if all
+    tested cells are at chance; with a reference, the basis ends with the comparison with the
+    reference. seed_answer: headline and basis of tests over seeds; None for the tests of ranks.
     """
     headline, basis = seed_answer or _answer(analysis)
     if not seed_answer and _are_all_at_chance(analysis):
@@ -358,10 +358,11 @@ def similar_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield warnings on runs that may be copies, then on scores at chance.
+    """Yield warnings on runs that may be copies, then on accuracies and decisions at chance.
 
-    Each item of `study.twins` has a sentence. Of other pairs with identical scores, 6 have a
-    sentence each; if there are more, a last sentence has their number.
+    All accuracies at chance have one sentence; so have all decisions for a cue at chance. Each item
+    of `study.twins` has a sentence. Of other pairs with identical scores, 6 have a sentence each;
+    if there are more, a last sentence has their number.
     """
     study = analysis.study
     for first, second, reason in study.twins:
@@ -702,7 +703,11 @@ def _is_drawn(train_data: str) -> bool:
 
 
 def _caveats_of_runs(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
-    """Yield sentences on few seeds, training data, differing models and conditions."""
+    """Yield sentences on the limits of a study of runs, each only where it applies.
+
+    In this order: algorithms with fewer than 3 seeds; training on drawn shapes; runs that differ in
+    models, or in training data; test sets whose scores are means over conditions.
+    """
     few_seeds = list(study.seeds.index[study.seeds < 3])
     if few_seeds:
         yield (

@@ -226,11 +226,12 @@ def _pair(
 ) -> dict[str, Any]:
     """Return one row of the table of pairs, without the name of the subset.
 
-    Keys: n (number of models with all measures), x, y and `NUMBERS`. Spearman's correlation of
-    enough models has further keys. x_left and y_left (unexplained shares of the variance of ranks)
-    require `given`. low and high are left out if x_left or y_left is below `LEAST_UNEXPLAINED`.
-    partial and partial_pvalue (within categories) are left out if there is one category or nearly
-    one per model.
+    Keys: n (number of models with all measures), x, y and `NUMBERS`. Spearman's correlation of at
+    least 4 models, plus one per given measure, has further keys: low, high (bootstrap interval),
+    x_left, y_left, partial and partial_pvalue. x_left and y_left (unexplained shares of the
+    variance of ranks) require `given`. low and high are left out if x_left or y_left is below
+    `LEAST_UNEXPLAINED`. partial and partial_pvalue (within categories) are left out if there is one
+    category, or more categories than n - 2 - number of given measures.
 
     subset: frame of models. family: its matrix of correlations. x, y, given: names of measures.
     """
@@ -723,8 +724,8 @@ def heat(study: Correlations, families: Mapping[str, Matrix]) -> plots.Figure:
 def _cells(axes: plots.Axes, table: pd.DataFrame, passed: pd.DataFrame) -> Any:
     """Draw a table of correlations as coloured cells; return the mesh, for a colour bar.
 
-    table: correlations, NaN where undefined. passed: mask of the significant cells; all other cells
-    are hatched.
+    table: correlations, NaN where undefined. passed: mask of the significant cells; other cells
+    with a number are hatched. A cell whose row and column have one name is left empty.
     """
     values = table.mask(np.equal.outer(table.index, table.columns)).astype(float)
     # Limits beyond ±1 avoid the darkest colours, on which text is illegible.

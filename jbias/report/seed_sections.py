@@ -104,7 +104,12 @@ def _valid_tests(analysis: Analysis, dataset: str) -> list[seed_tests.SeedTest]:
 
 
 def _dataset_answer(analysis: Analysis, dataset: str) -> str:
-    """Return the sentences on one data set, starting with algorithms at chance, if any."""
+    """Return the sentences on one data set, from the tests of pairs with several runs.
+
+    If decisions at chance invalidate tests, the first sentence names these algorithms ("No claim
+    about ..."), and the result is from the other tests; without other tests, the result of all
+    tests is in brackets.
+    """
     tests = _valid_tests(analysis, dataset)
     study = analysis.study
     void = [test for test in tests if _names_at_chance(study, test)]
@@ -302,9 +307,9 @@ def _limits_of_permutation(analysis: Analysis) -> Iterator[str]:
 
 
 def _uneven(analysis: Analysis) -> Iterator[str]:
-    """Yield a warning if unpaired tests compare an algorithm with 2 runs with more runs.
+    """Yield a warning, for unpaired tests, if some algorithms have 2 runs and others have more.
 
-    Welch's test rejects too often in this case.
+    The warning names the algorithms with 2 runs. Welch's test rejects too often in this case.
     """
     result = analysis.by_seeds
     repeats = analysis.study.repeats
@@ -324,7 +329,10 @@ def _uneven(analysis: Analysis) -> Iterator[str]:
 
 
 def _disagreements(analysis: Analysis) -> Iterator[str]:
-    """Yield a sentence with the significant pairs that have a p by permutation above alpha."""
+    """Yield a sentence with the significant pairs that have a p by permutation above alpha.
+
+    Pairs with too few runs for a p by permutation of at most alpha are left out.
+    """
     result = analysis.by_seeds
     doubtful = [
         f"{test.first} and {test.second} on {_quoted([test.dataset])}"
@@ -342,7 +350,8 @@ def _disagreements(analysis: Analysis) -> Iterator[str]:
 def _power(analysis: Analysis) -> Iterator[str]:
     """Yield the sentence on the true difference that non-significant tests could have detected.
 
-    Nothing is yielded if all tests are significant.
+    Nothing is yielded if all tests are significant, or if no such difference is known. With several
+    tests, the smallest and the largest difference are given.
     """
     result = analysis.by_seeds
     sizes = [
@@ -386,7 +395,11 @@ def _without_spread(analysis: Analysis) -> Iterator[str]:
 
 
 def _left_out(analysis: Analysis) -> Iterator[str]:
-    """Yield sentences with the algorithms and runs that are in no test."""
+    """Yield sentences with the algorithms and runs that are in no test.
+
+    The first names algorithms with a single run, if other pairs were tested. The second names
+    algorithms with runs without a score on every data set, with the number of these runs.
+    """
     result = analysis.by_seeds
     study = analysis.study
     repeats = study.repeats

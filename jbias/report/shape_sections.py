@@ -75,8 +75,9 @@ def shape_bias(page: Page) -> Blocks:
 def _shape_bias_figure(
     page: Page, dataset: str, counts: network_page.Counts, *, suffix: str
 ) -> document.Figure:
-    """Return the figure of shape biases by class on one data set, with people if known.
+    """Return the figure of shape biases by class on one data set.
 
+    People are included if their shape biases are known and `counts` has all of their classes.
     counts: decisions for shape, and for either cue, by network and class. suffix: end of the
     figure's name.
     """
@@ -137,7 +138,8 @@ _CUES_LEFT = (cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED)
 def edges_or_texture(page: Page) -> Blocks:
     """Yield a figure per data set, then one table of accuracies with edges or texture left.
 
-    Shape parts are shown only if several networks were measured with the same settings.
+    A table without rows is None. Shape parts are shown only if several networks were measured with
+    the same settings; if settings differ, a note in `page.notes` says so.
     """
     rows: list[dict] = []
     for suffix, measurement, networks in page.by_measurement("cue_decomposition"):
@@ -175,7 +177,11 @@ def _cue_decomposition_counts(
 def _cue_decomposition_row(
     network: MeasuredNetwork, measurement: Measurement
 ) -> dict[str, Any]:
-    """Return accuracies on unchanged images and with only one cue left, as a table row."""
+    """Return accuracies on unchanged images and with only one cue left, as a table row.
+
+    Keys: network, set, n (number of images), clean, the conditions `_CUES_LEFT` (accuracies from 0
+    to 1), and cue_robustness with its ends.
+    """
     clean = network.number(measurement, "accuracy")
     row = {"network": network.name, "set": measurement.dataset, "n": clean.n}
     row["clean"] = clean.value
@@ -221,9 +227,11 @@ def odd_one_out(page: Page) -> Blocks:
 
 
 def _like_published(page: Page) -> Iterator[dict[str, Any]]:
-    """Yield a table row per shape bias of the images for which results are published.
+    """Yield a table row per network, measurement and rule, for the images with published results.
 
-    Keys: rule, and the columns of `published_shape_biases.read`.
+    These are all 1,280 cue conflicts of Geirhos et al.; undefined shape biases are left out. Keys:
+    network, rule (None if there is a single rule), shape and either (counts), shape_bias with its
+    ends and, if the network was compared with people on this set, error_consistency.
     """
     for network, measurement, _, number in page.numbers("shape_bias", "shape_bias"):
         images = network.measures[measurement]["images"]
@@ -250,9 +258,10 @@ def _like_published(page: Page) -> Iterator[dict[str, Any]]:
 
 
 def _people_biases(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeBias]:
-    """Return people's shape bias by class; {} if no network was compared with people.
+    """Return people's shape bias by name of the class.
 
-    If the answers of people cannot be read, a note is added to `page.notes`.
+    {} if no network was compared with people on this data set, or if the set is not one of cue
+    conflicts. If the answers of people cannot be read, a note is added to `page.notes`.
     """
     for network, measurement, _ in page.measurements("human"):
         if measurement.dataset != dataset or network.split(dataset) != "cue-conflict":
@@ -453,8 +462,9 @@ def strength_points(
     A point is (family of suppressions, x label, strength, name of the network, relative accuracy,
     low, high). Relative accuracy is (accuracy - chance) / (accuracy on unchanged images - chance);
     low and high are the ends of its interval. If a family has several steps, strength is the
-    strength of the first step that varies between conditions. Conditions without a value or an
-    interval are left out. measurement: a measurement of the probe `suppression`.
+    strength of the first step that varies between conditions; without such a step, or if it is of
+    several kinds, the family is left out. So are conditions without a value or an interval.
+    measurement: a measurement of the probe `suppression`.
     """
     options = network.measures[measurement]["measure"]["options"]
     side = options.get("reference", suppression.SIDE)
@@ -474,7 +484,11 @@ def strength_points(
 
 
 def decoded_cues(page: Page) -> Blocks:
-    """Yield figures and table of linear decoders of shape and texture by site."""
+    """Yield figures and table of linear decoders of shape and texture by site.
+
+    There is a figure per network and measurement. The table has a row per network, measurement and
+    site; it is None without rows.
+    """
     for suffix, measurement, network in page.network_figures("decoding"):
         drawn = network_plots.decodability(
             network.numbers[measurement], title=network.name

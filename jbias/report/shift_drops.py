@@ -413,7 +413,8 @@ def _compare(cell: ShiftCell, plain: ShiftCell, draws: Draws) -> TableRow:
 def ranks(cells: ShiftCells, draws: Draws) -> Iterator[TableRow]:
     """Yield rows of `agreement` for the most extreme level that at least 3 models share.
 
-    One row per algorithm, data, attribute and kind of shift.
+    One row per algorithm, data, attribute, settings of the split into parts, and kind of shift.
+    Combinations without such a level are left out; models with several settings count separately.
     """
 
     def comparison_key(cell: ShiftCell) -> tuple:
@@ -439,7 +440,7 @@ def agreement(
 ) -> TableRow:
     """Return a row with the agreement of models' ranks in and out of distribution.
 
-    named: source ("here" or "paper"), algorithm, data, attribute and kind, the first columns.
+    named: values of the first columns whose ("here" or "paper"), algorithm, data, attribute, kind.
     models: names of k models. drawn: arrays (k, 1 + b); b is 0 for numbers without draws.
 
     Further columns: models, tau and tau_p (Kendall), low and high (interval of tau, NaN without

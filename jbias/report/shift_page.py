@@ -489,10 +489,12 @@ def _titles(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
 def _accuracies_by_seed(
     extremes: ShiftCells, names: Mapping[Recipe, str]
 ) -> pd.DataFrame:
-    """Return accuracies of seeds in %: a panel per kind of shift with several recipes.
+    """Return accuracies of seeds in %, one row per seed.
 
-    Columns: panel, line (name of the recipe), inside and outside (accuracies in and out of
-    distribution). extremes: cells at the most extreme levels. names: name of each recipe.
+    A panel is a kind of shift or, if there are several attributes or data sets, a kind with these;
+    panels with a single recipe are left out. Columns: panel, line (name of the recipe), inside and
+    outside (accuracies in and out of distribution). extremes: cells at the most extreme levels.
+    names: name of each recipe.
     """
     titles = _titles((cell.recipe.data, cell.attribute) for cell in extremes)
     rows = []
@@ -526,9 +528,10 @@ def _learning_frame(
 
 
 def _probability_frame(titles: Mapping[str, ShiftCell]) -> pd.DataFrame:
-    """Return probabilities of the right class, for cells with stored decisions.
+    """Return probabilities of the right class, for cells with stored decisions on both test sets.
 
-    Columns: panel, line (test set) and value, one row per image and seed. titles: cells by panel.
+    The test sets are "id" and "ood". The frame is empty without such cells. Columns: panel, line
+    (test set) and value, one row per image and seed. titles: cells by panel.
     """
     frames = []
     for panel, cell in titles.items():

@@ -220,7 +220,8 @@ _ALIGN = {"run": "<", "state": "<", "hardware": "<"}
 def _columns(table: Sequence[dict[str, str]], width: int) -> list[str]:
     """Return the names of the columns that fit; the least important are dropped first.
 
-    table: text by column, one dict per run. width: characters per line.
+    Columns without text in any run are dropped, too; "run" and "state" always stay. table: text by
+    column, one dict per run. width: characters per line.
     """
     needed = ("run", "state")
     shown = [n for n in _HEAD if n in needed or any(line[n] for line in table[1:])]

@@ -44,10 +44,10 @@ Pairs = frozenset[tuple[str, str]]  # (algorithm, data set)
 def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
     """Return the pairs (algorithm, test set) in which training images are like the test images.
 
-    In these pairs, a run of the algorithm has a training set with the distribution of the test set,
-    or with the same kind of modified images. Test sets that all algorithms were trained on are left
-    out. A run without settings, or without settings of a test set, is ignored for this test set.
-    datasets: names of the test sets.
+    In these pairs, a run of the algorithm saw unmodified images of a training set with the
+    distribution of the test set, or a kind of modified images that the test set also has. Test
+    sets that all algorithms were trained on are left out. A run without settings, or without
+    settings of a test set, is ignored for this test set. datasets: names of the test sets.
     """
     trained = set()
     known = set()
@@ -137,7 +137,11 @@ def _kinds_of(settings: Mapping[str, Any], name: str = "") -> set[str]:
 
 
 def _have_same_distribution(train: Mapping[str, Any], test: Mapping[str, Any]) -> bool:
-    """Return True if two data sets have the same distribution according to their settings."""
+    """Return True if two data sets have the same distribution according to their settings.
+
+    Their readers must be equal (or both be in `_FOLDERS`, with a root of the test set), as must
+    their folders and splits (`_location`), and each of `_FORMS` that the test set has.
+    """
     readers = {train.get("data"), test.get("data")}
     if len(readers) > 1 and not (readers <= _FOLDERS and test.get("root")):
         return False

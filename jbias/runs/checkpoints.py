@@ -480,8 +480,9 @@ class CheckpointStore:
 def _unless_damaged(damaged: dict[int, str], step: int, read: Callable[[], Any]) -> Any:
     """Return `read()`, or None if the checkpoint of a step is damaged.
 
-    damaged: reasons by step; a damaged step is added. Errors of the machine (OSError,
-    MACHINE_ERRORS) and _Mismatch, for a checkpoint of another model, are raised.
+    damaged: reasons by step; a damaged step is added with its reason. MACHINE_ERRORS, and _Mismatch
+    for a checkpoint of another model, are raised. An error with an errno that is not in
+    _FILE_ERRORS is raised as an OSError. Any other error means damage.
     """
     try:
         return read()
@@ -629,7 +630,7 @@ def _states(
 def _in_one_line(directory: epath.Path, step: int | None) -> Iterator[None]:
     """Turn any error of orbax inside the context, which saves, into an OSError of one line.
 
-    step: the step that is saved, for the message.
+    A MemoryError is raised unchanged. step: the step that is saved, for the message.
     """
     try:
         yield

@@ -289,7 +289,10 @@ def number_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
 
 
 def first_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    """Return the index of the first row of each group of rows equal in the columns `names`."""
+    """Return the position of the first row of each group of rows equal in the columns `names`.
+
+    The positions are in ascending order.
+    """
     keys = number_rows(frame, names)
     first = np.empty(keys.max(initial=-1) + 1, np.int64)
     # Of repeated indices, numpy keeps the last assignment.
@@ -499,8 +502,9 @@ def _load_folder(
 ) -> compacted.Records:
     """Return the records of a workdir, from its Parquet file if that is up to date.
 
-    paths: the workdir's files of records. pool: threads that read blocks of files in
-    parallel. compacts: see `read`.
+    paths: the workdir's files of records. pool: threads that read blocks of files in parallel.
+    compacts: whether to write the Parquet file if the run is finished, its files of records have at
+    least 256 KiB, and there is no up-to-date Parquet file.
     """
     records = compacted.read(folder, paths)
     # Another version of jbias may have written other columns.
@@ -531,7 +535,10 @@ def _load_files(
 
 
 def _load(block: Sequence[pathlib.Path]) -> tuple[pa.Table, list[int]]:
-    """Return the records of some files as a table, and the number of lines per file."""
+    """Return the records of some files as a table, and the number of records per file.
+
+    Text columns are dictionary-encoded. ValueError, with file and line, for an invalid record.
+    """
     texts = [path.read_bytes() for path in block]
     sizes = [text.count(b"\n") + (not text.endswith(b"\n")) for text in texts]
     table = _parse_fast(texts, sum(sizes))

@@ -115,9 +115,12 @@ def validation_curve(workdir: str | os.PathLike) -> dict[int, float]:
 
 
 def _phase(workdir: pathlib.Path) -> tuple[str, str]:
-    """Return the phase of a run, one of PHASES, and the phase's reason or "".
+    """Return the phase of a run, one of PHASES except "damaged", and the phase's reason or "".
 
-    ValueError if stopped.json is damaged, or `done` is not text.
+    After a last log line "jbias: <reason>", the run is "interrupted" if the same command resumes it
+    or a signal stopped it, else "failed". After another last line, or with a config.json only, the
+    run is "interrupted" for the reason UNEXPLAINED. ValueError if stopped.json is damaged, or
+    `done` is not text.
     """
     if (workdir / "done").exists():
         is_diverged = _text(workdir / "done").strip() == "diverged"

@@ -67,8 +67,9 @@ class _TensorBoardLogger:
     def _file(self, folder: epath.Path) -> event_file_writer.EventsWriter:
         """Return the open event file of a folder; create the file if needed.
 
-        A new file starts with an event that makes TensorBoard ignore older events of the steps
-        from this start's first step on.
+        If this process trains the run, a new file starts with an event that makes TensorBoard
+        ignore older events of the steps from this start's first step on, and a new file of a seed
+        gets its hyperparameters.
         """
         if folder in self._files:
             return self._files[folder]
@@ -92,7 +93,8 @@ class _TensorBoardLogger:
     def _add_hyperparameters(self, folder: epath.Path) -> None:
         """Write the config of a seed's branch as hyperparameters to the seed's folder.
 
-        folder: named seed-<number>. Values that are not scalars are written as JSON.
+        folder: named seed-<number>. Values that are not scalars are written as JSON; empty mappings
+        are left out. The seed is a hyperparameter, too.
         """
         branch = "" if folder.parent == self._root else folder.parent.name
         config = jc.flatten(self._run.branches.get(branch, self._run.config))

@@ -173,9 +173,10 @@ def never_ran(workdir: epath.Path) -> bool:
 def _check_identity(
     workdir: epath.Path, config: Mapping[str, Any], command: str
 ) -> None:
-    """Raise ValueError if the workdir has another run or files that are not jbias's.
+    """Raise ValueError if the workdir has a run of another config, or files but no run.
 
-    command: the command's arguments, for the message; "" if unknown.
+    A run without results (`never_ran`), hidden files and `_EARLY_FILES` are allowed. command: the
+    command's arguments, for the message; "" if unknown.
     """
     path = workdir / "config.json"
     if not path.exists():
