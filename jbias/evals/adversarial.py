@@ -140,7 +140,10 @@ def _make_probe(
             conditions[condition] = _params(eps, step_size, i)
 
     def show(rows: probe.Rows, params: dict[str, Any]) -> probe.Images:
-        """Return the images that the attack starts from; params: a result of `_params`."""
+        """Return the images in [0, 1] that the attack starts from, without any step.
+
+        params: a result of `_params`, of which "eps" and "restart" are used.
+        """
         if not random_start:
             return rows.image
         keys = occlusion.image_keys(seed, params["restart"], rows.index)
@@ -149,7 +152,11 @@ def _make_probe(
     def move(
         rows: probe.Rows, params: dict[str, Any], stimuli: probe.Images
     ) -> probe.Images:
-        """Return the images after one step of the attack; params: a result of `_params`."""
+        """Return the images in [0, 1] after one more step of the attack.
+
+        stimuli: the result of `show` or of the previous step. params: a result of `_params`, of
+        which "eps" and "step_size" are used. `norm` is that of the enclosing function.
+        """
         return adversarial.pgd(
             functools.partial(_cross_entropy, rows),
             rows.image,

@@ -184,9 +184,11 @@ def choose_arrangement(kind: str, accuracy: Cells) -> Arrangement:
 
 
 def _starts(kind: str, accuracy: Cells) -> Iterator[Int[np.ndarray, "k"]]:
-    """Yield groups of classes to start the search from: all possible groups, or random ones.
+    """Yield groups of classes (0, 1 or -1, as in `Arrangement`) to start the search from.
 
-    For the kind "marginal", which does not depend on groups, only one start is yielded.
+    First those of shifts.half_groups; the kind "marginal", which does not depend on groups, has
+    no others. Then, if there are at most _MAX_STARTS possible groups, all of them, else
+    _NUM_STARTS random ones, which are the same in each call.
     """
     k = len(accuracy)
     yield shifts.half_groups(k)
@@ -201,7 +203,11 @@ def _starts(kind: str, accuracy: Cells) -> Iterator[Int[np.ndarray, "k"]]:
 
 
 def _all_groups(k: int) -> Iterator[Int[np.ndarray, "k"]]:
-    """Yield all ways to split k classes into two equal groups; one class has -1 if k is odd."""
+    """Yield the group (0 or 1) of each of k classes, for all ways to make two equal groups.
+
+    If k is odd, one class is in neither group and has -1. Both numberings of the two groups are
+    yielded.
+    """
     for left_out in range(k) if k % 2 else (None,):
         grouped = [number for number in range(k) if number != left_out]
         for first_group in itertools.combinations(grouped, k // 2):
@@ -358,7 +364,7 @@ def measure(
     if count.size:
 
         def summarise(is_used: Bool[np.ndarray, "n"]) -> _CellSummary:
-            """Return the accuracies by cell of some of the images."""
+            """Return the accuracies by cell of the images where `is_used`."""
             return _CellSummary.from_answers(
                 correct, against, label, value, is_used=is_used, used=used
             )

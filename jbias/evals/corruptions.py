@@ -79,7 +79,11 @@ def make(
     tables = published.quantisation_tables(85) if stored else None
 
     def show(rows: probe.Rows, params: Any, name: str) -> probe.Images:
-        """Return images with the corruption `name`; params: its salt and settings."""
+        """Return the images in [0, 1] with the corruption `name`, such as "fog".
+
+        params: "salt" of the random draws, and "settings", the arrays of one severity. Other
+        arguments are those of the enclosing function.
+        """
         keys = occlusion.image_keys(seed, params["salt"], rows.index)
         corrupted = corrupt.corrupt_batch(
             rows.image,

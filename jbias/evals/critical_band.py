@@ -59,7 +59,7 @@ def fit_gaussians(
 def _fit(
     values: Float[np.ndarray, "v f"], highest: float
 ) -> tuple[Float[np.ndarray, "v"], ...]:
-    """Return the result of `fit_gaussians`, for at most _VECTORS_AT_ONCE rows."""
+    """Return (a, mu, s, squares, converged) of `fit_gaussians` for up to _VECTORS_AT_ONCE rows."""
     starts = _starts(values, highest)
     p, cost, done = _descend(
         starts, np.repeat(values, STARTS, axis=0), highest, rounds=ROUNDS
@@ -336,10 +336,12 @@ def _make_band(
     converged: bool,
     frequencies: Sequence[float],
 ) -> CriticalBand:
-    """Return the band of a fitted Gaussian, with a flag if its numbers would mislead.
+    """Return the band of a fitted Gaussian.
 
-    vector: thresholds. a, mu, s: height, centre and width, of `fit_gaussians`. residual: sum
-    of squares. frequencies: nominal frequencies of the octaves, in cycles per image.
+    With the flag "narrow", "center_below" or "center_above", only `residual` is a number; with
+    the flag "flat", for s above FLAT, no field is. vector: thresholds. a, mu, s: height, centre
+    and width, of `fit_gaussians`. residual: sum of squares. frequencies: nominal frequencies of
+    the octaves, in cycles per image.
     """
     if s > FLAT:
         return CriticalBand(flag="flat")
@@ -419,10 +421,12 @@ def continuous_thresholds(accuracy: Tables) -> Thresholds:
 def _crossing(
     strength: Float[np.ndarray, "4"], column: Float[np.ndarray, "5"]
 ) -> float:
-    """Return the continuous threshold of an octave.
+    """Return the continuous threshold of an octave, in 0 ... HIGHEST + BEYOND.
 
-    strength: log2(sigma / 0.16) of the four noises. column: accuracies in per cent by sigma,
-    the first without noise.
+    It is 0.5 minus the strength at which the curve of `_logistic` is CRITERION, clipped to this
+    range; the highest value if the accuracy without noise is at most CRITERION; NaN if an
+    accuracy is NaN. strength: log2(sigma / 0.16) of the four noises. column: accuracies in per
+    cent by sigma, the first without noise.
     """
     clean, noisy = column[0], column[1:]
     if np.isnan(column).any():

@@ -74,7 +74,9 @@ def make(
 def show(
     rows: probe.Rows, params: Mapping[str, Array], *, side: int, seed: int
 ) -> probe.Images:
-    """Return the images in grey, at low contrast, with noise.
+    """Return the images in grey (three equal channels), at low contrast, with noise.
+
+    Values below 0 become 0.1, and values above 1 become 0.9.
 
     params: result of `_params`: "number" of the condition, and arrays "sigma" (noise strength)
     and "level" (of the pyramid). An array has one entry for all images, or several: image i of
@@ -148,7 +150,10 @@ def _params(number: int, sigma: ArrayLike, level: ArrayLike) -> dict[str, np.nda
 
 
 def _all_conditions(side: int) -> dict[str, dict[str, np.ndarray]]:
-    """Return the arrays of each condition of the variant "bvg", by name."""
+    """Return the result of `_params` for each condition of the variant "bvg", by name.
+
+    The first condition has no noise; the others have each noise strength in each octave.
+    """
     frequencies = critical_band.octave_frequencies(side)
     conditions = {critical_band.CLEAN: _params(0, 0, 0)}
     for sigma in critical_band.SIGMAS[1:]:

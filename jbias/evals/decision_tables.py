@@ -152,9 +152,10 @@ def _make_probe(suite: suites.Suite, task: suites.Task) -> probe.Probe:
 def _are_equal(
     suite: suites.Suite, condition: str, task: suites.Task, other: suites.Task
 ) -> bool:
-    """Return whether two measures of a set show equal stimuli under a condition.
+    """Return whether two measures of a set show equal stimuli under a condition, up to 1e-6.
 
-    Compares the first _NUM_COMPARED images.
+    task, other: the two measures, both on the set of `task`. Only the first _NUM_COMPARED images
+    are compared.
     """
     count = min(_NUM_COMPARED, len(suite.sources[task.dataset]))
     index = np.arange(count, dtype=np.int32)

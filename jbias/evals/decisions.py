@@ -127,8 +127,9 @@ def _read(
 ) -> dict[Any, Decisions]:
     """Return decisions by the values of the column `key`, in the order of the file.
 
-    ignored: names of columns to leave out. ValueError without the column `key` or
-    "prediction".
+    Columns other than `key` and "prediction" are the columns of the decisions; "set_condition" is
+    called "condition" there. ignored: names of columns to leave out. ValueError without the
+    column `key` or "prediction".
     """
     with epath.Path(path).open("rb") as file:
         frame = pd.read_parquet(file)

@@ -44,7 +44,10 @@ def make(
     salt = occlusion.salt(f"cells {points}")
 
     def show(rows: probe.Rows, steps: Int[Array, ""], kind: str) -> probe.Images:
-        """Return the stimuli of the condition `kind`."""
+        """Return the images of the condition `kind`: diffused, with shuffled cells, or unchanged.
+
+        steps: time steps of `diffuse`.
+        """
         if kind == cue_decomposition.DIFFUSED:
             return diffuse(rows.image, steps)
         if kind == cue_decomposition.SHUFFLED:

@@ -121,7 +121,8 @@ def _to_map(
 
     x: activations with rows and columns, which are returned unchanged, or tokens
     (b, 1, 1 + n, c), of which the first, the class token, is left out. height, width: size of
-    the image. site: name for the message. ValueError if the tokens do not fit the image.
+    the image. site: name for the message. ValueError for other shapes, and if the number of
+    patches does not fit the image's aspect ratio.
     """
     if x.ndim == 4:
         if x.shape[1] > 1 or x.shape[2] == 1:

@@ -126,7 +126,10 @@ def decide_batch(
     """
 
     def decide(logits: Logits) -> Int[Array, "b"] | ScoredDecisions:
-        """Return the decisions of one network or seed."""
+        """Return the decisions of one network or seed: class ids, or ScoredDecisions with `label`.
+
+        label, matrix, aggregate, cues and infinite are those of the enclosing function.
+        """
         scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
         is_decided = has_decision(logits, scores, infinite=infinite)
         if label is None:
@@ -192,7 +195,8 @@ def class_scores(
 
     matrix: weights of the k network classes in the d decision classes. aggregate: one of
     data.labels.AGGREGATES, how logits or probabilities of network classes are combined; for
-    "max_prob" the scores are the matrix row of the network class with the largest logit.
+    "max_prob" the scores are the matrix row of the network class with the largest logit among
+    those that belong to a decision class. Probabilities are a softmax over the same classes.
     """
     # By default accelerators round the factors of a product.
     product = functools.partial(jnp.matmul, precision="highest")
@@ -280,7 +284,8 @@ def _batches_ahead(
     """Yield (rows of the batch that are of the set, result of `decide_batch`) per batch and set.
 
     Results are on the devices. Up to BATCHES_AHEAD + 1 batches are in flight, so that the
-    devices never wait for the host. Arguments: see `decide_sets`.
+    devices never wait for the host. If `halt` returns True, results in flight are dropped.
+    Arguments: see `decide_sets`.
     """
     waiting, first = collections.deque(), 0
     for images in batches:
@@ -780,16 +785,20 @@ def _rows(
     index: Int[Array, "b"],
     target: Int[Array, "b"],
 ) -> probe.Rows:
-    """Return the first argument of a probe's functions, for a batch and a network.
+    """Return the first argument of a probe's functions: images in [0, 1], and the network.
 
-    apply, at, variables: fields of a `BoundNetwork`. image, index, target: fields of a `Batch`.
+    The result has no `seen`. Its `logits` are float32, for images in [0, 1]. apply, at,
+    variables: fields of a `BoundNetwork`. image, index, target: fields of a `Batch`.
     """
 
     def logits(image: probe.Images) -> Logits:
         return apply(variables, image).astype(jnp.float32)
 
     def look(image: probe.Images, site: str) -> tuple[Array, Array]:
-        """Return (activations, gradient) at a site; ValueError for a network without sites."""
+        """Return (activations, gradient) at a site for images in [0, 1]; see probe.Rows.at.
+
+        `at` and `variables` are those of the enclosing function; ValueError if `at` is None.
+        """
         if at is None:
             raise ValueError(
                 "probe: must look into the network, and an algorithm that answers in its "

@@ -146,7 +146,8 @@ def _index(
 ) -> tuple[Float[np.ndarray, "b r"], Float[np.ndarray, "b r"], Int[np.ndarray, "b"]]:
     """Return (index of each run, its worst case, dominant class c*) in b samples of runs.
 
-    counts: the number of times that each run is in each sample. variant: see `increase`.
+    i: the result of `increase`. counts: the number of times that each run is in each sample.
+    variant: see `increase`.
     """
     mean = counts @ i / counts.sum(axis=1, keepdims=True)
     dominant = mean.argmax(axis=1)

@@ -371,7 +371,9 @@ def _decoding_numbers(
 ) -> decisions.Numbers:
     """Return the decoding accuracies and decodability of a factor at a site; see `measure`.
 
-    x: result of `normalize_features`.
+    The accuracies are those of the labels and of the shuffled labels; decodability is None if all
+    labels are equal. Last are the shares of unfinished fits, if there are any. x: result of
+    `normalize_features`.
     """
     name, n = f"{factor.name}_decoding", len(factor.y)
     chance, numbers, unfinished = factor.largest_class_size / n, [], []

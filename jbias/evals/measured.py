@@ -202,7 +202,8 @@ class Measured:
     def _headline(self, name: str) -> Estimate:
         """Return the estimate of a headline on the first set that has it, in the order of `first`.
 
-        name: a key of HEADLINES. AttributeError if the headline was not measured.
+        name: a key of HEADLINES. Accuracy on cue conflicts, edges and silhouettes does not count.
+        AttributeError if the headline was not measured.
         """
         headlines = [
             (key, estimate)
@@ -290,7 +291,8 @@ class Measured:
     def _doubted_accuracy(self) -> Iterator[str]:
         """Yield a message if shape bias was measured and `accuracy` is no better than chance.
 
-        See `doubts`; only the first set with a known number of classes is used.
+        See `doubts`; only the first set with a known number of classes is used, other than cue
+        conflicts, edges and silhouettes.
         """
         headlines = [*self.headlines()]
         if not any(key == "shape_bias" for key, _ in headlines):

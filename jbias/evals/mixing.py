@@ -74,14 +74,21 @@ def make(
         moves.append(geometric.flip())
 
     def show(rows: probe.Rows, params: Any, method: str) -> probe.Images:
-        """Return images mixed by `method`; unchanged for ""."""
+        """Return images mixed with partner images by `method`, or unchanged for "".
+
+        method: one of METHODS, or "". params: an entry of `_Conditions`: "salt" of the random
+        draws, "others", the partners as bytes, and "by_share", see `make`.
+        """
         if not method:
             return rows.image
 
         def mix(
             image: Float[Array, "h w 3"], key: PRNGKeyArray
         ) -> Float[Array, "h w 3"]:
-            """Return an image mixed with a random partner, after `moves` is applied to both."""
+            """Return an image mixed with a random partner, after `moves` are applied to both.
+
+            method and params are those of `show`.
+            """
             k_mix, k_role, k_other, *k_moves = jax.random.split(key, 5)
             other = jax.random.randint(k_other, (), 0, len(params["others"]))
             partner = params["others"][other].astype(jnp.float32) / 255

@@ -44,7 +44,9 @@ def choose(
     described: the network's own preprocessing. size: requested by the caller, in pixels, or
     None. default: the size in pixels if `size` is None and `described` has no size. The described
     short side before the crop applies at the described size only. At another size, a crop
-    fraction as in timm still applies: the short side is floor(size / fraction).
+    fraction as in timm still applies: the short side is floor(size / fraction). Options that the
+    model does not describe are left out, and so is the fit "crop"; with the fit "border", "fill"
+    is the mean as bytes.
     """
     values, origins = described.values, dict(described.origins)
     own_size = values.get("size")
@@ -148,8 +150,9 @@ def _short_sides(source: base.Source) -> list[int]:
 def describe(inputs: Inputs, *, has_photographs: bool) -> str:
     """Return a line of text on the size, crop and interpolation of images, with their origins.
 
-    has_photographs: whether the suite has a set that is cropped; stimuli published at one
-    size are not.
+    An example is "224 pixels (by default), stimuli are shown whole". has_photographs: whether the
+    suite has a set that is cropped, which stimuli published at one size are not; without such a
+    set, the crop is left out.
     """
     phrases = [f"{inputs.size} pixels ({inputs.origins['size']})"]
     if "resize" in inputs.options and has_photographs:

@@ -563,9 +563,10 @@ def _open_seed(
 
 
 def _model_name(net: nn.Module) -> str:
-    """Return the most specific name in models.MODELS that makes a module like this one.
+    """Return the name in models.MODELS that makes a module of this type, with these arguments.
 
-    The name of the module's type if there is none.
+    Only arguments that the name fixes are compared; of several names, the one that fixes the most
+    is returned. Without such a name, the name of the module's type.
     """
     num_fixed = {}  # By name, the number of arguments that the name fixes.
     for name, make in models.MODELS.items():
@@ -782,7 +783,11 @@ def _open_file(
 
 
 def _describe_constants(network: FlaxNetwork) -> str:
-    """Return a line of text on the mean and std of the input normalisation, with their origins."""
+    """Return a line of text on the mean and std of the input normalisation, with their origins.
+
+    An example is "NAME: mean 0.5, std 0.5: the file's; --mean and --std change it". If the origins
+    differ, each is in brackets after its numbers.
+    """
     numbers, origins = [], network.about["constants"]
     for key, values in network.preprocessing.items():
         values = values[:1] if len(set(values)) == 1 else values

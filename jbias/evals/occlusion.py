@@ -144,6 +144,8 @@ def fill_params(
 ) -> dict[str, Array]:
     """Return the arrays of a fill for `replacement`: "colour" and, for "other", "others".
 
+    "colour" is black unless `fill` is "mean".
+
     where: start of the error message. fill: one of FILLS. mean: the colour for fill "mean",
     in [0, 1]. others: the images for fill "other". ValueError for invalid options.
     """
@@ -220,14 +222,21 @@ def make(
     def hide(
         rows: probe.Rows, params: Any, make_masks: Callable[[PRNGKeyArray], Mask]
     ) -> probe.Images:
-        """Return images with masks hidden; make_masks: keys of the images -> masks."""
+        """Return images with the pixels of a mask replaced by the fill.
+
+        params: a result of `_params`. make_masks: one key per image -> masks, True at hidden
+        pixels. `fill` is that of the enclosing function.
+        """
         keys = image_keys(seed, params["salt"], rows.index)
         mask_keys, fill_keys = jax.vmap(lambda key: jax.random.split(key, 2))(keys).T
         fills = replacement(params, fill_keys, other=fill == "other")
         return paste(rows.image, make_masks(mask_keys), fills)
 
     def show(rows: probe.Rows, params: Any, mask_name: str) -> probe.Images:
-        """Return images with a rectangle or Fourier mask hidden, else unchanged."""
+        """Return images with a rectangle or Fourier mask hidden, else unchanged.
+
+        mask_name: the first word of the condition's name. params: a result of `_params`.
+        """
         if mask_name not in ("rectangle", "fourier"):
             return rows.image  # `move` hides pixels by the network's map.
         height, width = rows.image.shape[1:3]
@@ -249,7 +258,10 @@ def make(
         return jax.vmap(saliency_ranks)(jnp.floor(255 * maps) if quantise else maps)
 
     def move(rows: probe.Rows, params: Any, stimuli: probe.Images) -> probe.Images:
-        """Return images with their most or least salient pixels hidden."""
+        """Return the images of `rows` with their most or least salient pixels hidden.
+
+        rows.seen: result of `look`. params: a result of `_params`. stimuli: used for their size.
+        """
         count = pixel_count(params["thousandths"], math.prod(stimuli.shape[1:3]))
 
         def make_masks(keys: PRNGKeyArray) -> Mask:
@@ -270,7 +282,8 @@ def make(
 def _params(name: str, thousandths: int, common: Mapping[str, Array]) -> dict[str, Any]:
     """Return a condition's arrays "salt", "thousandths" and "least", and those of `common`.
 
-    name: the condition's name. thousandths: the hidden fraction times 1000.
+    name: the condition's name. thousandths: the hidden fraction times 1000. "least" is the
+    probability with which the least salient pixels of an image are hidden.
     """
     order = name.split(" ")[1:-1]
     return {
@@ -338,7 +351,11 @@ def make_cut_occlusion(
     is_restricted = placement == "restricted"
 
     def show(rows: probe.Rows, params: Any, fill: str) -> probe.Images:
-        """Return images with a rectangle replaced; fill: "colour", "other", or "" for none."""
+        """Return images with a rectangle replaced.
+
+        fill: "colour", "other", or "" for unchanged images. params: "salt" and the arrays of
+        `fill_params`. area and placement are those of the enclosing function.
+        """
         if not fill:
             return rows.image
         keys = image_keys(seed, params["salt"], rows.index)

@@ -397,7 +397,8 @@ def _class_numbers(
 ) -> Int[np.ndarray, "b"]:
     """Return the position of each name in `classes`; ValueError for an unknown name.
 
-    where: the images in words, for the message.
+    Accented letters may be encoded otherwise than in `classes`. where: the images in words, for
+    the message.
     """
     numbers = {name: i for i, name in enumerate(classes)}
     for name in sorted({*names} - {*classes}):
@@ -449,7 +450,7 @@ def _to_array(result: Any) -> np.ndarray:
     """Return a function's result as an array of numbers or names.
 
     result: may be a PyTorch tensor on any device, or a list of such tensors. A result that
-    cannot be converted, such as rows of different lengths, becomes an array of dtype object.
+    cannot be converted, such as rows of different lengths, becomes np.array(None, object).
     """
     if inspect.iscoroutine(result):
         result.close()
@@ -661,7 +662,7 @@ def load_object(path_and_name: str, where: str) -> Any:
     """Return the object at `path/to/file.py:name`, by importing the file.
 
     The file's folder is added to sys.path. where: start of error messages. ValueError if the
-    file or the name does not exist, or the import fails.
+    file or the name does not exist, if the file is not *.py, or if the import fails.
     """
     path, _, name = path_and_name.rpartition(":")
     if not os.path.isfile(path):

@@ -125,7 +125,7 @@ def _check_aspect(where: str, source: base.Source, trained: str) -> None:
     """Raise ValueError if images have another aspect ratio than the training images.
 
     where: start of the error message. source: the images. trained: name of the network's
-    training set; unknown names are not checked.
+    training set; of several names joined by "+", the first is used. Unknown names are not checked.
     """
     known = data.DATASETS.get(trained.partition("+")[0])
     if known is None:

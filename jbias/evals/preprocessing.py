@@ -298,7 +298,8 @@ def _rescaling(
 
     Arguments: see `_read_processor`. If the processor does not rescale bytes, mean and std are
     assumed to be for bytes if any value is above 1, else for images in [0, 1]. ValueError for
-    mean 0 and std 1, which fit both.
+    mean 0 and std 1, which fit both. Without a rescale_factor nothing comes before mean and std,
+    and ValueError is raised for a mean of bytes.
     """
     scale = get("rescale_factor")
     if get("do_rescale") is False:
@@ -356,10 +357,10 @@ def _flat(steps: Sequence) -> Iterator[Any]:
 def _read_steps(steps: Sequence, origin: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return (unchecked values by name, descriptions of unknown steps) of a Compose's steps.
 
-    Several Normalize steps are combined into one mean and std; sizes are those of the last
-    Resize or CenterCrop. With a step that turns images into numbers and without a Normalize,
-    the values are mean 0 and std 1. origin: start of error messages. ValueError as
-    `_read_normalize` raises.
+    Several Normalize steps are combined into one mean and std. "size" is that of the last Resize
+    or CenterCrop, "resize" that of the last Resize. With a step that turns images into numbers
+    and without a Normalize, the values are mean 0 and std 1. origin: start of error messages.
+    ValueError as `_read_normalize` raises.
     """
     values, unread = {}, []
     normalisation, has_bytes, has_numbers = _UNCHANGED, False, False

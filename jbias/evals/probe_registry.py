@@ -75,8 +75,8 @@ def summarize(probe_name: str, numbers: Sequence[Number]) -> str:
     numbers. numbers: all numbers of the measure.
 
     By default these are up to five numbers with the condition "", separated by commas, only
-    of the metrics in _HEADLINES if the probe has an entry; "" if there are none. For attacks,
-    grid_shuffle, cut_occlusion and suppression the text has accuracies by condition; for
+    "agreement" and the metrics in _HEADLINES if the probe has an entry; "" if there are none. For
+    attacks, grid_shuffle, cut_occlusion and suppression the text has accuracies by condition; for
     decoding, the best site of shape and of texture; for classes, the class with the lowest
     accuracy; for receptive_field, the last radius.
     """

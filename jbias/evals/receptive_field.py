@@ -146,7 +146,9 @@ def _field(
     site_index: Int[Array, ""],
     seed: int,
 ) -> Float[Array, "h w"]:
-    """Return the sum over images of squared gradients of a site's middle unit.
+    """Return the squared gradient of a site's middle unit, summed over images and image channels.
+
+    The unit is the sum of its channels with random signs, which depend on `seed` and `number`.
 
     spatial: names of sites with rows and columns. site_index: position of the site in
     `spatial`. number: the number of each image in the set; -1: the image is ignored. Other

@@ -97,8 +97,9 @@ def _describe_constant_answer(
 ) -> str:
     """Return a message if all decisions are the same, with the same probability; else "".
 
-    "" also for fewer than two decisions, or if a probability is NaN. by_condition: decisions
-    under all conditions and rules. classes: names by class id.
+    Probabilities may differ by _SAME_CONFIDENCE. "" also for fewer than two decisions, or if a
+    probability is NaN. by_condition: decisions under all conditions and rules. classes: names by
+    class id.
     """
     all_decisions = by_condition.values()
     predictions = np.concatenate([decided.prediction for decided in all_decisions])
@@ -119,8 +120,8 @@ def _describe_constant_answer(
 def _constant_class(by_condition: decisions.ByName, classes: Sequence[str]) -> str:
     """Return the name of the class that all unchanged images are decided as; "" for several.
 
-    classes: names by class id. "" also if the images have a single label, or no class is
-    decided.
+    classes: names by class id. "" also if there is no condition "", if its images have a single
+    label, or if all of them are undecided.
     """
     unchanged = by_condition.get("")
     if unchanged is None or len(np.unique(unchanged.columns.get("label", ()))) < 2:
@@ -371,7 +372,8 @@ class NetworkEvaluation:
     def describe_train_difference(self) -> str:
         """Return a phrase on how the suite's set `train` differs from the run's training set.
 
-        "" if they are equal, or if the network is not from a run trained here.
+        The options "data", "split", "drop" and "keep" are compared. "" if they are equal, or if
+        the network is not from a run trained here.
         """
         trained_on = self.network.about.get("config", {}).get("train", {})
         if not trained_on:

@@ -110,7 +110,7 @@ def _params(
 
     r: half the side of the box. side: image side in pixels. keep, add: factors in `show`.
     symmetric: see `make`. O = edge J edge' = (s c' - c s') / side, with the waves c and s of
-    frequency r.
+    frequency r; "edge" is 0 if the box is symmetric, or if -r and r are the same frequency.
     """
     frequency = np.fft.fftfreq(side, 1 / side).round()
     is_inside = (frequency >= -r) & (frequency <= r if symmetric else frequency < r)

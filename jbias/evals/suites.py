@@ -347,7 +347,10 @@ class Suite(NamedTuple):
         source = self.sources[dataset]
 
         def read() -> UInt8[jax.Array, "n h w 3"]:
-            """Return the images as bytes, replicated on the suite's devices."""
+            """Return the partner images as bytes, replicated on the suite's devices.
+
+            They are images of `dataset`, which is that of the enclosing function.
+            """
             bytes_per_image = 3 * self.size**2
             count = min(MAX_PARTNERS, MAX_PARTNER_BYTES // bytes_per_image, len(source))
             rows = np.linspace(0, len(source) - 1, count).round().astype(np.int64)
@@ -372,7 +375,10 @@ class Suite(NamedTuple):
         return loader.EncodedImages(self.sources[dataset], index)
 
     def tasks(self) -> Iterator[Task]:
-        """Yield each measure on each of its sets, except for missing sets and tasks."""
+        """Yield each measure on each of its sets.
+
+        Tasks in `missing`, and those whose set or set of partner images is missing, are left out.
+        """
         for measure in self.measures:
             for dataset in measure.datasets:
                 task = Task(measure, dataset)
@@ -472,8 +478,8 @@ def _open_sets(
 def _check_kinds(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a suite's `run` with defaults.
 
-    ValueError for a missing, unknown or mistyped entry of the suite, a size that is not 1 to
-    16,384 pixels, and a negative batch, agree, threads or gib.
+    ValueError for a missing, unknown or mistyped entry of the suite, a number that is NaN or
+    infinite, a size that is not 1 to 16,384 pixels, and a negative batch, agree, threads or gib.
     """
     for key in config:
         jc.check_known("suite", key, (*_REQUIRED, "run", "needs"), "key")

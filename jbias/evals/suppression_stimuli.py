@@ -98,7 +98,11 @@ def make(
     def show(
         rows: probe.Rows, params: tuple[Settings, ...], kinds: tuple[str, ...]
     ) -> probe.Images:
-        """Return images after steps of the given kinds, in order."""
+        """Return the images in [0, 1] after some steps, in order.
+
+        kinds: by step, its kind, such as "blur". params: by step, a result of `settings`. Images
+        are rounded to bytes before the first step.
+        """
         image = jnp.round(rows.image * 255)
         for kind, step_settings in zip(kinds, params, strict=True):
             keys = occlusion.image_keys(seed, step_settings["salt"], rows.index)
@@ -292,10 +296,10 @@ def non_local_means(
 ) -> Image:
     """Return an image of means over a window, weighted by the similarity of surroundings.
 
-    Weights are exp(-D / 3 h^2), with h the strength and D the mean, over the square of radius
-    `template`, of squared differences summed over channels. search: radius of the window, in
-    pixels. s: result of `settings` for "non_local_means". key: unused. Edges are mirrored
-    without repeating the last pixel.
+    Weights are exp(-D / 3 h^2), or 0 if that is below LEAST_WEIGHT, with h the strength and D the
+    mean, over the square of radius `template`, of squared differences summed over channels.
+    search: radius of the window, in pixels. s: result of `settings` for "non_local_means". key:
+    unused. Edges are mirrored without repeating the last pixel.
     """
     planes = jnp.moveaxis(image, -1, 0)
     padded = _mirror(planes, search + template)

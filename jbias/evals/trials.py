@@ -129,7 +129,8 @@ def read(path: str, dataset: str = "") -> Trials:
 def people(folder: str, dataset: str) -> tuple[Trials, ...]:
     """Return the answers of each person on a set, from <folder>[/<set>]/<set>_subject-*.csv.
 
-    Answers are sorted by the file's name. base.Missing without such files. ValueError if a
+    Answers are sorted by the file's name. Files in <folder>/<set> take precedence over those in
+    <folder>. base.Missing without such files, or without the folder. ValueError if a
     person has two files, or if people have different images, conditions or right classes, and
     as `read` raises.
     """
@@ -181,7 +182,9 @@ def digest(people: Sequence[Trials]) -> str:
 def _read_rows(path: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield ("file.csv:2", cells by column) for each row; ValueError for an invalid file.
 
-    Spaces around cells are removed, and column names are in lower case.
+    Spaces around cells are removed, and column names are in lower case. A file is invalid without
+    rows, if its header lacks one of COLUMNS or repeats it, and if a row has another number of
+    cells than the header or an empty cell that is needed.
     """
     must = f"{path}: answers must be a CSV file in UTF-8, got "
     with (

@@ -231,10 +231,10 @@ def settle_classes(
 def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
     """Return (module of timm, name of the network): NAME, or NAME-random with random weights.
 
-    text: MODEL, timm:NAME with or without ?pretrained=... is_random: whether the weights are
-    random, from seed 0; else they are read from the Hugging Face cache. ValueError if timm is
-    not installed or lacks the network, if the weights are not in the cache, and for
-    ?pretrained=true with is_random.
+    text: MODEL, timm:NAME with or without ?pretrained=... With is_random or ?pretrained=false
+    the weights are random, from seed 0; else they are read from the Hugging Face cache.
+    ValueError if timm is not installed or lacks the network, if the weights are not in the cache,
+    and for ?pretrained=true with is_random.
     """
     name, _, query = text.removeprefix(TIMM).partition("?")
     if query not in ("", "pretrained=false", "pretrained=true"):

@@ -71,7 +71,7 @@ def read(path: str | os.PathLike, *, sheet: str = "") -> score_grid.Grid:
 
 
 def _first_bytes(path: str) -> bytes:
-    """Return the first four bytes of a file; raise ValueError if there is no such file."""
+    """Return the first four bytes of a file; raise ValueError for a missing file or a folder."""
     try:
         with opening.open_binary(path) as file:
             return file.read(4)
@@ -147,9 +147,10 @@ def _delimited(text: str, path: str, sheet: str) -> list[Row]:
 def _delimiter(lines: Sequence[str]) -> str:
     """Return the delimiter in `DELIMITERS` that gives all lines the same number of fields.
 
-    If several delimiters do, return the one that is most frequent in the first line; if none
-    does, the most frequent of all delimiters. "" if columns are separated by spaces. lines: the
-    lines that are not blank.
+    The number must be above 1. If several delimiters do, return the one that is most frequent in
+    the first line; if none does, the most frequent there of all delimiters. "", for columns
+    separated by spaces, if the first line has no comma and no line has another delimiter. lines:
+    the lines that are not blank.
     """
     has_sign = any(sign in line for sign in DELIMITERS[1:] for line in lines)
     if not has_sign and "," not in lines[0] and not all("," in line for line in lines):
@@ -170,7 +171,8 @@ def _spaced(lines: Sequence[str], path: str) -> list[list[Row]]:
 
     A table is a block of at least two lines. A line with another number of fields, such as a
     title, ends the table. If the header lacks the name of the first column, as R writes it, "" is
-    added. path: name of the file, for the "path:line" of each row.
+    added. If a line has two spaces in a row between two fields, fields are separated by two spaces
+    or more, or a tab; else as in `_words`. path: name of the file, for the "path:line" of each row.
     """
     is_aligned = any(re.search(r"\S\s{2,}\S", line) for line in lines)
     tables: list[list[Row]] = []
@@ -204,7 +206,8 @@ def _words(line: str) -> list[str]:
 def _csv_rows(text: str, path: str, delimiter: str) -> Iterator[Row]:
     """Yield the rows of a CSV text that are neither blank nor rules such as ---.
 
-    path: name of the file in messages. Raise ValueError for a quote without its end.
+    Spaces around cells are removed. path: name of the file in messages. Raise ValueError for a
+    quote without its end.
     """
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
@@ -566,8 +569,9 @@ def _grid(rows: list[Row], path: str, title: str) -> score_grid.Grid:
     """Return the grid of rows that begin with one to four header lines.
 
     Short rows are filled up with ""; titles above the table and footnotes below it are left
-    out. path: name of the table in messages. title: name of the data set if the table names
-    none. Raise ValueError if the first header line has a decimal number.
+    out. If one header line is followed by a line with only the name of the index, its first cell is
+    the name of the grid's level. path: name of the table in messages. title: name of the data set
+    if the table names none. Raise ValueError if the first header line has a decimal number.
     """
     width = max(len(row) for _, row in rows)
     rows = [(place, [*row, *[""] * (width - len(row))]) for place, row in rows]
@@ -681,7 +685,9 @@ def _is_line_of_names(
 def _is_third_header(rows: Sequence[Row]) -> bool:
     """Return whether the third line is a header line, as pandas writes for three levels.
 
-    Its cells are then names, and the fourth line has only the names of the index levels.
+    There must be five lines or more, and the second line must have names for groups of columns
+    (`_spans`). After the first cell, more than half of the third line is filled, with names. The
+    fourth line has a first cell, and after it fewer than half of the cells are filled.
     """
     if len(rows) < 5 or not _spans([score_grid.label(x) for x in rows[1][1]]):
         return False
@@ -698,7 +704,8 @@ def _several_lines(
 ) -> score_grid.Grid:
     """Return the grid of a table that pandas wrote with three or four header lines.
 
-    count: number of header lines; a line with the names of the index levels follows them. A
+    count: number of header lines; a line with the names of the index levels follows them. The
+    cells of the header lines above the last of these names are the names of the grid's levels. A
     blank in a header line, except the last, takes the name on its left. path: name of the table
     in messages. title: name of the data set if the table names none.
     """
@@ -730,8 +737,9 @@ def _two_lines(rows: list[Row], path: str, title: str) -> score_grid.Grid:
     A column's name is a pair of its cells in the two lines; a blank in the first takes the name
     on its left. The name of a column that names rows is a pair of its only name and "". If a
     third line has only names of the index, as pandas writes it, these columns get their names
-    from it. path: name of the table in messages. title: name of the data set if the table names
-    none.
+    from that line. In this case, and if the first column has run names or the row numbers of
+    pandas, the first cells of the two lines are the names of the grid's levels. path: name of the
+    table in messages. title: name of the data set if the table names none.
     """
     tops = [score_grid.label(x) for x in rows[0][1]]
     lows = [score_grid.label(x) for x in rows[1][1]]
