@@ -109,8 +109,9 @@ class Unit:
 def unit_of(metric: str, values: Sequence[float]) -> Unit:
     """Return % for accuracy, real_accuracy and shape_bias, else the scores' own unit.
 
-    values: the scores to format. A unit other than % has 3 digits after the point if no |score| is
-    above 2, else 1.
+    For %, scores are fractions: the scale is 100, with 1 digit after the point. The own unit has
+    an empty name, the scale 1, and 3 digits after the point if no |score| is above 2, else 1.
+    values: the scores to format; may be empty.
     """
     if metric in ("accuracy", "real_accuracy", "shape_bias"):
         return Unit(scale=100, digits=1, name="%")
@@ -175,7 +176,8 @@ class BenchmarkScores:
         """The phrase "is better than", for sentences such as "A is better than B".
 
         A is the algorithm with the better rank. For runs with a metric of cue conflicts, the
-        phrase is such as "has more shape bias than".
+        phrase is "has more shape bias than", or such as "has a higher mrr shape than". If the
+        smallest score ranks first, "less" and "lower" replace "more" and "higher".
         """
         metric = self.options.metric
         larger = self.options.larger_is_better
@@ -315,9 +317,9 @@ def cells_of(
 ) -> pd.DataFrame:
     """Return a frame with the statistics over seeds of each (algorithm, data set).
 
-    Columns: algorithm, dataset, n (number of seeds), and the columns of `SPREAD` (std with ddof 1)
-    in the unit of `values`. A cell without scores has n = 0 and NaN. A cell with a NaN score has
-    NaN statistics.
+    Columns: algorithm, dataset, n (number of seeds, also of seeds with a NaN score), and the
+    columns of `SPREAD` (std with ddof 1, NaN for a single seed) in the unit of `values`. A cell
+    without rows has n = 0 and NaN. A cell with a NaN score has NaN statistics.
 
     values: columns algorithm, dataset and value, one row per seed. algorithms, datasets: names of
     the cells, in the order of the rows.
@@ -521,7 +523,7 @@ class Analysis:
 
 
 def analyse(study: BenchmarkScores) -> Analysis:
-    """Return the means and the rank tests of a study; the tests use means rounded to 12 digits.
+    """Return the means and the rank tests of a study, on means with 12 significant digits.
 
     A cell has no mean if one of its seeds has no score. The tests leave out algorithms without any
     mean, data sets in `study.unfit`, and data sets without the mean of an algorithm. With --strict
@@ -581,9 +583,10 @@ def compare_seeds(analysis: Analysis) -> seed_tests.SeedTestsResult | None:
     """Return the tests over the seeds of each data set.
 
     With a reference that is tested, each algorithm is compared with the reference only. Seeds
-    without a score on every tested data set are left out. Intervals are cut to [-100, 100]
-    percentage points. None if no data set, or fewer than 2 algorithms, remain. Raises ValueError
-    for `--paired-seeds` if algorithms do not have the same seeds.
+    without a score on every tested data set are left out. Scores are in the page's unit; intervals
+    of scores in % are cut to [-100, 100] percentage points. None if no data set, or fewer than 2
+    algorithms, remain. Raises ValueError for `--paired-seeds` if algorithms do not have the same
+    seeds.
     """
     study = analysis.study
     options = analysis.study.options
@@ -664,8 +667,9 @@ def best_by_seeds(
 ) -> list[tuple[str, str]]:
     """Return the cells (algorithm, data set) not significantly different from the best mean.
 
-    A data set on which no algorithm differs significantly from the best mean has no such cell. The
-    list is empty if only comparisons with a reference were made.
+    The cell of the best mean is included. A data set on which no algorithm differs significantly
+    from the best mean has no cell in the list. Cells are sorted by data set, then in the order of
+    `result.algorithms`. The list is empty if only comparisons with a reference were made.
 
     means: mean scores, data sets in rows and algorithms in columns.
     """
@@ -691,7 +695,7 @@ def best_by_seeds(
 
 
 def _rounded(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return scores rounded to 12 digits, so that rounding errors of sums do not break ties."""
+    """Return scores with 12 significant digits, so that errors of sums do not break ties."""
     return scores.map(lambda value: float(f"{value:.12g}"))
 
 
@@ -699,7 +703,8 @@ def with_evidence(analysis: Analysis) -> Analysis:
     """Return the analysis with the fields after `nemenyi` filled, except `by_seeds`.
 
     Without tested ranks, the analysis is returned unchanged. `runs` is None and `seeds` is empty if
-    `seeds_of` returns a reason. Raises ValueError for `--blocks` above the number of data sets.
+    `seeds_of` returns a reason. Raises ValueError for `--blocks` above the number of tested data
+    sets.
     """
     if analysis.friedman is None:
         return analysis
@@ -758,9 +763,9 @@ def _mean_tests(
     """Return results of further tests of the means, by short name.
 
     Keys: quade, aligned_ranks, max_t, conover, wilcoxon, signed_rank (Bayesian), bradley_terry
-    (None for many algorithms, or if too few draws are usable), and with a reference dunn and
-    control_wilcoxon. rope: half width of the region of practical equivalence, in the unit of
-    `table`.
+    (None for more than `MANY_ALGORITHMS` algorithms, or if too few draws are usable), and dunn and
+    control_wilcoxon if the reference is in `table`. rope: half width of the region of practical
+    equivalence, in the unit of `table`.
     """
     larger_is_better = study.larger_is_better
     reference = study.options.reference
@@ -856,9 +861,10 @@ def _seed_results(
     """Return results of jbias.stats over redrawn seeds, by short name.
 
     Keys: intervals, performance_profiles, mean_differences, stability, both (mean differences over
-    redrawn seeds and data sets), improvement, mixed, effects and power. draws: number of bootstrap
-    draws. points: difference for which power is computed, in the unit of `runs`. alpha:
-    significance level.
+    redrawn seeds and data sets), improvement, mixed, effects and power. If an algorithm has only 2
+    runs, the intervals of the first four results are NaN. draws: number of bootstrap draws, of
+    which effects uses a quarter (at least 100) and power half. points: difference for which power
+    is computed, in the unit of `runs`. alpha: significance level.
     """
     hide = _without_intervals if runs.counts.min() == 2 else lambda result: result
     common = {"larger_is_better": larger_is_better, "draws": draws}
@@ -966,7 +972,7 @@ def shared_seeds(
 def _equal_scores(
     table: score_table.Scores, runs: score_table.Scores | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield (first, second): algorithms, or runs of one algorithm, with identical scores.
+    """Yield (first, second): algorithms, or runs of one algorithm, with equal scores everywhere.
 
     Runs are named by their numbers from 1, such as "ERM run 1". table: means of the algorithms.
     runs: scores per run, or None.
@@ -1001,8 +1007,8 @@ def best_cells(
     """Return (algorithm index, data set index) of cells that do not differ from the best mean.
 
     Cells are sorted by data set, then by mean, the best first. A data set has the cell of the best
-    mean and the cells of the next means, up to the first mean that differs significantly from the
-    best by Welch's t test. A data set has no cell if no mean differs from its best mean, or if all
+    mean and the cells of all means before the first mean that differs significantly from the best
+    by Welch's t test. A data set has no cell if no mean differs from its best mean, or if all
     runs of each algorithm have equal scores.
 
     The best mean is chosen from the tested scores, so p is multiplied by the number of all pairs
@@ -1119,7 +1125,8 @@ def _twin_names(first: tuple, second: tuple) -> list[str]:
 def _reason_of_twins(first: tuple, second: tuple) -> str:
     """Return the phrase on equal results of two seeds; "" if their stored decisions differ.
 
-    first, second: (label, workdir, seed).
+    The phrase is on decisions, or `_SAME_SCORES` if no evaluation has stored decisions of both
+    seeds. first, second: (label, workdir, seed).
     """
     (_, first_workdir, first_seed), (_, second_workdir, second_seed) = first, second
     first_digests = _decision_digests(first_workdir).get(first_seed, {})
@@ -1167,7 +1174,7 @@ _CUE_METRICS = (
 def _classes(study: BenchmarkScores) -> dict[str, int]:
     """Return the number of classes by data set, from the decision rule that runs record.
 
-    Data sets without a recorded number, or with different numbers, are left out.
+    A data set is left out unless all runs that record the data set have the same number.
     """
     sizes_by_dataset: dict[str, set[int | None]] = {}
     for run in study.runs:
@@ -1188,8 +1195,9 @@ def _classes(study: BenchmarkScores) -> dict[str, int]:
 def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
     """Yield cells with 1 / classes in the 95 % Wilson interval of the mean accuracy over seeds.
 
-    Data sets without a known number of classes are skipped, and so are cells with a missing score
-    or different numbers of images. See `BenchmarkScores.at_chance` for the keys.
+    The interval is for the images of one network; cells are of the study's metric. Data sets
+    without a known number of classes are skipped, and so are cells with a missing score or
+    different numbers of images. See `BenchmarkScores.at_chance` for the keys.
     """
     classes = _classes(study)
     values = study.values[study.values["dataset"].isin([*classes])]

@@ -152,7 +152,7 @@ class Audited:
 
     @property
     def guessing(self) -> list[str]:
-        """Names of the networks with an accuracy at or below chance."""
+        """Names of the networks whose accuracy is not significantly above chance."""
         verdicts = [
             attribute_audit.compare_with_chance(row, self.label, tau=self.tau).verdict
             for row in self.correct
@@ -182,7 +182,10 @@ class Audited:
 
     @property
     def shown(self) -> list[Candidate]:
-        """Candidates with figures: up to 4 that lower accuracy, else the first tested."""
+        """Candidates with figures: the first 4 with the verdict "bug" or "some".
+
+        Without such candidates, the first tested candidate; empty if none was tested.
+        """
         harmful = [
             candidate
             for candidate in self.tested
@@ -416,8 +419,10 @@ def _after_chance(audited: Audited, headline: str) -> str:
 
 
 def chance_sentence(audited: Audited) -> str:
-    """Return a sentence on accuracy at chance, or on networks that guess; "" without either.
+    """Return a sentence on accuracy near or below chance, or on networks that guess; or "".
 
+    Near chance: less than `tau` above, or not significantly above. For a higher accuracy, the
+    sentence names the networks that guess; "" for a single network, or if no network guesses.
     Networks that follow an attribute may have chance accuracy without guessing: the sentence names
     attributes that lower accuracy.
     """
@@ -850,8 +855,9 @@ def by_level(
     """Return a figure of lines over the levels of a shift, with a panel per kind of shift.
 
     frame: columns kind, share, level, line, value and optionally low and high (fractions). looks:
-    line style by value of the column "line". label: label of the y axis. tau: threshold to draw,
-    in percentage points; None for none.
+    line style by value of the column "line". label: label of the y axis, which is in %. tau:
+    threshold to draw, in percentage points; None for no threshold and a y axis from 0 to 102.
+    The x axis has the shares, with the levels as labels.
     """
     threshold = {"color": plots.INK, "linewidth": 0.7, "linestyle": (0, (2, 2))}
     columns = [name for name in ("value", "low", "high") if name in frame]

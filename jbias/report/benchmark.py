@@ -121,7 +121,10 @@ def report(study: analysis_lib.BenchmarkScores) -> document.Report:
 
 
 def _check_options(study: analysis_lib.BenchmarkScores) -> None:
-    """Raise ValueError if --reference or --paired-seeds does not suit the study."""
+    """Raise ValueError if --reference is not an algorithm of the study.
+
+    Also raise ValueError for --paired-seeds with more than two data sets.
+    """
     reference = study.options.reference
     if reference and reference not in study.algorithms:
         raise ValueError(
@@ -139,7 +142,8 @@ def _facts(analysis: Analysis) -> dict[str, object]:
     """Return the short facts at the top of the page, by label, such as {"Algorithms": 5}.
 
     Labels: Algorithms, Data sets, In the tests ("k × n" or "none"), "Seeds each" or "Runs each"
-    (Scores for a file of means), and if known Selection, Test images and Diverged seeds.
+    (Scores for a file of means), Selection for runs, Test images (sum over data sets) if known, and
+    Diverged seeds if there are any.
     """
     study, (n, k) = analysis.study, analysis.means.shape
     facts = {
@@ -210,7 +214,7 @@ def _tables(
     bias_table: tables.Table | None,
     biases: Mapping[str, Mapping[str, str]],
 ) -> document.Placed:
-    """Yield (section id, table) in the order of the page.
+    """Yield (section id, table or None) in the order of the page.
 
     deviations: the result of `variability`. bias_table, biases: the results of `shape_bias` and
     `shape_biases` of `benchmark_tables`.
@@ -346,8 +350,9 @@ def _rank_tests(analysis: Analysis) -> dict[str, Any]:
     """Return the results of the rank tests by the keys of `_RANK_TESTS`, ready for results.json.
 
     friedman and friedman_uncorrected have chi2, chi2_p, F, F_is_infinite, p, df, kendall_w and
-    mean_ranks (by algorithm); permutation has p, exact and standard_error; nemenyi has p (by pair),
-    critical_difference (by level, such as "0.05"), significant and cliques. Ranks must have been
+    mean_ranks (by algorithm); permutation has p, exact and standard_error. nemenyi has p (by
+    algorithm, then by algorithm), critical_difference (by level, such as "0.05"), significant (a
+    frame with the columns better, worse and p) and cliques (lists of names). Ranks must have been
     tested.
     """
     names = analysis.algorithms
@@ -436,8 +441,8 @@ def figures(analysis: Analysis, deviations: pd.DataFrame | None) -> document.Pla
     """Yield (section id, figure) for all figures except mean ranks and scores over epochs.
 
     Tested ranks give correlations of data sets, one figure per kind of similarity. Analysed seeds
-    give interquartile means, performance profiles and power. Runs give variability. deviations: the
-    result of `variability`; None for a file of scores.
+    give interquartile means, performance profiles and power. Runs give variability, or None if the
+    deviations are unknown. deviations: the result of `variability`; None for a file of scores.
     """
     if analysis.tests:
         for by in analysis.dataset_blocks:
@@ -530,7 +535,7 @@ def _iqm(analysis: Analysis) -> document.Figure:
 
 
 def _profiles(analysis: Analysis) -> document.Figure:
-    """Return the figure of performance profiles of the algorithms of `_drawn_algorithms`.
+    """Return the figure of performance profiles of the tested algorithms of `_drawn_algorithms`.
 
     Seeds must have been analysed.
     """
@@ -703,9 +708,9 @@ def _by_epoch(
     """Return (means over seeds, scores of seeds) of a metric by data set and epoch.
 
     Both frames have the columns panel (data set), line (algorithm), x (epoch) and value; the first
-    also has std and size (number of seeds), the second run, seed and condition. Epochs at which
-    seeds are missing are left out of the first frame. Data sets: validation and the study's data
-    sets for the study's metric, all data sets with records for another metric.
+    also has std and size (number of seeds), the second run, seed and condition. Epochs with fewer
+    seeds than another epoch of the line are left out of the first frame. Data sets: validation and
+    the study's data sets for the study's metric, all data sets with records for another metric.
     """
     chosen = study.evaluations
     wanted = [*dict.fromkeys([results.VALID, *study.datasets])]
@@ -724,7 +729,7 @@ def _by_epoch(
 
 
 def _has_all_seeds(seeds: pd.DataFrame) -> pd.Series:
-    """Return a mask of the rows at epochs at which all seeds of the line were evaluated.
+    """Return a mask of the rows at epochs with the largest number of seeds of the panel's line.
 
     seeds: one row per seed with the columns panel, line, x and value.
     """

@@ -54,13 +54,13 @@ def scores(
 ) -> tables.Table:
     """Return the main table: mean ± std, or median and range, per algorithm and data set.
 
-    One row per algorithm. Columns: name, number of seeds or runs (not for a file of means), mean
-    rank if ranks were tested, and the first `MAX_COLUMNS` data sets. "(n=2)" follows the score of a
-    cell with fewer seeds than its algorithm, "(chance)" a score at chance. The cells of
-    `Analysis.best_cells` and the mean ranks of `Analysis.leaders` are bold, and the cells of
-    `BenchmarkScores.trained` are underlined. The files have the rows of `Analysis.cells`. biases:
-    shape biases as text, as returned by `shape_biases`, for further columns on the page; None for
-    no further columns.
+    `Unit.spread` chooses mean or median per data set. One row per algorithm. Columns: name, number
+    of seeds or runs (not for a file of means), mean rank if ranks were tested, and the first
+    `MAX_COLUMNS` data sets. "(n=2)" follows the score of a cell with fewer seeds than its
+    algorithm, "(chance)" a score at chance. The cells of `Analysis.best_cells` and the mean ranks
+    of `Analysis.leaders` are bold, and the cells of `BenchmarkScores.trained` are underlined. The
+    files have the rows of `Analysis.cells`. biases: shape biases as text, as returned by
+    `shape_biases`, for further columns on the page; None for no further columns.
     """
     study = analysis.study
     is_tested = analysis.friedman is not None
@@ -157,8 +157,8 @@ def _deviation(unit: analysis_lib.Unit, cell: Mapping) -> str:
 def reference(analysis: Analysis) -> tables.Table | None:
     """Return the table of each algorithm's mean minus the reference's mean, per data set.
 
-    The last column is p of Nemenyi's test, NaN if ranks were not tested. None if there is no other
-    algorithm. `study.options.reference` must be an algorithm of the study.
+    The last column is p of Nemenyi's test, NaN if the pair was not tested. None if there is no
+    other algorithm. `study.options.reference` must be an algorithm of the study.
     """
     study = analysis.study
     unit = analysis.study.unit
@@ -619,9 +619,10 @@ def _pairs(analysis: Analysis, **matrices: np.ndarray) -> pd.DataFrame:
 def posthoc(analysis: Analysis) -> tables.Table | None:
     """Return the table of all pairwise tests, one row per pair of algorithms.
 
-    Columns: better, worse, rank_difference, adjusted p of Nemenyi's, max-T, Conover's and
-    Wilcoxon's test, and Bayesian probabilities; no column of the Bradley-Terry model if it is None.
-    p of at most alpha is bold; the page has 60 rows. Ranks must have been tested.
+    Columns: better, worse, rank_difference (mean rank of worse minus better), adjusted p of
+    Nemenyi's, max-T, Conover's and Wilcoxon's test, and Bayesian probabilities; no column of the
+    Bradley-Terry model if it is None. p of at most alpha is bold; the page has 60 rows. Ranks must
+    have been tested.
     """
     tests = analysis.tests
     ranks = analysis.nemenyi.ranks
@@ -793,9 +794,11 @@ def differences(analysis: Analysis) -> tables.Table | None:
 def outperforming(analysis: Analysis) -> tables.Table | None:
     """Return the table of P(A > B), the share of seeds for which A beats the reference B.
 
-    The page has one row per algorithm, the files one per algorithm and data set. P(A > B) is left
-    out for fewer than 3 shared seeds. The study must have a tested reference and analysed seeds;
-    the table is then never None.
+    The page has one row per algorithm except B, the files one per algorithm and data set. Columns:
+    algorithm, pairs (shared seeds), p with its interval (mean over data sets), and the numbers of
+    data sets significant, better and ordered (almost stochastic order). p, significant and better
+    are missing for fewer than 3 shared seeds. The study must have a tested reference and analysed
+    seeds; the table is then never None.
     """
     runs = analysis.runs
     reference = analysis.study.options.reference
@@ -862,9 +865,9 @@ def outperforming(analysis: Analysis) -> tables.Table | None:
 def power(analysis: Analysis) -> tables.Table:
     """Return the table of the power of each test in this study: paired t, Wilcoxon, Nemenyi.
 
-    The page also has the difference that each test detects with the target power, or "never".
-    The files also have the power for other numbers of seeds and data sets. Seeds must have been
-    analysed.
+    The page also has the difference that each test detects with the target power, or "never". The
+    files have the columns test, seeds ("here" for this study), datasets and power, with rows for
+    other numbers of seeds and data sets. Seeds must have been analysed.
     """
     result = analysis.seeds["power"]
     repeats = analysis.study.repeats

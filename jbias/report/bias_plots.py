@@ -146,7 +146,7 @@ def pairs(
 
 
 def read_photographs(folder: str) -> list[Image]:
-    """Return up to three photographs of a folder in [0, 1], cropped to 224 pixels as for networks.
+    """Return up to three photographs of a folder, (224, 224, 3) in [0, 1], cropped as for networks.
 
     The first photographs by path are read; folders in `folder` are searched, too. Raises ValueError
     for a folder without images, and for an image that cannot be read.
@@ -163,7 +163,8 @@ def read_photographs(folder: str) -> list[Image]:
 def stimuli(images: Sequence[Image]) -> Figure:
     """Return a figure of photographs: unchanged, and after each low-pass and high-pass filter.
 
-    There is a row per photograph and a column per filter. images: (h, w, c) in [0, 1].
+    There is a row per photograph and a column per filter. Low-pass images have every second pixel,
+    high-pass images are multiplied by `GAIN`. images: (h, w, c) in [0, 1].
     """
     columns: dict[str, list] = {"unchanged": [_to_bytes(image) for image in images]}
     for cut in spectral.CONVENTIONS[""]:

@@ -162,7 +162,10 @@ def read(
 
 
 def _checkpoint_row(records: pd.DataFrame) -> network_frame.ModelRow:
-    """Return the row of one checkpoint. records: its records, from one or more workdirs."""
+    """Return the measures and settings of one checkpoint.
+
+    records: records of the checkpoint, from one or more workdirs.
+    """
     measures = {}
     for workdir in records["workdir"].unique():
         measures |= network_records.read_measures(workdir)
@@ -192,8 +195,9 @@ def _kind(
 ) -> dict[str, Any]:
     """Return a dict with name, training and epsilon of a run, for its row of the table.
 
-    epsilon: strength of adversarial training, NaN without, in 1/255 for the norm linf. record: a
-    record of the run. known_kinds: such dicts by run; other runs are described by their config.
+    training: `AT` for adversarial training, else the category of the config, or the algorithm,
+    with the variant. epsilon: strength of adversarial training, NaN without, in 1/255 for the norm
+    linf. record: a record of the run. known_kinds: such dicts by run, which replace the config.
     """
     if run in known_kinds:
         return {**known_kinds[run]}
@@ -453,8 +457,9 @@ def _models(study: Correlations) -> Blocks:
 def _benchmarks(models: ModelTable, study: Correlations) -> Blocks:
     """Yield figures and tables of the benchmarks.
 
-    Figures: correlations among benchmarks, accuracies, ImageNet-A against shape bias, and all
-    pairs of benchmarks; figures without data are left out. Tables: accuracies, averages, settings.
+    Figures: correlations among benchmarks, accuracies, ImageNet-A against shape bias (if both were
+    measured), and all pairs of benchmarks (for 3 benchmarks or more). Tables: accuracies, averages,
+    and settings if known.
     """
     frame = study.frame
     size = study.options.size
@@ -488,8 +493,9 @@ def _biases(
 ) -> Blocks:
     """Yield figures and a table of the biases.
 
-    Figures: correlations among biases, curves of filters and of critical bands, and filtered
-    photographs; figures without data are left out. images: photographs to show after filtering.
+    Figures: correlations among biases, curves of filters, critical bands from normalised against
+    plain accuracies, curves of critical bands, and filtered photographs; figures without data are
+    left out, or None. images: photographs to show after filtering.
     """
     frame = models.frame
     categories = study.frame["training"]
@@ -520,7 +526,8 @@ def _biases(
 def _normalised(frame: pd.DataFrame, study: Correlations) -> document.Figure | None:
     """Return a figure that compares critical bands from normalised and from plain accuracies.
 
-    None if no model has a band from plain accuracies. frame: one row per model.
+    Only models with a valid band from plain accuracies are shown; None if there is no such model.
+    frame: one row per model, with the column cb_bw_raw.
     """
     has_band = (frame["cb_bw_raw"] <= network_frame.DEGENERATE).to_numpy()
     if not has_band.any():
@@ -605,7 +612,8 @@ def settings_table(settings: pd.DataFrame) -> tables.Table:
 def bias_table(models: ModelTable) -> tables.Table:
     """Return the table of biases, one row per model.
 
-    If known, the interval of the shape bias and its number of decisions have columns, too.
+    If known, the interval of the shape bias, its number of decisions, and the critical bands from
+    plain accuracies have columns, too.
     """
     frame = models.frame
     names = [*models.biases]
@@ -628,6 +636,7 @@ def _model_table(
 ) -> tables.Table:
     """Return a table of measures by model; failed fits of bands are only in the files.
 
+    Columns: name, training and the measures; the files also have model (the index) and epsilon.
     name: name of the table and key of its caption. frame: one row per model. measures: columns to
     show. caption_fields: further values for the caption.
     """

@@ -41,6 +41,7 @@ def _write(
 ) -> list[str]:
     """Write the report to the folder `out`; return the lines to print.
 
+    The lines are the headline, the basis, the notes on the models, and the path of the page.
     measured, kinds, each_seed, out, images, figures: values of the flags of the same names.
     settings: options of `bias_study.analyse`.
     """
@@ -86,7 +87,7 @@ def parser() -> cli.Parser:
 
 
 def add_study_flags(parser: cli.Parser) -> None:
-    """Add to `parser` the flags of all commands that report a study of biases."""
+    """Add to `parser` --out, --figures, --images and the flags of the permutation test."""
     parser.add_argument("--out", **cli.OUT, help="folder to write the report into")
     cli.add_figures(parser)
     parser.add_argument(

@@ -73,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """End the process, with one line on stderr, if flags do not fit together.
 
-    Flags do not fit together if two flags contradict each other, or if a flag requires another flag
-    that is missing. args: flags of a command without --status.
+    Flags do not fit together if a flag requires another flag that is missing, for a flag of runs
+    with --scores, and for a flag of tables with --runs. args: flags of a command without --status.
     """
     if args.watch is not None or args.json:
         parser.error("--watch and --json need --status; add it")
@@ -99,8 +99,10 @@ def _with_sources(
 ) -> argparse.Namespace:
     """Return `args`, changed in place, with positional sources stored as --scores or --runs.
 
-    A single file is a table of scores; all other sources are workdirs of runs. Ends the process
-    with one line on stderr unless exactly one kind of source is given.
+    A single source is a table of scores, except a folder, an address or a glob (see `_is_runs`);
+    all other sources are workdirs of runs. Ends the process with one line on stderr unless exactly
+    one of positional sources, --runs and --scores is given, and if one of several positional
+    sources is a file.
     """
     num_inputs = bool(args.sources) + bool(args.runs) + bool(args.scores)
     if num_inputs != 1:
@@ -223,7 +225,7 @@ def _status(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _watched(render: Callable[..., str], args: argparse.Namespace) -> Iterator[str]:
-    """Yield the status of args.runs as text, every args.watch seconds without end.
+    """Yield the status of args.runs as text or JSON, every args.watch seconds without end.
 
     Without --json, the screen is cleared before each item. A ValueError or OSError becomes a line
     of text. render: function of the rows of `report.status.rows` that returns text.
@@ -258,7 +260,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the report's folder and of --status to `parser`."""
+    """Add --out, --figures, --status, --watch and --json to `parser`."""
     out = cli.OUT | {"required": False}
     parser.add_argument(
         "--out",
@@ -289,7 +291,10 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_source_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the sources, and the flags on the layout of a table of scores, to `parser`."""
+    """Add the sources and the flags on the layout of a table of scores to `parser`.
+
+    Sources: positional `sources`, --runs and --scores. Layout: the flags of `_TABLE_FLAGS`.
+    """
     parser.add_argument(
         "sources",
         nargs="*",
@@ -359,7 +364,11 @@ def _add_source_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_selection_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that choose evaluations, data sets and algorithms to `parser`."""
+    """Add the flags that choose evaluations, data sets and algorithms to `parser`.
+
+    These are --selection, --last, --epoch, --best-on, --datasets, --algorithms, --drop,
+    --trained-on, --strict and --metric.
+    """
     parser.add_argument(
         "--selection",
         choices=options.SELECTIONS,
@@ -434,7 +443,10 @@ def _add_selection_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_test_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the statistical tests to `parser`."""
+    """Add the flags of the statistical tests to `parser`.
+
+    These are --alpha, --blocks, --points, --lower-is-better, --paired-seeds and --reference.
+    """
     parser.add_argument(
         "--alpha",
         help="significance level of the tests, between 0 and 1, not in percent (default: "

@@ -18,8 +18,9 @@ def read(path: str, needed: Sequence[str] = ()) -> tuple[list[str], Lines]:
 
     The separator is comma, semicolon or tab: the most frequent in the first line. Quoted
     fields may contain separators and line breaks. Spaces around fields are removed, empty
-    lines are skipped. Raises ValueError if the file does not exist or is not UTF-8, a column
-    name occurs twice, a column of `needed` is missing, or a row has too few or many fields.
+    lines after the first are skipped. Raises ValueError if the file does not exist, is a folder or
+    is not UTF-8, a column name occurs twice, or a column of `needed` is missing. The iterator
+    raises ValueError for a row with too few or many fields, and for invalid CSV.
     """
     from jbias.untrusted import opening  # A slow import, which --help does not need.
 
@@ -95,10 +96,10 @@ def read_named(
 ) -> dict[str, Line]:
     """Return (file:line, fields by name) of each row, by the row's name.
 
-    key: column with the names of the rows; None for the first column. needed: columns
-    that the file must have. filled: column whose fields must not be empty. Raises ValueError as
-    `read` does, and with file and line if a name or a field of `filled` is empty, or a name occurs
-    twice.
+    key: column with the names of the rows; None for the first column. needed: columns that the file
+    must have, with `filled` and, if not None, `key`. filled: column whose fields must not be empty.
+    Raises ValueError as `read` does, and with file and line if a name or a field of `filled` is
+    empty, or a name occurs twice.
     """
     head, lines = read(path, needed)
     key = key or head[0]

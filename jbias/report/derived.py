@@ -62,7 +62,10 @@ class Derived(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the relation, as "the mean of a, c, s and p"; at most 8 names are listed."""
+        """The relation, as "the mean of a, c, s and p".
+
+        Of more than 8 names, the first 6 and the number of the remaining names are listed.
+        """
         names = [*self.sources]
         if len(names) > 8:
             names = [*names[:6], f"{len(names) - 6} more"]
@@ -111,7 +114,7 @@ def find(
     scores.
     grids: smallest possible difference of scores, such as 1 / images; None estimates it.
     copies: True to also return columns that are a copy or linear function of another column.
-    weights: known weights of the columns, such as their numbers of images.
+    weights: known weights of the columns, such as their numbers of images; None if unknown.
     """
     m, n = values.shape
     if m < 2 or n < 2 or not np.isfinite(values).all():
@@ -144,8 +147,10 @@ def _find_summary(
 ) -> tuple[int, Derived | None]:
     """Return (index, description) of a column that summarises other columns; else (0, None).
 
-    Columns with names such as "avg" are tried first. names: names of the columns. weights: known
-    weights of the columns, or None.
+    Columns with names such as "avg" are tried first. Of more than 120 columns, only columns with
+    such names, or near the mean or sum of all other columns, are tried. Weighted means are tried
+    last, for up to 60 columns. names: names of the columns. weights: known weights of the columns,
+    or None.
     """
     hinted = [bool(_SUMMARY.search(name.lower())) for name in names]
     places = sorted(range(len(names)), key=lambda i: not hinted[i])
@@ -176,8 +181,9 @@ def _near_all_others(columns: _Columns) -> np.ndarray:
 def _linear(columns: _Columns, names: Sequence[str]) -> dict[int, Derived]:
     """Return up to 20 columns, by index, that are linear functions of another column.
 
-    Copies are linear functions. Of two columns that are linear functions of each other, the column
-    with fewer digits is returned; with equal digits, the later column.
+    Only the functions of `_LINEAR`, such as copies, are searched, and agreements that may be by
+    chance are left out. Of two columns that are linear functions of each other, the column with
+    fewer digits is returned; with equal digits, the later column.
     """
     derived: dict[int, Derived] = {}
     for (start, factor), relation in _LINEAR.items():
@@ -219,7 +225,8 @@ def _linear_tolerance(
 def _pairs(columns: _Columns, start: float, factor: float) -> Iterator[tuple[int, int]]:
     """Yield indices (column, source) with column = start + factor * source, up to rounding.
 
-    If both have the same number of digits, the source is the earlier column.
+    The source has more digits than the column, or as many and a smaller index. Columns of equal
+    scores are skipped.
     """
     values = columns.values
     units = columns.units
@@ -388,7 +395,8 @@ def _groups_near(
 def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | None:
     """Return the description of a column as a weighted mean of other columns, or None.
 
-    None also if the rows are too few, or the columns too similar, to determine the weights. place:
+    None also if the rows are too few, or the columns too similar, to determine the weights, and for
+    more than 60 other columns. The relation is "the mean of" if equal weights agree, too. place:
     index of the column.
     """
     values = columns.values
@@ -438,7 +446,9 @@ def _agrees(
 
     The probability that a row agrees by chance is the tolerance divided by the usual deviation of
     a column from the mean of the other columns. The probability that the means over all rows agree
-    by chance is the tolerance divided by the deviation between the means of the columns.
+    by chance is the tolerance divided by the deviation between the means of the columns. The
+    product of these probabilities must be at most 0.1 if the name of the column suggests a summary,
+    else at most 0.0001 / (`tried` * number of columns).
 
     place: index of the column. members: indices of the summarised columns. summary: the summary in
     each row. tried: number of groups that were tried. hinted: for each column, True if its name
@@ -568,7 +578,7 @@ def of_datasets(values: pd.DataFrame) -> list[Derived]:
     """Return the data sets that are computed from other data sets in all runs of all algorithms.
 
     Data sets with missing scores are not compared. values: columns algorithm, dataset, seed, value
-    and, if known, n (number of images).
+    and optionally n (number of images), which is used only if known in all rows.
     """
     table = _wide(values, ["algorithm", "seed"], "dataset")
     images = pd.to_numeric(values["n"], errors="coerce") if "n" in values else None

@@ -189,9 +189,10 @@ def particular_caveats(page: document.Report, always: Sequence[str]) -> list[str
 
 
 def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
-    """Return a table of a frame; the page has only the hidden share `HIDDEN` of several shares.
+    """Return a table of a frame; None for a frame without rows.
 
-    name: key of `_COLUMNS` and `_CAPTIONS`. None for a frame without rows.
+    Of a frame with a column hidden, the page has only the rows with the share `HIDDEN`; the files
+    have all rows, without empty columns. name: key of `_COLUMNS` and `_CAPTIONS`.
     """
     if "training" in frame:
         frame = frame.replace({"training": {"": None}})
@@ -207,9 +208,9 @@ def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
 def _headline(values: pd.DataFrame) -> tuple[str, str]:
     """Return (headline, basis) on the methods with the largest and smallest mean of a quantity.
 
-    The quantity is the first with values of two methods on one data set, for groups with an empty
-    `training`. If there is no such quantity, the headline says so. values: data of the table of
-    values.
+    The quantity is the first with values of two methods of one source on one data set, for groups
+    with an empty `training`. If there is no such quantity, the headline says so. values: data of
+    the table of values.
     """
     plain = values[(values["training"] == "") & values["mean"].notna()]
     for (quantity, source, data), group in plain.groupby(_VALUES[:3], sort=False):
@@ -306,8 +307,9 @@ def comparison(
 def _value_text(value: Mapping | None, *, with_n: bool) -> str:
     """Return a mean as text, with its spread, number of seeds and class; a dash for None.
 
-    value: columns as in `Values.row`, or published mean, std and n. with_n: True to add the number
-    of seeds, which is always added if seeds are left out.
+    Example: "4.20 ± 0.50 [3.10, 5.30] (n = 4 of 5) cat"; unknown parts are left out. value: columns
+    as in `Values.row`, or published mean, std and n. with_n: True to add the number of seeds, which
+    is always added if seeds are left out.
     """
     if value is None:
         return "–"
@@ -389,8 +391,8 @@ def _conditions(
 ) -> Iterator[tuple[Key, study_lib.Measurement, str]]:
     """Yield (key of the group, measurement, condition) of distortions of test images.
 
-    Only distortions whose decisions may be stored are included. Conditions of occlusion are
-    included only for the share `HIDDEN` of hidden pixels.
+    Distortions are the conditions of grid_shuffle and cut_occlusion, and of occlusion with the
+    share `HIDDEN` of hidden pixels. An item is yielded again for each network of the group.
     """
     for key, network, measurement in study.measures:
         if measurement.dataset == "train":
@@ -492,8 +494,10 @@ def digit_shares(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
 def _training(study: DistortionStudy, patterns: Sequence[str]) -> tables.Table | None:
     """Return the table of training costs, one row per run, then the sum for each device.
 
-    Folders without a config.json are left out. patterns: workdirs (paths or globs); None is
-    returned without patterns. Raises ValueError if they match no run.
+    Columns: run, method, data, assumed (device and assumptions, text), seeds, measured (number of
+    networks of the study), device_hours, energy_kwh and kg_co2e. Folders without a config.json are
+    left out. patterns: workdirs (paths or globs); None is returned without patterns. Raises
+    ValueError if no folder has a config.json.
     """
     sources = [network.config.get("run", {}).get("path") for network in study.networks]
     measured = collections.Counter(pathlib.Path(x).resolve() for x in sources if x)
@@ -530,8 +534,9 @@ def _training(study: DistortionStudy, patterns: Sequence[str]) -> tables.Table |
 def _seconds(study: DistortionStudy) -> tables.Table | None:
     """Return the table of duration and costs, one row per model, data set, measure and device.
 
-    The sum for each device follows. Measures that were not timed are left out. None if no measure
-    was timed.
+    The sum for each device follows. Columns: model, data, measure, device, n (networks), each
+    (seconds per network), hours, device_hours, energy_kwh and kg_co2e (sums over networks).
+    Measures that were not timed are left out. None if no measure was timed.
     """
     rows = []
     for key, network, measurement in study.measures:
@@ -806,10 +811,10 @@ def _curve_pair(frame: pd.DataFrame) -> pd.DataFrame:
 def _curve_figure(
     name: str, caption: str, lines: pd.DataFrame, frame: pd.DataFrame
 ) -> document.Figure:
-    """Return the figure of curves; accuracies are drawn in %.
+    """Return the figure of curves, in % if `name` starts with "accuracy_", else as fractions.
 
-    name, caption: name and caption of the figure. lines: the result of `_lines` or `_curve_pair`.
-    frame: rows of `hiding`, from which the curves are computed.
+    name, caption: name and start of the caption of the figure. lines: the result of `_lines` or
+    `_curve_pair`. frame: rows of `hiding`, from which the curves are computed.
     """
     is_percent = name.startswith("accuracy_")
     drawn, sentences = _draw_curves(lines, frame, 100 if is_percent else 1)

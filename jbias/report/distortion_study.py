@@ -231,7 +231,8 @@ def key_of(network: MeasuredNetwork) -> Key:
     """Return the key of a network's group, computed from the variant of its training run.
 
     Variants of configs/distortion.py, such as "mixup-with-fashion_mnist", are parsed; the variant
-    of another config is a method.
+    of another config is a method. Without a variant, the method is the algorithm, and for ERM the
+    mixing input transform, or "basic".
     """
     first = network.records.iloc[0]
     data = str(first["train_data"])
@@ -313,8 +314,8 @@ def find_measurement(
 
     dataset: name of the data set. If "test" was not measured, "test" selects the first measured
     data set that is neither for training nor for validation and has no cue conflicts. options:
-    options of the probe that must have these values. Raises ValueError if several measurements
-    match, or if options differ between networks.
+    options of the probe that must have these values; fill may also be one of several fills. Raises
+    ValueError if several measurements match, or if options differ between networks.
     """
     candidates: dict[Measurement, dict[str, MeasuredNetwork]] = {}
     for network, measurement in group.measures_of(probe):
@@ -434,9 +435,10 @@ def ratio(units: Float[np.ndarray, "u 2"]) -> float:
 def gaps(group: Group, fill: str) -> Gaps | None:
     """Return the gaps between training and test accuracy; None without accuracies on test images.
 
-    If training images were measured, only seeds with both accuracies are included. Conditions that
-    a seed lacks are left out. fill: name of the filling of hidden pixels, an option of the probe.
-    Raises ValueError as `find_measurement` does.
+    Only seeds with accuracies on training and on test images are included; if there is no such
+    seed, all seeds with accuracies on test images. Conditions that a seed lacks are left out. fill:
+    name of the filling of hidden pixels, an option of the probe. Raises ValueError as
+    `find_measurement` does.
     """
     train_set = find_measurement(group, "occlusion", dataset="train", fill=fill)
     test_set = find_measurement(group, "occlusion", dataset="test", fill=fill)
@@ -677,7 +679,7 @@ class Values:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Columns of a table by name: fields and properties, and `seeds` and `runs` as text."""
+        """Columns of a table by name: fields and properties; seeds and values (`runs`) as text."""
         names = ("mean", "std", "n", "left_out", "images", "low", "high", "by_chance")
         row = {name: getattr(self, name) for name in (*names, "dominant")}
         row["seeds"] = " ".join(map(str, self.seeds))
@@ -745,9 +747,10 @@ def _value(group: Group, quantity: str, method: str) -> Values | None:
 
 
 def _iocclusion(group: Group) -> Values | None:
-    """Return iOcclusion with the share `HIDDEN` of the most salient pixels hidden.
+    """Return iOcclusion with the share `HIDDEN` of the most salient pixels hidden, a fraction.
 
-    None if this share was not measured, or not on training images.
+    Pixels are hidden by images of another data set. Seeds with a small gap are left out. None if
+    this share was not measured, or not on training images.
     """
     group_gaps = gaps(group, "other")
     masking = "grad_cam most"

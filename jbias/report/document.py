@@ -157,7 +157,7 @@ def sections(
     unfolded: Collection[str] | None = None,
     printed: Collection[str] = (),
 ) -> list[Section]:
-    """Return the sections with their blocks, in the order of `titles`.
+    """Return a section per title, also without blocks, in the order of `titles`.
 
     titles: title by section id. placed: (section id, block) in the order of the blocks in a
     section; a block None is skipped. unfolded: ids of open sections; None for all. printed: ids of
@@ -413,8 +413,9 @@ def _named(block: Block, names: set[str]) -> Block:
     """Return a table or figure with a name that is unique and valid for files.
 
     Characters that are not letters, digits, "_", "+" or "-" become "-"; a repeated name gets "-2",
-    "-3" and so on at its end. Other blocks are returned unchanged. names: names used so far, to
-    which the name of this block is added.
+    "-3" and so on at its end; a table and a figure may share a name. Other blocks are returned
+    unchanged. names: "Table/name" and "Figure/name" of names used so far, to which the name of this
+    block is added.
     """
     if not isinstance(block, tables.Table | Figure):
         return block

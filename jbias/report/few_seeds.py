@@ -26,8 +26,9 @@ def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
 
     Columns: metric, dataset, methods (number of methods with several seeds), algorithm, difference
     (smallest difference that matters), seeds (number of seeds of a smaller study), and the
-    statistics of `stats.few_seeds`: apart and reversed (fractions), lead and needed. reversed is
-    the mean over the pairs of an algorithm, needed the median over all pairs.
+    statistics of `stats.few_seeds`: apart and reversed (fractions), lead (in the page's unit) and
+    needed (number of seeds). reversed is the mean over the pairs of an algorithm, needed the median
+    over all pairs.
 
     If `seeds` is more than half of the measured seeds, apart and lead are NaN. If `seeds` is not
     smaller than the number of measured seeds, reversed is NaN. Methods with a missing score or a

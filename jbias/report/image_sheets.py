@@ -255,7 +255,8 @@ def _below(note: PictureNote, width: int) -> tuple[list[str], str]:
 def wrapped(text: str, width: float, size: float) -> list[str]:
     """Return text in lines of at most `width` pixels, cut at spaces and after _, / and -.
 
-    size: font size in points. Longer words are cut anywhere; empty text has no lines.
+    A cut after _, / or - is made before a letter only. size: font size in points. Longer words are
+    cut anywhere; empty text has no lines.
     """
     lines = [""]
     for part in re.findall(r"\s+|\S+?(?:[_/-](?=[^\W\d])|(?=\s|$))", text.strip()):

@@ -276,8 +276,8 @@ def _with_defaults(
 ) -> options_lib.Options:
     """Return the options with defaults for `last` and `epoch`.
 
-    chosen: records of evaluations. datasets: data sets of the report. Raises ValueError for scores
-    whose squares overflow or underflow.
+    chosen: records of evaluations. datasets: data sets of the report. Raises ValueError if a
+    square of a score overflows, or if all squares underflow.
     """
     rows = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
     scores = chosen.loc[rows, ["label", "dataset", "value"]]
@@ -388,8 +388,9 @@ def _unfit(
 ) -> Iterator[tuple[str, str]]:
     """Yield (data set, reason) for data sets that differ between runs.
 
-    chosen: records of all evaluations. selected: records of the selected evaluations. metric:
-    metric whose conditions must be the same in all seeds.
+    Numbers of images (per condition), fingerprints, or conditions differ. chosen: records of all
+    evaluations. selected: records of the selected evaluations. metric: metric whose conditions must
+    be the same in all seeds.
     """
     rows = chosen.loc[chosen["metric"] == "accuracy", ["dataset", "condition", "n"]]
     rows = rows.take(results.first_rows(rows, list(rows))).dropna(subset="n")
@@ -608,7 +609,8 @@ def _names(frame: pd.DataFrame) -> dict[str, None]:
 def _read(path: str, options: options_lib.Options) -> score_layout.Reading:
     """Return the scores of a file with a description of its layout.
 
-    Raises ValueError with file and line for a score that overflows when squared.
+    The unit of the scores is not checked. Raises ValueError as `jbias.scores.read` does, and with
+    file and line for a score larger than `_LARGEST` in size.
     """
     reading = scores.read(
         path,
@@ -633,9 +635,10 @@ def _read(path: str, options: options_lib.Options) -> score_layout.Reading:
 
 
 def _check_sizes(values: pd.DataFrame, where: str) -> None:
-    """Raise ValueError if squares of scores overflow, or if all underflow.
+    """Raise ValueError if the largest |score| is above `_LARGEST`, or at most 1 / `_LARGEST`.
 
-    values: frame with the columns algorithm, dataset and value. where: start of the error message.
+    Without scores, or if all are 0 or NaN, nothing is raised. values: frame with the columns
+    algorithm, dataset and value. where: start of the error message.
     """
     sizes = values["value"].astype(float).abs()
     largest = sizes.max()

@@ -208,7 +208,10 @@ def _alignments(table: "tables.Table", columns: Sequence[int]) -> str:
 
 
 def _rows(table: "tables.Table", columns: Sequence[int]) -> Iterator[str]:
-    """Yield the line of each row; columns: indices of the columns."""
+    """Yield the line of each row, with cells bold, underlined and shaded as in the table.
+
+    columns: indices of the columns.
+    """
     for i, row in enumerate(table.rows):
         cells = []
         for j in columns:
