@@ -153,7 +153,7 @@ def forward_features(
     inputs = []
 
     def record_input(call, args, options, context):
-        """Return the output of a module, and record the input of the last layer."""
+        """Return the output of a module, and record the input of the last layer in `inputs`."""
         if context.method_name == "__call__" and context.module.path == ("fc",):
             inputs.append(args[0])
         return call(*args, **options)

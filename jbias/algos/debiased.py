@@ -99,7 +99,11 @@ def make(
         )
 
     def stylise(batch, content, key) -> tuple[base.Batch, base.Batch]:
-        """Return (clean batch, stylised batch); content: the batch with smaller images."""
+        """Return (clean batch, stylised batch); content: the batch with smaller images.
+
+        The clean batch is `batch` itself; with `variant` it has mixed labels. key: selects each
+        image's style. All other arguments are those of the enclosing `make`.
+        """
         if variant:
             return _biasbed_batches(
                 batch,
@@ -227,8 +231,8 @@ def _num_shrinks(milestones: Sequence[float], step: int, steps: int) -> int:
 def _shrink(batch: base.Batch, num_shrinks: int, min_size: int) -> dict[str, Any]:
     """Return a copy of the batch with smaller images: pixel i is pixel floor(i old / new).
 
-    The sides of "image" and "renders" are divided by sqrt(2) `num_shrinks` times, but not
-    below `min_size` pixels; smaller images are never enlarged.
+    The sides of "image" and "renders" are divided by sqrt(2) `num_shrinks` times and rounded,
+    but not below `min_size` pixels; smaller images are never enlarged.
     """
     batch = dict(batch)
     for name in PICTURES if num_shrinks else ():
@@ -242,7 +246,7 @@ def _shrink(batch: base.Batch, num_shrinks: int, min_size: int) -> dict[str, Any
 
 
 def _init_aux(key, image, net_variables) -> dict[str, Any]:
-    """Return copies of the parameters and statistics of the net's batch norms.
+    """Return copies of the net's batch norms: {"params": parameters, "stats": statistics}.
 
     Batch norms are the modules that have statistics. Arguments: see base.Algo.parts.
     """

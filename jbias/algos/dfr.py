@@ -65,7 +65,7 @@ def make(net: nn.Module) -> base.Algo:
         return {**params, "net": {**params["net"], "fc": linear}}
 
     def init(key, image, net_variables):
-        """Return the initial variables of the part; see base.Algo.parts."""
+        """Return {"params": W and b, "stats": "count", "mean" and "square"}, all zero."""
         linear = net_variables["params"]["fc"]
         width = len(linear["kernel"])
         shapes = {"count": (), "mean": width, "square": width}

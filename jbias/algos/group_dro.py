@@ -39,9 +39,10 @@ def make(
       for evaluation only, whose losses raise ValueError.
 
     With eta=0, L is the mean over groups. This is ERM's loss if all groups have the same number
-    of examples in the batch. With one group this equals ERM bit for bit. Metrics:
-    "worst_group_loss", the largest L_g in the batch, and "largest_weight", the largest q_g.
-    ValueError for a negative number, and for columns that `groups.from_columns` refuses.
+    of examples in the batch. If only one group has training examples, this equals ERM bit for
+    bit. Metrics: "worst_group_loss", the largest L_g in the batch, and "largest_weight", the
+    largest q_g. ValueError for a negative number, and for columns that `groups.from_columns`
+    refuses.
     """
     options.check_plain("group_dro", "at least 0", eta=eta, adjustment=adjustment)
     if columns is None:

@@ -37,7 +37,8 @@ class Groups(NamedTuple):
     def number(self, batch: base.Batch) -> Int[Array, "b"]:
         """Return the index of each example's group.
 
-        The class of an example is the argmax of its target.
+        Groups are counted like digits: the values of the last column change fastest. The class
+        of an example is the argmax of its target.
         """
         number = 0
         for name, size in zip(self.names, self.sizes, strict=True):
@@ -76,8 +77,8 @@ def select_columns(
     """Return the names and values of the columns in `by`, in the order of `by`.
 
     In `by`, "class" is the column "label", and "group" alone means "class+attribute".
-    Arguments: see `from_columns`. ValueError for a column that is unknown or does not have
-    whole numbers from 0 on.
+    Arguments: see `from_columns`. ValueError for a column that is unknown, has several axes, or
+    has values that are not integers >= 0.
     """
     by = GROUP if by == "group" else by
     known = {

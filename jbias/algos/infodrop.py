@@ -55,10 +55,10 @@ def make(
 ) -> base.Algo:
     """Return ERM that sets stem features to zero, most often where the image repeats itself.
 
-    For each image and channel, `rate` times the number of positions are drawn with
-    replacement, with the probabilities of `drop_shares`, and set to zero; other positions
-    are not rescaled. The draws have no gradient. ValueError unless the net is a ResNet, and
-    for options out of range.
+    For each image and channel, `rate` times the number of positions (rounded down) are drawn
+    with replacement, with the probabilities of `drop_shares`, and set to zero; other positions
+    are not rescaled. The draws have no gradient. ValueError unless the net is a ResNet, and for
+    options out of range.
 
     temperature, radius, bandwidth: see `drop_shares`. offsets: `count` of `drop_shares`.
     sampling: "exact", or "fast": each position is drawn independently, with the same
@@ -149,7 +149,7 @@ def _make_drop(
         draws = int(rate * height * width)
 
         def sample_mask(share, key):
-            """Return a mask (h, w, channels) of one image, False at positions to drop."""
+            """Return an image's mask (h, w, channels), False where to drop; share: (h, w)."""
             mask = sample(share.ravel(), key, draws=draws, channels=channels)
             return mask.reshape(height, width, channels)
 
@@ -230,7 +230,7 @@ def _distances(
     inner = slice(radius, -radius)
 
     def distance(offset):
-        """Return the squared distance (b h2 w2) of each patch for one offset."""
+        """Return the squared distances (b h2 w2) of patches; offset: (row, column) in pixels."""
         start = (0, radius + offset[0], radius + offset[1])
         total = sum(
             (plane[:, inner, inner] - jax.lax.dynamic_slice(plane, start, size)) ** 2
@@ -288,7 +288,7 @@ def sample_exact(
     repeats = jnp.cumsum(jax.random.exponential(k_again, shape), axis=0)
 
     def has_all_draws(time):
-        """Return True for each channel whose draws have all been made by this time."""
+        """Return True for each channel whose draws are complete at its time (channels)."""
         time = time[None]
         hits = jnp.sum(first <= time, axis=0, dtype=jnp.float32)
         exposure = jnp.sum(share * jnp.clip(time - first, 0, time - early), axis=0)

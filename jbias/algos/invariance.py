@@ -170,7 +170,8 @@ def coral_penalty(
     """Return the mean distance between the moments of pairs of environments; see `coral`.
 
     h: inputs of the linear layer. Other arguments: see `irm_penalty`; the logits and the
-    batch are not used. Return 0 with fewer than two environments.
+    batch are not used. An environment with a single example in the batch is left out. Return 0
+    with fewer than two environments.
 
     For n points x_e with mean c, sum_(e < f) |x_e - x_f|^2 = n sum_e |x_e - c|^2.
     """
@@ -242,7 +243,7 @@ def _penalised(
         return named, base.Aux({**stats, "net": net_stats}, {})
 
     def at_full_weight(step: int, steps: int) -> bool:
-        """Return True if the warm-up of the penalty has ended at a step."""
+        """Return True from step round(anneal * steps) of a stage of `steps` steps on."""
         return step >= round(anneal * steps)
 
     static = at_full_weight if anneal else base.no_static

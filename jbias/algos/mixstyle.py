@@ -79,12 +79,12 @@ def make(
 def mix(x: Map, acts: Bool[Array, ""], draw: Draw) -> taps.Rescaled:
     """Return x, with statistics mixed between images if `acts`, else unchanged.
 
-    draw: () -> (order, share): the index of each image's partner within its group, and the
-      weight of the image's own statistics.
+    draw: () -> (order, share): the index (groups group) of each image's partner within its
+      group, and the weight (b 1 1 1) of the image's own statistics.
     """
 
     def change(mean, var):
-        """Return the scale and shift that give each image the mixed statistics."""
+        """Return (scale, shift), each (b c), that give each image the mixed statistics."""
         order, share = draw()
         share = share.reshape(-1, 1)
         old = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
@@ -217,10 +217,11 @@ def _gated_match(
 
 
 def _gated_match_gradient(residuals, dy):
-    """Return the gradient of x, given the gradient dy of the result of `_gated_match`.
+    """Return (gradient of x, None, None, None), given the gradient dy of the result.
 
     The gradient is dy, plus the gradient that each image receives as the partner of another
-    image. The other arguments have no gradient (None).
+    image. The other arguments of `_gated_match` have no gradient (None). residuals: (x, acts,
+    order, share).
     """
     x, acts, order, share = residuals
 
@@ -332,7 +333,11 @@ def _between_stages(
         return erm.make(net)._replace(mix_group=mix_group)
 
     def tap(domain, x: Map, site: str, key: PRNGKeyArray):
-        """Return x mixed between images, or x unchanged at sites without mixing."""
+        """Return x mixed between images, or x unchanged at a site that is not in `sites`.
+
+        domain: (b), the domain of each image, which gets a partner of another domain; None: any
+        partner. key: random key of the site.
+        """
         if site not in sites:
             return x
         k_gate, k_share, k_order = jax.random.split(key, 3)

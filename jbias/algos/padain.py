@@ -41,7 +41,7 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
     tap = dsu.rescaling_tap(_is_active_at, swap, p=p)
 
     def gates(*args):
-        """Return a boolean per site: True if it swaps statistics in this step.
+        """Return an array of booleans, one per site of the tap: True if the site swaps.
 
         args: params, stats, batch and key.
         """
@@ -84,7 +84,10 @@ def skip_when_shut(
     """
 
     def losses(params, stats, batch, key, static=None):
-        """Return the losses and `base.Aux` of `algo`, or of `plain` if no gate is open."""
+        """Return the losses and `base.Aux` of `algo`, or of `plain` if no gate is open.
+
+        On a CPU always those of `algo`.
+        """
         acts = gates(params, stats, batch, key) if xla.platform() != "cpu" else ()
         if not len(acts):
             return algo.losses(params, stats, batch, key, static)
@@ -110,7 +113,7 @@ def skip_when_shut(
             return select_with_gradient(params)[0]
 
         def select_with_gradient(params):
-            """Return the result of `select`, and the gradient of the parameters."""
+            """Return ((losses by name, `base.Aux`), gradient of the parameters)."""
             with jax.named_scope(name):
                 return jax.lax.cond(
                     _any_open(acts),

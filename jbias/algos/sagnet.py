@@ -133,7 +133,7 @@ def make(
         return named, base.Aux({**stats, "net": net_stats, "style": style_stats}, {})
 
     def init(key, image, net_variables):
-        """Return the initial variables of the part; see base.Algo.parts."""
+        """Return {"params", "stats"} of the style head; see base.Algo.parts."""
         return _init_style_head(
             key,
             image,
@@ -168,7 +168,7 @@ def _updates(
     clip: float | None,
     double_decay: bool,
 ) -> tuple[base.Update, ...]:
-    """Return the updates of the style head, the trunk's batch norms and the net.
+    """Return the updates "style", "adv" and "class", in this order; see `make`.
 
     in_trunk_norm: path of a parameter -> whether it belongs to a batch norm of the trunk.
     clip, double_decay: see `make`.
@@ -212,7 +212,7 @@ def _init_style_head(
     style_stage: int,
     copy_net: bool,
 ) -> dict[str, Any]:
-    """Return initial variables of the style head, for images of this shape.
+    """Return the initial {"params", "stats"} of the style head, for images of this shape.
 
     style: the net whose stages from `style_stage` on are the style head. copy_net: see `make`.
     """

@@ -60,7 +60,7 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
         return {"contrast": loss}, base.Aux(new_stats, metrics)
 
     def init(key, image, net_variables):
-        """Return the initial variables of the part; see base.Algo.parts."""
+        """Return the initial {"params", "stats"} of the projection; see base.Algo.parts."""
 
         def features_of(variables):
             """Return the inputs of the linear layer."""
@@ -98,7 +98,7 @@ class Projection(nn.Module):
 def contrast(
     z: Float[Array, "b d"], temperature: float
 ) -> tuple[Float[Array, "b"], Bool[Array, "b"]]:
-    """Return the NT-Xent loss of each row of z, and True for rows nearest to their partner.
+    """Return each row's NT-Xent loss, and True if its most similar other row is its partner.
 
     -log(exp(s_ij / t) / sum_(k != i) exp(s_ik / t)), s the cosine similarities, j the
     partner of i: rows 2n and 2n + 1 are partners.

@@ -232,7 +232,8 @@ class Backbone(nn.Module):
     def _normalise(self, image: Map) -> Array:
         """Return (image - mean) / std in the network's dtype.
 
-        ValueError for images of another dtype, number of channels or size.
+        ValueError for images that are not floats, or have a wrong number of channels or a wrong
+        size.
         """
         channels = len(self.mean)
         if image.shape[-1] != channels or not jnp.issubdtype(image.dtype, jnp.floating):

@@ -114,7 +114,7 @@ def apply(
 
 
 def encode(weights: Weights, image: Images) -> Float[Array, "b h//4 w//4 32"]:
-    """Return the latent code of images, in (-1, 1), from which the bits are drawn."""
+    """Return the code, in (-1, 1), of images in [0, 1]; the bits are drawn from the code."""
     x = image
     for name in ("e_conv_1.1", "e_conv_2.1"):
         x = _leaky(torch_layers.conv(weights, name, x, stride=2, pad=(1, 2)))
@@ -138,7 +138,7 @@ def binarise(latent: Map, keys: PRNGKeyArray) -> Map:
 def decode(
     weights: Weights, code: Float[Array, "b h w 32"]
 ) -> Float[Array, "b 4*h 4*w 3"]:
-    """Return images in (-1, 1), decoded from a code of bits."""
+    """Return images in (-1, 1), decoded from a code of bits 0 and 1."""
 
     def upsample(name, x):
         """Return x with twice the side, after a convolution and a transposed convolution.

@@ -75,7 +75,7 @@ def fold_norms(apply: Apply) -> Apply:
                 levels[id(slope)] = None
 
         def skip_folded_norms(call, args, kwargs, context):
-            """Return a module's output; for a folded batch norm, the input plus the bias."""
+            """Return a module's output; for a folded batch norm, its input plus its level."""
             module = context.module
             if not _is_call(context, layers.BatchNorm):
                 return call(*args, **kwargs)

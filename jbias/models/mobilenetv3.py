@@ -100,7 +100,7 @@ def block(scope: backbone.Scope, x: backbone.Map, *, plan: Block) -> backbone.Ma
     numbers = itertools.count()
 
     def conv(y: Array, *shape: int, **options: int) -> Array:
-        """Return y after a convolution and a batch norm."""
+        """Return y after a batch-normed convolution; shape, options: see `Scope.conv`."""
         i = next(numbers)
         return scope.norm(scope.conv(y, f"conv{i}", *shape, **options), f"bn{i}")
 

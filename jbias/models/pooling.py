@@ -38,7 +38,11 @@ _max_pool_for_gpu = jax.custom_vjp(_max_pool)
 def _forward(
     x: Float[Array, "b h w c"],
 ) -> tuple[Float[Array, "b h2 w2 c"], _Residuals]:
-    """Return the maxima of the windows, as `_max_pool` does, and residuals for `_backward`."""
+    """Return the maxima of the windows, as `_max_pool` does, and residuals for `_backward`.
+
+    The residuals are the number of the first maximum in each window, counted row by row from 0,
+    and (h, w).
+    """
     padded = jnp.pad(
         x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=jnp.array(-np.inf, x.dtype)
     )

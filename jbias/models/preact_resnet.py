@@ -35,7 +35,8 @@ def block(
 ) -> backbone.Map:
     """Return the map after batch norm, ReLU and a 3x3 convolution, twice, plus the shortcut.
 
-    width: output channels. stride: stride of the first convolution.
+    The shortcut is x after the first ReLU, and a 1x1 convolution if the stride is not 1 or the
+    channels differ. width: output channels. stride: stride of the first convolution.
     """
     conv = functools.partial(scope.conv, init=layers.TORCH)
     x = nn.relu(scope.norm(x, "bn1"))

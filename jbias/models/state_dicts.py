@@ -223,7 +223,7 @@ def _normalisation_constants(
 ) -> dict[str, tuple[float, ...]]:
     """Return "mean" and "std" of a normalisation layer, three numbers each.
 
-    {} if there is no such layer. A single number is repeated three times.
+    The file may have only one of them, or none: {}. A single number is repeated three times.
     """
     constants = {}
     for name, array in arrays.items():
@@ -314,9 +314,10 @@ def read_head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
 def _may_be_head(stem: str, weights: Mapping[str, np.ndarray]) -> bool:
     """Return True if a layer may be the head, judged by its name.
 
-    A layer inside another module, such as "clf.fc.", may also be a hidden layer. Return False
-    if another layer has as many inputs as this layer has outputs. stem: name of the layer,
-    with its final dot. weights: weights of all linear layers, by name with the final dot.
+    A layer inside another module, such as "clf.fc.", may also be a hidden layer. For such a
+    layer, return False if another layer has as many inputs as this layer has outputs. stem:
+    name of the layer, with its final dot. weights: weights of all linear layers, by name with
+    the final dot.
     """
     if is_head(stem):
         return True

@@ -81,7 +81,7 @@ Transfer = Callable[..., Map]  # (batch, permute, alpha, style=None) -> images.
 
 
 def statistics(f: Map) -> Statistics:
-    """Return each channel's mean and sqrt(unbiased variance + 1e-5), in float32.
+    """Return (mean, sqrt(unbiased variance + 1e-5)) per image and channel, float32 (b 1 1 c).
 
     ValueError for maps of one pixel, which have no variance.
     """

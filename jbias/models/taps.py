@@ -91,10 +91,11 @@ def _rescale_forward(x, scale, shift, acts, dtype):
 
 
 def _rescale_backward(dtype, residuals, dy):
-    """Return the gradients of x, scale and shift, and None for `acts`.
+    """Return the gradients of x, scale (b c) and shift (b c), and None for `acts`.
 
-    Sums for scale and shift are over the pixels of each image if `acts`, else over all
-    images together, which is faster.
+    Sums for scale and shift are over the pixels of each image if `acts` is True or None; else
+    over all images together, divided equally among the images, which is faster. residuals: (x,
+    scale, acts). dtype: not used.
     """
     x, scale, acts = residuals
 
@@ -151,7 +152,8 @@ def through(
 ) -> Array:
     """Return x after the tap of a module at a site, or x itself in evaluation.
 
-    In evaluation x is stored in the collection "intermediates" if that is mutable.
+    In evaluation x is stored in the collection "intermediates" if that is mutable. A variable
+    of `site_gradient` at this site is added to x first.
 
     module: has the field `tap`. key: the network's key. train: whether this is training.
     normed: whether a batch norm follows, which accepts a `Rescaled` map. On a CPU the map

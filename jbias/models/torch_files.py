@@ -244,7 +244,8 @@ class _Machine(pickles.Machine):
     def set_state(self, thing: Any, state: Any) -> Any:
         """Return the object `thing` with this state, as the pickle instruction BUILD does.
 
-        Attributes of an OrderedDict are dropped; a dtype gets its byte order.
+        Attributes of an OrderedDict are dropped; a dtype gets its byte order, ValueError for an
+        unknown order.
         """
         if isinstance(thing, collections.OrderedDict):
             return thing
@@ -356,7 +357,8 @@ def _read_archive(
 ) -> tuple[Any, dict[str, np.ndarray]]:
     """Return the tree and storages of a file of PyTorch 1.6 or later.
 
-    Its format is a zip file of <any>/data.pkl and <any>/data/<key>.
+    Its format is a zip file of <any>/data.pkl and <any>/data/<key>. Storages are flat arrays by
+    key. ValueError if the file is damaged or not little-endian.
     """
     try:
         archive = zipfile.ZipFile(file)
@@ -443,6 +445,7 @@ def _read_stream(content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
     """Return the tree and storages of a file of PyTorch before 1.6.
 
     Its format is five pickles, then the storages in the order of the last pickle's keys.
+    Storages are flat arrays by key. ValueError if the file is damaged or not little-endian.
     """
     try:
         head = [load_pickle(content)[0] for _ in range(2)]

@@ -34,7 +34,7 @@ class Positions(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "b h w c"]) -> Float[Array, "b 1 n c"]:
-        """Return the n = 1 + h w tokens of each image, given the embedded patches x."""
+        """Return the n = 1 + h w tokens of images, class token first; x: embedded patches."""
         b, h, w, c = x.shape
         token = self.param("cls_token", nn.initializers.normal(1e-6), (1, 1, c))
         if self.has_variable("params", "pos_embed"):

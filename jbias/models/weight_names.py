@@ -77,7 +77,7 @@ def published_names(path: Sequence[str], names: Names) -> tuple[str, ...]:
 def entries(variables: Mapping[str, Any], names: Names | None) -> dict[str, ArrayEntry]:
     """Return the entries of a state dict that variables of a network need, by published name.
 
-    variables: arrays or their shapes.
+    variables: arrays or jax.ShapeDtypeStructs.
     names: rules of names; None uses our own names, such as params/fc/kernel.
 
     ValueError if no rule matches an array, or two arrays get the same name.

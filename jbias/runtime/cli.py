@@ -448,7 +448,7 @@ def add_suite_flags(parser: Parser, **texts: str) -> None:
 
 
 def _constants(text: str, least: float) -> tuple[float, ...]:
-    """Return three numbers >= `least` from "R,G,B", or one number three times.
+    """Return three numbers from "R,G,B", or one number three times, each in [`least`, 1e9].
 
     For an argparse type. argparse.ArgumentTypeError for other texts.
     """

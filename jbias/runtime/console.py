@@ -125,7 +125,7 @@ def logger(workdir: "epath.Path | None", form: str = LOG_FORMATS[0]) -> messages
             has_lost_lines = True
 
     def log(line: str) -> None:
-        """Print a line or a LogEvent, and append it to the log files."""
+        """Print a line or a LogEvent and append it to the log files; if quiet, only as JSON."""
         event = line if isinstance(line, LogEvent) else LogEvent(line, "note")
         text = event.json() if form == "json" else event
         if form == "json" or not event.quiet:
@@ -321,10 +321,10 @@ class Progress:
         self._start_time, self._idle_seconds = time.monotonic(), 0.0
 
     def update(self, done: int, note: str, *, counted: bool = True) -> None:
-        """Show that `done` steps are done.
+        """Show that `done` steps are done; at most every `seconds`, call `beat` and log a line.
 
-        note: the end of the line. counted: False: the new steps do not count for the rate, and
-        no line is logged.
+        The line is logged only without a live bar. note: the end of the line. counted: False:
+        the new steps do not count for the rate, no line is logged, and `beat` is not called.
         """
         if not counted:
             self._first_step += done - self.done

@@ -75,7 +75,7 @@ def describe(num_devices: int = 1) -> str:
     """Return a phrase about the part of the steps that runs as CUDA graphs.
 
     Examples are "whole steps" and "XLA's default"; the phrase includes the reason if a capture
-    failed. Return "none" unless the platform is a GPU.
+    failed. Return "none" unless the platform is a GPU. num_devices: devices that run the steps.
     """
     if xla.platform() != "gpu":
         return "none"

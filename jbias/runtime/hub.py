@@ -364,10 +364,10 @@ def _within_limit(act: Callable[[], Any], *, waiting_for: str) -> Any:
 
 
 def _wait(response: Any, repository: Repository, *, is_last: bool) -> None:
-    """Wait for the time that an answer 429 (too many requests) demands; print a line.
+    """Wait for the time that an answer 429 (too many requests) demands, 10 s by default.
 
-    _Refusal if this time is above _MAX_WAIT_SECONDS, or if `is_last`, which means that no
-    further try follows.
+    A line is printed first. _Refusal if this time is above _MAX_WAIT_SECONDS, or if `is_last`,
+    which means that no further try follows.
     response: the answer. repository: for the error message.
     """
     text = response.headers.get("retry-after", "")
@@ -630,8 +630,9 @@ def _note_absence(folder: str, repository: Repository, file: str, root: str) -> 
 def _check(path: str, repository: Repository, where: str) -> str:
     """Return `path`, a cached file; ValueError if it is damaged or not the commit's file.
 
-    where: start of the error message. The cache names a file by its SHA-256, and links to it
-    from the commit's folder.
+    where: start of the error message. ValueError also if a link leads out of the cache. The
+    cache names a file by its SHA-256 (a file that is named by a SHA-1 is not compared), and
+    links to it from the commit's folder.
     """
     stored, root = os.path.realpath(path), _cache_root()
     if not _is_inside(path, root):

@@ -30,9 +30,9 @@ def make(
 
     count: number of devices, the first of `devices`; 0: all.
     seeds: number of seeds that train on the mesh.
-    spread: number of shares; 0: the largest number that divides both seeds and devices. With
-      several processes, each share must also be within one process or consist of whole
-      processes.
+    spread: number of shares; 0: the largest number, within `together`, that divides both seeds
+      and devices. With several processes, each share must also be within one process or consist
+      of whole processes.
     together: the largest number of seeds in memory at a time; 0: no limit.
     devices: default: `jax.devices()`.
     ValueError if `count` or `spread` does not fit the devices, or `spread` exceeds `together`.

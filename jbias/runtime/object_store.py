@@ -306,7 +306,8 @@ def _is_wanted(name: str, pattern_parts: Sequence[str], *, checkpoints: bool) ->
     """Return True if an object, or a folder that contains the object, matches the glob.
 
     name: name of the object. pattern_parts: the glob, split at "/". checkpoints: whether
-    objects of checkpoints match.
+    objects of checkpoints match. Objects in a folder of `_SET_ASIDE` below the match never
+    match.
     """
     parts = name.split("/")
     if len(parts) < len(pattern_parts):

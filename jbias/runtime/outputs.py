@@ -66,7 +66,7 @@ def check_report_files(folder: PathLike, names: Iterable[str]) -> None:
     """Raise ValueError if a file exists in the folder and no report of jbias wrote it.
 
     names: paths in the folder of the files to write. ValueError also if there is a link or a
-    folder with such a name.
+    folder with such a name, or if a folder in a name is a link or a file.
     """
     folder, known_files = pathlib.Path(folder), report_files(folder)
     for name in names:

@@ -32,8 +32,8 @@ def candidates(
 
     strategy: config.run.strategy; unless "auto", only this name is returned. steps: length
     of the run. The default alone is returned if the run has less than `_MIN_STEPS` steps,
-    several processes (all must choose the same), several CPU devices, or one seed per
-    device.
+    several processes (all must choose the same), several CPU devices, or at most one seed per
+    position of the mesh axis "seed".
     """
     if strategy != "auto":
         return (strategy,)
@@ -72,7 +72,7 @@ def choose_strategy(
 
     placed: the stages and the memory that they need. earlier: what this function returned when
     the run was first started, or None; the strategy in `earlier` is used again if this strategy
-    is still a candidate. say: prints a line.
+    is still a candidate ("auto" means the default). say: prints a line.
 
     Nothing is compared if there is one candidate, or if memory is scarce
     (`Placement.crowded`). If memory is scarce, config.run.strategy is returned, even if its

@@ -122,7 +122,11 @@ def _with_batching_rule(eqn: core.JaxprEqn) -> Callable:
 
     @convolution.def_vmap
     def rule(num_seeds, batched, lhs, rhs):
-        """Return (outputs, True), stacked along a leading axis of seeds; for custom_vmap."""
+        """Return (outputs, True), stacked along a leading axis of seeds; for custom_vmap.
+
+        batched: two booleans, whether lhs and rhs have a leading axis of `num_seeds` seeds. An
+        operand without this axis is the same for all seeds.
+        """
         if not all(batched):
             axes = tuple(0 if is_batched else None for is_batched in batched)
             return jax.vmap(convolve, axes)(lhs, rhs), True

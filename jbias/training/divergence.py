@@ -382,8 +382,9 @@ def _pop_failure(
 ) -> Divergence | None:
     """Return the failure of a seed's step, or None if the step did not fail.
 
-    A step failed if FROZEN or ROLLED_BACK is not 0 or a loss is not finite. values: the
-    step's metrics; FROZEN and ROLLED_BACK are removed from this dict.
+    A step failed if FROZEN or ROLLED_BACK is not 0 or a loss is not finite. The cause is "loss"
+    or "gradient", the first that is not finite, else "weights". values: the step's metrics;
+    FROZEN and ROLLED_BACK are removed from this dict.
     """
     rolled_back = values.pop(ROLLED_BACK, 0.0)
     frozen = values.pop(FROZEN, 0.0)

@@ -331,8 +331,8 @@ def input_bytes(stage: stages.Stage, trained: stages.Stage) -> int:
 
     stage: the stage with the training sets. trained: the stage that is trained at the time; may
     be the same stage. A set that is completely in memory is on the devices during all stages.
-    For a streamed set two windows are counted, because a window is loaded while another is
-    used.
+    A streamed set counts only during its own stage: two windows, because a window is loaded
+    while another is used, or one if the first window lasts for the whole stage.
     """
     total, num_steps = 0, stage.last - stage.first
     for pipeline in stage.pipelines.values():
@@ -369,8 +369,8 @@ def step_need(
 def program_need(program: jax.stages.Compiled, state: PyTree, count: int) -> Need:
     """Return the bytes per device that a compiled step of `count` seeds needs.
 
-    state: the shapes of one seed's state. On a GPU that captures CUDA graphs, a copy of the
-    states is needed, too, while the graph is captured.
+    state: one seed's state, as arrays or jax.ShapeDtypeStructs. On a GPU that captures CUDA
+    graphs, a copy of the states is needed, too, while the graph is captured.
     """
     analysis = program.memory_analysis()
     new_outputs = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
@@ -391,9 +391,9 @@ def lower_step(
 ) -> jax.stages.Lowered:
     """Return the lowered program of a step, not yet compiled.
 
-    step: the step of one seed. strategy: for the seeds of one tree. shapes: shapes of one
-    seed's arguments. devices: mesh with the axes "seed" and "data". count: number of seeds
-    that the program computes per device of the axis "seed".
+    step: the step of one seed. strategy: for the seeds of one tree. shapes: one seed's
+    arguments, as jax.ShapeDtypeStructs. devices: mesh with the axes "seed" and "data". count:
+    number of seeds that the program computes per device of the axis "seed".
     """
     num_seeds = count * devices.shape["seed"]
     layout = seed_axis.SeedLayout(devices, (num_seeds,), strategy.stacked)
@@ -401,7 +401,7 @@ def lower_step(
     seed_shape, seed_axes = ((width,), ("seed",)) if width else ((), ())
 
     def with_sharding(tree: Any, leading: tuple[int, ...], *axes: str) -> PyTree:
-        """Return shapes with leading axes, sharded over the mesh axes."""
+        """Return a tree's jax.ShapeDtypeStructs with leading axes, sharded over mesh axes."""
         sharding = NamedSharding(devices, PartitionSpec(*axes))
         return jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(
@@ -440,9 +440,9 @@ def lower_step(
 def free_bytes(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:
     """Return the bytes per device that a run may use; None if they are unknown.
 
-    gib: config.run.memory, in GiB, returned in bytes; 0: return 90 % of the free memory.
-    Call this before the run places anything on the devices. The devices of a CPU divide the
-    free memory of the machine.
+    gib: config.run.memory, in GiB per device, returned in bytes; 0: return 90 % of the free
+    memory. Call this before the run places anything on the devices. The devices of a CPU divide
+    the free memory of the machine.
     """
     if gib:
         return round(gib * 2**30)

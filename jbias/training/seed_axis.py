@@ -347,7 +347,7 @@ def map_seeds(
     if strategy.dispatch == "unrolled":
 
         def unrolled(states, args, shared, static):
-            """Return the outputs of all trees, computed in one program."""
+            """Return the outputs of all trees, from one program; states, args: one per tree."""
             return tuple(
                 tree_function(state, arg, shared, static)
                 for state, arg in zip(states, args, strict=True)
@@ -359,7 +359,7 @@ def map_seeds(
     map_trees = _thread_map(max(layout.waves)) if is_threaded else map
 
     def looped(states, args, shared, static):
-        """Return the outputs of all trees, from one dispatch per tree."""
+        """Return the outputs of all trees, one dispatch per tree; states, args: one per tree."""
         return tuple(
             map_trees(
                 lambda state, arg: compiled(state, arg, shared, static), states, args
@@ -419,8 +419,8 @@ def _step_active_trees(
 ) -> tuple[Wave, Sequence[Wave]]:
     """Take steps of the trees of a wave that have arguments; return (states, outputs).
 
-    states: one per tree. steps: for each step, one argument per tree, None for a tree that
-    keeps its state. Outputs are per step and tree, None for trees without arguments.
+    states: one per tree. steps: for each step, one argument per tree; in all steps None for a
+    tree that keeps its state. Outputs are per step and tree, None for trees without arguments.
     """
     active = [i for i, arg in enumerate(steps[0]) if arg is not None]
     if len(active) == len(states):

@@ -360,7 +360,7 @@ def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
 
     The default workdir is named by the run's identity, which leaves out the paths of data,
     so two configs with different data may have the same workdir. The data are not opened if
-    both configs are equal, apart from "run".
+    both configs are equal, apart from "run". No error if the run has no record of its data.
     """
     config = files.read_json(workdir / "config.json", dict, "name another --workdir")
     if {**config, "run": None} == {**spec.config, "run": None}:

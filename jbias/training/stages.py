@@ -246,7 +246,10 @@ class Stage:
     def skip_members(
         self, arguments: seed_axis.PackedStates, names: Container[str]
     ) -> seed_axis.PackedStates:
-        """Return a step's arguments with None for the named members, which skip the step."""
+        """Return a step's arguments with None for the named members, which skip the step.
+
+        arguments: an entry of `batches`, with one member per tree (`can_skip_members`).
+        """
         members = iter(self.members)
         return tuple(
             tuple(
@@ -629,11 +632,11 @@ def _micro_batches(
 ) -> tuple[int, int]:
     """Return (number of micro-batches per batch, examples per indivisible block).
 
-    A block is a multiple of `algo.mix_group` (examples that the algorithm mixes), of
-    `norm_group` (examples that batch norm averages over; 0: any number) and of the sampler's
-    `period`, so that each micro-batch has its share of every data set. Input transforms mix
-    before the batch is divided. options: config.train. ValueError if the algorithm needs the
-    whole batch.
+    A block is the least common multiple of `algo.mix_group` (examples that the algorithm
+    mixes), `norm_group` (examples that batch norm averages over; 0: any number) and the
+    sampler's `period`, so that each micro-batch has its share of every data set. Input
+    transforms mix before the batch is divided. options: config.train. ValueError if the
+    algorithm needs the whole batch.
     """
     accumulate = options.get("accumulate", 1)
     if accumulate > 1 and algo.whole_batch:
@@ -692,7 +695,12 @@ def make_seed_step(
         )
 
     def step(state, argument, shared, static):
-        """Assemble and transform the batch, and take a training step of the seed."""
+        """Assemble and transform the batch, take a training step, and return (state, metrics).
+
+        argument: (key, rows of the batch or their indices by data set). shared: rows on the
+        device by data set. Both have "train"; with a second data set also "other", which
+        becomes the entry "other" of the batch.
+        """
         key, indices = argument
         augment_key, algorithm_key = (
             prng.key(fix[source]) if source in fix else key
@@ -769,9 +777,9 @@ def affecting_keys(
 ) -> set[str]:
     """Return the keys of config.vary that the result of `make(values)(*args)` depends on.
 
-    make: maps the values of config.vary, in order, to a function. args: arrays or their
-    shapes. ValueError if `make` or its function cannot be traced, because a value must be a
-    Python number there.
+    make: maps the values of config.vary, in order, to a function. args: arrays or
+    jax.ShapeDtypeStructs. ValueError if `make` or its function cannot be traced, because a
+    value must be a Python number there.
     """
     keys = run_spec.varied_keys(config)
     values = (jax.ShapeDtypeStruct((), np.float32),) * len(keys)
@@ -793,8 +801,9 @@ def affecting_keys(
 def check_same_program(first: base.Algo, second: base.Algo, steps: int) -> None:
     """Raise ValueError unless two algorithms differ only in numbers, not in structure.
 
-    The updates, the names of the parts, `mix_group`, and the compile-time argument of each of
-    `steps` steps are compared.
+    For each update, the names of its losses, its weight decay and whether it clips gradients
+    are compared; also the names of the parts, `mix_group`, and the compile-time argument of
+    each of `steps` steps.
     """
 
     def structure(algo: base.Algo) -> list:

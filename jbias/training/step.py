@@ -213,7 +213,11 @@ def _accumulated(count: int, block: int) -> Callable[..., _Gradients]:
             batch = {**batch, "weight_sum": jnp.sum(batch["weight"]) / count}
 
         def add_micro_batch(carry, number):
-            """Return (carry with the gradients of a micro-batch added, (losses, metrics))."""
+            """Return (carry with the gradients of a micro-batch added, (losses, metrics)).
+
+            carry: (statistics, sums of gradients by name of the loss). number: which
+            micro-batch.
+            """
             stats, sums = carry
             losses, gradient_of, aux = _full_batch(
                 algo,

@@ -121,8 +121,9 @@ def advance_profiled(
 ) -> tuple[PackedStates, list[PackedStates]]:
     """Run steps under the profiler, write profile.md, and return (states, metrics per step).
 
-    Steps of a compiled loop are dispatched one by one, because the page has the operations
-    of a single step. The first dispatch compiles the step and is not traced.
+    Steps of a compiled loop are dispatched one by one, because the page has the operations of a
+    single step; the first of these dispatches compiles the step and is not traced. The returned
+    metrics are those of all steps.
 
     states, steps, shared, static: the arguments of `stage.advance`; `steps` has the
     arguments of each step.
@@ -216,7 +217,8 @@ def _recent_means(job: RunContext) -> dict[str, dict[str, float]]:
     """Return the mean of each metric of training since the last call of this function.
 
     The means are by name of the seed in loggers, then by tag, such as "progress/loss_class".
-    Seeds that diverged, or took no step since then, are left out.
+    The means start again after an evaluation. Seeds that diverged, or took no step since then,
+    are left out.
     """
     monitor = job.monitor
     resets, last_counts, last_sums = job.last_progress
