@@ -77,6 +77,7 @@ def pgd(
     gradient = jax.grad(lambda x: _total(loss(x)), has_aux=True)
 
     def ascend(_, carry):
+        """Return `carry` after one step: (x,), or (x, best x, its losses) with `keep_best`."""
         x, *best = carry
         g, losses = gradient(x)
         if keep_best:

@@ -87,6 +87,7 @@ def make(
     names = ALL_OPERATIONS if all_ops else OPERATIONS
 
     def augment(image: Image, key: PRNGKeyArray) -> Float[Array, "v h w 3"]:
+        """Return the augmented copies of an image: views - 1, but at least 1."""
         chains, m = draw(
             key,
             copies=max(views - 1, 1),
@@ -102,6 +103,7 @@ def make(
         return (1 - m) * image[None] + m * mix
 
     def apply(batch, key):
+        """Return the batch with `views` rows per image, the image itself first; see `make`."""
         if "views" in batch:
             must = "augmix: the batch must not have views already"
             got = f"got {batch['views']} of each image"
@@ -129,6 +131,8 @@ def mixture(image: Image, names: Sequence[str], chains: Chains) -> Image:
     start = pillow.pack(image)
 
     def add(total, chain):
+        """Return the total plus share * image of one chain, and None, as jax.lax.scan needs."""
+
         def step(i, pixels):
             new = pillow.apply(pixels, chain.kind[i], chain.amount[i], names)
             return jnp.where(i < chain.depth, new, pixels)

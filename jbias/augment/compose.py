@@ -93,6 +93,7 @@ def half(
     options.check_choice("half", "which", which, HALVES)
 
     def apply(batch, key):
+        """Return the batch with `mix` applied to one half of its images (b h w c)."""
         height = batch["image"].shape[1]
         if height % 2:
             raise ValueError(
@@ -164,6 +165,7 @@ def one_of(
     samplers = [MIX_SAMPLERS[kind](alpha) for kind, alpha in zip(kinds, alphas)]
 
     def draw(key, batch, keep_label):
+        """Return the Mix of a method that is drawn with the probabilities `shares`."""
         k_which, k_draw = jax.random.split(key)
         _, height, width, _ = batch["image"].shape
 

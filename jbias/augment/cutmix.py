@@ -61,6 +61,7 @@ def mix_sampler(alpha: float, variant: str = "area") -> mixing.Sampler:
     """
 
     def draw(key, batch, keep_label):
+        """Return the Mix of a batch: its mask is (1 h w 1), or (b h w 1) for "torchbearer"."""
         rows, height, width, _ = batch["image"].shape
         k_lam, k_place = jax.random.split(key)
         lam = mixing.draw_lambda(k_lam, alpha, keep_label)

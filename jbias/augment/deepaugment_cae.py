@@ -158,6 +158,7 @@ def latent(
     """
 
     def damage_code(x, key):
+        """Return an image's damaged code (h w c), and the gains of its bits, of the same shape."""
         k_option, k_taps, k_element = jax.random.split(key, 3)
         chosen = draw_latent(k_option) if option is None else jnp.asarray(option)
         channels = x.shape[-1]

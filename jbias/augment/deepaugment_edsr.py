@@ -206,6 +206,7 @@ def before(
     """
 
     def damage_input(x, key):
+        """Return an image's features (h w c) after one option of BEFORE."""
         k_option, k_channel, k_element = jax.random.split(key, 3)
         chosen = draw_before(k_option) if option is None else BEFORE.index(option)
         order = _draw_swaps(k_channel, x.shape[-1], true_swaps)

@@ -80,6 +80,7 @@ def mix_sampler(
     options.check_choice(where, "spectrum", spectrum, SPECTRA)
 
     def draw(key, batch, keep_label):
+        """Return the Mix of a batch: one mask (1 h w 1) for all images, and its lam."""
         _, height, width, _ = batch["image"].shape
         k_lam, k_up, k_normal = jax.random.split(key, 3)
         lam = mixing.draw_lambda(k_lam, alpha, keep_label)

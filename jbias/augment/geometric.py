@@ -81,12 +81,14 @@ def random_resized_crop(
             raise ValueError(f"{must}, {got}; change {name}")
 
     def apply(batch, key):
+        """Return the batch with images (b rows columns c), windows of its images, no "aspect"."""
         image = batch["image"]
         _, height, width, _ = image.shape
         rows, columns = (size, size) if size else (height, width)
         is_squeezed = "aspect" in batch
 
         def crop(x, k, original_aspect):
+            """Return a random window of an image x (h w c), resized to (rows columns c); k: key."""
             pixel = original_aspect * height / width if is_squeezed else 1
             window = draw_window(
                 k, height, width, area=area, aspect=aspect, pixel=pixel
@@ -192,6 +194,7 @@ def random_erasing(
             options.check_range("random_erasing", 0, 1, fill=value)
 
     def erased(x, k):
+        """Return an image x (h w c) with a random box filled, or unchanged; k: random key."""
         k_gate, k_box, k_fill = jax.random.split(k, 3)
         height, width, channels = x.shape
         inside = draw_box(k_box, height, width, area=area, aspect=aspect)

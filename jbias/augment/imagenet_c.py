@@ -86,6 +86,7 @@ def bilinear(x: Image, rows: Plane, columns: Plane, *, border: str) -> Image:
     top, left = jnp.floor(rows), jnp.floor(columns)
 
     def corner(i: int, j: int) -> Image:
+        """Return the pixel i rows below and j columns right of the one at (top, left)."""
         row, column = top.astype(jnp.int32) + i, left.astype(jnp.int32) + j
         if border == "black":
             inside = (row >= 0) & (row < side) & (column >= 0) & (column < side)
@@ -414,7 +415,7 @@ def distance_to_edges(edges: Bool[Array, "h w"]) -> Integers:
 def _equalised(x: Integers) -> Integers:
     """Return the map after histogram equalisation, from 0 to 255, as in OpenCV.
 
-    x: whole numbers from 0 to 20.
+    x: whole numbers from 0 to 20. A map of a single value does not change.
     """
     counts = jnp.stack([jnp.sum(x == value) for value in range(_FAR + 1)])
     first = jnp.argmax(counts > 0)

@@ -80,6 +80,7 @@ def make(
     keep_label = reformulated or partner == "other"
 
     def mixed(batch, key):
+        """Return the mixed images (b h w c) and the targets (b k) of a batch."""
         k_draw, k_order = jax.random.split(key)
 
         def permute(x):
@@ -98,6 +99,7 @@ def make(
         return image, target
 
     def apply(batch, key):
+        """Return the batch with mixed images and targets, without "renders"; see `make`."""
         if options.is_statically(p, 0) or options.is_statically(alpha, 0):
             return batch
         k_gate, k_mix = jax.random.split(key)

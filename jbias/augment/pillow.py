@@ -520,7 +520,10 @@ def apply(
     """
 
     def select(default: PyTree, known: Sequence[str], make: Callable) -> PyTree:
-        """Return make(names[kind]), or the default if that name is not in `known`."""
+        """Return make(names[kind]), or the default if that name is not in `known`.
+
+        kind, names: arguments of `apply`. make: name -> tree of arrays like `default`.
+        """
         for i, name in enumerate(names):
             if name in known:
                 choose = functools.partial(jnp.where, kind == i)

@@ -52,6 +52,7 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> options.Transform:
         raise ValueError(f"{must}, got {magnitude}; change magnitude")
 
     def augment(x: Float[Array, "h w 3"], key) -> Float[Array, "h w 3"]:
+        """Return an image in [0, 1] after `num_ops` random operations, rounded to bytes."""
         amounts = jnp.asarray(signed(magnitude, *x.shape[:2]))
         u_kind, u_side = sampling.uniforms(key, (num_ops,), (num_ops,))
         kind = sampling.integers(u_kind, len(OPERATIONS))
@@ -82,6 +83,7 @@ def signed(magnitude: int, h: int, w: int) -> Float[np.ndarray, "2 14"]:
         return float(last - step * np.float32(BINS - 1 - magnitude))
 
     def sides(name: str) -> tuple[float, float]:
+        """Return the amounts of an operation in both directions, in the units of pillow.py."""
         if name.startswith("shear"):
             return bin_of(0, 0.3), -bin_of(0, 0.3)
         if name.startswith("translate"):

@@ -64,6 +64,7 @@ def make(
         options.check_plain("rand_conv", "positive", std=deviation)
 
     def filtered(image, key):
+        """Return a view's images (b h w c) after one random filter; see `make`."""
         k_filter, k_share = jax.random.split(key)
         share = jax.random.uniform(k_share) if mix else 1.0
         m, s = (jnp.asarray(v, image.dtype).reshape(1, 1, 1, -1) for v in (mean, std))
@@ -80,6 +81,7 @@ def make(
         return jax.lax.cond(gate, filtered, lambda x, _: x, image, k_out)
 
     def apply(batch, key):
+        """Return the batch with `views` rows per image, each view filtered or not; see `make`."""
         if views > 1 and batch.get("views", 1) > 1:
             must = f"rand_conv: views={views} must have a batch of one row an image"
             got = f"got {batch['views']}; use views=1"

@@ -50,6 +50,7 @@ def make(
         )
 
     def stylise_some(batch, k_which, k_style):
+        """Return the batch's images (b h w c), with `count` stylised examples in each group."""
         views = batch.get("views", 1)
         select = functools.partial(sampling.reorder, views=views)
         place = jnp.arange(batch["image"].shape[0] // views) % mix_group
@@ -65,6 +66,7 @@ def make(
         return select(mixed, jnp.argsort(order, axis=1))
 
     def apply(batch, key):
+        """Return the batch with `count` examples of each group stylised; see `make`."""
         if not count:
             return batch
         k_which, k_style = jax.random.split(key)

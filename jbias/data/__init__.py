@@ -110,6 +110,7 @@ def find(name: str) -> base.Spec:
 
     @functools.wraps(make_split)
     def make(split: str, **options: Any) -> base.Source:
+        """Return the source of a split, or of a part of it, made by the user's function."""
         parsed_split = listing.parse_split("data.load", split)
         source = make_split(parsed_split.base, **options)
         if parsed_split.base == split:

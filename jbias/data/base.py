@@ -87,7 +87,8 @@ class Source(abc.ABC):
 
         Invalid are an unknown space, repeated class names, columns without "label", a column
         that is not int32 (n,), class ids out of range, and an array without n rows or with the
-        name of a column. Ids of column "accepted_..." may be -1.
+        name of a column. Ids of column "accepted_..." may be -1. AssertionError if `values`
+        lacks the name of a column's value.
         """
         n, k = len(self), len(self.classes)
         if self.space not in SPACES:
@@ -242,7 +243,7 @@ def refuse_missing(
 
 
 def check_int(option: str, got: Any, low: int, high: int | None = None) -> None:
-    """Raise ValueError unless `got` is an integer from `low` to `high`.
+    """Raise ValueError unless `got` is an integer, not a bool, from `low` to `high`.
 
     option: name of the option, the start of the message. high: None: no limit.
     """

@@ -102,7 +102,10 @@ class Preprocess:
 
     @property
     def description(self) -> str:
-        """Text: the preprocessing in words, for tables."""
+        """Text: the preprocessing in words, for tables.
+
+        For example "Pillow bilinear antialias: short side 256, centre crop 224".
+        """
         square = f"{self.size}x{self.size}"
         filter_name = f"Pillow {self.interpolation} antialias:"
         centre_crop = f", centre crop {self.size}"
@@ -232,7 +235,8 @@ def decode(open_image: Opener, where: str, transform: Preprocess) -> Square:
     open_image: () -> path or binary file of the encoded image. where: name of the image, the
     start of error messages. Alpha is dropped and an EXIF orientation ignored, as torchvision
     does. ValueError, with the reason, if the image is damaged, cut off or missing, or has more
-    than 8 bits a channel. RuntimeError if Pillow is set to accept cut-off files.
+    than 8 bits a channel, and for every error of `transform` except MemoryError. RuntimeError
+    if Pillow is set to accept cut-off files.
     """
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         must = "data: PIL.ImageFile.LOAD_TRUNCATED_IMAGES must be off, else cut-off"
@@ -271,7 +275,8 @@ _NO_FRAME = (0xC4, 0xC8, 0xCC)  # The other markers from 0xC0 to 0xCF start a fr
 def decoder_name() -> str:
     """Return "<decoder>, <resizer>", the libraries that make training crops.
 
-    Rounding differs between resizers.
+    The decoder is the file name of the TurboJPEG library or "simplejpeg", the resizer
+    "cykooz-resizer" or "Pillow". Rounding differs between resizers.
     """
     library = turbojpeg_library()
     decoder = os.path.basename(library._name) if library else "simplejpeg"
@@ -436,7 +441,8 @@ def _decode_jpeg_window(
 ) -> Square | None:
     """Return a window of a JPEG file, squeezed to size x size pixels.
 
-    None if libjpeg-turbo refuses the file. data: the whole file. frame: its header.
+    None if libjpeg-turbo refuses the file. data: the whole file. frame: its header. window:
+    left, top, width, height in pixels of the original, inside the image.
     """
     left, top, width, height = window
     short = min(width, height)

@@ -129,8 +129,8 @@ def _space_of_mapping(outputs: Mapping[str, str], where: str) -> LabelSpace:
 
     If every output has a class and no class repeats, the result is the label space of the
     classes. Otherwise it is the space of the own names, with the classes as `answers`. See
-    `of_outputs`.
-    where: start of error messages. ValueError for keys or values that are not names.
+    `of_outputs`. where: start of error messages. ValueError for keys or values that are not
+    text, if no output has a class, and as `of_outputs` does.
     """
     names, targets = tuple(outputs), tuple(outputs.values())
     if not all(isinstance(x, str) for x in (*names, *targets)) or not any(targets):

@@ -43,9 +43,9 @@ def decode_all(
     """Return all images of a source, decoded by `workers` threads.
 
     Images that are already in memory are returned without a copy. progress(done, total),
-    numbers of images, is called in the caller's thread. If images are damaged, ValueError with
-    the number of damaged images and the first one, after all images have been tried; ValueError
-    also for `workers` below 1.
+    numbers of images, is called in the caller's thread after every 64 images, or once if the
+    images are in memory. If images are damaged, ValueError with the number of damaged images
+    and the first one, after all images have been tried; ValueError also for `workers` below 1.
     """
     base.check_int("data.loader: workers", workers, 1)
     n = len(source)
@@ -56,7 +56,10 @@ def decode_all(
     order, starts = source.store.order(), range(0, n, _CHUNK)
 
     def decode_chunk(start: int) -> list[str]:
-        """Decode the images order[start : start + _CHUNK]; return the error messages."""
+        """Decode the images order[start : start + _CHUNK] into the rows of `images`.
+
+        Return the error messages, one for each damaged image; [] if all images decode.
+        """
         chunk_errors = []
         for i in order[start : start + _CHUNK]:
             try:
@@ -168,6 +171,7 @@ def choose_resident(sizes: Mapping[str, int], room: float) -> list[str]:
     """
 
     def fill(names: Iterable[str]) -> list[str]:
+        """Return the names of the sets that fit into `room`; a set that does not is skipped."""
         chosen, free = [], room
         for name in names:
             if sizes[name] <= free:
@@ -200,7 +204,7 @@ def load_into_memory(
     test sets that fit. threads: number of threads that decode.
     sharing: the largest number of processes on a machine; each may use gib / sharing GiB, so
       that all processes of a run decode the same test sets.
-    ValueError if the training sets do not fit into `gib` GiB.
+    ValueError if the training sets do not fit into `gib` GiB, which `sharing` does not divide.
     """
     free = gib * 2**30 - sum(nbytes(source) for source in resident.values())
     if free < 0:
@@ -320,7 +324,7 @@ def batches(
     """Yield batches of `batch` images, set after set; the last batch is padded with zeros.
 
     A batch may hold the end of a set and the start of the next set. Every process gets all
-    images.
+    images. Without any image, there is no batch.
     """
     chunks, missing = [], batch
     for images in image_sets:
@@ -340,8 +344,9 @@ def local_batches(
 ) -> Iterator[Batch]:
     """Yield this process's share of each batch of `batches`: batch / reading.parts rows.
 
-    No other rows are read; missing rows of the last batch are zeros. batch: rows in all
-    processes, a multiple of reading.parts.
+    The share of process reading.part, p, has the rows from p * batch / parts on. No other rows
+    are read; missing rows of the last batch are zeros. batch: rows in all processes, a multiple
+    of reading.parts.
     """
     if reading.parts == 1:
         yield from batches(image_sets, batch, reading)

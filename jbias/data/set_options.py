@@ -42,8 +42,8 @@ def write_columns(
 ) -> None:
     """Write a CSV file for the option `columns`, and its sidecar <path>.json.
 
-    whole: the source of a whole split. columns: {column: the name of its value for each
-    image, "" for none}; the images' indices, classes and, for encoded images, file names are
+    whole: the source of a whole split. columns: {column: the name of its value for each image,
+    "" for none}; the columns "image" (the index), "class" and, for encoded images, "file" are
     added. notes: further entries of the sidecar.
     """
     classes = [whole.classes[k] for k in whole.columns["label"]]
@@ -69,10 +69,10 @@ def add_columns(source: Source, split: str, path: str, whole: Source) -> Source:
     """Return a source with the columns of the file at `path`, the option `columns`.
 
     source: the split or a part of it. whole: the whole split. Values have the same indices in
-    every part; the value of an empty cell is "(none)". Columns that `why_unfit` refuses are
-    left out, with a note. ValueError for a file that is for different images, has a different
-    form, or has the name of a column that the source has or of an entry of batches
-    (`is_reserved`).
+    every part; the value of an empty cell is "(none)", which is not among the source's `values`
+    if no image of the part has it. Columns that `why_unfit` refuses are left out, with a note.
+    ValueError for a file that is for different images, has a different form, or has the name of
+    a column that the source has or of an entry of batches (`is_reserved`).
     """
     where, path = f"data.{source.name}", os.path.expanduser(path)
     table, unfit = _table(where, path, whole)
@@ -146,7 +146,8 @@ def read_values(path: str) -> dict[str, tuple[str, ...]]:
 def _sidecar(where: str, path: str) -> dict[str, Any]:
     """Return the content of the sidecar <path>.json, with at least the split's "fingerprint".
 
-    ValueError without a sidecar. where: start of error messages.
+    ValueError if the sidecar is missing, cannot be read or has no fingerprint. where: start of
+    error messages.
     """
     must = f"{where}: columns must come with {path + '.json'!r}, which identifies the"
     remedy = "; jbias.data.set_options.write_columns makes both"
@@ -205,8 +206,8 @@ def read_csv(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]
     """Return the column names of a CSV file, and (line number, {column: cell}) of each line.
 
     Names and cells are trimmed, and columns without a name are left out. ValueError for a file
-    that is not CSV in UTF-8, a repeated name in the header, and a line with more cells than
-    the header.
+    that is not CSV in UTF-8, a repeated name in the header, and a line with non-empty cells
+    beyond the header.
     """
     with base.explain_errors(f"{path}: must be a CSV file in UTF-8: ", *CSV_ERRORS):
         header, rows = csv_lines(path)

@@ -236,10 +236,10 @@ def make_shift(
 ) -> Shift:
     """Return disjoint parts of the images that have the given tables, up to rounding.
 
-    y, attribute: class and value of each image. train, test: P(value | class), rows sum to
-    1; classes are balanced. sizes: {part: its number of images}, for "train", "valid" and
-    "id_test", which follow the training table, and "ood_test". The selection within a class
-    and value depends on `seed` alone.
+    y, attribute: class and value of each image. train, test: P(value | class), rows sum to 1;
+    classes are balanced. sizes: {part: its number of images}, for "train", "valid" and
+    "id_test", which follow the training table, and "ood_test"; a missing part is empty. The
+    selection within a class and value depends on `seed` alone.
 
     ValueError for invalid arguments. Infeasible, a ValueError, with the numbers of missing
     images by class and value and the largest feasible size, if images are missing.
@@ -291,9 +291,9 @@ def _problems(
 ) -> Iterator[str]:
     """Yield an error message for each invalid argument of `make_shift`.
 
-    Invalid are tables of different shapes or with rows that do not sum to 1, columns that are
-    not integers of the tables' range, unknown parts, sizes or seeds that are not integers of
-    at least 0.
+    Invalid are tables of different shapes, with negative entries or with rows that do not sum
+    to 1, columns that are not integers of the tables' range, unknown parts, sizes or seeds that
+    are not integers of at least 0.
     """
     if train.shape != test.shape or train.ndim != 2:
         yield f"both tables must be (classes, values), got {train.shape} and {test.shape}"
@@ -362,9 +362,10 @@ _ONLY = "only-"
 def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
     """Return the source of one part of a shift; its note has the counts by class and value.
 
-    Its column "attribute" has the values of the option "attribute". options: the option
-    `shift`, with keys of OPTIONS; the module's docstring describes them. ValueError for invalid
-    options, and Infeasible, a ValueError, if images are missing.
+    Its column "attribute" has the values of the option "attribute"; images without a value are
+    in no part. options: the option `shift`, with keys of OPTIONS; the module's docstring
+    describes them. ValueError for invalid options, and Infeasible, a ValueError, if images are
+    missing.
     """
     where = f"data.{source.name}: shift"
     options = _check_options(where, options)
@@ -481,7 +482,8 @@ def _values(
     """Return a column, or several columns combined, and the names of all its values.
 
     Values without names have the names "0", "1", ... name: a column, or "a+b" for columns whose
-    values have names. ValueError for an unknown column. where: start of error messages.
+    values have names. An image without one of several values has the value "(none)". ValueError
+    for "label" and for an unknown column. where: start of error messages.
     """
     known = [key for key in source.columns if key != "label"]
     part_names = name.split("+")
@@ -680,7 +682,8 @@ def _select_all(
 
     column: attribute of each image. train_row, test_row: P(value) in training and in the ood
     test; images of values with probability 0 are left out, other probabilities have no effect.
-    options: see OPTIONS. Infeasible if a class has too few images for valid and id.
+    options: see OPTIONS. For train, valid and id, Infeasible if a class has so few images that
+    its share in valid and in id would be rounded to 0.
     """
     if options["part"].startswith("ood"):
         return np.flatnonzero(test_row[column] > 0)

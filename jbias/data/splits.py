@@ -110,6 +110,9 @@ def train_set(
 ) -> TrainSet:
     """Return the training set of one stage; the first source defines the classes.
 
+    Sources are those of the entry itself and of each entry in its "also"; `other` is the source
+    of its entry "other", or None.
+
     where: the stage's name in the config, for messages. options: the stage's entry in
     config.train. size: side of the images in pixels. open_set: function (where, options,
     size) -> source. ValueError for wrong options, and for sources with different classes.

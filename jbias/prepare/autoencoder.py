@@ -78,8 +78,8 @@ def same_size(
 def check_size(net: Net, size: int, sizes: Mapping[str, int], enlarge: int) -> None:
     """Raise ValueError unless size * enlarge is a multiple of the network's unit times scale.
 
-    size: side of the images in pixels. sizes: sizes of the network, such as {"scale": 2}.
-    enlarge: factor by which images are enlarged, at least 1.
+    ValueError also if `enlarge` is below 1. size: side of the images in pixels. sizes: sizes of
+    the network, such as {"scale": 2}. enlarge: factor by which images are enlarged.
     """
     multiple = net.unit * sizes.get("scale", 1)
     if enlarge < 1 or size * enlarge % multiple:
@@ -333,6 +333,7 @@ def _make_step(net: Net, tx: optax.GradientTransformation, enlarge: int) -> Call
 
     @jax.jit
     def step(weights, state, images, key):
+        """Return weights and optimiser state after one step on images of bytes (b h w 3)."""
         window_key, network_key = jax.random.split(key)
         images = _windows(images.astype(jnp.float32) / 255, enlarge, window_key)
         keys = jax.random.split(network_key, len(images))

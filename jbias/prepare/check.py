@@ -133,8 +133,8 @@ def _open_splits(
 def _splits(name: str, src: str) -> list[str]:
     """Return the known splits of a data set or, if none is known, the folders in `src`.
 
-    name: name of the data set. ValueError if `name` is unknown, or if `src` is not a folder or
-    contains no folder.
+    Hidden folders are left out. name: name of the data set. ValueError if `name` is unknown, if
+    `src` is not a folder, and if no split is known and `src` contains no folder.
     """
     root = listing.require_folder("prepare check", os.path.expanduser(src), "--src")
     jc.check_known("prepare check: --data", name, data.DATASETS)

@@ -211,7 +211,8 @@ def read_features(
 ) -> list[Float[np.ndarray, "b d"]]:
     """Return the features of all images, in blocks of _BLOCK images mapped from disk.
 
-    Maps and tokens are averaged to one vector per image. Missing blocks are computed first.
+    Maps and tokens are averaged to one vector per image, and vectors of more than _MAX_COLUMNS
+    numbers are projected to _MAX_COLUMNS. Missing blocks are computed first.
 
     folder: the blocks are in a subfolder, named by a digest of `made_by`. made_by: the result
     of `provenance`. ValueError for an image that does not decode, a network that does not take

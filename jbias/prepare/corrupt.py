@@ -118,6 +118,7 @@ def run(args: argparse.Namespace) -> str:
         format_options = {"kind": "JPEG", "quality": 85}
 
     def make(task: _Task) -> None:
+        """Corrupt the image of a task, and write it to the task's path."""
         seed = [args.seed, zlib.crc32(task.name.encode()), task.severity, task.index]
         image = corruptions.corrupt(
             source[task.index]["image"],

@@ -165,6 +165,7 @@ def map_ahead(
     """
 
     def results() -> Iterator[tuple[Any, Any]]:
+        """Yield (item, function(item)) in order; report progress when a pair has been used."""
         num_done, calls = done, ((item, pool.submit(function, item)) for item in items)
         pending = collections.deque(itertools.islice(calls, ahead + 1))
         while pending:
@@ -266,11 +267,11 @@ OTHER = "name another --out"
 def check_settings(
     where: str, folder: pathlib.Path, split: str, settings: Mapping
 ) -> None:
-    """Raise ValueError if folder/<split> has images that were made with different settings.
+    """Raise ValueError if folder/<split>.json has other values than `settings`.
 
-    Settings of existing images are in folder/<split>.json; further entries in this file are
-    ignored. ValueError also for an existing folder without this file, and for a file that
-    cannot be read. where: start of the message.
+    The file has the settings of the images in folder/<split>; its further entries are ignored.
+    Without the file and the folder, nothing is raised. ValueError also for an existing folder
+    without this file, and for a file that cannot be read. where: start of the message.
     """
     path, must = folder / f"{split}.json", f"{where}: {folder / split} must"
     if not path.exists():

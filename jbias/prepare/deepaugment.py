@@ -188,8 +188,8 @@ def _train_small(
 ) -> pathlib.Path:
     """Return the path of the small network's weights, folder/<net>.npz.
 
-    The network is trained on `source` first if there is no such file. ValueError with
-    --short, which needs --weights.
+    If there is no such file, the network is trained on `source` first; with --short, ValueError
+    instead.
     """
     path = folder / f"{args.net}.npz"
     if not path.exists():
@@ -289,6 +289,7 @@ def _program(net: autoencoder.Net, args: argparse.Namespace) -> Callable:
 
     @jax.jit
     def run(weights, images, keys):
+        """Return the changed images of images of bytes (b h w 3), as bytes; see `_program`."""
         images = images.astype(jnp.float32) / 255
         if args.short:
             changed = net.apply(weights, images, keys, damaged=True, **args.flags)

@@ -95,7 +95,8 @@ def _write_index(
 ) -> None:
     """Write DST/<split>-index.npz; ValueError if existing shards have different images.
 
-    shards: all shards of the split.
+    ValueError also if the split has other shards in the folder, such as for another --shards.
+    args: the flags of `add`. shards: all shards of the split, to be written or existing.
     """
     split, paths = args.split, [shard.path for shard in shards]
     must = f"{_WHERE}: {args.dst} must hold no other shards of {split!r}"

@@ -281,9 +281,10 @@ def _draw_many(rng: Rng, n: int, photos: Photos | None) -> Pictures:
 def train(pictures: Pictures, key: PRNGKeyArray, *, steps: int) -> dict[str, Any]:
     """Return {"encoder", "decoder": parameters}, trained on random pairs of pictures.
 
-    In the first steps only the loss of the pattern is used, so that the code of a style
-    predicts the pattern: a decoder that is trained with uninformative codes learns flat colours
-    only. Then all parameters are also trained on the targets.
+    In the first 600 steps, at most a quarter of `steps`, only the loss of the pattern is used,
+    so that the code of a style predicts the pattern: a decoder that is trained with
+    uninformative codes learns flat colours only. Then all parameters are also trained on the
+    targets.
     """
     init_key, head_key, order_key = (
         prng.stream(key, name) for name in ("init", "head", "order")

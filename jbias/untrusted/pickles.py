@@ -174,7 +174,10 @@ class Machine:
         self.set_items(items)
 
     def set_items(self, items: list[Any]) -> None:
-        """Set items (key, value, key, value, ...) of the dict on top of the stack."""
+        """Set items (key, value, key, value, ...) of the dict on top of the stack.
+
+        ValueError if no dict is on top, for a key without a value, and as `check_key` does.
+        """
         target = self.peek(dict)
         if len(items) % 2:
             raise ValueError("its pickle has a key without a value")
@@ -262,7 +265,10 @@ class Machine:
 
 
 def _check_depth(content: Any) -> Any:
-    """Return `content` unchanged; ValueError if it nests too deeply or contains itself."""
+    """Return `content` unchanged; ValueError if it contains itself or nests too deeply.
+
+    Dicts, lists and tuples may be nested up to 100 levels deep.
+    """
     level = [[content]]
     for _ in range(_MAX_DEPTH + 1):
         items = (x.values() if isinstance(x, dict) else x for x in level)

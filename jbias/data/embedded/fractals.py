@@ -142,6 +142,7 @@ def julia(rng: Rng, size: int) -> Image:
     """
 
     def view():
+        """Return draw(size, steps) of a random square of a random Julia set; see `_busiest`."""
         power = int(rng.choice([2, 2, 2, 3, 4]))
         c = _border(rng, power)
         centre = complex(*rng.uniform(-0.7, 0.7, 2))
@@ -273,7 +274,10 @@ def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
     seed = int(rng.integers(2**32))
 
     def walk(walkers: int, steps: int) -> tuple[Points, Plane]:
-        """Return the points and tints of `steps` steps, after twelve unused steps."""
+        """Return the points (2, n) and tints (n) of `steps` steps, after twelve unused steps.
+
+        n = walkers * steps. All calls of one `walk` use the same functions and random seed.
+        """
         rng = np.random.default_rng(seed)
         p, tint = rng.uniform(-1, 1, (2, walkers)), np.full(walkers, 0.5)
         order = rng.permutation(walkers)

@@ -72,7 +72,8 @@ class Split(NamedTuple):
 def parse_split(where: str, split: str) -> Split:
     """Return the Split for "photo", "photo[:90%]", "photo[90%:]" or "photo[10%:90%]".
 
-    ValueError for text of a different form. where: start of error messages.
+    ValueError for text of a different form, and unless 0 <= start < stop <= 100 percent. where:
+    start of error messages.
     """
     match = _PART.fullmatch(split)
     start_text, stop_text = "0", "0"
@@ -208,8 +209,8 @@ def _refuse_links_across_classes(
 ) -> None:
     """Raise ValueError if a file is linked, under one name, into two class folders.
 
-    names, labels, inodes: name, label and inode of each image below `folder`. where: start of
-    error messages.
+    Files of file systems without inodes are not checked. names, labels, inodes: name, label and
+    inode of each image below `folder`. where: start of error messages.
     """
     _, group, count = np.unique(
         np.array(inodes, np.uint64), return_inverse=True, return_counts=True

@@ -137,8 +137,8 @@ def index_path(shards: Names) -> str:
 def _checked_index(where: str, shards: Names) -> ListingArrays | None:
     """Return the arrays of the index of shards, see `index_path`; None if there is no file.
 
-    shards: paths. ValueError if the file is not the index of these shards.
-    where: start of error messages.
+    shards: paths. ValueError if the file has a different form, or another number of records
+    than the shards. where: start of error messages.
     """
     path = index_path(shards)
     if not os.path.isfile(path):
@@ -197,9 +197,10 @@ class _Record(NamedTuple):
 def _describe_examples(where: str, records: Iterable[_Record]) -> ListingArrays:
     """Return arrays "names", "labels", "length" of examples, and "image", the images' key.
 
-    An example without a name is named by its index, "00000042". ValueError for an example
-    without an image, without a label or with a label out of range, and if the keys of the
-    images differ between examples. where: start of error messages.
+    "length" is in bytes; "image" is a text array without axes, "" without examples. An example
+    without a name is named by its index, "00000042". ValueError for an example without an
+    image, without a label or with a label out of range, and if the keys of the images differ
+    between examples. where: start of error messages.
     """
     names, labels, lengths, key = [], [], [], None
     for i, (path, number, record) in enumerate(records):
@@ -330,6 +331,7 @@ def _list_examples(where: str, shards: Names) -> ListingArrays:
     groups = []
 
     def records() -> Iterator[_Record]:
+        """Yield the rows of all shards in order, and append their row groups to `groups`."""
         for i, path in enumerate(shards):
             first = 0
             for group in range(_open_parquet(where, path).num_row_groups):
@@ -599,8 +601,9 @@ _NO_LABEL = np.iinfo(np.int64).min
 def _to_integers(where: str, path: str, chunks: list) -> np.ndarray:
     """Return a Parquet column as int64, _NO_LABEL where a row has no value.
 
-    chunks: Arrow arrays of the column. ValueError for words, lists and numbers that are not
-    integers. where: start of error messages.
+    chunks: Arrow arrays of the column; NaN is no value, and booleans are 0 and 1. Integers
+    above the range of int64 become its largest number. ValueError for words, lists, and floats
+    that are not integers or are above 2^53. where: start of error messages.
     """
     import pyarrow as pa
 
@@ -728,7 +731,7 @@ def _list_tar(where: str, shards: Names) -> ListingArrays:
 def _refuse_links_across_classes(
     where: str, images: Sequence[tar_samples.Member], labels: Sequence[int]
 ) -> None:
-    """Raise ValueError if a file is linked, under one name, into two class folders.
+    """Raise ValueError if links give a file of an archive two labels under one file name.
 
     images, labels: all images of the archives and their labels.
     where: start of error messages.

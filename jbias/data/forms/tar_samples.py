@@ -216,10 +216,11 @@ def _agreed(where: str, path: str, *, image: Member, labels: Sequence[Label]) ->
 def _read_labels(where: str, path: str, member: Member) -> list[Label]:
     """Return the labels in a .cls or .json file of an archive; [] if the file is metadata.
 
-    A label of JSON that is no number has the value None, and is left out if it is the name of
-    a folder in the file's path. An empty .json file has one label with the value None.
-    path: path of the archive. ValueError for a .cls file without a number, and for damaged
-    JSON. where: start of error messages.
+    Labels of JSON are the values of "label" and "cls" of the object, except null. A label that
+    is no number has the value None, and is left out if it is the name of a folder in the file's
+    path. An empty .json file has one label with the value None. path: path of the archive.
+    ValueError for a .cls file without a number, and for damaged JSON. where: start of error
+    messages.
     """
     with open(path, "rb") as file:
         file.seek(member.start)
@@ -251,7 +252,8 @@ class _Pairs(list):
 def _class_number(value: Any) -> int | None:
     """Return a JSON value as a class number; None for all other values.
 
-    Class numbers are integers from 0 to limits.MAX_CLASSES - 1, also written as 3.0 or "3".
+    Class numbers are integers from 0 to limits.MAX_CLASSES - 1, also written as 3.0 or "3";
+    true and false are 1 and 0.
     """
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()) and value.isascii():
         value = int(value)

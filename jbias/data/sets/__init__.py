@@ -122,6 +122,7 @@ def _file_maker(
         fill: Sequence[int] = (0, 0, 0),
         **options: Any,
     ) -> base.Source:
+        """Return the source of a split; arguments: see `folder.request`; options: of `read`."""
         request = folder.request(
             name,
             split,

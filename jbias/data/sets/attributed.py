@@ -162,7 +162,7 @@ def _attribute_columns(path: str, attribute: str, *, cells_by_name: Cells) -> li
 def _check_files(
     root: str, path: str, lines: Sequence[tuple[int, dict[str, str]]]
 ) -> None:
-    """Raise ValueError for a line without an image, a missing file or a repeated file.
+    """Raise ValueError for a file without an image's ending, a missing or a repeated file.
 
     ValueError also for a table without lines, and for a file outside `root`. path: path of the
     table. lines: (number, {column: cell}); files are relative to `root`.

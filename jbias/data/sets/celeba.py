@@ -164,8 +164,8 @@ def _image_names(where: str, path: str, part: str) -> list[str]:
 def _read_flags(where: str, path: str, names: Names) -> Flags:
     """Return {flag: mask over the named images}, from list_attr_celeba.txt at `path`.
 
-    ValueError for lines of a different form, and for an image without a line.
-    where: start of error messages.
+    ValueError for lines of a different form, a repeated flag, an image without a line, and an
+    image with two different lines. where: start of error messages.
     """
     lines, wanted, table = _lines(path), {*names}, {}
     header = lines[1].split() if len(lines) > 1 else []

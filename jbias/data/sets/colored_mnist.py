@@ -169,9 +169,9 @@ def _check(
     grey: bool,
     seed: int,
 ) -> None:
-    """Raise ValueError for arguments of `make` outside their range.
+    """Raise ValueError for arguments of `make` that are out of range or not used by the form.
 
-    where: start of error messages.
+    split: name without a part. None: the argument is left out. where: start of error messages.
     """
     base.check_known(f"{where}: form must be a known one", form, FORMS)
     splits = SPLITS if form in FLIPS else ("train", "test")

@@ -197,7 +197,9 @@ def _words(name: str) -> list[str]:
 def _check_complete(where: str, paths: Names) -> None:
     """Raise ValueError if a shard is no file, or if shards named "<i>-of-<n>" are incomplete.
 
-    paths: paths of all shards of a split. where: start of error messages.
+    Shards are incomplete if there are not n numbers i, or if n differs. Nothing is counted if
+    some shards have other names. paths: paths of all shards of a split. where: start of error
+    messages.
     """
     for path in paths:
         opening.require_regular(path)
@@ -283,7 +285,8 @@ def class_names(where: str, images: listing.Listing, path: str) -> tuple[str, ..
 def _check_space(where: str, classes: Names, space: str) -> None:
     """Raise ValueError unless all class names are of the label space.
 
-    space: "names", "wnid" or "entry16". where: start of error messages.
+    space: "names" (any name), "wnid" or "entry16"; else ValueError. where: start of error
+    messages.
     """
     base.check_choice(f"{where}: space", space, base.SPACES)
     patterns = {"wnid": r"n\d{8}", "entry16": "|".join(labels.geirhos16())}

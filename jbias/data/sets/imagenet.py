@@ -115,7 +115,11 @@ def read_wordnet(
 
 
 def _refuse_flat(request: Request) -> None:
-    """Raise ValueError if the validation images are in one folder without class folders."""
+    """Raise ValueError if the validation images are in one folder without class folders.
+
+    The split's folder then has no folders, and its first file in sorted order is
+    "ILSVRC2012_val_...".
+    """
     path = next(filter(os.path.isdir, request.folders.values()), "")
     if not path or listing.has_folders(path):
         return
@@ -352,7 +356,7 @@ def read_sixteen(
     ignore: patterns of files to skip.
     each: largest number of images per class of the 16, evenly spaced over the class's
       images; 0: all images, more than half of them dogs.
-    ValueError if no image belongs to the 16 classes.
+    ValueError if no image belongs to the 16 classes, if `each` is negative, and as `read` does.
     """
     where, sixteen = request.where, spaces.geirhos16()
     base.check_int(f"{where}: each", each, 0)

@@ -32,7 +32,7 @@ def read(request: folder.Request, *, builder: str, space: str = "names") -> base
       in "imagenette/320px:1.0.0"; default: the latest version on disk.
     space: the label space of TFDS's class names: "names", "wnid" or "entry16".
     ValueError for a set, a version or a split that does not exist, a format without random
-    access, and a split that lacks examples.
+    access, and a split with another number of examples than TFDS states.
     """
     where = f"data.tfds {builder} {request.split}"
     path = os.path.join(request.root, *builder.split(":"))
