@@ -208,7 +208,10 @@ def rank_candidates(
     rows.sort(key=lambda row: (order[row.verdict], -row.drop if row.kind else 0))
 
     def hold_fixed(row: Candidate, bug: Candidate) -> StratifiedDrop | None:
-        """Return the candidate's drop with the bug's attribute held fixed; None if undefined."""
+        """Return the drop of the candidate `row` with the attribute of `bug` held fixed.
+
+        The kind of shift is row.kind. None if the drop is undefined (`stratified_drop`).
+        """
         return stratified_drop(
             np.atleast_2d(correct),
             label,

@@ -77,7 +77,10 @@ def make_tile_order(*, seed: int = 0) -> probe.Probe:
     conditions = {name: occlusion.salt(name) for name in swap_of_condition}
 
     def show(rows: probe.Rows, salt: Any, swap: int) -> probe.Images:
-        """Return images with tiles swapped; salt: salt of the random draws; swap: see `swaps`."""
+        """Return images with random pairs of tiles swapped.
+
+        swap: 0 for unchanged images, 1 for all tiles; see `swaps`. salt: salt of the random draws.
+        """
 
         def swap_tiles(image: Array, key: PRNGKeyArray) -> Array:
             return rearrange(image, swaps(jax.random.permutation(key, GRID**2), swap))

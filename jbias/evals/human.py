@@ -64,7 +64,10 @@ def make(
     people = trials.people(root, dataset)
 
     def compare_decisions(by_condition: decisions.ByName) -> decisions.Numbers:
-        """Return the metrics of the decisions by condition."""
+        """Return the result of `numbers` for the decisions by condition.
+
+        Its other arguments are those of the enclosing function, and the answers in `root`.
+        """
         return numbers(
             by_condition,
             dataset=dataset,

@@ -596,9 +596,10 @@ def check_arguments(
     """Return the paths of files and runs in --checkpoint; ValueError for an invalid flag.
 
     Flags without an effect are also invalid: --model, --classes, --mean, --std, --trained and
-    --method if all paths are runs that were trained here, and --step if none is. Called before
-    sets are opened, which may take minutes. args: the command's flags. out: the folder of
-    results. config: the suite's config.
+    --method if all paths are runs that were trained here, and --step if none is. The step, also
+    that of the suite, must be "best", "latest" or a number; if all paths are runs, a step that at
+    least one run saved. Called before sets are opened, which may take minutes. args: the
+    command's flags. out: the folder of results. config: the suite's config.
     """
     if args.model:
         extensions.find("--model", args.model, build.MODELS)

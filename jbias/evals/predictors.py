@@ -53,7 +53,8 @@ class Predictor:
     """A function that maps images to outputs, with a description of both.
 
     predict: images -> (b, k) logits or probabilities, or b class names. All batches have
-      one size; the last batch of a set is padded with its last image.
+      one size; the last batch of a set is padded with stimuli made from black images, and a
+      list of files with the last file.
     classes: the classes of the outputs, in order; see data.labels.of_outputs.
     name: name of its folder of results and in reports; default: the function's name.
     images: the form of the images. "float": float32 (b, h, w, 3) in [0, 1], minus `mean` and

@@ -362,6 +362,7 @@ def device_batches(
 ) -> Iterator[inference.Batch]:
     """Yield the images on the devices, in batches of one size, the last one padded.
 
+    Padding images are black, with the index, label, target and cues of the last image.
     ranked: by name of a column of ranks, the column of classes to rank (probe.Probe.ranked);
     the classes become `cues` of the batches.
     """
@@ -430,8 +431,9 @@ def select(
     """Return the images of a set with the given indices, as a PreparedSet.
 
     dataset: name of the set. index: indices of the images in the set. prepared: the set prepared
-    for a network, from which labels, targets and rules are taken. Images that are not in
-    `prepared` have label and target -1; without `prepared`, all images have label and target -1.
+    for a network, from which labels, targets, rules and classes are taken. Images that are not in
+    `prepared` have label and target -1. Without `prepared`, all images have label and target -1,
+    and there are no rules and no classes. "label" is the only column.
     """
     label, target = np.full((2, len(suite.sources[dataset])), -1, np.int32)
     if prepared is not None:

@@ -161,7 +161,8 @@ def parse(source: Any, origin: str = "preprocess=") -> Preprocessing:
 def _parse(source: Any, origin: str) -> Preprocessing:
     """Return the preprocessing in a description; without values if its form is unknown.
 
-    Arguments and errors: see `parse`.
+    If "size" and "resize" are known and "crop" is not, "crop" is size / resize. Arguments and
+    errors: see `parse`.
     """
     if isinstance(source, Preprocessing):
         return source
@@ -230,8 +231,9 @@ _UNCHANGED = _Normalisation(np.zeros(3), np.ones(3))
 def _read_fields(source: Any, origin: str) -> dict[str, Any]:
     """Return unchecked values from the entries of a dictionary or the attributes of an object.
 
-    Keys: names in Preprocessing.values. origin: start of error messages. ValueError for a
-    processor whose steps are not only normalisations.
+    Keys: names in Preprocessing.values, if the value is known. "fit" is "squash" if the images are
+    resized to a height and a width. "resize" is the side before a crop to a crop_size. origin:
+    start of error messages. ValueError for a processor whose steps are not only normalisations.
     """
     get = functools.partial(_get, source)
     fields = {}

@@ -274,8 +274,9 @@ class NetworkEvaluation:
         """Return the provenance of this call merged with that of earlier calls.
 
         Keys: "data" (sets), "missing" (reasons by set or task) and "suite" (config). stored:
-        the provenance of earlier calls; entries of this call replace those of the same name.
-        Measures that --only leaves out are not added.
+        the provenance of earlier calls; entries of this call replace those of the same name, and
+        sets that are open now are no longer missing. Measures that --only leaves out are not
+        added.
         """
         old_suite, config = stored.get("suite", {}), self.suite.config
         data = {
@@ -511,8 +512,9 @@ class NetworkEvaluation:
 
         Keys: "images" (their number) and "seconds", and, if they apply, "cost", "classes",
         "constant" (`_constant_class`), "otherwise" (`describe_train_difference`) and the key of
-        agreement_note. seconds: duration; None if the decisions were already made for another
-        measure. agreement_note: an entry on agreement that cannot be measured, or empty.
+        agreement_note. seconds: duration; None, and then no "cost", if the decisions were already
+        made for another measure. agreement_note: an entry on agreement that cannot be measured,
+        or empty.
         """
         details: dict[str, Any] = {"images": job.num_images, "seconds": None}
         if seconds is not None:
