@@ -373,6 +373,7 @@ def _cell_key(
 ) -> CellKey | None:
     """Return the key of the first candidate that was measured, or None.
 
+    The key is (data set, measure, metric) of the preferred measurement of the candidate's probe.
     candidates: pairs (probe, metric); a candidate without a probe (None) is skipped. datasets:
     allowed data sets; () allows all.
     """
@@ -431,7 +432,11 @@ def _column_settings(
 def _mean_settings(
     mean: corruption_error.BenchmarkMean, measures: Measures
 ) -> NumberSettings:
-    """Return the settings of a mean over corruptions: published files, measures, or both."""
+    """Return the settings of a mean over corruptions: of published files, a measure, or both.
+
+    The data set of published files alone is "published files"; of files and a measure it is such as
+    "15 published files and imagenet". With files, other fields than dataset and how are unknown.
+    """
     options_text = _differing_options(measures.get(mean.source, {}))
     measure, dataset = mean.source
     if not mean.files:
@@ -576,9 +581,10 @@ def decisions_text(n: float) -> str:
 
 
 def _lacking(frame: pd.DataFrame) -> Iterator[str]:
-    """Yield notes on measures that some models lack, with the names of these models.
+    """Yield notes on measures that some models lack, with the names of up to 4 of these models.
 
-    frame: one row per model, one column per measure.
+    Measures that the same models lack share a note. frame: one row per model, one column per
+    measure.
     """
     names_by_models: dict[tuple[str, ...], list[str]] = {}
     for name in frame:

@@ -366,7 +366,11 @@ class MeasuredNetwork:
 
     @property
     def missing_measures(self) -> Iterator[str]:
-        """Notes on data sets and measures of the suite that were not measured."""
+        """Notes on data sets and measures of the suite that were not measured.
+
+        One note per data set that was missing, with the reason, then one note on all measures that
+        were not measured on other data sets.
+        """
         missing = self.provenance.get("missing", {})
         for dataset, reason in missing.items():
             yield f"{dataset} was missing ({reason})"

@@ -59,7 +59,9 @@ def _overview(page: Page) -> Blocks:
 def _overview_row(network: MeasuredNetwork) -> dict[str, Any]:
     """Return the main numbers of a network, by key of the column; accuracies are fractions.
 
-    A number that was not measured is None, NaN or absent.
+    Keys: those of `_OVERVIEW_COLUMNS`, such as set (the main data set) and sets (number of sets of
+    the error consistency). ece is of the first measurement of calibration. A number that was not
+    measured is None, NaN or absent.
     """
     numbers = network_frame.row_of(network).numbers
     dataset, number = network.main_accuracy or (None, None)
@@ -212,9 +214,9 @@ def _critical_band(page: Page) -> Blocks:
 def _critical_band_figure(
     page: Page, measurement: Measurement, networks: network_page.Networks
 ) -> document.Figure:
-    """Return the figure of accuracy under noise of each network.
+    """Return the figure of accuracy under noise: a heat map per network, with its fitted band.
 
-    The caption lists networks without a band.
+    The caption lists networks without a band, with the reason if known.
     """
     panels = {}
     bands = {}
@@ -416,7 +418,11 @@ def why_no_mce(
 def _why_missing(
     network: MeasuredNetwork, measurement: Measurement, missing: Sequence[str]
 ) -> str:
-    """Return a phrase with the names of missing corruptions, and the reason why they are missing."""
+    """Return a phrase with the names of missing corruptions, and the reason why they are missing.
+
+    The reason is that not all five severities were measured; if only frost is missing, the phrase
+    may have another reason. missing: names of corruptions, at least one.
+    """
     if [*missing] != ["frost"]:
         names = tables.join([name.replace("_", " ") for name in missing])
         verb = "is" if len(missing) == 1 else "are"
@@ -452,7 +458,7 @@ def _corruption_accuracies(page: Page) -> pd.DataFrame:
     """Return one row per network, measure, set, corruption and severity, with the accuracy.
 
     Columns: network, measure, set, corruption, severity and accuracy (from 0 to 1). The measure is
-    "" unless two measures of one set share a condition.
+    "" unless a network has one corruption and severity of the set in two measures.
     """
     rows = [
         (network.name, *measurement, corruption, severity, value)

@@ -44,7 +44,11 @@ def answer(analysis: Analysis) -> tuple[str, str] | None:
 
 
 def _untested(analysis: Analysis) -> tuple[str, str]:
-    """Return (headline, basis) if no pair of algorithms has several runs."""
+    """Return (headline, basis) if no pair of algorithms has several runs.
+
+    The headline has the reason why nothing was tested. The basis has the largest difference of
+    means per data set, the number of runs that a test needs, and the runs that are left out.
+    """
     result = analysis.by_seeds
     repeats = analysis.study.repeats
     where = f"on {_quoted(result.datasets)}"
@@ -217,7 +221,10 @@ def _digits(analysis: Analysis, test: seed_tests.SeedTest) -> int:
 
 
 def _p_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
-    """Return all p-values of a test as text, such as "Welch p = 0.011, permutation p = 0.016"."""
+    """Return all p-values of a test as text, such as "Welch p = 0.011, permutation p = 0.016".
+
+    The p of the t-test is left out if undefined; with several tests, Holm's p is last.
+    """
     result = analysis.by_seeds
     p_values = []
     if not math.isnan(test.t_pvalue):

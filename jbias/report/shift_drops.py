@@ -386,7 +386,11 @@ def _plainness(cell: ShiftCell) -> tuple:
 
 
 def _compare(cell: ShiftCell, plain: ShiftCell, draws: Draws) -> TableRow:
-    """Return the row of `remedies` that compares one recipe with the plain recipe."""
+    """Return the row of `remedies` that compares one recipe with the plain recipe.
+
+    The row also has the columns of `_group_columns`, and `cell` under the key "_cell". For the
+    plain recipe, `cell` is `plain`.
+    """
     paired = "yes" if cell.seeds == plain.seeds else "no"
     row = {"data": cell.recipe.data, "attribute": cell.attribute, "level": cell.level}
     row |= {

@@ -205,8 +205,9 @@ def _answer(
 ) -> tuple[str, str]:
     """Return (main result in one sentence, sentences on the analysed data).
 
-    candidates, kinds: the results of `shift_drops.verdicts`. tau: threshold in percentage points.
-    alpha: significance level.
+    The main result has the number of bugs among the candidates and the worst bug, or that no shift
+    beyond the control was run. candidates, kinds: the results of `shift_drops.verdicts`. tau:
+    threshold in percentage points. alpha: significance level.
     """
     tested = [x for x in candidates if x["verdict"] != shift_drops.UNKNOWN]
     count = sum(row["verdict"] != shift_drops.UNKNOWN for row in kinds)
@@ -285,9 +286,10 @@ def _image_counts(cells: ShiftCells) -> Iterator[dict[str, Any]]:
 
 
 def _folded(entry: Mapping[str, Any]) -> document.Folded:
-    """Return a collapsed block with counts and sums by data set.
+    """Return a collapsed block with a table of counts per data set, as text.
 
-    entry: a dict of `_image_counts`.
+    Rows are classes and columns values of the attribute; the last row and column are sums. entry: a
+    dict of `_image_counts`.
     """
     options = ", ".join(f"{k}={v}" for k, v in entry["options"].items() if v)
     ending = f" ({options})" if options else ""

@@ -235,7 +235,10 @@ def _columns(table: Sequence[dict[str, str]], width: int) -> list[str]:
 
 
 def _cells(row: RunProgress, name: str) -> dict[str, str]:
-    """Return the text of each column, by its name. name: name of the run in the table."""
+    """Return the text of each column of `_HEAD`, by its name; "" if unknown or not applicable.
+
+    name: name of the run in the table.
+    """
     doing = row.doing if row.doing != "stepping" else ""
     count, _, kind = row.devices.partition(" x ")
     hardware = f"{count} CPU cores" if kind == "cpu" else row.devices

@@ -439,7 +439,10 @@ class CheckpointStore:
                 raise seals.foreign_error(checkpoint, differing)
 
     def _misnamed(self) -> dict[int, int]:
-        """Return the stored step by folder number, for folders whose number is not their step."""
+        """Return the stored step by folder number, for folders whose number is not their step.
+
+        Folders without a readable info are left out.
+        """
         stored_steps = {}
         for number in self.manager.all_steps():
             info = read_info(self.directory / str(number)) or {}

@@ -48,7 +48,11 @@ class RecordStore:
             self.sums = _intact_sums(workdir)
 
     def add_facts(self) -> None:
-        """Compute the checksums of the current config.json and provenance.json files."""
+        """Add the checksums of config.json and provenance.json to `facts`.
+
+        These are the files of the workdir and of the branches' folders, which must exist. Nothing
+        is added without branches.
+        """
         if not self._branches:
             return
         for folder in {"", *(branch.folder for branch in self._branches)}:
@@ -178,6 +182,9 @@ class RecordStore:
     def seal(self, lost: Iterable[str] = ()) -> None:
         """Write the checksums of all files to the workdir.
 
+        A follower writes `sums` to evaluate.sums.json; a run with branches writes `facts` and
+        `sums` to sums.json; otherwise nothing is written.
+
         lost: names of files that could not be restored; a line is logged if some are still
         damaged.
         """
@@ -294,6 +301,9 @@ def needs_restoring(
 
 def damaged_steps(workdir: epath.Path, say: Callable[[str], None]) -> list[int]:
     """Return the steps whose damaged files `jbias evaluate --follow` can write again.
+
+    Only files of `jbias evaluate --follow` count, and only steps with a checkpoint that was saved
+    for an evaluation by another process. The steps are in ascending order.
 
     say: logs a line about damaged files of `jbias evaluate --follow`.
     """

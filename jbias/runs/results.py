@@ -250,9 +250,10 @@ def _refuse_repeated(
 def _refuse_other_shares(
     frame: pd.DataFrame, paths: Sequence[pathlib.Path], sizes: np.ndarray
 ) -> None:
-    """Raise ValueError if the value of an accuracy or shape bias is not count / n.
+    """Raise ValueError if the value of an accuracy or shape bias is not count / n, within 1e-6.
 
-    paths: the files of the rows, in order. sizes: number of records per file.
+    Also if count is not from 0 to n. Records without value, count or n are ignored. paths: the
+    files of the rows, in order. sizes: number of records per file.
     """
     shares = frame[["metric", "count", "n", "value"]]
     shares = shares[shares["metric"].isin(_SHARES)].dropna()

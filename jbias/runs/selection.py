@@ -31,7 +31,7 @@ SELECTED = [
 
 
 def diverged(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the diverged seeds of a table of records.
+    """Return the diverged seeds of a table of records, one row per run and seed.
 
     Columns: algorithm, variant, run, seed, and step, the first diverged step.
     """

@@ -93,7 +93,10 @@ def claim(
 
 
 def _check_remote(workdir: epath.Path, config: Mapping[str, Any]) -> None:
-    """Raise ValueError for a gs:// workdir with options that need local files."""
+    """Raise ValueError for a gs:// workdir with options that need local files.
+
+    These are config.run.write and config.run.profile, with other values than "" and False.
+    """
     files.resolve(workdir)
     for key, default in (("write", ""), ("profile", False)):
         if config.get("run", {}).get(key, default) != default:
@@ -278,8 +281,9 @@ def environment() -> dict[str, Any]:
 def data_identity(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of a provenance that a resumed run must not change.
 
-    recorded: content of provenance.json. The entries are the fingerprints of the data sets,
-    the digests of the user's code, and the digest of the initial weights.
+    Keys: "data" (for each data set, a dict of n, scored, fingerprint and answers), "own_code"
+    (digests of the user's code) and "init" (digest of the initial weights). A missing entry is
+    None. recorded: content of provenance.json.
     """
     keys = ("n", "scored", "fingerprint", "answers")
     sets = {
@@ -461,6 +465,7 @@ def _differences_from_first(
 ) -> list[str]:
     """Return lines "key: first != now": differences in software and devices between starts.
 
+    Compared are code, packages, python, device, layout and, if the first start has them, settings.
     entries: entries of this process's provenance, compared with the run's first start. ValueError
     if the data sets, the initial weights or the user's code differ.
     """
