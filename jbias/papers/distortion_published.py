@@ -462,8 +462,10 @@ def of_measured(
 def tested(claim: Claim, more: Values, less: Values) -> dict[str, Any]:
     """Return the test of a claim by exchanging seeds, with the entries of _BLANK.
 
-    more, less: measured values of the two groups. p-values are not adjusted; they are NaN if
-    a group has fewer than two seeds.
+    "p" is for the claim, "against" for the opposite claim, "least" the smallest possible p, and
+    "ranks" the p of the rank-sum test (NaN if seeds have no single value). more, less: measured
+    values of the two groups. p-values are not adjusted; they are NaN if a group has fewer than two
+    seeds.
     """
     counts = len(more.units), len(less.units)
     side = _side(claim, more.tested, less.tested, counts=counts)
@@ -600,7 +602,10 @@ def _count_orders(claims: pd.DataFrame, side: str) -> str:
 
 
 def _count_verdicts(claims: pd.DataFrame) -> str:
-    """Return a phrase with the number of claims of each verdict; claims: rows of `frame`."""
+    """Return a phrase with the number of claims of each verdict on our networks.
+
+    claims: rows of `frame`.
+    """
     counts = claims["here_verdict"].value_counts().to_dict()
     phrase = (
         f"{counts.get(HOLDS, 0)} hold, {counts.get(NOT, 0)} do not, and "

@@ -150,6 +150,8 @@ def _are_all_at_chance(analysis: analysis_lib.Analysis) -> bool:
 def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
     """Return (headline, basis) of the tests of ranks.
 
+    The headline has p and the pairs that differ significantly, if any; the basis has the sentence
+    on Friedman's test, then the p-values of pairs, or what no significant difference means.
     ("Nothing was tested.", reason) if ranks were not tested.
     """
     if analysis.friedman is None:
@@ -604,7 +606,12 @@ def caveats(analysis: analysis_lib.Analysis) -> list[str]:
 
 
 def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield sentences on the limits of the rank tests and of intervals over runs."""
+    """Yield sentences on the limits of the rank tests and of intervals over runs.
+
+    The first is on the spread over seeds. The others apply only in some cases: test sets of equal
+    weight (without --strict), blocks of data sets that change the conclusion, an inexact F, few
+    runs, units that differ, and a p by F below the smallest exact p. Ranks must have been tested.
+    """
     alpha, (n, k) = analysis.alpha, analysis.means.shape
     yield (
         "The rank tests compare means: the spread over seeds does not enter them, and data sets "

@@ -371,7 +371,11 @@ def headline(study: Correlations) -> tuple[str, str]:
 
 
 def _headline_given(study: Correlations) -> str:
-    """Return a sentence with the number of significant and of reversed partial correlations."""
+    """Return a sentence on the partial correlations over all models.
+
+    It has the number of significant ones and, of these, the number whose sign differs from that of
+    the plain correlation; or that no correlation can be tested.
+    """
     names = tables.join(study.options.given)
     family = study.given.families["all"]
     if not family.family:

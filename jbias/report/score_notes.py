@@ -86,8 +86,9 @@ def _flag(flag: str, names: Sequence[str]) -> str:
 def of_constants(values: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence on data sets, and one on algorithms, whose scores are all equal.
 
-    No sentence is yielded for data sets, or algorithms, if none has equal scores. Sentences have
-    no full stop at the end. values: columns algorithm, dataset and value.
+    No sentence is yielded for data sets, or algorithms, if none has equal scores. A data set must
+    have scores of several algorithms, an algorithm scores on several data sets. Sentences have no
+    full stop at the end. values: columns algorithm, dataset and value.
     """
     for column, other_column, noun, effect in (
         (
@@ -117,9 +118,12 @@ def of_constants(values: pd.DataFrame) -> Iterator[str]:
 
 
 def of_fractions(values: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on algorithms with scores <= 1 among scores in per cent, if there are any.
+    """Yield a sentence on algorithms with a run that may have fractions among percentages, if any.
 
-    values: columns algorithm, dataset, seed and value.
+    All scores of such a run are at most 1 and, on each data set, below a twentieth of the median of
+    the runs with a score above 1. Scores must be from 0 to 100, some of them above 5. Runs without
+    a score on every data set are ignored; up to 5 algorithms are named. values: columns algorithm,
+    dataset, seed and value.
     """
     renamed = values[["algorithm", "dataset", "seed", "value"]].rename(
         columns={"seed": "run", "value": "score"}

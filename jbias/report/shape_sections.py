@@ -113,7 +113,11 @@ _TILE_ORDER_ROWS = {"order_dependence": "right only if no tile is swapped"}
 
 
 def order_of_parts(page: Page) -> Blocks:
-    """Yield the table of the effects of the order of tiles; None if these were not measured."""
+    """Yield the table of the effects of the order of tiles; None if these were not measured.
+
+    One row per data set and share (the values of `_CONFIGURAL_ROWS` and `_TILE_ORDER_ROWS`), one
+    column per network, with intervals.
+    """
     cells_by_set: dict[str, dict] = {}
     for probe, rows in (
         ("configural", _CONFIGURAL_ROWS),
@@ -306,8 +310,8 @@ _PEOPLE_METRICS = (
 def people(page: Page) -> Blocks:
     """Yield the tables of networks and people, overall and by degree of distortion.
 
-    In the first table, the last row of a network is the mean over data sets. A table without rows
-    is None.
+    The first table has a row per network and data set compared with people; the last row of a
+    network is the mean over data sets. A table without rows is None.
     """
     rows = []
     for network in page.networks:

@@ -94,7 +94,7 @@ class Draws(NamedTuple):
     seed: int
 
     def draw(self, cell: ShiftCell) -> DrawnAccuracies:
-        """Return draws of the mean accuracies of a cell.
+        """Return the mean accuracies of a cell, in and out of distribution: observed, then drawn.
 
         In a draw, the accuracies of a seed in and out of distribution have the same weight.
         """

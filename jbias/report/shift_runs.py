@@ -183,8 +183,9 @@ def _notes(
 ) -> Iterator[str]:
     """Yield notes on runs that were left out or are incomplete.
 
-    empty: workdirs without an evaluation. shifted: runs trained under a shift, by workdir. frame:
-    their records.
+    In this order: one note on all runs without a shift, and a note per workdir without an
+    evaluation, per unfinished run and per diverged seed. empty: workdirs without an evaluation.
+    shifted: runs trained under a shift, by workdir. frame: their records.
     """
     plain = [run.workdir for run in runs if run.workdir not in shifted]
     if plain:
