@@ -986,7 +986,10 @@ class _QuotedOrNothing(str):
 
 
 def _describe_type(kind: type) -> str:
-    """Return a type in words with an example, for messages."""
+    """Return a type in words with an example, for messages.
+
+    Types other than list, tuple, int, float and bool are described as entries, a mapping.
+    """
     if issubclass(kind, list | tuple):
         return "a list such as (0, 1)"
     if kind is int:
@@ -1128,7 +1131,8 @@ _PRESETS = pathlib.Path(str(resources.files("jbias.configs")))
 def preset_names(flag: str) -> list[str]:
     """Return the names NAME of --<flag>=jbias:NAME, sorted, such as "erm" or "suites/biases".
 
-    flag: one of PRESET_FLAGS. Suites are left out for "config".
+    flag: one of PRESET_FLAGS. Only files that define the function of the flag, such as get_config,
+    are listed. Suites are left out for "config".
     """
     folder, function = _PRESET_KINDS[flag]
     names = []

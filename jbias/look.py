@@ -144,8 +144,8 @@ class Look(NamedTuple):
     def check(self, name: str) -> None:
         """Raise ValueError if writing a figure would overwrite another program's file.
 
-        name: see `write`. A figure of jbias has three files; a single file was not written by
-        jbias.
+        name: see `write`. A figure of jbias has three files, PNG, SVG and PDF: if some but not all
+        of them exist, or a file has other content (`outputs.check_file`), jbias did not write it.
         """
         paths = [self.out / f"{name}.{form}" for form in ("png", "svg", "pdf")]
         existing = [path for path in paths if os.path.lexists(path)]
@@ -190,8 +190,9 @@ class Look(NamedTuple):
     ) -> dict[str, "np.ndarray"]:
         """Return the drawn images of a set under each condition, by condition.
 
-        Values are arrays (n, h, w, 3); see `prepared_sets.condition_images`. Arguments: see
-        `draw_sheet`.
+        Values are arrays (n, h, w, 3), floats in [0, 1]. If "" is not among the conditions, the
+        first entry is the unchanged images as uint8; see `prepared_sets.condition_images`.
+        Arguments: see `draw_sheet`.
         """
         from jbias.evals import prepared_sets
 

@@ -264,7 +264,8 @@ def _fail(log_dir: files.PathLike | None, error: object, code: int) -> int:
 def _parse(argv: list[str], config_words: list[str] | None = None) -> list[str]:
     """Parse the flags and load the config; return the arguments that are not flags.
 
-    Afterwards `_CONFIG.value` is the config, with the changes of --config.KEY=VALUE.
+    Afterwards `_CONFIG.value` is the config, with the changes of --config.KEY=VALUE, or None
+    without --config.
     config_words: a list to which the arguments are added that name and change the config.
     Exits with code 0 after printing --help, and with code 2 and one line if the flags or the
     config are wrong.

@@ -687,7 +687,8 @@ def _times(
     """Return the estimated times by name, over all stages: "estimate" and the names in _TIMES.
 
     compiled: the compiled stages of the request's run. notes: a list to which notes are
-    added. All entries but "estimate" are None if a step does not fit into memory.
+    added. "by_part": milliseconds of a step, by part. All entries but "estimate" are None if a step
+    does not fit into memory.
     """
     spec, kind = request.spec, request.target.kind or this_machine()
     times = {"estimate": _ESTIMATES[kind.platform], **dict.fromkeys(_TIMES)}

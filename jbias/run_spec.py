@@ -236,7 +236,10 @@ class Branch:
 
     @functools.cached_property
     def fields(self) -> dict[str, str]:
-        """The fields that are equal in all records of the branch, such as the run's name."""
+        """The fields that are equal in all records of the branch, as text by name.
+
+        These are run (the run's name), algorithm, variant ("" without one), model and train_data.
+        """
         return {
             "run": jc.run_name(self.config),
             "algorithm": jc.algorithm_name(self.config),

@@ -117,7 +117,8 @@ def _preprocessing(
 ) -> preprocessing.Preprocessing:
     """Return the preprocessing of a module's images, from the arguments or the module.
 
-    Arguments: see `wrap`.
+    Arguments: see `wrap`. ImageNet's mean and std are used if neither has any, as for networks of
+    torchvision.
     """
     if preprocess is None:
         described = preprocessing.read(module)

@@ -81,8 +81,9 @@ def intervals(
     data sets are widened, and cut at the possible values: 0 for the gap, and `bounds` for IQM and
     mean unless a score is beyond the bounds. Without `bounds`, the interval of the mean is not cut.
     confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
-    Raise ValueError for single runs, missing cells, fewer than 100 draws, and bounds that are
-    not one finite pair per data set with the best better than the worst.
+    Raise ValueError for single runs, missing cells, fewer than 100 draws, a confidence outside
+    (0, 1), and bounds that are not one finite pair per data set with the best better than the
+    worst.
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
@@ -222,7 +223,8 @@ def probability_of_improvement(
     Vargha and Delaney's A12. Exchanging row and column gives 1 minus the value.
     scores: see `score_table.read`; with several runs. datasets: whether to draw data sets, too.
     confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
-    Raise ValueError for single runs, missing cells and fewer than 100 draws.
+    Raise ValueError for single runs, missing cells, fewer than 100 draws and a confidence outside
+    (0, 1).
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
@@ -261,7 +263,8 @@ def mean_differences(
     widened according to Student's t (`resampling.widening`). Without widening, nominal 95 %
     intervals covered the difference in 85 to 94 % of cases with 5 to 20 data sets.
     confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
-    Raise ValueError for single runs, missing cells and fewer than 100 draws.
+    Raise ValueError for single runs, missing cells, fewer than 100 draws and a confidence outside
+    (0, 1).
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
@@ -412,7 +415,8 @@ def rank_stability(
     many as the table has); a smaller number shows the results of a smaller study.
     confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
     Friedman's test is Iman and Davenport's with correction for ties; Nemenyi's decides by the
-    critical difference. Raise ValueError for single runs, missing cells and fewer than 100 draws.
+    critical difference. Raise ValueError for single runs, missing cells, fewer than 100 draws or
+    1 of `runs`, and an alpha or confidence outside (0, 1).
 
     A pair that is significant as published is significant in 27 % of 40,000 draws:
 

@@ -293,7 +293,7 @@ def meaning(name: Any) -> str:
     """Return the role of a column from its name: one of `ROLES`, or "" if unknown.
 
     Never "ignore", which only the user can choose. Prefixes of settings (config., params/) and
-    words such as name or id are ignored: "algorithm_name" is "algorithm".
+    words such as name or id are ignored: "algorithm_name" and "algo.name" are "algorithm".
     """
     name = _SETTING.sub("", str(name).strip())
     word = word_of(name)
@@ -443,7 +443,10 @@ def word_of(name: Any) -> str:
 
 
 def is_bookkeeping(name: str) -> bool:
-    """Return whether a name denotes a count, setting or id, such as epoch, lr or run_id."""
+    """Return whether a name denotes a count, setting or id, such as epoch, lr or run_id.
+
+    The whole name must be in `_BOOKKEEPING`, be a name such as img_size, or end in _id.
+    """
     word = word_of(name)
     return (
         word in _BOOKKEEPING

@@ -237,9 +237,9 @@ def compare_networks(
     the number of draws whose absolute difference is at least as large as the observed one.
     confidence: level of the interval, such as 0.95. draws: number of bootstrap draws, and of
     exchanges.
-    Raise ValueError without experiments or draws. Each experiment must have exactly two
-    networks, at least one person and one image, marks of type bool, and, if conditions are
-    given, one per image.
+    Raise ValueError without experiments or draws, and for a confidence outside (0, 1). Each
+    experiment must have exactly two networks, at least one person and one image, marks of type
+    bool, and, if conditions are given, one per image.
     """
     score_table.check_count("draws", draws)
     score_table.check_count("experiments", len(experiments))
@@ -402,7 +402,8 @@ def trials_needed(
     The interval has the middle share `confidence` of kappa over simulated data of the copy model
     with this kappa and these accuracies (fractions). `draws` data sets are simulated, so the
     number is accurate to a few percent.
-    Raise ValueError for a width outside [0.001, 2), and as `copy_model` does.
+    Raise ValueError for a width outside [0.001, 2), a confidence outside (0, 1), fewer than 1 draw,
+    and as `copy_model` does.
     """
     score_table.check_count("draws", draws)
     if not 0.001 <= width < 2:

@@ -54,7 +54,8 @@ def draw_orders(
     All orders if there are at most `permutations`, else `permutations` random ones.
     groups: number of each model's group.
     cells: number of array elements that one order needs in memory; a batch has about 2^21 / `cells`
-    orders. The random orders do not depend on `cells`.
+    orders. The random orders do not depend on `cells`. Raise ValueError for fewer than 1
+    permutation.
     """
     score_table.check_count("permutations", permutations)
     members = [np.flatnonzero(groups == group) for group in np.unique(groups)]

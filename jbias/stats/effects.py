@@ -58,7 +58,8 @@ def effect_sizes(
     widened (`resampling.widening`). Intervals of r and g, which are not means, are percentiles
     and too short for few data sets.
     confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
-    Raise ValueError for single runs, missing cells and fewer than 100 draws.
+    Raise ValueError for single runs, missing cells, fewer than 100 draws and a confidence outside
+    (0, 1).
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
@@ -140,7 +141,8 @@ def rank_biserial(
     """Return the rank-biserial correlation of differences over data sets (axis 1).
 
     (W+ - W-) / (W+ + W-), W+ and W- the sums of the ranks of positive and negative
-    differences; 0 if all differences are 0. Absolute differences no further apart than
+    differences by absolute value, with zeros included in the ranking; 0 if all differences are 0.
+    Absolute differences no further apart than
     `tolerance` tie, also with 0.
     """
     # A true zero is added as the lowest size of each row, so that small sizes tie with it.
@@ -157,6 +159,7 @@ def rank_biserial(
 def hedges_g(differences: Float[np.ndarray, "b n p"]) -> Float[np.ndarray, "b p"]:
     """Return Hedges' g of differences over data sets (axis 1); 0 if the mean difference is 0.
 
+    inf or -inf if all differences are equal, and not 0.
     NaN for two data sets: with one degree of freedom the mean of g does not exist, so the bias
     cannot be corrected.
     """

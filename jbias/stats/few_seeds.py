@@ -62,7 +62,8 @@ def few_seeds(
     standard error of at most 0.5 / sqrt(draws). With 1,000 or more groups of a method, `reversed`
     uses quantiles of the better method's group means, which changes `reversed` by less than 0.001.
     Raise ValueError for methods with a single score or one that is not finite, a negative
-    difference, no `seeds` or seeds below 1, and `draws` below 100.
+    difference, no `seeds` or seeds below 1, `draws` below 100, and, if the means of two methods
+    differ, an alpha or target outside (0, 1).
     """
     sign = 1 if larger_is_better else -1
     runs = [sign * np.asarray(values, np.float64) for values in scores]

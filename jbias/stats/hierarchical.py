@@ -331,7 +331,7 @@ def hierarchical_t(
     Unlike `mixed_model`, the model has no effect of a run that is common to all data sets.
     Raise ValueError where R-hat stays above 1.02 or effective draws below 400. The same for
     single runs (paired: fewer than 3), fewer than 3 data sets, missing cells, fewer than 100
-    draws, and a rope or rho that `correlated_t` refuses.
+    draws, a confidence outside (0, 1), and a rope or rho that `correlated_t` refuses.
     """
     bayes.check_rope(rope)
     score_table.check_share("confidence", confidence)
@@ -485,7 +485,8 @@ def mixed_model(
     2 (I - E) / (n r) + (1/r_i + 1/r_j) R / n. Where R or I is below E, it is replaced by E.
     Degrees of freedom after Satterthwaite. All pairs share one interaction variance, so one
     algorithm with unusual interactions widens all intervals. To check, repeat the test without this
-    algorithm (`Scores.only`). Raise ValueError for single runs and missing cells.
+    algorithm (`Scores.only`). Raise ValueError for single runs, missing cells and a confidence
+    outside (0, 1).
 
         >>> model = stats.mixed_model(runs, larger_is_better=True)
         >>> f"{model.pvalue:.3f} {model.variances['interaction']:.0f}"

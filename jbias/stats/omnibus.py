@@ -63,8 +63,8 @@ def friedman(
     ties: False omits the correction, the sum over ties. df: "conover" uses k-1-2/n and
     (n-1) (k-1-2/n) degrees of freedom of F, as the package pingouin does. If all scores are
     equal, W = 0 and both p are 1.
-    Raise ValueError for missing cells, for fewer than 2 data sets or algorithms, and for
-    "conover" with 2 algorithms on 2 data sets.
+    Raise ValueError for missing cells, for fewer than 2 data sets or algorithms, for another text
+    as df, and for "conover" with 2 algorithms on 2 data sets.
     """
     table = score_table.read(scores)
     ranked = score_table.rank(table, larger_is_better=larger_is_better)

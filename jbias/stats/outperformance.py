@@ -83,7 +83,8 @@ def probability_of_outperforming(
     named run, or whose columns are named dataset, is transposed first.
     confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
     Raise ValueError for other shapes or labels, frames of several algorithms, fewer than 2
-    pairs, scores that are not finite, fewer than 100 draws, and a gamma outside (0, 1).
+    pairs, scores that are not finite, fewer than 100 draws, and a gamma or confidence outside
+    (0, 1).
 
         >>> debiased, plain = runs.runs("Debiased"), runs.runs("ERM")
         >>> won = stats.probability_of_outperforming(debiased, plain, larger_is_better=True)
@@ -171,8 +172,8 @@ def almost_stochastic_order(
     confidence: level of the bound, such as 0.95. comparisons: m, the number of comparisons for
     which all bounds hold jointly.
     draws: number of bootstrap draws.
-    Raise ValueError for other shapes or data sets, fewer than 2 runs, scores that are not
-    finite and fewer than 100 draws.
+    Raise ValueError for other shapes or data sets, fewer than 2 runs, scores that are not finite,
+    fewer than 100 draws or 1 comparison, and a confidence outside (0, 1).
 
         >>> debiased, plain = runs.runs("Debiased"), runs.runs("ERM")
         >>> order = stats.almost_stochastic_order(

@@ -30,7 +30,8 @@ def draw_posterior(
 ) -> Float[np.ndarray, "c d k+1"]:
     """Return posterior draws of (log s, b_1, ..., b_k): c chains with d draws each.
 
-    wins: number of wins of the row over the column. draws: total number, c d or a little more.
+    wins: number of wins of the row over the column. draws: total number; c d is this or a little
+    more, and c is 100, or draws / 20 if fewer, and at least 2.
     Hamiltonian Monte Carlo. Chains sample theta = (log s, z), b = z s^growth up to a constant,
     in coordinates of unit covariance: theta = centre + root @ position. Chains start at modes of
     b, as a chain may never leave the tail of a skewed posterior. Step sizes vary, because a fixed
@@ -304,7 +305,8 @@ def bradley_terry_of_wins(
     Hamiltonian Monte Carlo in 100 chains, or draws / 20 if fewer, started from Laplace's
     approximation.
     Raise ValueError for wins that are not such a matrix, an `equivalence` that is not a range in
-    [0, 1], fewer than 1000 draws, and draws that amount to fewer than 1000 independent ones.
+    [0, 1], a confidence outside (0, 1), fewer than 1000 draws, and draws that amount to fewer than
+    1000 independent ones.
     """
     wins = np.asarray(wins)
     must = "be a square matrix of counts with 0 on the diagonal"

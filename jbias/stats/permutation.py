@@ -44,7 +44,10 @@ def exact_rank_sums(
 def _exact_rank_sums(
     twice: tuple[tuple[int, ...], ...],
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the result of `exact_rank_sums`, cached by the doubled ranks."""
+    """Return the result of `exact_rank_sums` as read-only arrays, cached by the doubled ranks.
+
+    twice: the doubled ranks on each data set, sorted; rows are sorted, too.
+    """
     rows = sorted(twice, key=_num_orders, reverse=True)
     sums, probabilities = np.array(rows[:1]), np.ones(1)
     for row in rows[1:]:

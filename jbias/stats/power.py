@@ -74,7 +74,8 @@ def power_of_design(
     target: power for `minimal` of the result, the smallest difference detected.
     draws: number of simulated studies.
     Raise ValueError for single runs, missing cells, a difference that is not positive, fewer
-    than 1 seed, 2 data sets or 100 draws, and a `pair` with an unknown or repeated name.
+    than 1 seed, 2 data sets, 1 comparison or 100 draws, an alpha or target outside (0, 1), and a
+    `pair` with an unknown or repeated name.
     """
     table = score_table.read(scores)
     resampling.require_runs(table)
@@ -210,7 +211,8 @@ def minimal_difference_of_welch(
 def _find_noncentrality(degrees: float, *, alpha: float, target: float) -> float:
     """Return the noncentrality (true difference / standard error) with power `target`.
 
-    degrees: degrees of freedom of the t test. alpha: two-sided level.
+    degrees: degrees of freedom of the t test. alpha: two-sided level. Raise ValueError for an alpha
+    outside (0, 1), and a target that is not between alpha and 1.
     """
     score_table.check_share("alpha", alpha)
     score_table.check(
@@ -236,7 +238,7 @@ def seeds_for_t(
     2 (z_alpha/2 + z_target)^2 deviation^2 / difference^2 + z_alpha/2^2 / 4 (Guenther 1981, The
     American Statistician 35), at least 2. A number below 1000 is increased, to 1000 at most,
     until the noncentral t has this power. Raise ValueError for a difference or deviation that
-    is not positive.
+    is not positive, and an alpha or target outside (0, 1).
     """
     _check_positive(difference=difference, deviation=deviation)
     score_table.check_share("target", target)

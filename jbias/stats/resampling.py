@@ -117,6 +117,7 @@ def superiority(
 ) -> tuple[Float[np.ndarray, "p n"], Float[np.ndarray, "p b"]]:
     """Return P(X > Y) + P(X = Y) / 2 of each of p pairs of algorithms, over all pairs of runs.
 
+    Pairs are in the order (0, 1), (0, 2), ..., (1, 2), ..., with X of the first algorithm.
     The first array is for the runs of the table, on each of n data sets. The second is for
     each of b draws, averaged over the drawn data sets. sign: -1 where smaller scores are
     better, else 1.

@@ -164,7 +164,11 @@ class Columns:
         return [row[column] for row in rows]
 
     def _find_roles(self) -> list[str]:
-        """Return the role of each column; the docstring of the class lists the roles."""
+        """Return the role of each column; the docstring of the class lists the roles.
+
+        The user's choice decides, else the column's name if its header has one line and its cells
+        fit, else its cells.
+        """
         chosen = self._chosen()
         roles = []
         for j, name in enumerate(self.names):
@@ -210,7 +214,10 @@ class Columns:
         )
 
     def _is_spread_before(self, column: int) -> bool:
-        """Return whether a column without a name has spreads (±0.3) of the column before."""
+        """Return whether a column without a name has spreads (±0.3) of the column before.
+
+        All filled cells, at least one, must begin with ±, +/-, +- or LaTeX's pm. False for column 0.
+        """
         texts = [
             str(x).strip()
             for x in self.column(self.grid.cells, column)

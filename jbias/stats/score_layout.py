@@ -108,6 +108,7 @@ class _Table(score_columns.Columns):
     def _choose_metric(self) -> None:
         """Keep the rows of one metric, if a column names the metric of each row.
 
+        This is a column of text that is called metric, measure, variable or the like.
         Raise UnclearError for several metrics, unless the user chose one.
         """
         for j in self.columns_of("text"):
@@ -412,8 +413,11 @@ class _Table(score_columns.Columns):
     def _label_columns(self, algorithms: list[int], datasets: list[int]) -> list[int]:
         """Return the columns that name the rows of a wide table; [] if its rows are runs.
 
-        algorithms, datasets: columns of these roles. Raise UnclearError if several columns
-        may name the rows, and ValueError if none does.
+        algorithms, datasets: columns of these roles, which name the rows if there are any; with
+        both, `choices.rows` decides. Otherwise the rows are named by the only column of text, by
+        the only column of runs if its labels are not all numbered runs, or by an index. Columns of
+        names that are not used are left out. Raise UnclearError if several columns may name the
+        rows, and ValueError if none does.
         """
         if algorithms and datasets:  # `rows` was chosen.
             labels = algorithms if self.choices.rows == "algorithms" else datasets
@@ -725,7 +729,9 @@ class _Table(score_columns.Columns):
     def _read_rows_of_runs(self) -> Reading:
         """Return the reading of a table of one data set: rows are runs, columns algorithms.
 
-        The data set has the title of the grid. Raise UnclearError if columns may be data sets.
+        The data set has the title of the grid. Runs without any score are left out. Raise
+        UnclearError if columns may be data sets, or if two header lines may be algorithms and data
+        sets.
         """
         values = self._value_columns([])
         heads, _, _ = self._heads(values)
@@ -873,7 +879,8 @@ class _Table(score_columns.Columns):
         """Return the run of each row: its text in the columns of runs, or a number, or "".
 
         row_names: label of each row. runs: columns of runs. Without them, rows of the same
-        name are numbered from 0; "" if names do not repeat or the header names the runs.
+        name are numbered from 0; "" if names do not repeat or the header names the runs. Raise
+        UnclearError as `_check_repeats` does.
         """
         if runs:
             return [self.run_of_row(i, runs) for i in range(len(self.grid.cells))]
@@ -998,7 +1005,7 @@ def _without_metric(names: list[str]) -> list[str]:
 
 
 def _is_summary(name: str) -> bool:
-    """Return whether a column's name denotes a mean, deviation or other statistic."""
+    """Return whether a column's name is that of a mean, deviation, count, min, max or quartile."""
     word = column_names.word_of(name)
     return (
         column_names.is_average(name)

@@ -31,7 +31,10 @@ class Row:
 
 
 def number_runs(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with runs numbered 0, 1, ... within each algorithm and data set."""
+    """Return the rows with runs named "0", "1", ... within each algorithm and data set, in order.
+
+    The rows' own names of runs are replaced.
+    """
     counts: collections.Counter = collections.Counter()
     numbered = []
     for row in rows:

@@ -238,7 +238,8 @@ def _single_level(index: pd.Index) -> pd.Index:
 def _check_names(*axes: Sequence[Any]) -> None:
     """Raise ValueError for a missing name, and for two equal names on one axis.
 
-    axes: the names on each axis.
+    axes: the names on each axis. Names are compared as text without spaces around them; missing are
+    "", None, nan, NaT and <NA>.
     """
     for names in axes:
         known = set()
@@ -698,10 +699,11 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
 def _refuse_numbering(labels: pd.Index, rows: Float[np.ndarray, "m n"]) -> None:
     """Raise ValueError for a row that numbers the columns instead of having scores.
 
-    labels: name of each row. Such a row has the name of an index, and its values are whole numbers
-    that increase one by one (`_counts_up`) or are probably not scores (`_is_numbering`). The name
-    alone is not enough, because a data set may be called ID. The caller transposes the matrix to
-    check its columns.
+    labels: name of each row. Such a row has the name of an index, of algorithms, data sets or runs
+    (except "data"), and its values are whole numbers that increase one by one (`_counts_up`) or are
+    probably not scores (`_is_numbering`). The name alone is not enough, because a data set may be
+    called ID; for ID next to a name with OOD, only numbers that increase one by one are refused.
+    The caller transposes the matrix to check its columns.
     """
     has_ood = any("ood" in _words(label) for label in labels)
     for i, label in enumerate(labels):
@@ -936,6 +938,7 @@ def _checked(
 ) -> Scores:
     """Return the table; raise ValueError if it is too small or a cell lacks a finite score.
 
+    In the table, the runs of each algorithm are moved before the NaN of absent runs.
     least_datasets: smallest number of data sets. run_names: names of each algorithm's runs;
     None: their indices on the axis of runs.
     """

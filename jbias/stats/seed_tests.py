@@ -133,9 +133,9 @@ def compare_seeds(
     false positives; with 2 and 10 runs 10 to 11 %, by permutation up to 15 %.
     A pair is not tested if an algorithm has a single run. If neither algorithm of a pair
     varies over its runs, there is no t, and p is by permutation.
-    Raise ValueError for missing cells, scores above 1e75 in size, an unknown reference, a
-    `target` that is not between alpha and 1, and, if paired, for algorithms whose runs do not
-    have the same names.
+    Raise ValueError for missing cells, scores above 1e75 in size, an unknown reference, fewer than
+    1 draw, an alpha outside (0, 1), a `target` that is not between alpha and 1, and, if paired, for
+    algorithms whose runs do not have the same names.
     """
     table = score_table.read(scores, least_datasets=1)
     score_table.require_squares(table)

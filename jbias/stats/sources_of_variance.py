@@ -57,7 +57,8 @@ def sources_of_variance(
     runs: a frame with a row per run, a column of seeds for each source, and a column of scores.
     sources: names of the columns of seeds. score: name of the column of scores.
     confidence: level of the intervals, such as 0.95. Raise ValueError for missing columns or seeds,
-    scores that are not finite, and if no two runs differ in exactly one source.
+    scores that are not finite, a confidence outside (0, 1), and if no two runs differ in exactly
+    one source.
 
     With crossed seeds, the components do not include interactions, which here have the remaining
     64 % of the variance:
