@@ -78,7 +78,7 @@ class Unit:
 
         cells: one row per cell with the columns of `SPREAD`. If mean ± std of any of these cells
         leaves [0, 100] %, the function returns "median [lowest, highest]" for all cells
-        (`RANGED`).
+        (`RANGED`). This is never the case for a unit other than %.
         """
         shows_range = self.beyond(cells["mean"], cells["std"]).any()
 
@@ -510,8 +510,9 @@ class Analysis:
     def bounds(self) -> str:
         """A phrase for captions: the kind of the intervals over redrawn runs, and their coverage.
 
-        The phrase is "no intervals (two runs give none)" if an algorithm has only 2 runs. Runs must
-        have been analysed.
+        Such as "95% percentile intervals (which contain the mean of new seeds in about 90% of cases
+        with 5, if scores are normal)". The phrase is "no intervals (two runs give none)" if an
+        algorithm has only 2 runs. Runs must have been analysed.
         """
         if self.min_runs == 2:
             return "no intervals (two runs give none)"

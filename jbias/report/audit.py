@@ -223,10 +223,11 @@ def write(
     """Write the page of the audits to the folder `out`; return the lines to print.
 
     With several models, `out` has an overview, and each model has its page in a folder of
-    out/models. The lines are the headline and the basis of a single model, or the headline of each
-    of several models, and last the path of the page. audits: one for each model. notes: further
-    caveats, such as networks that were left out. figures: file formats of the figures, as for
-    `document.write`. Raises ValueError as `document.write` does, before anything is written.
+    out/models, named as by `_file_name`; models with the same name get "-" and the model's number
+    in `audits`, from 1. The lines are the headline and the basis of a single model, or the headline
+    of each of several models, and last the path of the page. audits: one for each model. notes:
+    further caveats, such as networks that were left out. figures: file formats of the figures, as
+    for `document.write`. Raises ValueError as `document.write` does, before anything is written.
     """
     reports = [report(audited, notes) for audited in audits]
     if len(audits) == 1:

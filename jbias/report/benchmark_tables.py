@@ -197,9 +197,10 @@ def _dataset_columns(
 ) -> tuple[list[str], dict[str, tables.Column]]:
     """Return (column key of each data set, columns of the page by key).
 
-    The page shows at most `MAX_COLUMNS` data sets. first, last: columns before and after the data
-    sets, as the specification of `tables.columns`. form: function that formats a score. heads:
-    column headings of `first` and `last` by key.
+    A key is the data set's name, with " (name)" if another column has that key. The page shows at
+    most `MAX_COLUMNS` data sets. first, last: columns before and after the data sets, as the
+    specification of `tables.columns`. form: function that formats a score. heads: column headings
+    of `first` and `last` by key.
     """
     first_columns = tables.columns(first, **heads)
     last_columns = tables.columns(last, **heads)
@@ -392,7 +393,8 @@ def nemenyi(analysis: Analysis) -> tables.Table:
     """Return the matrix of Nemenyi's p-values, with algorithms in the order of mean ranks.
 
     The page has the first `MAX_COLUMNS` algorithms; the files have all, in the order of
-    `analysis.algorithms`. Significant cells are bold. Ranks must have been tested.
+    `analysis.algorithms`. Significant cells are bold, small p-values are shaded. Ranks must have
+    been tested.
     """
     names = analysis.algorithms
     result = analysis.nemenyi

@@ -195,9 +195,10 @@ def _kind(
 ) -> dict[str, Any]:
     """Return a dict with name, training and epsilon of a run, for its row of the table.
 
-    training: `AT` for adversarial training, else the category of the config, or the algorithm,
-    with the variant. epsilon: strength of adversarial training, NaN without, in 1/255 for the norm
-    linf. record: a record of the run. known_kinds: such dicts by run, which replace the config.
+    training: `AT` for adversarial training (algorithm pgd), else the category of the config, or the
+    algorithm, with the variant. epsilon: strength of adversarial training, NaN without, in 1/255
+    for the norm linf. record: a record of the run. known_kinds: such dicts by run, which replace
+    the config.
     """
     if run in known_kinds:
         return {**known_kinds[run]}
@@ -217,8 +218,9 @@ def _kind(
 def _mean(seeds: pd.DataFrame) -> dict[str, Any]:
     """Return a model's row by column: means over its seeds, NaN if one seed has no value.
 
-    seeds: one row per seed. shape_n is the smallest over seeds. Means of several seeds have no
-    intervals, since the interval of a seed is for one network.
+    seeds: one row per seed. For several seeds, the column seeds has their number, and columns of
+    text have the first seed's text. shape_n is the smallest over seeds. Means of several seeds have
+    no intervals, since the interval of a seed is for one network.
     """
     first = seeds.iloc[0].to_dict()
     if len(seeds) == 1:
@@ -327,7 +329,9 @@ def report(
 ) -> document.Report:
     """Return the page of a study of biases.
 
-    study: the result of `analyse(models)`. images: photographs in [0, 1] to show after filtering.
+    Sections: correlations, models, benchmarks, biases and caveats. The page has titles of measures;
+    `results` has the names of columns. study: the result of `analyse(models)`. images: photographs
+    in [0, 1] to show after filtering; () for none.
     """
     shown = with_titles(study)
     caveats = [*relations.caveats(shown), *models.notes]
@@ -436,7 +440,7 @@ def _models(study: Correlations) -> Blocks:
     """Yield a figure of scatter plots of the averages of benchmarks against biases.
 
     A second figure has the averages of adversarially trained models against the high-frequency
-    bias, if there are at least two such models.
+    bias, if this bias was measured and there are at least two such models.
     """
     yield _figure(study, "models", relations.all_pairs(study))
     trained_name = title(AT)

@@ -257,7 +257,7 @@ def comparison(
     def value_row(source: str, key: NumberKey) -> Mapping | None:
         """Return a value as columns of a table, such as mean, std and n; None if unknown.
 
-        source: "paper", or the name of a model of the study.
+        source: "paper" for `printed`, or the name of a model of the study. key: key of the value.
         """
         if source == "paper":
             return (printed or {}).get(key)
@@ -710,9 +710,10 @@ _FIGURES = {
 def figures(study: DistortionStudy, hiding: pd.DataFrame) -> document.Placed:
     """Yield (section id, figure) for each model and data set.
 
-    The figures show accuracy and iOcclusion by hidden share, wrong predictions by class for each DI
-    index, and curves of networks trained on parts of the data. Figures without data are left out.
-    hiding: result of `distortion_study.hiding`.
+    The figures show accuracy and iOcclusion by hidden share, and wrong predictions by class for
+    each DI index, of groups with an empty `training`. If there are groups trained on parts of the
+    data, curves compare these with the groups of an empty `training`. Figures without data are left
+    out. hiding: result of `distortion_study.hiding`.
     """
     groups = itertools.groupby(study.groups, key=lambda key: (key.model, key.data))
     for (model, data), group_keys in groups:
@@ -741,6 +742,8 @@ def _occlusion_figures(
 ) -> document.Placed:
     """Yield (section id, figure) of accuracy and iOcclusion by hidden share, for each filling.
 
+    A filling has up to three figures: `_curve_pair`, accuracy, and iOcclusion. A figure's name is
+    "<curves, accuracy or iocclusion>_<filling>_<suffix>". Figures without curves are left out.
     hiding: result of `distortion_study.hiding`. names: name of the line, by key of the group.
     suffix: end of the figures' names. data: data set and model as text, for captions.
     """
@@ -767,7 +770,8 @@ def _part_figures(
 ) -> document.Placed:
     """Yield (section id, figure) of networks trained on parts of a data set, for each filling.
 
-    Arguments: see `_occlusion_figures`.
+    A figure has the curves of `_curve_pair`; a figure without curves is left out. Arguments: see
+    `_occlusion_figures`.
     """
     for fill, frame in _by_fill(hiding, names):
         lines = _curve_pair(frame)
@@ -853,8 +857,9 @@ def _draw_curves(
     lines: the result of `_lines` or `_curve_pair`. frame: the rows of `hiding` for these lines.
     scale: factor of the drawn values.
 
-    If a curve plus its deviation is above 2 * top, the axis ends at top: the larger of 2 and twice
-    the median of the methods' peaks. Without this limit, a high curve would flatten other curves.
+    In a panel with a mean plus deviation above 2 * top, the axis ends at top, and triangles mark
+    the means above. top: the larger of 2 and twice the median of the methods' peaks, before
+    scaling. Without this limit, a high curve would flatten other curves.
     """
     tops = {}
     for title, rows in lines.groupby("panel"):
@@ -925,8 +930,8 @@ def wrong_classes(values_by_method: Mapping[str, Values]) -> plots.Figure:
     """Return a figure of each class's share of the errors in %, a panel per method.
 
     A class has a bar for unchanged and a bar for distorted images; dots are seeds.
-    values_by_method: values of a DI index, with `wrong`, by method. At most `MAX_CLASSES` classes
-    are drawn: the classes with the largest growth in any panel, in decreasing order.
+    values_by_method: values of a DI index, with `wrong`, by method. Of more than `MAX_CLASSES`
+    classes, only those with the largest mean growth in any panel are drawn, in decreasing order.
     """
     names = next(iter(values_by_method.values())).classes
     panels = {}

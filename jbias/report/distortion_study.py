@@ -265,7 +265,7 @@ def key_of(network: MeasuredNetwork) -> Key:
 def _order(key: Key) -> tuple:
     """Return a sort key of groups: by model, data set, training, then method.
 
-    Known data sets and methods come first, in the paper's order.
+    Known data sets and methods come first, in the paper's order, then other names alphabetically.
     """
 
     def rank(name: str, known: Iterable[str]) -> tuple[int, str]:
@@ -844,7 +844,7 @@ def index(
     result has no values if all seeds are left out. measurement, condition: measurement and
     condition of the distorted images, as returned by `interference_condition`. variant: "share"
     (growth of a class's share of the errors) or "count" (growth of a class's number of errors per
-    image).
+    image). Only "share" has `by_chance`, and units for `product`.
     """
     classes, clean, distorted = _group_decisions(group, measurement, condition)
     if not clean:

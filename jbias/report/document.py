@@ -229,8 +229,10 @@ def render(
 ) -> dict[str, str | bytes]:
     """Return the content of the files of a report, by path relative to its folder.
 
-    figures: file formats of figures, of "svg", "pdf" and "png"; svg is always included. Raises
-    ValueError for another format, and for a path of `report.files` outside the folder.
+    Paths: index.html, results.json, tables/ (tables of the page as `tables.files`, `report.frames`
+    as CSV and Parquet), figures/<name>.<format>, and the paths of `report.files`. figures: file
+    formats of figures, of "svg", "pdf" and "png"; svg is always included. Raises ValueError for
+    another format, and for a path of `report.files` outside the folder.
     """
     unknown = {*figures} - {*cli.FIGURES}
     if unknown:

@@ -171,8 +171,10 @@ def _table(
 ) -> tables.Table:
     """Return the table of few seeds, one row per metric and data set.
 
-    means: means over algorithms of the columns of `frame`, which the page shows. statistics: all
-    rows of `frame`, which are written to the CSV file.
+    Columns: metric, dataset, difference, apart, lead and reversed (texts with the numbers for each
+    of `SEEDS`, joined by " / "; apart and reversed in %), and needed. means: means over algorithms
+    of the columns of `frame`, which the page shows. statistics: all rows of `frame`, which are
+    written to the CSV file.
     """
     repeats = study.repeats
     columns = tables.columns("metric dataset difference:g")
@@ -204,7 +206,8 @@ def _table(
 def _figure(repeats: str, means: pd.DataFrame) -> document.Figure | None:
     """Return the table as curves over the number of seeds; None for a single number of seeds.
 
-    repeats: noun for the scores, "seeds" or "runs". means: see `_table`.
+    There is a panel per statistic, with a line for each of the first 12 rows. repeats: noun for the
+    scores, "seeds" or "runs". means: see `_table`.
     """
     names = list(means["line"].unique())[:_MAX_LINES]
     lines = means[means["line"].isin(names)].rename(columns=_HEADS | {"seeds": "x"})

@@ -214,7 +214,8 @@ def _pair_table(
 ) -> tables.Table | None:
     """Return a table with a row per metric and pair of methods; None if there are no pairs.
 
-    compared: the result of `pairs`. setting: name of the setting, for the caption.
+    Columns: those of `pairs`, with shares in %; combinations is bold if it is 100 %. compared: the
+    result of `pairs`. setting: name of the setting, for the caption.
     """
     show = tables.digits(study.unit.digits)
     columns = tables.columns("metric better worse")

@@ -88,7 +88,8 @@ def saliency(
 def mean_maps(means: Mapping[str, MeanMap], *, title: str) -> plots.Figure:
     """Return a figure of the mean maps of networks side by side, on one colour scale.
 
-    means: mean map by name of the network. title: title of the figure.
+    The scale ends at the largest value of all maps. Below a map are its largest value and the
+    number of empty maps. means: mean map by name of the network. title: title of the figure.
     """
     largest = max(mean.map.max() for mean in means.values()) or 1.0
     columns = {}
@@ -206,7 +207,7 @@ class _Page(NamedTuple):
         va: str = "top",
         color: str = plots.INK,
     ) -> None:
-        """Draw lines of text at the position (x, y) in pixels.
+        """Draw lines of text at the position (x, y) in pixels; nothing without lines.
 
         size: font size in points. ha, va: alignment of the text at the position, as in matplotlib.
         """

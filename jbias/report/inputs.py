@@ -236,8 +236,9 @@ def _select_by_all(
 
     Scores are pairs (name of the rule, frame as `values_of` returns), in the order of the rules. If
     a rule selects nothing, its scores are left out, and its error is in the last list. best_on is
-    used only if `options.best_on` is set, worst_class only if there are records of classes. chosen:
-    records of evaluations. Raises ValueError if `options.selection` selects nothing.
+    used only if `options.best_on` is set, worst_class only if there are records of classes or if
+    `options.selection` names it. chosen: records of evaluations. Raises ValueError if
+    `options.selection` selects nothing.
     """
     options = rules.options
     unasked = {"best_on"} if not options.best_on else set()

@@ -79,7 +79,8 @@ def table(table: "tables.Table") -> str:
     r"""Return a table as LaTeX source for \input, one environment per part of the table.
 
     The first line is a comment with the packages that the table needs. The environments are
-    longtable if the table has more rows than fit on a page, else table.
+    longtable if the table has more rows than fit on a page, else table. The label is
+    "tab:<name of the table>"; further parts have "-2", "-3" and so on at the end of the label.
     """
     # In smaller type, more rows fit on a page.
     narrowest = min(_width(table, part) for part in _parts(table, WIDEST))
@@ -141,7 +142,11 @@ def _is_rotated(table: "tables.Table", j: int) -> bool:
 
 
 def _head(table: "tables.Table", columns: Sequence[int]) -> list[str]:
-    """Return the lines of the head with its rules; columns: indices of the columns."""
+    """Return the three lines of the head: rule, escaped names of the columns, rule.
+
+    Names of more than 28 letters are wrapped; names of `_is_rotated` columns are rotated. columns:
+    indices of the columns.
+    """
     cells = []
     for j in columns:
         cell = escape(table.head[j])
