@@ -133,7 +133,7 @@ def _make_drop(
     mean, std = (jnp.float32(v).reshape(1, 1, 1, -1) for v in (net.mean, net.std))
 
     def drop(stem: Map, image: Map, key: PRNGKeyArray, ids=None) -> Map:
-        """Return the stem features of images, some of them set to zero."""
+        """Return the stem's features, some of them set to zero; arguments: see `_make_drop`."""
         k_offsets, k_draws = jax.random.split(key)
         share = drop_shares(
             (image - mean) / std,

@@ -344,7 +344,7 @@ def _between_stages(
         acts = jax.random.bernoulli(k_gate, p)
 
         def draw():
-            """Return random partners and shares; see `Draw`."""
+            """Return (partners (groups group), shares (b 1 1 1) from Beta(alpha, alpha))."""
             beta = functools.partial(jax.random.beta, a=alpha, b=alpha)
             share = sampling.draw_each(beta, k_share, len(x))
             if domain is None:

@@ -96,7 +96,7 @@ def skip_when_shut(
         name = f"chance={1 - (1 - p) ** len(acts):.6g}" if is_known else "some"
 
         def with_gradient(losses):
-            """Return a function from params to (result of `losses`, gradient of the params)."""
+            """Return a function params -> (result of `losses`, gradient of its only loss)."""
 
             def run(params):
                 def losses_of(params):

@@ -67,6 +67,7 @@ def init(
 ) -> dict[str, np.ndarray]:
     """Return random initial weights by name; layers that shift the mean have published weights.
 
+    The other weights are uniform within +-1/sqrt(inputs of the layer), as in PyTorch.
     Arguments: see `shapes`.
     """
     weights = torch_layers.uniform(shapes(features, blocks, scale), key)

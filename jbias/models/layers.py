@@ -182,7 +182,7 @@ class BatchNorm(nn.Module):
             var_ema.value = self._update_average(var_ema.value, var * (n / (n - 1)))
 
         def normalise(x, mean, var):
-            """Return x normalised with this mean and variance per channel."""
+            """Return x normalised with mean and var (c); a `Rescaled` map is also rescaled."""
             slope = scale * jax.lax.rsqrt(var + self.eps)
             level = bias - mean * slope
             if rescaled is None:

@@ -106,7 +106,7 @@ class ResNet(backbone.BatchNormed, kw_only=True):
         self.fc = layers.linear(features, self.classes)
 
     def _make_blocks(self, stage: int) -> dict[str, backbone.Submodule]:
-        """Return the blocks of a stage by name: "block0", "block1" and so on."""
+        """Return the blocks of a stage, 1 to 4, by name: "block0", "block1" and so on."""
         width, blocks = self.width * 2 ** (stage - 1), {}
         inner = width * self.width_per_group // 64 * self.groups
         for i in range(self.depths[stage - 1]):

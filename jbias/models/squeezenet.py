@@ -72,7 +72,7 @@ def fire(scope: backbone.Scope, x: backbone.Map, *, width: int) -> backbone.Map:
     """
 
     def conv(x: Array, site: str, *, width: int, size: int, name: str) -> Array:
-        """Return x after a convolution and a ReLU."""
+        """Return x after a convolution to `width` channels and a ReLU; see `Scope.conv`."""
         return nn.relu(
             scope.conv(x, site, width, size, name=name, bias=True, init=_INIT)
         )

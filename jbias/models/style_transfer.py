@@ -142,7 +142,7 @@ class VGGStack(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c2"]:
-        """Return the map x after all layers."""
+        """Return the map x after all layers; a max-pool halves each side and rounds up."""
         for layer in self.layers:
             if layer == _POOL:
                 odd = ((0, x.shape[1] % 2), (0, x.shape[2] % 2))

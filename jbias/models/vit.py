@@ -206,7 +206,7 @@ NAMES = (
 
 
 def _torchvision(first: str, second: str) -> tuple:
-    """Return the naming rules for torchvision's vit_b_16.
+    """Return the naming rules for torchvision's vit_b_16, (pattern of our path, its name) each.
 
     first, second: names of the linear layers of the MLP; torchvision 0.14 changed these names.
     """
@@ -229,7 +229,7 @@ def _torchvision(first: str, second: str) -> tuple:
 def _transformers(
     block: str, *, qkv: tuple[str, ...], proj: str, first: str, second: str
 ) -> tuple:
-    """Return the naming rules for networks of Hugging Face's transformers.
+    """Return naming rules, (pattern of our path, name or names), of Hugging Face's networks.
 
     block: template of a block's prefix.
     qkv: names of the three layers for queries, keys and values in a block.

@@ -115,8 +115,9 @@ class _Unreached(Exception):
 def fetch(name: str, where: str) -> str:
     """Return the path of the weights in the cache; download them if they are missing.
 
-    name: hf:OWNER/NAME@COMMIT. where: start of the error message, such as "--checkpoint".
-    ValueError of one line if the weights cannot be downloaded or a cached file is damaged.
+    The weights are the first of FILES that the commit has. name: hf:OWNER/NAME@COMMIT. where:
+    start of the error message, such as "--checkpoint". ValueError of one line if the weights
+    cannot be downloaded or a cached file is damaged.
     """
     repository = parse(name, where)
     _check_endpoint()
@@ -194,7 +195,7 @@ def _cache_root() -> str:
 
 
 def _limit_bytes() -> int:
-    """Return the largest size of a file in bytes, from LIMIT_VARIABLE.
+    """Return the largest size of a file in bytes, from LIMIT_VARIABLE, which is in GiB.
 
     DEFAULT_LIMIT_GIB if the variable is not set; _Refusal if it is invalid.
     """

@@ -269,8 +269,9 @@ def recorded_settings(
 ) -> dict[str, Any]:
     """Return the flags, variables and settings that may change the last bits of results.
 
-    The keys are "XLA_FLAGS" (its value is a sorted list), the names of environment variables
-    that are set, and the names of jax's settings (with values as text).
+    The keys are "XLA_FLAGS" (its value is a sorted list, without flags that cannot change
+    results), the names of environment variables that are set, and the names of jax's settings
+    (with values as text).
     """
     import jax  # Late: XLA_FLAGS must be set first.
 

@@ -282,8 +282,9 @@ class Monitor:
     def _read_pending(self, depth: int) -> list[Divergence]:
         """Read the oldest queued metrics until `depth` steps are left; return their failures.
 
-        Updates sums, maxima, counts, `diverged`, `rolled_back` and `latest`. Failed steps and
-        seeds that diverged earlier are not part of the sums.
+        Updates sums, maxima, counts, `diverged` and `rolled_back`; `latest` becomes the mean
+        class loss of a step over its finite seeds. Failed steps and seeds that diverged earlier
+        are not part of the sums.
         """
         events = []
         while len(self._pending) > depth:
@@ -310,7 +311,7 @@ class Monitor:
         return events
 
     def _accumulate(self, seed: Hashable, values: Mapping[str, float]) -> None:
-        """Add a step's metrics to a seed's sums, maxima and count."""
+        """Add a step's metrics to a seed's sums and count; maxima: only norms of gradients."""
         sums = self.sums.setdefault(seed, dict.fromkeys(values, 0.0))
         maxima = self.maxima.setdefault(seed, {})
         self.counts[seed] = self.counts.get(seed, 0) + 1
@@ -361,7 +362,8 @@ class Monitor:
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore the fields; state: the return value of the method `state`.
 
-        Fields that `state` lacks become empty. KeyError for seeds that the monitor lacks.
+        Fields that `state` lacks become empty. A common "count" of an old checkpoint becomes
+        the count of each seed. KeyError for seeds that the monitor lacks.
         """
         seeds = {str(seed): seed for seed in self.seeds}
 

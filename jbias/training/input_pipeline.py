@@ -64,7 +64,7 @@ class InputPipeline(abc.ABC):
 
     @abc.abstractmethod
     def shapes(self) -> tuple[PyTree, PyTree]:
-        """Return the shapes and dtypes of a result of `batch` and of `shared`."""
+        """Return jax.ShapeDtypeStructs of a result of `batch` and of `shared`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,7 @@ class ResidentInput(InputPipeline):
         return self.rows
 
     def shapes(self) -> tuple[PyTree, PyTree]:
-        """Return the shapes and dtypes of a batch of indices and of all rows."""
+        """Return jax.ShapeDtypeStructs of a batch of indices and of all rows."""
         return index_shape(self.order), jax.eval_shape(lambda: self.rows)
 
 
@@ -295,7 +295,7 @@ class StreamedInput(InputPipeline):
         return self._place(rows) if self._place else rows
 
     def shapes(self) -> tuple[PyTree, PyTree]:
-        """Return the shapes and dtypes of a batch, and {}: there are no shared rows."""
+        """Return jax.ShapeDtypeStructs of a batch, and {}: there are no shared rows."""
         first = self.read(0, self._pieces.seeds[0], slice(0, 1))
         return rows_shape(first, self.order.batch), {}
 
@@ -424,7 +424,7 @@ class WindowedInput(InputPipeline):
         return self.order.next_change(step)
 
     def shapes(self) -> tuple[PyTree, PyTree]:
-        """Return the shapes and dtypes of a batch of indices and of the shared rows."""
+        """Return jax.ShapeDtypeStructs of a batch of indices and of the shared rows."""
         pieces = self._streams[0].pieces
         first = pieces.read(pieces.order.members(0)[:1])
         window_shape = rows_shape(first, self.order.span)

@@ -274,8 +274,9 @@ def fit(
 ) -> Fit:
     """Return the number of seeds of a stage that fit on the devices, and bytes per device.
 
-    stages: all stages of the run; the data of all stages are in memory. stage: the stage to
-    fit.
+    The number is that of all devices together, a multiple of the length of the mesh axis
+    "seed". stages: all stages of the run; the data of all stages are in memory. stage: the
+    stage to fit.
     run: config.run. free: usable bytes per device; None: unknown, all seeds fit.
     measure_need: a function like `step_need`, which is the default.
     """
@@ -369,8 +370,9 @@ def step_need(
 def program_need(program: jax.stages.Compiled, state: PyTree, count: int) -> Need:
     """Return the bytes per device that a compiled step of `count` seeds needs.
 
-    state: one seed's state, as arrays or jax.ShapeDtypeStructs. On a GPU that captures CUDA
-    graphs, a copy of the states is needed, too, while the graph is captured.
+    count: seeds that the program computes on each device. state: one seed's state, as arrays or
+    jax.ShapeDtypeStructs. On a GPU that captures CUDA graphs, a copy of the states is needed,
+    too, while the graph is captured.
     """
     analysis = program.memory_analysis()
     new_outputs = analysis.output_size_in_bytes - analysis.alias_size_in_bytes

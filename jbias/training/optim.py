@@ -58,7 +58,7 @@ def _shrink_kernels(rate: Schedule, l1: float) -> Optimiser:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
 
     def update(updates: PyTree, state, params: PyTree) -> tuple[PyTree, Any]:
-        """Return (changed updates, new state), as optax requires."""
+        """Return (updates that also shrink kernels, state with the next step's number)."""
         threshold = rate(state.count) * l1
 
         def shrink(delta, w):

@@ -390,7 +390,7 @@ def multi_step(
         step_wave = _dispatched_steps(step, strategy, layout, scanned=scanned)
 
     def advance(states, steps, shared, static):
-        """Take steps of all waves, one wave after the other; see `MultiStep`."""
+        """Take steps of all waves in turn; arguments and result: see `MultiStep`."""
         new_states, outputs = [], []
         for number, wave in enumerate(states):
             wave, wave_outputs = _step_active_trees(
@@ -462,7 +462,7 @@ def _dispatched_steps(
     )
 
     def take_steps(states, steps, shared, static):
-        """Take several steps of a wave, in a loop or dispatched one by one; see `_WaveSteps`."""
+        """Take steps of a wave, in a loop or one by one; return (states, outputs per step)."""
         batches = [tuple(batch for _, batch in args) for args in steps]
         if scan_wave and len(steps) == scanned and _are_on_host(batches):
             own_args = tuple(own_arg for own_arg, _ in steps[0])
@@ -492,7 +492,7 @@ def scan_steps(
     step_tree = map_tree(step, layout, strategy)
 
     def loop(states, args, shared, static):
-        """Take all steps of a wave in one jax.lax.scan; return (states, outputs per step)."""
+        """Take all steps of a wave in one loop; arguments and result: see `scan_steps`."""
         own_args, batches = args
 
         def step(states, batches):
@@ -519,7 +519,7 @@ def scan_steps(
         return scan_wave
 
     def by_tree(states, args, shared, static):
-        """Take all steps of each tree in turn; return (states, outputs per step)."""
+        """Take all steps of each tree in turn; arguments and result: see `scan_steps`."""
         own_args, batches = args
         pairs = [
             scan_wave((state,), ((own_arg,), (batch,)), shared, static)
@@ -563,7 +563,7 @@ def _threaded_steps(step_tree: SeedFunction, layout: SeedLayout) -> _WaveSteps:
     map_trees = _thread_map(max(layout.waves))
 
     def take_steps(states, steps, shared, static):
-        """Take several steps of a wave, each tree in its own thread; see `_WaveSteps`."""
+        """Take steps of a wave, a thread per tree; return (states, outputs per step)."""
 
         def take_steps_of_tree(state, args):
             """Take all steps of one tree; return (state, outputs per step)."""

@@ -56,7 +56,7 @@ class SeedProgram(NamedTuple):
 
 
 class StepShapes(NamedTuple):
-    """Shapes of the arguments of one seed's step."""
+    """Shapes of the arguments of one seed's step, trees of jax.ShapeDtypeStructs."""
 
     state: PyTree
     seed_argument: PyTree  # See `seed_argument`; equal in every step.
@@ -152,7 +152,7 @@ class Stage:
 
     @property
     def shapes(self) -> StepShapes:
-        """Shapes of the arguments of the stage's first step."""
+        """Shapes, as jax.ShapeDtypeStructs, of the arguments of the stage's first step."""
         batches, shared = {}, {}
         for name, pipeline in self.pipelines.items():
             batches[name], shared[name] = pipeline.shapes()

@@ -96,7 +96,7 @@ def make_step(
     )
 
     def step(state, batch, key, static=None):
-        """Take a training step of one seed; return (state, metrics by name)."""
+        """Take a training step of one seed; return (state, metrics by name); see `make_step`."""
         key = jax.random.fold_in(prng.stream(key, "algorithm"), state.step)
         losses, gradient_of, aux = compute_gradients(
             algo, state.params, state.stats, batch, key, static
