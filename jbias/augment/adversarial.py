@@ -77,7 +77,11 @@ def pgd(
     gradient = jax.grad(lambda x: _total(loss(x)), has_aux=True)
 
     def ascend(_, carry):
-        """Return `carry` after one step: (x,), or (x, best x, its losses) with `keep_best`."""
+        """Return the carry after one step of gradient ascent.
+
+        _: number of the step, not used. carry: (iterate,), or with `keep_best` (iterate, best
+        images before it, their losses).
+        """
         x, *best = carry
         g, losses = gradient(x)
         if keep_best:

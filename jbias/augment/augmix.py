@@ -87,7 +87,10 @@ def make(
     names = ALL_OPERATIONS if all_ops else OPERATIONS
 
     def augment(image: Image, key: PRNGKeyArray) -> Float[Array, "v h w 3"]:
-        """Return the augmented copies of an image: views - 1, but at least 1."""
+        """Return the augmented copies of an image: views - 1, but at least 1.
+
+        A copy is (1 - m) image + m `mixture`, with its own chains and m from `draw`.
+        """
         chains, m = draw(
             key,
             copies=max(views - 1, 1),
@@ -103,7 +106,12 @@ def make(
         return (1 - m) * image[None] + m * mix
 
     def apply(batch, key):
-        """Return the batch with `views` rows per image, the image itself first; see `make`."""
+        """Return the batch with `views` rows per image: the image, then its augmented copies.
+
+        With views=1, the one copy replaces the image. Other rows are repeated, copies have
+        weight 0, and "consistency" is js unless js=0. ValueError for a batch with "views". key:
+        random key.
+        """
         if "views" in batch:
             must = "augmix: the batch must not have views already"
             got = f"got {batch['views']} of each image"
@@ -131,7 +139,10 @@ def mixture(image: Image, names: Sequence[str], chains: Chains) -> Image:
     start = pillow.pack(image)
 
     def add(total, chain):
-        """Return the total plus share * image of one chain, and None, as jax.lax.scan needs."""
+        """Return total + share_i chain_i(image), and None, as jax.lax.scan needs.
+
+        total: image (h w 3). chain: Chains of one chain, without the axis of chains.
+        """
 
         def step(i, pixels):
             new = pillow.apply(pixels, chain.kind[i], chain.amount[i], names)

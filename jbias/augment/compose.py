@@ -93,7 +93,11 @@ def half(
     options.check_choice("half", "which", which, HALVES)
 
     def apply(batch, key):
-        """Return the batch with `mix` applied to one half of its images (b h w c)."""
+        """Return the batch with `mix` applied to one half of its images (b h w c).
+
+        Other entries are those that `mix` returns. ValueError for an odd height, and if `mix`
+        changes the shape of the half. key: random key of `mix`.
+        """
         height = batch["image"].shape[1]
         if height % 2:
             raise ValueError(
@@ -165,7 +169,10 @@ def one_of(
     samplers = [MIX_SAMPLERS[kind](alpha) for kind, alpha in zip(kinds, alphas)]
 
     def draw(key, batch, keep_label):
-        """Return the Mix of a method that is drawn with the probabilities `shares`."""
+        """Return the Mix of one method, drawn with probabilities in proportion to `shares`.
+
+        Its mask is (1 h w 1). key, batch, keep_label: see mixing.Sampler.
+        """
         k_which, k_draw = jax.random.split(key)
         _, height, width, _ = batch["image"].shape
 

@@ -61,7 +61,11 @@ def mix_sampler(alpha: float, variant: str = "area") -> mixing.Sampler:
     """
 
     def draw(key, batch, keep_label):
-        """Return the Mix of a batch: its mask is (1 h w 1), or (b h w 1) for "torchbearer"."""
+        """Return a Mix whose mask is 0 in a random box and 1 outside.
+
+        The mask is (1 h w 1), or (b h w 1) for "torchbearer". lam: the mask's mean for "area",
+        else the lam that was drawn. key, batch, keep_label: see mixing.Sampler.
+        """
         rows, height, width, _ = batch["image"].shape
         k_lam, k_place = jax.random.split(key)
         lam = mixing.draw_lambda(k_lam, alpha, keep_label)

@@ -158,7 +158,11 @@ def latent(
     """
 
     def damage_code(x, key):
-        """Return an image's damaged code (h w c), and the gains of its bits, of the same shape."""
+        """Return an image's damaged code, and the gains of its bits; both (h w c).
+
+        x: code (h w c) of one image. key: random key of the image. option: an argument of
+        `latent`.
+        """
         k_option, k_taps, k_element = jax.random.split(key, 3)
         chosen = draw_latent(k_option) if option is None else jnp.asarray(option)
         channels = x.shape[-1]

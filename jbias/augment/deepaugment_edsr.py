@@ -206,7 +206,11 @@ def before(
     """
 
     def damage_input(x, key):
-        """Return an image's features (h w c) after one option of BEFORE."""
+        """Return x after one option of BEFORE, or unchanged for "nothing".
+
+        x: features (h w c) of one image. key: random key of the image. option: an argument of
+        `before`.
+        """
         k_option, k_channel, k_element = jax.random.split(key, 3)
         chosen = draw_before(k_option) if option is None else BEFORE.index(option)
         order = _draw_swaps(k_channel, x.shape[-1], true_swaps)

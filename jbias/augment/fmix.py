@@ -80,7 +80,10 @@ def mix_sampler(
     options.check_choice(where, "spectrum", spectrum, SPECTRA)
 
     def draw(key, batch, keep_label):
-        """Return the Mix of a batch: one mask (1 h w 1) for all images, and its lam."""
+        """Return a Mix with a random mask (1 h w 1) for all images, and lam, about its mean.
+
+        key, batch, keep_label: see mixing.Sampler; only the size of the batch's images is used.
+        """
         _, height, width, _ = batch["image"].shape
         k_lam, k_up, k_normal = jax.random.split(key, 3)
         lam = mixing.draw_lambda(k_lam, alpha, keep_label)

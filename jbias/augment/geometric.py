@@ -81,14 +81,22 @@ def random_resized_crop(
             raise ValueError(f"{must}, {got}; change {name}")
 
     def apply(batch, key):
-        """Return the batch with images (b rows columns c), windows of its images, no "aspect"."""
+        """Return the batch without "aspect", and with a random window of each image, resized.
+
+        The new images are (b size size c), or of the old size without `size`. batch: has
+        "image" (b h w c) and maybe "aspect" (b). key: random key.
+        """
         image = batch["image"]
         _, height, width, _ = image.shape
         rows, columns = (size, size) if size else (height, width)
         is_squeezed = "aspect" in batch
 
         def crop(x, k, original_aspect):
-            """Return a random window of an image x (h w c), resized to (rows columns c); k: key."""
+            """Return a random window of an image, resized to `rows` x `columns` pixels.
+
+            x: image (h w c). k: random key. original_aspect: width / height of the original;
+            not used unless the batch has "aspect".
+            """
             pixel = original_aspect * height / width if is_squeezed else 1
             window = draw_window(
                 k, height, width, area=area, aspect=aspect, pixel=pixel
@@ -194,7 +202,10 @@ def random_erasing(
             options.check_range("random_erasing", 0, 1, fill=value)
 
     def erased(x, k):
-        """Return an image x (h w c) with a random box filled, or unchanged; k: random key."""
+        """Return an image with a random box filled, or unchanged with probability 1 - p.
+
+        x: image (h w c). k: random key. Without a box that fits, the image is unchanged.
+        """
         k_gate, k_box, k_fill = jax.random.split(k, 3)
         height, width, channels = x.shape
         inside = draw_box(k_box, height, width, area=area, aspect=aspect)

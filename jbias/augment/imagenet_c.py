@@ -86,7 +86,10 @@ def bilinear(x: Image, rows: Plane, columns: Plane, *, border: str) -> Image:
     top, left = jnp.floor(rows), jnp.floor(columns)
 
     def corner(i: int, j: int) -> Image:
-        """Return the pixel i rows below and j columns right of the one at (top, left)."""
+        """Return for each position the pixel of x at (top + i, left + j).
+
+        Pixels outside x are mirrored or 0, see `border`.
+        """
         row, column = top.astype(jnp.int32) + i, left.astype(jnp.int32) + j
         if border == "black":
             inside = (row >= 0) & (row < side) & (column >= 0) & (column < side)

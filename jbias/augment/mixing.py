@@ -80,7 +80,10 @@ def make(
     keep_label = reformulated or partner == "other"
 
     def mixed(batch, key):
-        """Return the mixed images (b h w c) and the targets (b k) of a batch."""
+        """Return the mixed images (b h w c) and the targets (b k) of a batch.
+
+        Targets are unchanged if `reformulated` or partner="other". key: random key.
+        """
         k_draw, k_order = jax.random.split(key)
 
         def permute(x):
@@ -99,7 +102,10 @@ def make(
         return image, target
 
     def apply(batch, key):
-        """Return the batch with mixed images and targets, without "renders"; see `make`."""
+        """Return the batch with images and targets mixed with probability p, without "renders".
+
+        If p or alpha is the number 0, return the batch itself. key: random key.
+        """
         if options.is_statically(p, 0) or options.is_statically(alpha, 0):
             return batch
         k_gate, k_mix = jax.random.split(key)

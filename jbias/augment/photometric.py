@@ -64,7 +64,10 @@ def colour_jitter(
     is_identity = all(options.is_statically(s, 0) for s in (*strengths.values(), hue))
 
     def jitter(image: Image, key) -> Image:
-        """Return an image after the four changes of colour; unchanged with probability 1 - p."""
+        """Return an image after the four changes in random order, or unchanged.
+
+        The image is unchanged with probability 1 - p. key: random key.
+        """
         gate, share, turn, place = sampling.uniforms(key, (), (3,), (), (4,))
         s = jnp.stack([jnp.asarray(s, image.dtype) for s in strengths.values()])
         low = jnp.maximum(1 - s, 0)

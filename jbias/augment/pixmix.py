@@ -49,7 +49,10 @@ def make(
     names = augmix.ALL_OPERATIONS if all_ops else augmix.OPERATIONS
 
     def augment(image: Image, picture: Image, key: PRNGKeyArray) -> Image:
-        """Return an image after one operation or none and 0 to k rounds of mixing; see `make`."""
+        """Return the image after mixing with its picture in 0 to k rounds; see `make`.
+
+        picture: of the image's size. key: random key.
+        """
         shapes = (3, k + 1), (), (), (k,), (k,), (3, k)
         u_op, u_first, u_rounds, u_copy, u_sum, u_ab = sampling.uniforms(key, *shapes)
         operations = augmix.operations(
@@ -77,7 +80,11 @@ def make(
         return jax.lax.scan(mix, mixed, rounds)[0]
 
     def apply(batch, key):
-        """Return the batch with each image mixed with its picture in batch["other"]."""
+        """Return the batch with each image mixed with the same row of batch["other"]["image"].
+
+        With k=0 and start=0, return the batch itself. ValueError if "other" is missing or its
+        images have another shape. key: random key.
+        """
         if options.is_statically(k, 0) and options.is_statically(start, 0):
             return batch
         image, other = batch["image"], batch.get("other")

@@ -52,7 +52,10 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> options.Transform:
         raise ValueError(f"{must}, got {magnitude}; change magnitude")
 
     def augment(x: Float[Array, "h w 3"], key) -> Float[Array, "h w 3"]:
-        """Return an image in [0, 1] after `num_ops` random operations, rounded to bytes."""
+        """Return an image in [0, 1], rounded to bytes, after `num_ops` random operations.
+
+        x: image in [0, 1]. key: random key. Amounts are those of `signed`.
+        """
         amounts = jnp.asarray(signed(magnitude, *x.shape[:2]))
         u_kind, u_side = sampling.uniforms(key, (num_ops,), (num_ops,))
         kind = sampling.integers(u_kind, len(OPERATIONS))
@@ -83,7 +86,11 @@ def signed(magnitude: int, h: int, w: int) -> Float[np.ndarray, "2 14"]:
         return float(last - step * np.float32(BINS - 1 - magnitude))
 
     def sides(name: str) -> tuple[float, float]:
-        """Return the amounts of an operation in both directions, in the units of pillow.py."""
+        """Return the amounts of the operation `name` in both directions, in units of pillow.py.
+
+        Amounts of shears, translations and rotations have opposite signs, those of blends are
+        1 + x and 1 - x, those of "posterize" and "solarize" are equal, all other amounts are 0.
+        """
         if name.startswith("shear"):
             return bin_of(0, 0.3), -bin_of(0, 0.3)
         if name.startswith("translate"):

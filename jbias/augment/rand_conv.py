@@ -64,7 +64,11 @@ def make(
         options.check_plain("rand_conv", "positive", std=deviation)
 
     def filtered(image, key):
-        """Return a view's images (b h w c) after one random filter; see `make`."""
+        """Return a F(x) + (1 - a) x for images x (b h w c), with one random filter F.
+
+        a: U(0, 1), or 1 without `mix`. The result is clipped to [0, 1] if `clip`. key: random
+        key.
+        """
         k_filter, k_share = jax.random.split(key)
         share = jax.random.uniform(k_share) if mix else 1.0
         m, s = (jnp.asarray(v, image.dtype).reshape(1, 1, 1, -1) for v in (mean, std))
@@ -81,7 +85,12 @@ def make(
         return jax.lax.cond(gate, filtered, lambda x, _: x, image, k_out)
 
     def apply(batch, key):
-        """Return the batch with `views` rows per image, each view filtered or not; see `make`."""
+        """Return the batch with `views` rows per image, each view filtered with probability p.
+
+        With `views` above 1, "consistency" is set, and ValueError is raised for a batch that has
+        several views already. With views=1, the batch's own views are filtered. key: random
+        key; all images of a view have the same filter.
+        """
         if views > 1 and batch.get("views", 1) > 1:
             must = f"rand_conv: views={views} must have a batch of one row an image"
             got = f"got {batch['views']}; use views=1"

@@ -61,7 +61,10 @@ def orders_across(domain: Int[Array, "b"], key: PRNGKeyArray, *, group: int) -> 
     _check_group(domain.shape[0], group)
 
     def draw(k, domain):
-        """Return a group's permutation; k: random key; domain: of each example of the group."""
+        """Return the permutation (group,) of one group's examples; see `orders_across`.
+
+        k: random key. domain: index of the domain of each example of the group.
+        """
         k_domains, k_first, k_second = jax.random.split(k, 3)
         rank = jax.vmap(lambda d: jax.random.uniform(jax.random.fold_in(k_domains, d)))
         domain_rank = rank(domain)

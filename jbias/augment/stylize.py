@@ -50,7 +50,10 @@ def make(
         )
 
     def stylise_some(batch, k_which, k_style):
-        """Return the batch's images (b h w c), with `count` stylised examples in each group."""
+        """Return the batch's images (b h w c), with `count` stylised examples in each group.
+
+        k_which: random key of the choice of examples. k_style: of the order of styles.
+        """
         views = batch.get("views", 1)
         select = functools.partial(sampling.reorder, views=views)
         place = jnp.arange(batch["image"].shape[0] // views) % mix_group
@@ -66,7 +69,11 @@ def make(
         return select(mixed, jnp.argsort(order, axis=1))
 
     def apply(batch, key):
-        """Return the batch with `count` examples of each group stylised; see `make`."""
+        """Return the batch with `count` examples of each group stylised, drawn at random.
+
+        If `count` is 0, return the batch itself; if it is mix_group, stylise all. key: random
+        key.
+        """
         if not count:
             return batch
         k_which, k_style = jax.random.split(key)

@@ -145,7 +145,8 @@ def from_arrays(
 
     name: the source's name in tables, such as "mine/train". images: not copied. labels: index
     into `classes` of each image. fields: further fields of base.Source, such as `columns`,
-    {name: an integer per image}, or `measures` (default: accuracy).
+    {name: an integer per image}, or `measures` (default: accuracy); default of `preprocessing`:
+    "as given".
     ValueError if shapes, types or labels do not fit.
     """
     columns = {"label": labels, **fields.pop("columns", {})}

@@ -633,6 +633,7 @@ def _select_single_value(
 
     The parts train, valid and id have images with that value only; ood has all other values in
     equal shares (all their images if options["images"] is 0), and "ood-green" only "green".
+    Classes are balanced unless options["images"] is 0.
     column, names: attribute of each image and names of its values. options: see OPTIONS.
     ValueError for an unknown value, Infeasible if images are missing.
     where: start of error messages.

@@ -333,7 +333,11 @@ def _make_step(net: Net, tx: optax.GradientTransformation, enlarge: int) -> Call
 
     @jax.jit
     def step(weights, state, images, key):
-        """Return weights and optimiser state after one step on images of bytes (b h w 3)."""
+        """Return (weights, state) after one step; arguments: see `_make_step`.
+
+        The images are converted to [0, 1] and cut to `_windows`, which the network
+        reconstructs; the gradients of weights that net.trained excludes are 0.
+        """
         window_key, network_key = jax.random.split(key)
         images = _windows(images.astype(jnp.float32) / 255, enlarge, window_key)
         keys = jax.random.split(network_key, len(images))

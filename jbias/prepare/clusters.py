@@ -524,8 +524,8 @@ def _draw_classes(
 ) -> None:
     """Write a picture for each class: a row of images per cluster, nearest to its centre first.
 
-    stem: start of the paths. members, blocks, rule: see `_cluster_classes`, which returned
-    `clusters`. num_shown: largest number of images in a row.
+    The paths are "<stem>-<number of the class>-<its name>.png". members, blocks, rule: see
+    `_cluster_classes`, which returned `clusters`. num_shown: largest number of images in a row.
     """
     items = [*enumerate(zip(members, clusters, strict=True))]
     for k, (index, class_clusters) in dataset.track("drawing", items):

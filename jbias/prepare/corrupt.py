@@ -118,7 +118,10 @@ def run(args: argparse.Namespace) -> str:
         format_options = {"kind": "JPEG", "quality": 85}
 
     def make(task: _Task) -> None:
-        """Corrupt the image of a task, and write it to the task's path."""
+        """Corrupt the image task.index of the source, and write it to task.path.
+
+        The random numbers depend on the seed, the corruption, the severity and the index.
+        """
         seed = [args.seed, zlib.crc32(task.name.encode()), task.severity, task.index]
         image = corruptions.corrupt(
             source[task.index]["image"],

@@ -165,7 +165,10 @@ def map_ahead(
     """
 
     def results() -> Iterator[tuple[Any, Any]]:
-        """Yield (item, function(item)) in order; report progress when a pair has been used."""
+        """Yield (item, function(item)) for each item, in order; raise the errors of `function`.
+
+        After a pair, call progress(done so far, total).
+        """
         num_done, calls = done, ((item, pool.submit(function, item)) for item in items)
         pending = collections.deque(itertools.islice(calls, ahead + 1))
         while pending:

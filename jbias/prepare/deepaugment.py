@@ -289,7 +289,11 @@ def _program(net: autoencoder.Net, args: argparse.Namespace) -> Callable:
 
     @jax.jit
     def run(weights, images, keys):
-        """Return the changed images of images of bytes (b h w 3), as bytes; see `_program`."""
+        """Return the damaged network's output for images, as bytes; arguments: see `_program`.
+
+        Without --short, the output has the size of the images. Fractions of
+        bytes are truncated.
+        """
         images = images.astype(jnp.float32) / 255
         if args.short:
             changed = net.apply(weights, images, keys, damaged=True, **args.flags)

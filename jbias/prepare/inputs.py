@@ -109,8 +109,8 @@ def _batch(
     """Return a batch with all entries that transforms use, and the data set's citation.
 
     The batch has _BATCH images: the first of each class, then the second of each, and so on.
-    Its entries are "image", "target", "index", "other" (pictures of fractals), and the
-    source's arrays and columns except "label".
+    Its entries are "image" in [0, 1], "target" (one-hot), "index", "other" (pictures of
+    fractals), and the source's arrays and columns except "label".
     name, options: name and options of the data set; "renders" is added to `options` for
     "shapes". ValueError for too few images.
     """
@@ -146,7 +146,8 @@ def _rows(
 ) -> dict[str, list[UInt8[np.ndarray, "h w 3"]]]:
     """Return {title: images}: a row of originals, then a row per draw of a transform.
 
-    For a transform that makes several views, a row per view of a single draw.
+    The titles are "image", "draw 1", "draw 2", ... For a transform that makes several views,
+    there are, after the originals, a row per view of a single draw: "view 1", ...
     options: the transform's entry in a config, with "name". batch: the result of `_batch`.
     columns: number of images in a row.
     """

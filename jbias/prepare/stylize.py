@@ -117,6 +117,7 @@ class _Styles:
     style: path of a folder of images, at any depth; SELF: the images of `source`.
     source: the images to stylise.
     digest: fingerprint of the style images.
+    ValueError for a folder without images and, with SELF, for a source of a single image.
     """
 
     def __init__(self, style: str, source: base.Source):

@@ -40,7 +40,8 @@ _MARK = object()
 def check_key(key: Any) -> Any:
     """Return a key of a dict unchanged; raise ValueError unless it is allowed.
 
-    Allowed are text, bytes, None and numbers below the modulus of Python's hash, 2^61 - 1.
+    Allowed are text, bytes, None, and numbers of absolute value below the modulus of Python's
+    hash, 2^61 - 1; not NaN.
     """
     if not isinstance(key, (str, int, float, bytes, type(None))):
         raise ValueError("its pickle has a key that is no text or number")  # noqa: TRY004
@@ -65,7 +66,7 @@ def _instructions(
 ) -> Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]]:
     """Yield (opcode, argument, position in bytes) of each instruction of a pickle.
 
-    ValueError for a damaged pickle and for too large numbers.
+    ValueError for a damaged pickle and for whole numbers of more than 128 bits.
     """
     too_large = (
         f"its pickle has a whole number of more than {_MAX_BITS} bits; save it again"

@@ -142,7 +142,11 @@ def julia(rng: Rng, size: int) -> Image:
     """
 
     def view():
-        """Return draw(size, steps) of a random square of a random Julia set; see `_busiest`."""
+        """Return draw(size, steps) of a random square of a random Julia set.
+
+        draw returns the count and the trap of size x size points, see `_escape`. The random
+        numbers are from `rng`, an argument of `julia`.
+        """
         power = int(rng.choice([2, 2, 2, 3, 4]))
         c = _border(rng, power)
         centre = complex(*rng.uniform(-0.7, 0.7, 2))

@@ -214,7 +214,10 @@ def _polygon(vertices: Sequence[tuple[float, float]]) -> Field:
     corners = [tuple(map(np.float32, corner)) for corner in vertices]
 
     def field(x: Points, y: Points) -> Points:
-        """Return the signed distance of each point (x, y), negative inside, in float32."""
+        """Return the signed distance of each point (x, y) to the polygon, in float32.
+
+        Distances are negative inside, and have the shape of x and y.
+        """
         squared = np.full(x.shape, np.inf, np.float32)
         inside = np.zeros(x.shape, bool)
         for (ax, ay), (bx, by) in zip(corners, corners[1:] + corners[:1], strict=True):

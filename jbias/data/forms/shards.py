@@ -331,7 +331,11 @@ def _list_examples(where: str, shards: Names) -> ListingArrays:
     groups = []
 
     def records() -> Iterator[_Record]:
-        """Yield the rows of all shards in order, and append their row groups to `groups`."""
+        """Yield a record for each row of all shards, numbered by its row in the shard.
+
+        When a row group is read, its position and length are appended to `groups`, a list of
+        the enclosing function.
+        """
         for i, path in enumerate(shards):
             first = 0
             for group in range(_open_parquet(where, path).num_row_groups):

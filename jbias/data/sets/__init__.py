@@ -122,7 +122,11 @@ def _file_maker(
         fill: Sequence[int] = (0, 0, 0),
         **options: Any,
     ) -> base.Source:
-        """Return the source of a split; arguments: see `folder.request`; options: of `read`."""
+        """Return the source of a split: read(folder.request(name, split, ...), **options).
+
+        root: folder of the data set. size to fill: see `decoding.preprocess`. options: of the
+        parser `read`.
+        """
         request = folder.request(
             name,
             split,

@@ -114,8 +114,9 @@ def read_trials(
     """Return the source of a split, or of one condition such as "c05" of contrast.
 
     condition: "" for all; if the split has several, the column "condition" then has the
-    condition of each image. ignore: patterns of files to skip. ValueError for an unknown
-    condition or for file names of a different form.
+    condition of each image. Classes and conditions are those in the file names; images are
+    sorted by class. ignore: patterns of files to skip. ValueError for an unknown condition or
+    for file names of a different form.
     """
     where, known = request.where, CONDITIONS[request.part.base]
     path = _find_sessions(where, folder.find_folder(request))
