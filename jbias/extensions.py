@@ -174,7 +174,7 @@ def guard(path: str, function: Any, registry: Registry | None = None) -> Any:
 
     @functools.wraps(function)
     def guarded(*args: Any, **options: Any) -> Any:
-        """Call the function; return its result, checked and guarded, too."""
+        """Call the function and check its result; return it, with its functions guarded."""
         with messages.user_code(path, line, passing=checks.allowed_errors):
             result = function(*args, **options)
             if not checks.fits(result):

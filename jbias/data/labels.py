@@ -184,7 +184,10 @@ def _differing_pairs(classes: Names, names: Names) -> tuple[tuple[str, str], ...
 
 
 def _ids(names: Iterable[str]) -> dict[str, str]:
-    """Return {name: WordNet id} of the names whose word belongs to exactly one ImageNet class."""
+    """Return {name: WordNet id}; names that match no ImageNet class, or several, are left out.
+
+    Names are compared as by `_word`: up to the first comma, in lower case.
+    """
     known = _ids_of_words()
     return {name: known[_word(name)] for name in names if _word(name) in known}
 

@@ -302,11 +302,11 @@ def read(
 
 
 class _ExportMetadata(NamedTuple):
-    """The description of a network in one of our exports; see trained.py."""
+    """Metadata of a file that `trained.save_safetensors` wrote."""
 
-    model: str
-    names: str
-    options: dict[str, Any]
+    model: str  # Key of MODELS.
+    names: str  # Naming scheme of the weights, "published" or "own".
+    options: dict[str, Any]  # Options of the model.
 
 
 class _File(NamedTuple):

@@ -290,7 +290,11 @@ def site_gradient(
     """
 
     def run(added):
-        """Return the sum of the scores with `added` at the site, and all features."""
+        """Return (sum of the scores, collection of the features at all sites).
+
+        added: collection of arrays that the network adds to the features at their sites; {} adds
+        nothing.
+        """
         all_variables = {**variables, _ADDED: added}
         logits, collections = net.apply(
             all_variables, image, train=False, mutable=[_SEEN]

@@ -242,7 +242,7 @@ class _Machine(pickles.Machine):
         raise ValueError(f"{request}, which is no tensor; {_REMEDY}")
 
     def set_state(self, thing: Any, state: Any) -> Any:
-        """Return the object `thing` with this state, as the pickle instruction BUILD does.
+        """Return an OrderedDict as it is, or a dtype with the byte order state[1].
 
         Attributes of an OrderedDict are dropped; a dtype gets its byte order, ValueError for an
         unknown order.

@@ -303,8 +303,9 @@ def _table1_rows(
 def _ours(cell: ShiftCell, draws: Draws) -> Row:
     """Return (ID accuracy, OOD accuracy, drop) of a cell as texts, in %.
 
-    Accuracies are "mean ± standard deviation". The drop has its interval, and the level of the
-    shift in brackets if another level is the most extreme.
+    Accuracies are "mean ± standard deviation". The drop is in % of the ID accuracy, with its
+    interval. The level of the shift follows in brackets, unless all training images of a class
+    have its preferred values.
     """
     drop = shift_drops.estimate(draws.draw(cell).percent)
     level = f" ({cell.level})" if cell.share < 1 else ""

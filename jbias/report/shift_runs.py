@@ -325,9 +325,9 @@ def _by_cell(
 
 
 def _of_run(run: workdirs.Run, row: pd.Series) -> ShiftCell:
-    """Return a cell of one run without results; its recipe lacks `dealt` and `setting`.
+    """Return the cell of one run, with no results filled in.
 
-    row: a record of the run.
+    The fields `dealt` and `setting` of its recipe are still empty. row: a record of the run.
     """
     shift = _shift_of(run)
     algorithm = f"{run.algorithm} ({run.variant})" if run.variant else run.algorithm

@@ -347,7 +347,7 @@ def input_bytes(stage: stages.Stage, trained: stages.Stage) -> int:
 
 
 def tree_bytes(tree: PyTree) -> int:
-    """Return the total bytes of all arrays in a tree; shapes count as arrays."""
+    """Return the total bytes of all arrays and jax.ShapeDtypeStruct in a tree."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
