@@ -537,7 +537,7 @@ def _gap_columns(gaps: Gaps, masking: str) -> dict[str, Any]:
 
 
 def _over_seeds(name: str, values: Float[np.ndarray, "f r"]) -> dict[str, pd.Series]:
-    """Return mean and standard deviation over seeds as columns `name` and `name`_std."""
+    """Return the columns `name` and `name`_std: mean and standard deviation over r seeds."""
     frame = pd.DataFrame(values)
     return {name: frame.mean(axis=1), f"{name}_std": frame.std(axis=1)}
 

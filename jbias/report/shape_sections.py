@@ -419,9 +419,10 @@ def _suppression_figures(
     suffix: str,
     with_people: bool,
 ) -> Blocks:
-    """Yield figures of accuracy without a cue: by cue, and by strength of the change.
+    """Yield figures of the relative accuracy after a cue is suppressed.
 
-    suffix: end of the names of the figures. with_people: True to include published people.
+    One shows each cue for all networks of the page, the other the strength of the suppression for
+    `networks`. suffix: end of the names of the figures. with_people: True to include published people.
     """
     dataset = measurement.dataset
     accuracies = {x.name: relative_accuracies(x, measurement) for x in page.networks}
