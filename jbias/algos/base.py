@@ -1,11 +1,11 @@
 """The interface of algorithms: named losses of one forward pass, and updates that use them.
 
 An algorithm does not depend on the seed axis, the optimiser or the config. Its `losses` get
-the train state's two trees, `params` and `stats`, both with an entry for the net and one
+the train state's two trees, `params` and `stats`. Each tree has an entry for the net and an entry
 for every part: {"net": ..., "style": ...}. A net may have a tap, a function of an algorithm
 that changes feature maps inside the net during training (models/taps.py).
 
-A batch is a dict. It always has "image" in [0, 1] (b h w c) and "target" (b k), soft
+A batch is a dict. A batch always has "image" in [0, 1] (b h w c) and "target" (b k), soft
 labels. Optional entries:
   "weight" (b): weights of the examples;
   "weight_sum": in a micro-batch, the sum of the whole batch's weights over the number of
@@ -128,7 +128,7 @@ def forward(
       take one.
     key: random key of the tap and dropout; None in evaluation.
     method: name of a method, such as "features"; None: the whole net, which returns logits.
-    train: whether the tap, dropout and batch statistics are active. If not, the statistics
+    train: whether the tap, dropout and batch statistics are active. If False, the statistics
       are returned unchanged.
     kw: further arguments of the method.
 

@@ -5,9 +5,9 @@ https://arxiv.org/abs/2010.05981.
 Reference code: https://github.com/LiYingwei/ShapeTextureDebiasedTraining at afdb8b7; of
 variant="biasbed" https://github.com/D1noFuzi/BiasBed at 499b912.
 Deviations: Styles are drawn inside groups of `mix_group` images. Features are computed once
-for content and style. The grid of sizes follows the number of the step; in the reference it
+for content and style. The grid of sizes follows the number of the step; in the reference the grid
 follows the number of the batch in its epoch. Auxiliary normalisation is correct for any
-number of devices; in the reference only in its multi-grid recipes. A warm-up of W steps
+number of devices; the reference is correct only in its multi-grid recipes. A warm-up of W steps
 begins with rate 0; the reference begins with 1 / W of the full rate, because it advances its
 scheduler before each step (at PyTorch 1.4), so that step i + 1 here has the reference's rate
 of step i. BiasBed's 16-bit arithmetic, which skips batches that overflow, is left out.

@@ -107,7 +107,7 @@ def rescaling_tap(
 
 
 def default_sites(net: nn.Module) -> tuple[str, ...]:
-    """Return the sites of the net's first convolution, stem and stages, if it has them."""
+    """Return the sites of the net's first convolution, stem and stages, if the net has them."""
     sites = taps.map_sites(net)
     first_conv = [site for site in sites if "conv" in site][:1]
     stages = [site for site in sites if re.fullmatch(r"stem|stage\d", site)]

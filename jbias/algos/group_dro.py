@@ -4,7 +4,7 @@ Source: Sagawa, Koh, Hashimoto and Liang, "Distributionally Robust Neural Networ
 Group Shifts", ICLR 2020, https://arxiv.org/abs/1911.08731, algorithm 1.
 Reference code: https://github.com/kohpangwei/group_DRO at e80fe20, loss.py.
 Deviations: the weight of a group without examples in a batch is not updated; in the reference
-the adjustment of such a group is still applied. Weights are stored as logarithms, so that none
+the adjustment of such a group is still applied. Weights are stored as logarithms, so that no weight
 is rounded to 0.
 """
 
@@ -30,7 +30,7 @@ def make(
     """Return group DRO, with L = sum_g q_g L_g; q_g <- q_g exp(eta (L_g + C / sqrt(n_g))) / Z.
 
     L_g is the batch's mean loss in group g (0 without examples of g), n_g the number of
-    training examples in g, C the `adjustment`, and Z makes the sum of all q_g 1. All q_g
+    training examples in g, C the `adjustment`, and Z scales the sum of all q_g to 1. All q_g
     start equal, and are updated before the loss is computed. The authors draw batches with
     equal shares of the groups: config.train.balance="group".
 

@@ -3,8 +3,9 @@
 Source: Shi, Zhang, Dai, Zhu, Mu and Wang, "Informative Dropout for Robust
 Representation Learning", ICML 2020, https://arxiv.org/abs/2008.04254.
 Reference code: https://github.com/bfshi/InfoDrop at 0dc1b24.
-The authors train with InfoDrop and then fine-tune without it: a second stage of "erm".
-Deviations: not active in evaluation (the reference also drops in evaluation until it is
+The authors train with InfoDrop and then fine-tune without InfoDrop, here in a second
+stage of "erm".
+Deviations: not active in evaluation (the reference also drops in evaluation until the net is
 fine-tuned; see `variant`); a batch without any contrast drops uniformly instead of failing.
 """
 
@@ -181,7 +182,7 @@ def drop_shares(
     The probabilities, called shares, of an image sum to 1 and have no gradient.
 
     With D_k(u) the squared distance between the patch at u and the patch displaced by offset k,
-    and D their mean over batch, offsets and positions:
+    and D the mean of all D_k(u) over batch, offsets and positions:
 
         q(u) = mean_k exp(-D_k(u) / (2 bandwidth^2 D)),  share(u) ~ q(u)^(1/temperature)
 
@@ -268,8 +269,8 @@ def sample_exact(
     is the total share of the positions hit so far. Repeated hits are counted by a Poisson
     variable up to a time that is certainly before the last draw, and one by one after that
     time. The time of the last draw is found by quartering an interval; positions hit by that
-    time are dropped. This avoids sorting and gathering, which are slow on TPUs. The method is
-    exact except for float32 (times, and jax's Poisson counts, whose keys must be threefry) and
+    time are dropped. This method avoids sorting and gathering, which are slow on TPUs. The method
+    is exact except for float32 (times, and jax's Poisson counts, whose keys must be threefry) and
     probabilities below 1e-7.
     """
     if not draws:

@@ -5,9 +5,9 @@ Source: Arjovsky, Bottou, Gulrajani and Lopez-Paz, "Invariant Risk Minimization"
 https://arxiv.org/abs/1907.02893.
 Reference code: https://github.com/facebookresearch/InvariantRiskMinimization at 0db3fb2,
 code/colored_mnist/main.py.
-Deviations: The penalty of a batch exceeds that of the whole data set by the variance of the
-gradient over examples (DomainBed avoids this bias: it multiplies the gradients of two
-halves). The class loss is the mean over the batch's examples; it equals the reference's mean
+Deviations: The penalty of a batch exceeds the penalty of the whole data set by the variance of the
+gradient over examples (DomainBed avoids this bias by multiplying the gradients of two halves). The
+class loss is the mean over the batch's examples; it equals the reference's mean
 over environments if all environments have equal shares of the batch. A weight below 1 is not
 raised to 1 at first.
 
@@ -20,20 +20,19 @@ https://github.com/capybaralet/REx_code_release at 802da4a.
 Deviations: The class loss is the mean over the batch's examples; it equals the references'
 mean over environments if all environments have equal shares of the batch. The optimiser is not
 reset when the weight grows; DomainBed resets the optimiser. The authors' code adds
-weight * (R_1 - R_2)^2 to R_1 + R_2: beta is twice that weight.
+weight * (R_1 - R_2)^2 to R_1 + R_2: beta is twice the authors' weight.
 
 CORAL: features should have the same mean and covariance in all environments.
 Source: Sun and Saenko, "Deep CORAL: Correlation Alignment for Deep Domain Adaptation",
-ECCV 2016 workshops, https://arxiv.org/abs/1607.01719; between all pairs of environments,
-and also of means, as in Gulrajani and Lopez-Paz, ICLR 2021,
-https://arxiv.org/abs/2007.01434.
+ECCV 2016 workshops, https://arxiv.org/abs/1607.01719; the penalty on means and on all pairs of
+environments is from Gulrajani and Lopez-Paz, ICLR 2021, https://arxiv.org/abs/2007.01434.
 Reference code: https://github.com/facebookresearch/DomainBed at 026d588, class CORAL.
 Deviations: The class loss is the mean over the batch's examples; it equals the reference's
 mean over environments if all environments have equal shares of the batch. All environments
 pass through the network together, and batch norm uses the statistics of all. The reference
-processes the environments one by one, which gives the same result there: its ResNets keep their
-pretraining statistics, and its small network has group norm. Only its code since July 2024 can
-use separate statistics per environment, which makes the penalty smaller.
+processes the environments one by one, which gives the same result for its networks: the ResNets use
+fixed pretraining statistics, and the small network has group norm. Only the reference's code since
+July 2024 can use separate statistics per environment, which makes the penalty smaller.
 """
 
 from collections.abc import Callable
@@ -67,8 +66,8 @@ def irm(
     R_e is the mean loss of environment e in the batch, z the logits; the mean is over the
     environments in the batch. With weight=0 this equals ERM bit for bit.
 
-    anneal: first share of the stage in which the weight is 1 (in the reference 100 of 501
-      steps; the weight there is 10,000, with whole data sets as one batch).
+    anneal: first share of the stage in which the weight is 1 (100 of 501 steps in the reference,
+      whose later weight is 10,000 and whose batches are whole data sets).
     by: column of the environments, or several joined by +; by default "domain" (the number of
       the source, or a column of the data set) or, without such a column, "attribute".
     columns: columns of the training data, which a run fills in. None: return an algorithm
@@ -243,7 +242,7 @@ def _penalised(
         return named, base.Aux({**stats, "net": net_stats}, {})
 
     def at_full_weight(step: int, steps: int) -> bool:
-        """Return True from step round(anneal * steps) of a stage of `steps` steps on."""
+        """Return True if step >= round(anneal * steps); steps: length of the stage."""
         return step >= round(anneal * steps)
 
     static = at_full_weight if anneal else base.no_static

@@ -52,8 +52,8 @@ def make(
 
     With probability p, for the whole batch at each stage, a stage's output x becomes
     (x - m) / s * s" + m". Each image's channel means m and standard deviations s are replaced
-    by m" = a m + (1 - a) m' and s" = a s + (1 - a) s'. Here m' and s' are those of another
-    image, its partner, and a ~ Beta(alpha, alpha) is drawn for each image. Statistics are
+    by m" = a m + (1 - a) m' and s" = a s + (1 - a) s'. Here m' and s' are the statistics of another
+    image, the partner, and a ~ Beta(alpha, alpha) is drawn for each image. Statistics are
     constants for gradients. p and alpha may be traced. With p = 0 this equals ERM bit for bit
     (after stage 4 with a traced p, up to rounding).
 
@@ -144,7 +144,7 @@ def _match_if(x: Map, acts: Bool[Array, ""], draw: Draw) -> Map:
 def match(
     x: Map, order: Int[Array, "groups group"], share: Float[Array, "b 1 1 1"]
 ) -> Map:
-    """Return x with its channels' sorted values mixed with those of partners.
+    """Return x with its channels' sorted values mixed with the values of partners.
 
     The result is x + (1 - share) (x' - x), without a gradient through the last x; x' has the
     partner's values, in the order of the ranks of x. Among equal values the earlier position

@@ -5,7 +5,7 @@ Reference code: https://github.com/onuriel/PermutedAdaIN at 819cdb9.
 Deviation: partners are drawn inside groups of `mix_group` images, so that results do not
 depend on the number of devices; the reference draws partners inside one GPU's batch.
 
-A site is a named place in the net (models/taps.py). The gate of a site is the random decision
+A site is a named position in the net (models/taps.py). The gate of a site is the random decision
 in each step whether statistics are swapped at the site. The gate is open if statistics are
 swapped. In most steps no gate is open; `skip_when_shut` then runs ERM's program.
 """
@@ -71,7 +71,7 @@ def skip_when_shut(
 ) -> base.Algo:
     """Return `algo`, computed as `plain` in steps in which no gate is open.
 
-    If no gate is open, both algorithms must give the same loss, up to rounding; both must
+    If no gate is open, both algorithms must give the same loss, up to rounding. Each algorithm must
     have exactly one loss.
 
     gates: (params, stats, batch, key) -> an array of booleans, True for each open gate.
@@ -86,7 +86,7 @@ def skip_when_shut(
     def losses(params, stats, batch, key, static=None):
         """Return the losses and `base.Aux` of `algo`, or of `plain` if no gate is open.
 
-        On a CPU always those of `algo`.
+        On a CPU the result is always from `algo`.
         """
         acts = gates(params, stats, batch, key) if xla.platform() != "cpu" else ()
         if not len(acts):

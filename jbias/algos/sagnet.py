@@ -1,7 +1,7 @@
 """SagNet: train on random styles, and make the styles in the trunk's features uninformative.
 
 One head learns from features of random style. A second head learns from features of random
-content, and the trunk learns to confuse it.
+content, and the trunk learns to confuse the second head.
 
 Source: Nam, Lee, Park, Yoon and Yoo, "Reducing Domain Gap by Reducing Style Bias",
 CVPR 2021, https://arxiv.org/abs/1910.11645.
@@ -54,14 +54,14 @@ def make(
     style_stage: the first stage of both heads; the trunk is the stem and all earlier stages.
     randomise_style, randomise_content: whether the features of the content head and of the
       style head are randomised.
-    double_decay: as in the reference, weights that belong to two optimisers decay in both.
-      These are the style head and the trunk's batch norms, which also belong to the optimiser
-      of "class".
+    double_decay: as in the reference, weights that belong to two optimisers decay in each of them.
+      Such weights are in the style head and in the trunk's batch norms, and also belong to the
+      optimiser of "class".
     copy_net: initialises the style head's stages as copies of the net's, as in the
-      reference for pretrained weights; its linear layer is random.
+      reference for pretrained weights; the style head's linear layer is random.
     variant: "biasbed" is the algorithm of BiasBed's release: contents are not swapped, and
-      the three gradients accumulate. The style head is then trained by all losses, "adv"
-      included, and so is the trunk. Weights that belong to two optimisers are updated twice.
+      the three gradients accumulate. The style head and the trunk are then trained by all losses,
+      "adv" included. Weights that belong to two optimisers are updated twice.
       The release has no dropout. Its `distributed` mode clips gradients that are still
       multiplied by the loss scale, so that almost nothing remains; here gradients are clipped
       as in the release's other mode.
@@ -72,8 +72,8 @@ def make(
     transformer's LayerNorm normalises each token separately. ValueError also for options out of
     range.
 
-    With w_adv = 0 the "adv" update is left out; with also randomise_style=False and
-    dropout=0 the net's training equals ERM bit for bit.
+    With w_adv = 0 the "adv" update is left out. If also randomise_style=False and dropout=0, the
+    net's training equals ERM bit for bit.
     """
     options.check_plain("sagnet", "at least 0", w_adv=w_adv)
     options.check_plain("sagnet", "positive or None", clip=clip)

@@ -122,7 +122,7 @@ def _partners(rows: Int[Array, "b"]) -> Int[Array, "b"]:
 def _is_trained(path: base.Path) -> bool:
     """Return True if SimCLR trains a parameter.
 
-    Not trained are the net's linear layer and the bias of the projection's last batch norm,
-    which the reference does not have.
+    The net's linear layer and the bias of the projection's last batch norm are not trained; the
+    reference does not have this bias.
     """
     return not linear_probe.in_linear(path) and path != ("projection", "bn2", "bias")

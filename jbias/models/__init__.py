@@ -60,7 +60,8 @@ def save_safetensors(
     classes: names of the classes to store; class_names.read reads them. None: none.
 
     A missing folder is created. ValueError if the module is not a network of MODELS, has no
-    published names, or has another number of classes than `classes`; and for other `names`.
+    published names, or has another number of classes than `classes`; and for other values of
+    `names`.
     """
     from jbias.models import trained
 

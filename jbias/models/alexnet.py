@@ -2,7 +2,7 @@
 
 Source: Krizhevsky, Sutskever and Hinton, NeurIPS 2012; the single column is from Krizhevsky,
 "One weird trick", https://arxiv.org/abs/1404.5997. Initialisation, parameter shapes and pooling
-to 6x6 are those of torchvision, so that its published weights fit.
+to 6x6 are as in torchvision, so that torchvision's published weights fit.
 """
 
 import functools

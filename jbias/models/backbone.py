@@ -141,8 +141,8 @@ class Backbone(nn.Module):
 
     A subclass defines two methods: `_stem(x, key, train)`, the layers before stage 1 with
     their sites, and `_stage(number, x, key, train)`, one stage without the site after it.
-    It may override two more: `_head(x, key, train)`, which returns logits from the output
-    of stage 4, and `stage_of(name)`, which returns the stage of the module of that name:
+    A subclass may override two more methods: `_head(x, key, train)`, which returns logits from the
+    output of stage 4, and `stage_of(name)`, which returns the stage of the module of that name:
     0 for the stem, 1 to 4 for the stages, 5 for the head.
 
     classes: number of outputs.

@@ -1,7 +1,7 @@
 """BagNets: ResNet-50s with small receptive fields, whose features are averaged.
 
 Source: Brendel and Bethge, ICLR 2019, https://arxiv.org/abs/1904.00760; layers,
-initialisation and parameter shapes are those of the authors' code:
+initialisation and parameter shapes are as in the authors' code:
 https://github.com/wielandbrendel/bag-of-local-features-models at 8493fb4.
 """
 

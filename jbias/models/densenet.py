@@ -1,8 +1,8 @@
 """DenseNet-121: each layer reads the outputs of all earlier layers of its block.
 
 Source: Huang, Liu, van der Maaten and Weinberger, CVPR 2017,
-https://arxiv.org/abs/1608.06993. Initialisation and parameter shapes are those of torchvision,
-so that its published weights fit.
+https://arxiv.org/abs/1608.06993. Initialisation and parameter shapes are as in torchvision, so that
+torchvision's published weights fit.
 """
 
 import functools

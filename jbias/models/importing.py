@@ -82,7 +82,7 @@ def best_match(
     All prefixes and naming schemes are tried.
 
     model: a key of MODELS. arrays: the state dict, by name in the file.
-    head: weight and bias that replace the file's last layer; None: keep that layer.
+    head: weight and bias that replace the file's last layer; None: keep the file's layer.
     options: options of the network; None is returned if the network does not have them.
     is_named: whether the caller named the model. If not, naming schemes that the file
       cannot use are skipped, and inferred options that make no network raise no error.

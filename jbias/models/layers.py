@@ -7,7 +7,7 @@ BatchNorm in groups is the same as training on many devices that normalise only 
 images (Goyal et al. 2017, https://arxiv.org/abs/1706.02677, section 2.3), and as ghost
 batch norm (Hoffer, Hubara and Soudry 2017, https://arxiv.org/abs/1705.08741). The running
 statistics then follow the mean over groups. Flax's ImageNet example averages the running
-statistics of all devices, which is the same; PyTorch's DistributedDataParallel uses the
+statistics of all devices, with the same result; PyTorch's DistributedDataParallel uses the
 statistics of the first device; Hoffer et al. update the running statistics with each group in
 turn. The mean over groups has the same expectation as the statistic of one group, with the
 least noise. This mean does not depend on the order of groups, and the decay does not depend on

@@ -1,8 +1,8 @@
 """MobileNetV3: bottlenecks with depthwise convolutions and squeeze-and-excitation gates.
 
 Source: Howard et al., ICCV 2019, https://arxiv.org/abs/1905.02244, tables 1 and 2.
-Initialisation, parameter shapes and batch norms are those of torchvision, so that its published
-weights fit.
+Initialisation, parameter shapes and batch norms are as in torchvision, so that torchvision's
+published weights fit.
 """
 
 import functools

@@ -2,8 +2,8 @@
 
 Source: He, Zhang, Ren and Sun, CVPR 2016, https://arxiv.org/abs/1512.03385; with
 groups (ResNeXt), Xie, Girshick, Dollar, Tu and He, CVPR 2017,
-https://arxiv.org/abs/1611.05431. Initialisation and parameter shapes are those of torchvision,
-so that its published weights fit. The networks do not depend on any algorithm: an algorithm
+https://arxiv.org/abs/1611.05431. Initialisation and parameter shapes are as in torchvision, so that
+torchvision's published weights fit. The networks do not depend on any algorithm: an algorithm
 changes features at named sites by the field `tap`, a function that is called only in training.
 """
 

@@ -2,8 +2,8 @@
 
 Format: https://github.com/huggingface/safetensors, README.md. The library of that repository
 reads the file and checks that every byte after the header belongs to one tensor. The library
-accepts duplicate names, of which it uses the last, and unknown keys of entries; this module
-refuses both.
+accepts duplicate names, of which the last is used, and unknown keys of entries; this module refuses
+such names and keys.
 """
 
 import contextlib

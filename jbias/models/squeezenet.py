@@ -1,8 +1,8 @@
 """SqueezeNet 1.0 and 1.1: 1x1 convolutions reduce the channels before 3x3 convolutions.
 
 Source: Iandola, Han, Moskewicz, Ashraf, Dally and Keutzer, 2016,
-https://arxiv.org/abs/1602.07360. Initialisation, parameter shapes and pooling are those of
-torchvision, so that its published weights fit.
+https://arxiv.org/abs/1602.07360. Initialisation, parameter shapes and pooling are as in
+torchvision, so that torchvision's published weights fit.
 """
 
 import functools

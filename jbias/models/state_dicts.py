@@ -164,9 +164,9 @@ def _check_names(where: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _read_torch(path: str | os.PathLike, entry: str | None) -> dict[str, np.ndarray]:
-    """Return the only state dict in a file of PyTorch, or in the container `entry` of it.
+    """Return the only state dict in a file of PyTorch, or in its container `entry`.
 
-    ValueError if there is none, or several, or no such container.
+    ValueError if there is no state dict, if there are several, or if there is no such container.
     """
     file = torch_files.load(path)
     where = os.fspath(path)
@@ -223,7 +223,8 @@ def _normalisation_constants(
 ) -> dict[str, tuple[float, ...]]:
     """Return "mean" and "std" of a normalisation layer, three numbers each.
 
-    The file may have only one of them, or none: {}. A single number is repeated three times.
+    The result has only the constants that the file has; {} if the file has none. A single number is
+    repeated three times.
     """
     constants = {}
     for name, array in arrays.items():
@@ -251,7 +252,7 @@ def strip_prefixes(arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.nd
 def _prefix_chains(names: Iterable[str]) -> list[str]:
     """Return all chains of known prefixes at the start of names, such as "module.model.".
 
-    The first is ""; longer chains follow shorter chains.
+    The first chain is ""; longer chains follow shorter chains.
     """
     chains = {()}
     for name in names:
@@ -286,8 +287,8 @@ def linear_layers(arrays: Mapping[str, np.ndarray]) -> list[str]:
 def read_head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
     """Return weight (classes, features) and bias of the linear layer in a file.
 
-    ValueError unless the file has exactly one linear layer with a bias, or exactly one that
-    may be the head by its name (`_may_be_head`). Other errors: see `read`.
+    ValueError unless the file has exactly one linear layer with a bias, or exactly one such layer
+    that may be the head by its name (`_may_be_head`). Other errors: see `read`.
     """
     arrays = read(path).arrays
     weights = {
@@ -329,7 +330,7 @@ def _may_be_head(stem: str, weights: Mapping[str, np.ndarray]) -> bool:
 
 _BLOCK = r"Transformer/encoderblock_(\d+)/"
 _ATTENTION = _BLOCK + "MultiHeadDotProductAttention_1/"
-# Rules from the names of the authors' Flax arrays to those of timm; see weight_names.py.
+# Rules from the names of the authors' Flax arrays to timm's names; see weight_names.py.
 _AUGREG_NAMES = (
     (r"cls", "cls_token"),
     (r"Transformer/posembed_input/pos_embedding", "pos_embed"),

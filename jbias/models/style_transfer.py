@@ -14,14 +14,14 @@ draws the content in flat colours from the normalised features, recolours the co
 statistics, and adds a pattern: a sum of learned tiles, weighted by the statistics.
 Deviations: the decoder reads only normalised features, and the tiles have fixed positions in
 the image, because otherwise a decoder of this size draws no texture. `jbias prepare style`
-trains the weights on drawn pictures with the sixteen textures of the embedded set, at two
-scales: if the style is a photograph, the result has the most similar of these textures, not the
+trains the weights on drawn pictures with the sixteen textures of the embedded data set "shapes", at
+two scales: if the style is a photograph, the result has the most similar of these textures, not the
 photograph's texture. For photographs `vgg` is better. Small shapes become blurred: networks
 that recognise the embedded set recognise the shape in 88.0 % of its stylised images (98.2 % for
 `render`).
 
 `render`: the same scene rendered with another texture, for data sets with renders, such as
-data.load("shapes", renders=True). It is exact and has no artefacts of a network, but cannot
+data.load("shapes", renders=True). A render is exact and has no artefacts of a network, but cannot
 interpolate between two textures.
 """
 
@@ -109,7 +109,7 @@ def adain(f: Map, content: Statistics, style: Statistics, *, alpha: float) -> Ma
 def make_transfer(encode: Callable, decode: Callable) -> Transfer:
     """Return the style transfer of an encoder and a decoder; its result has no gradient.
 
-    The styles are those of the images in the batch `style`, or in the batch itself if `style`
+    The styles are taken from the images in the batch `style`, or in the batch itself if `style`
     is None, after `permute`.
 
     encode: images in [0, 1] -> features. decode: features -> images.

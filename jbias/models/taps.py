@@ -3,7 +3,7 @@
 A network calls `through` at its sites. In training its field `tap`, a function, replaces
 the features there. In evaluation features pass unchanged, and `read` returns them.
 
-A tap is a function (features, site, key) -> features. It returns an array or a `Rescaled`
+A tap is a function (features, site, key) -> features. The result is an array or a `Rescaled`
 map, with a scale and a shift per image and channel that are not applied yet. Batch norm
 accepts such a map: if the tap does not change the map in a step, batch norm only reads the
 map's sums, and only the map is stored for the gradient.
@@ -152,8 +152,8 @@ def through(
 ) -> Array:
     """Return x after the tap of a module at a site, or x itself in evaluation.
 
-    In evaluation x is stored in the collection "intermediates" if that is mutable. A variable
-    of `site_gradient` at this site is added to x first.
+    In evaluation x is stored in the collection "intermediates" if this collection is mutable. A
+    variable of `site_gradient` at this site is added to x first.
 
     module: has the field `tap`. key: the network's key. train: whether this is training.
     normed: whether a batch norm follows, which accepts a `Rescaled` map. On a CPU the map

@@ -2,7 +2,7 @@
 
 A .pth file is a pickle, which may name any function to call. Here jbias.untrusted.pickles
 interprets the pickle and calls only the functions in CALLS: for tensors, containers, numbers
-and text. Three formats exist: an archive (PyTorch 1.6 and later), a stream of pickles (before),
+and text. Three formats exist: an archive (PyTorch 1.6 and later), a stream of pickles (before 1.6),
 and a tar file (before 0.1.11), which is refused.
 Format: https://github.com/pytorch/pytorch, torch/serialization.py.
 """
@@ -244,8 +244,7 @@ class _Machine(pickles.Machine):
     def set_state(self, thing: Any, state: Any) -> Any:
         """Return an OrderedDict as it is, or a dtype with the byte order state[1].
 
-        Attributes of an OrderedDict are dropped; a dtype gets its byte order, ValueError for an
-        unknown order.
+        Attributes of an OrderedDict are dropped. ValueError for an unknown byte order.
         """
         if isinstance(thing, collections.OrderedDict):
             return thing
@@ -390,9 +389,9 @@ def _read_archive(
 def check_members(archive: zipfile.ZipFile, content: mmap.mmap) -> None:
     """Raise ValueError unless an archive has the structure that PyTorch writes.
 
-    That is: at most `_MAX_MEMBERS` uncompressed members, one after the other, with different
-    names that are paths inside the archive, and with the same sizes in their own headers and
-    in the directory.
+    An archive must have at most `_MAX_MEMBERS` uncompressed members, one after the other, with
+    different names that are paths inside the archive, and with the same sizes in their own
+    headers and in the directory.
     """
     infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
     if len(infos) > _MAX_MEMBERS:

@@ -140,7 +140,8 @@ def choose_step(workdir: str | os.PathLike, step: int | str, entry: str) -> int:
       in the last stage, or the only step.
     entry: name of a seed, with its branch, such as "0" or "0, optim.rate=0.1".
 
-    ValueError if there is no such checkpoint, or for "best" no validation accuracy.
+    ValueError if there is no such checkpoint, or, for "best", if none has a validation
+    accuracy.
     """
     where, workdir = os.fspath(workdir), pathlib.Path(workdir)
     folder = workdir / "checkpoints"
@@ -196,7 +197,7 @@ def _validation(workdir: pathlib.Path, step: int, entry: str) -> tuple[int, floa
 def _read_evaluation(workdir: pathlib.Path, step: int) -> dict[str, float]:
     """Return the validation accuracies that a separate evaluation process wrote, fractions.
 
-    Keys are "<stage>/<seed>". {} if there is no such file; runs with branches have none.
+    Keys are "<stage>/<seed>". {} if there is no such file; runs with branches have no such file.
     """
     path = workdir / "evals" / f"{step}.jsonl"
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []

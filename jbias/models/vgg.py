@@ -1,7 +1,8 @@
 """VGG networks: 3x3 convolutions and max-pools, with batch norm or without.
 
 Source: Simonyan and Zisserman, ICLR 2015, https://arxiv.org/abs/1409.1556. Initialisation,
-parameter shapes and pooling to 7x7 are those of torchvision, so that its published weights fit.
+parameter shapes and pooling to 7x7 are as in torchvision, so that torchvision's published weights
+fit.
 """
 
 import functools

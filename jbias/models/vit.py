@@ -275,7 +275,7 @@ DIALECTS = (
     ),
 )
 
-# timm's names and those of transformers do not determine mean and std: networks such as
+# timm's and transformers' names do not determine mean and std: networks such as
 # DeiT and DINO use them with ImageNet's constants.
 _TORCHVISION = weight_names.Publisher(
     "torchvision", mean=backbone.IMAGENET_MEAN, std=backbone.IMAGENET_STD

@@ -196,8 +196,8 @@ class Difference(NamedTuple):
 def compare(expected: Mapping[str, ArrayEntry], arrays: Arrays) -> Difference:
     """Return the differences in names and shapes between expected entries and arrays.
 
-    expected: entries by published name. arrays: a state dict. A `Difference` is False if
-    there are none.
+    expected: entries by published name. arrays: a state dict. As a boolean, a `Difference` is False
+    if there are no differences.
     """
     missing, misshapen, num_fitting = [], [], 0
     for name, entry in expected.items():

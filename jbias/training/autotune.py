@@ -31,9 +31,9 @@ def candidates(
     """Return the names of the strategies to compare for `count` seeds, the default first.
 
     strategy: config.run.strategy; unless "auto", only this name is returned. steps: length
-    of the run. The default alone is returned if the run has less than `_MIN_STEPS` steps,
-    several processes (all must choose the same), several CPU devices, or at most one seed per
-    position of the mesh axis "seed".
+    of the run. Only the default is returned if the run has less than `_MIN_STEPS` steps,
+    several processes (which must all choose the same strategy), several CPU devices, or at most one
+    seed per position of the mesh axis "seed".
     """
     if strategy != "auto":
         return (strategy,)
@@ -65,8 +65,8 @@ def choose_strategy(
     """Return {"strategy": name}, and the cost of each candidate if several were compared.
 
     The costs are {"cycles": {name: cost}} on TPUs, whose compiler estimates cycles, else
-    {"seconds": {name: cost}}. A cost is that of one step of one seed in the first stage.
-    Strategies that failed, need too much memory or were left out (see `_compare`) are missing.
+    {"seconds": {name: cost}}. A cost is the cost of one step of one seed in the first stage.
+    The costs lack strategies that failed, need too much memory or were left out (see `_compare`).
     The result has no costs if the default strategy was too slow to compare. The states of timed
     steps are dropped.
 
@@ -75,8 +75,8 @@ def choose_strategy(
     is still a candidate ("auto" means the default). say: prints a line.
 
     Nothing is compared if there is one candidate, or if memory is scarce
-    (`Placement.crowded`). If memory is scarce, config.run.strategy is returned, even if its
-    value is "auto". The default strategy is compared first. Further strategies are compared
+    (`Placement.crowded`). If memory is scarce, config.run.strategy is returned, even if this option
+    is "auto". The default strategy is compared first. Further strategies are compared
     only while the comparison probably takes less than `_MAX_SECONDS` in total, and less than
     the time that a better strategy can save. Results are cached by program, device and options,
     and reused if all stages still fit into memory.
@@ -164,7 +164,7 @@ def _compare(
     unit: str,
     say: Callable[[str], None],
 ) -> dict[str, float]:
-    """Return the cost of a seed's step by strategy; infinite if it does not fit or fails.
+    """Return the cost of a seed's step by strategy; infinite if the step does not fit or fails.
 
     names: the default first. unit: "cycles" or "seconds". Strategies that would take too long
     to compare are left out, and `say` prints a line about each. The result is empty if the
@@ -289,7 +289,7 @@ def measured_seconds(
 
     One or two dispatches before the timed dispatches are not counted. name: the strategy.
     count: number of seeds that train together. scanned: the steps in one compiled loop; 0: no
-    loop. may_stop: return None after a first dispatch, compilation included, of more than
+    loop. may_stop: return None if the first dispatch, compilation included, takes more than
     `_MAX_SECONDS`.
     """
     laid = stages.fit_to_devices(

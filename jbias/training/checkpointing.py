@@ -124,7 +124,7 @@ def saving_on_crash(
     Yields a `LastGood`, in which the training loop stores its latest states and step. The
     error is raised again, with a note that says whether the states were saved. With several
     processes, and after a ValueError whose step is saved already, nothing is saved and there
-    is no note. Earlier checkpoints stay.
+    is no note. Earlier checkpoints are not deleted.
     """
     latest = LastGood(states, step)
     try:
@@ -156,7 +156,7 @@ def _save_latest(job: RunContext, stage: Stage, latest: LastGood) -> str:
         if latest.step > max(job.checkpoints.step, stage.first):
             save(job, stage, latest.states, latest.step)
         job.checkpoints.wait()
-    # The error that ended the run is the one to report, whatever fails here.
+    # Report the error that ended the run, even if saving fails, too.
     except Exception as save_error:  # noqa: BLE001
         reason = " ".join(str(save_error.__cause__ or save_error).split())[:200]
         with contextlib.suppress(Exception):

@@ -10,8 +10,8 @@ grouped convolution, which is slow on most backends. `over_seeds` gives convolut
 own batching rule and leaves all other operations to `jax.vmap`.
 
 `chunk_kernel_gradients`: XLA's CPU backend computes the gradient of a kernel as a
-convolution whose kernel is as large as the image. This takes three times as long as the forward
-pass and hardly uses more than one core. A sum over chunks of the batch takes about half the
+convolution whose kernel is as large as the image. This convolution takes three times as long as the
+forward pass and hardly uses more than one core. A sum over chunks of the batch takes about half the
 time (`python -m benchmarks.train --whole`).
 """
 

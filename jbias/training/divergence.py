@@ -70,8 +70,8 @@ def freeze_nonfinite(
 
     train: the step, (state, batch, key, static) -> (state, metrics). The returned step adds
     the metric FROZEN. A step fails if a loss, the norm of a gradient or a statistic is not
-    finite. With `check_weights` it also fails if a weight is not finite. This is needed only
-    if weights are computed from other weights, because the norm of a gradient overflows long
+    finite. With `check_weights` a step also fails if a weight is not finite. This check is needed
+    only if weights are computed from other weights, because the norm of a gradient overflows long
     before an update along that gradient does.
     """
 
@@ -328,8 +328,8 @@ class Monitor:
     def means(self, seed: Hashable) -> dict[str, float]:
         """Return a seed's mean of each metric, by name, since the last reset.
 
-        For norms of gradients the largest value is added as <name>_max. Empty if the seed
-        took no step since the reset.
+        For norms of gradients the largest value is added as <name>_max. The result is empty if the
+        seed took no step since the reset.
         """
         sums, count = self.sums.get(seed, {}), self.counts.get(seed, 0)
         means = {name: total / count for name, total in sums.items()}

@@ -2,7 +2,7 @@
 
 `evaluate` evaluates the current step of a run. `follow` evaluates the checkpoints of a run
 that another process trains with config.run.evaluate="elsewhere": that run saves a
-checkpoint instead of each evaluation, and keeps it until evals/<step>.jsonl exists.
+checkpoint instead of each evaluation, and stores the checkpoint until evals/<step>.jsonl exists.
 """
 
 import contextlib
@@ -366,7 +366,7 @@ _UNLOGGED_METRICS = (
 def _summarise(dataset: str, metric: str, values: list[float]) -> str:
     """Return a metric's name and its mean over seeds as text, such as "valid 91.3".
 
-    values: one fraction per seed. Accuracies are shown in percent, other metrics as
+    values: one fraction per seed. Accuracies are written in percent, other metrics as
     fractions, such as "shape bias 0.31".
     """
     if metric in ("accuracy", "worst_group_accuracy"):
@@ -380,8 +380,8 @@ def _values_by_metric(
 ) -> dict[tuple[str, str], list[float]]:
     """Return the values of each metric in the log's line, by (data set, metric).
 
-    Records without a value (diverged seeds, logits that are not finite) are left out. So are
-    metrics of training and `_UNLOGGED_METRICS`.
+    Records without a value (diverged seeds, logits that are not finite) are left out. Metrics of
+    training and `_UNLOGGED_METRICS` are also left out.
     """
     values = {}
     for record in records:
@@ -472,8 +472,8 @@ def follow(
       machine's devices to use; 0: all.
 
     ValueError if there is no run in the workdir (`_await_config`), or if another process
-    evaluates the run. ValueError or OSError if a step cannot be evaluated; finished
-    evaluations stay, and the same call continues.
+    evaluates the run. ValueError or OSError if a step cannot be evaluated; finished evaluations are
+    not deleted, and a second call evaluates the remaining steps.
     """
     workdir = files.resolve(workdir, "--follow")
     config = _await_config(workdir, interval, once)
@@ -513,8 +513,8 @@ def _await_config(workdir: epath.Path, interval: float, once: bool) -> dict[str,
     """Wait until the workdir has a run's config, and return the config.
 
     interval: seconds between two checks. once: do not wait. ValueError if there is no config,
-    and either `once` is True or no process is starting a run there. ValueError also if the
-    config lacks an entry, and as in `run_spec.check_trusted`.
+    and either `once` is True or no process is starting a run there. ValueError also if the config
+    lacks an entry, or if `run_spec.check_trusted` refuses the config.
     """
     has_logged = False
     while not (workdir / "provenance.json").exists():

@@ -79,8 +79,8 @@ def compile_launches(
 def read_sequence(folder: str | os.PathLike) -> str:
     """Return the text of the sequence of launches that XLA wrote into a folder.
 
-    XLA writes a second sequence if its passes change the first, such as by making CUDA
-    graphs; then the second is returned. "" if this version of XLA writes no sequence.
+    XLA writes a second sequence if its passes change the first, such as by forming CUDA graphs;
+    then the second sequence is returned. "" if this version of XLA writes no sequence.
     """
     for pattern in _SEQUENCES:
         for path in pathlib.Path(folder).glob(pattern):

@@ -143,7 +143,7 @@ def operations(
     text: HLO text of a compiled program.
     branch_probability: probability that the condition of a conditional is True, so that the
       second branch runs, unless the scope's name gives the probability (algos/padain.py).
-      Branches of a conditional with more than two are equally likely. None: each branch
+      If a conditional has more than two branches, all are equally likely. None: each branch
       counts as one run.
     seeds: number of seeds that jax.vmap runs in one program. A conditional of two branches then
       runs the second branch if the condition is True for any seed.
@@ -309,7 +309,7 @@ def _called(
     conditional, while, call and async-start yield nothing. branch_probability: see
     `operations`. gate_probabilities: probability of a branch by the name of its computation,
     for conditionals whose scope gives the probability. Runs are counted per run of the line.
-    The number is None if the line is a loop whose number of iterations is unknown.
+    The number of runs is None if the line is a loop whose number of iterations is unknown.
     """
     called = dict(_CALLED.findall(line))
     if code == "conditional":

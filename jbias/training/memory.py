@@ -32,7 +32,7 @@ _OUT_OF_MEMORY = re.compile("RESOURCE_EXHAUSTED|[Oo]ut of memory|bad_alloc")
 def explain_lack() -> Iterator[None]:
     """Turn an out-of-memory error inside the context into an OSError with a remedy.
 
-    The message is one line. The error's notes, such as the saved step, are kept. Other
+    The message is one line. The new error has the same notes, such as the saved step. Other
     errors pass.
     """
     try:
@@ -274,8 +274,8 @@ def fit(
 ) -> Fit:
     """Return the number of seeds of a stage that fit on the devices, and bytes per device.
 
-    The number is that of all devices together, a multiple of the length of the mesh axis
-    "seed". stages: all stages of the run; the data of all stages are in memory. stage: the
+    The number counts the seeds on all devices together, and is a multiple of the length of the mesh
+    axis "seed". stages: all stages of the run; the data of all stages are in memory. stage: the
     stage to fit.
     run: config.run. free: usable bytes per device; None: unknown, all seeds fit.
     measure_need: a function like `step_need`, which is the default.
@@ -297,7 +297,7 @@ def fit(
             return shared + program_need_of(count).times(1, strategy)
         return shared + program_need_of(1).times(count, strategy)
 
-    # The batches of one dispatch are on the devices together with those of the next.
+    # The batches of two consecutive dispatches are on the devices together.
     num_batches = 2 * run["steps_per_dispatch"] * (num_seeds // spread)
     shared = sum(input_bytes(other, stage) for other in stages)
     shared += num_batches * tree_bytes(shapes.batch) // devices.shape["data"]
@@ -491,7 +491,7 @@ def _free_host_bytes(
         return None
     for group in _CONTROL_GROUPS:
         folder = pathlib.Path(groups) / group.folder
-        # The files are absent under the other version, and say "max" without a limit.
+        # The files are absent under the other version, and contain "max" without a limit.
         with contextlib.suppress(OSError, ValueError):
             limit = int((folder / group.limit).read_text("utf-8"))
             usage = int((folder / group.usage).read_text("utf-8"))

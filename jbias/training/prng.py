@@ -12,5 +12,5 @@ def key(seed: int) -> PRNGKeyArray:
 
 
 def stream(key: PRNGKeyArray, name: str) -> PRNGKeyArray:
-    """Return the key of a named stream; it depends on `key` and `name` only."""
+    """Return the key of a named stream, a function of `key` and `name` only."""
     return jax.random.fold_in(key, zlib.crc32(name.encode()))

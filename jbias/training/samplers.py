@@ -155,7 +155,7 @@ class MixtureSampler(Sampler):
     """An order of batches with a fixed share of each of several concatenated sets.
 
     Each set has its own order. The examples of a set are spread evenly over the batch, so
-    that every `period` consecutive examples have the shares, too. An epoch of the mixture
+    that every `period` consecutive examples also have these shares. An epoch of the mixture
     is an epoch of the first set.
     """
 
@@ -301,10 +301,10 @@ class BalancedSampler(Sampler):
 
     groups: the group of each example. stream: name of the random stream. If the number of
     groups does not divide the batch, groups get the extra examples in turn, in random order;
-    after each cycle of turns all groups have had equally many. Each seed draws the examples of
-    a group in its own random order; an example is drawn again only after all examples of the
-    group. An epoch has as many batches as without groups. ValueError unless `batch` is between
-    1 and the number of examples.
+    after each cycle of turns all groups have had the same number of extra examples. Each seed draws
+    the examples of a group in its own random order; an example is drawn again only after all
+    examples of the group. The groups do not change the number of batches in an epoch. ValueError
+    unless `batch` is between 1 and the number of examples.
     """
 
     groups: Int[np.ndarray, "n"]

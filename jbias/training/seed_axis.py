@@ -241,13 +241,13 @@ class Strategy(NamedTuple):
     dispatch: "looped": one program, which is compiled once and dispatched for each tree in
       turn. "threaded": the same program, dispatched from one thread per tree: a CPU runs a
       program in the thread that dispatches the program, and a single seed leaves part of the
-      cores idle. "unrolled": one program that computes all trees. On CPU all three equal the
-      run of a single seed bit for bit.
+      cores idle. "unrolled": one program that computes all trees. On CPU all three give the
+      results of a run of a single seed bit for bit.
     convolutions: "": each tree holds one seed. Otherwise the seeds of a wave form one tree,
       and a convolution becomes one convolution in groups ("grouped", as by `jax.vmap`, slow
       on most backends) or one convolution per seed ("unrolled", see
-      `convolutions.over_seeds`). Conditionals become selects; results equal those of a
-      single seed within float tolerance.
+      `convolutions.over_seeds`). Conditionals become selects; results equal the results of a single
+      seed within float tolerance.
     """
 
     dispatch: str
@@ -294,7 +294,7 @@ def check_strategy(name: str) -> None:
 
 
 def resolve_strategy(name: str, devices: jax.sharding.Mesh) -> Strategy:
-    """Return the strategy with a name, or the default one for "auto".
+    """Return the strategy with a name, or the default strategy for "auto".
 
     ValueError if the name is unknown, or for "threaded" on several devices.
     """
@@ -377,9 +377,9 @@ def multi_step(
     step: the step of one seed, (state, argument, shared, static) -> (state, output). An
       argument is a pair (seed argument, batch); the batch is on the host or the devices. If the
       argument of a tree is None, the state of the tree does not change and the output is None.
-    scanned: the number of steps in one compiled loop (`scan_steps`). The loop is used for
-      exactly that many steps with batches on the host; other steps are dispatched one by
-      one. 0 and 1: no loop. A loop is faster on accelerators. It is slower on a CPU, which
+    scanned: the number of steps in one compiled loop (`scan_steps`). The loop is used only for
+      exactly `scanned` steps with batches on the host; other steps are dispatched one by
+      one. 0 and 1: no loop. A loop is faster on accelerators. A loop is slower on a CPU, which
       computes the convolutions in a loop with one thread.
 
     Under "threaded", trees do not wait for each other between steps.
@@ -419,8 +419,8 @@ def _step_active_trees(
 ) -> tuple[Wave, Sequence[Wave]]:
     """Take steps of the trees of a wave that have arguments; return (states, outputs).
 
-    states: one per tree. steps: for each step, one argument per tree; in all steps None for a
-    tree that keeps its state. Outputs are per step and tree, None for trees without arguments.
+    states: one per tree. steps: for each step, one argument per tree; None in all steps for a tree
+    whose state does not change. Outputs are per step and tree, None for trees without arguments.
     """
     active = [i for i, arg in enumerate(steps[0]) if arg is not None]
     if len(active) == len(states):

@@ -56,7 +56,7 @@ def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
 def _check_names(stage: run_spec.StageSpec, run_code: bool) -> None:
     """Raise ValueError for unknown names in a stage; run_code: see `check_names`.
 
-    These are the names of the algorithm, model, optimiser, schedule, transforms and data sets.
+    Names of the algorithm, model, optimiser, schedule, transforms and data sets are checked.
     """
     check_name = build.lookup if run_code else build.check_name
     config, where = stage.config, stage.where
@@ -154,12 +154,12 @@ def open_run(
     process 0 writes config.json and provenance.json to the workdir, with `follows` evaluate.json.
 
     say: receives log lines. team: the processes that train together; only process 0 writes.
-    follows: whether another process trains the run and this process only evaluates it; if so,
+    follows: whether another process trains the run and this process only evaluates the run; if so,
       no training images and no checkpoints are opened. guard: called before each write; raises
       OSError if another process owns the workdir. meter: counts the run's seconds per phase.
 
     ValueError if the config cannot be trained or its data cannot be opened, if memory is too
-    small, and if the data differ from those of the run's first start or between processes.
+    small, and if the data differ from the data of the run's first start or between processes.
     OSError from `guard`.
     """
     spec = _with_norms_as_begun(spec, workdir)
@@ -309,7 +309,7 @@ def _with_norms_as_begun(
     """Return the spec, with eval_norm "auto" replaced if an earlier start used exact norms.
 
     The new value is "exact". Otherwise the spec is returned unchanged. All evaluations of a run
-    with eval_norm "auto" thus use the same kind of batch norm. Without this, a later start, or
+    with eval_norm "auto" thus use the same kind of batch norm. Without this rule, a later start, or
     a process that follows the run, could choose a different kind on different devices.
     """
     run, layout = spec.config["run"], workdirs.provenance(workdir).get("layout")

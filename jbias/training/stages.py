@@ -565,8 +565,8 @@ def _depends_on_seed(stage: Stage, fix: Mapping[str, int]) -> bool:
 def _effective_keys(config: Mapping[str, Any], stage: Stage) -> set[str]:
     """Return the keys of config.vary that the stage's steps depend on.
 
-    ValueError if initial weights or decisions depend on a key, because these are the same for
-    all branches.
+    ValueError if initial weights or decisions depend on a key, because initial weights and
+    decisions are the same for all branches.
     """
     shapes = stage.shapes
     state, (key, _) = shapes.state, shapes.seed_argument
@@ -698,7 +698,7 @@ def make_seed_step(
         """Assemble and transform the batch, take a training step, and return (state, metrics).
 
         argument: (key, rows of the batch or their indices by data set). shared: rows on the
-        device by data set. Both have "train"; with a second data set also "other", which
+        device by data set. Each dict has "train" and, with a second data set, "other", which
         becomes the entry "other" of the batch.
         """
         key, indices = argument

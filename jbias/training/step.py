@@ -130,7 +130,7 @@ def make_step(
 def net_of(state: State) -> dict[str, PyTree]:
     """Return the network {"params", "stats"} for evaluation and for later stages.
 
-    The moving average if the state has one, else the current weights.
+    This is the moving average if the state has one, else the network with the current weights.
     """
     plain = {"params": state.params["net"], "stats": state.stats["net"]}
     return state.stats.get("average", plain)
@@ -200,7 +200,7 @@ def _accumulated(count: int, block: int) -> Callable[..., _Gradients]:
     def accumulated(algo, params, stats, batch, key, static):
         """Return the mean losses, metrics and gradients over all micro-batches.
 
-        The statistics are those after the last micro-batch. Arguments: see `_full_batch`.
+        The statistics have their values after the last micro-batch. Arguments: see `_full_batch`.
         """
         names = {
             name
@@ -215,7 +215,7 @@ def _accumulated(count: int, block: int) -> Callable[..., _Gradients]:
         def add_micro_batch(carry, number):
             """Return (carry with the gradients of a micro-batch added, (losses, metrics)).
 
-            carry: (statistics, sums of gradients by name of the loss). number: which
+            carry: (statistics, sums of gradients by name of the loss). number: index of the
             micro-batch.
             """
             stats, sums = carry

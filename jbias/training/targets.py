@@ -1,7 +1,7 @@
 """Parse names of devices to compile for, which this machine need not have; list their limits.
 
 The compiler for TPUs comes with libtpu, the compiler for GPUs with jax's CUDA plugin. Both
-are in the extra `plan`. Neither compiler needs a device or NVIDIA's libraries.
+compilers are in the extra `plan`. Neither compiler needs a device or NVIDIA's libraries.
 """
 
 import importlib.util
@@ -131,7 +131,7 @@ def parse(text: str, where: str = "--on") -> Target:
 def _topology(chips: int, axes: int) -> tuple[int, ...]:
     """Return the chips along each axis of the most even topology of `chips` chips.
 
-    axes: number of axes. All zeros unless `chips` is a power of two.
+    axes: number of axes. The result is all zeros unless `chips` is a power of two.
     """
     sides = [1] * axes
     for _ in range(max(0, chips.bit_length() - 1)):

@@ -91,7 +91,7 @@ def evaluating(job: RunContext, step: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiling(job: RunContext, step: int) -> Iterator[None]:
-    """Log that the step is being compiled, and after the context the seconds that it took.
+    """Log that the step is being compiled; after the context, log the seconds spent in it.
 
     The context contains the first steps after a start, which compile the step.
     """
@@ -122,8 +122,8 @@ def advance_profiled(
     """Run steps under the profiler, write profile.md, and return (states, metrics per step).
 
     Steps of a compiled loop are dispatched one by one, because the page has the operations of a
-    single step; the first of these dispatches compiles the step and is not traced. The returned
-    metrics are those of all steps.
+    single step; the first of these dispatches compiles the step and is not traced. Metrics are
+    returned for all steps.
 
     states, steps, shared, static: the arguments of `stage.advance`; `steps` has the
     arguments of each step.
