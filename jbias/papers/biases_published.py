@@ -176,8 +176,8 @@ def _mean(fields: Mapping[str, str], place: str, *, names: Sequence[str]) -> flo
 def cells(models: ModelTable, folder: pathlib.Path) -> pd.DataFrame:
     """Return a comparison with the printed tables 1 and 2, one row per cell.
 
-    Columns: table (1 or 2), model, column, ours (recomputed), printed, and agrees: whether ours is
-    within half a unit of the last printed digit. An empty printed cell is NaN and does not agree.
+    Columns: table (1 or 2), model, column, ours (recomputed), printed, and agrees (True if ours is
+    within half a unit of the last printed digit). An empty printed cell is NaN and does not agree.
     models: result of `read`. folder: contains the file TABLES. ValueError for a model that the
     study lacks, and for a missing column.
     """
@@ -302,7 +302,7 @@ def _vit(study: Correlations) -> document.Figure:
 
 
 def _printed_cells(table_cells: pd.DataFrame) -> tables.Table:
-    """Return a table of the agreement with the printed tables, one row per column of these.
+    """Return a table of the agreement with the printed tables, one row per printed column.
 
     Columns: column, table, cells and agree (numbers of cells), and off (largest difference). The
     files have `table_cells`. table_cells: result of `cells`.

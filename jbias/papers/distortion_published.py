@@ -1,16 +1,16 @@
 """Printed numbers and claims of the data-distortion paper, compared with measured results.
 
 Source: Marcu and Pruegel-Bennett, On the Effects of Artificial Data Modification, ICML 2022,
-https://arxiv.org/abs/2110.13968; means and standard deviations over five runs, of ImageNet
-over one run.
+https://arxiv.org/abs/2110.13968; means and standard deviations over five runs; for ImageNet, over
+one run.
 
 A claim is that one mean is larger than another mean. Some claims are in the paper's text. The other
 claims were read off its tables, so these claims cannot be tested on the printed numbers. Claims of
 the text are tested on the printed numbers by Welch's t test, from means, deviations and five runs,
 except for the DI index, whose runs share a weight. On our numbers, all claims are tested by
-exchanging seeds between the two groups. p is one-sided, for and against the claim, each at half the
-level. p is adjusted by Holm's method over a family: the claims of a measure and data set,
-separately for text and tables.
+exchanging seeds between the two groups. Each claim has two one-sided p, for and against the claim,
+each tested at half the level. p is adjusted by Holm's method over a family: the claims of a measure
+and data set, separately for text and tables.
 """
 
 import dataclasses
@@ -238,8 +238,8 @@ class Printed(NamedTuple):
     ) -> dict[str, distortion_page.Layout]:
         """Return the layouts of the paper's tables, by key of TABLES.
 
-        Methods that only we have are added, and rows for our data sets, with the cells of the
-        first data set of the table. our_data: names of our data sets.
+        Methods that only we have are added. Rows for our data sets are added, too, with the cells
+        of the first data set of the table. our_data: names of our data sets.
         """
         layouts = {}
         for table, paper_table in TABLES.items():
@@ -618,8 +618,8 @@ def _count_verdicts(claims: pd.DataFrame) -> str:
 def claim_caveats(claims: pd.DataFrame, alpha: float) -> Iterator[str]:
     """Yield sentences on the limitations of the tests, up to three.
 
-    They are about claims that cannot be decided with so few seeds, claims without a test, and
-    verdicts to expect by chance. claims: result of `frame`. alpha: level of the tests.
+    The sentences are about claims that cannot be decided with so few seeds, claims without a test,
+    and verdicts to expect by chance. claims: result of `frame`. alpha: level of the tests.
     """
     if num_blind := (claims["here_holm_least"] > alpha / 2).sum():
         max_claims = math.floor(alpha / 2 * math.comb(10, 5))
@@ -645,7 +645,7 @@ def claim_tables(claims: pd.DataFrame, alpha: float) -> Iterator[tables.Table | 
 def _claim_table(name: str, claims: pd.DataFrame, alpha: float) -> tables.Table | None:
     """Return a table of tested claims; None without claims.
 
-    Verdicts are bold for claims that hold, and underlined for claims that do not.
+    Verdicts are bold for claims that hold, and underlined for claims that do not hold.
     name: key in _CAPTIONS, and name of the table's files. claims: rows of `frame`. alpha: level
     of the tests.
     """
@@ -697,9 +697,9 @@ def extended(
 ) -> document.Report:
     """Return a report of distortion with the paper's tables and claims added.
 
-    The page's answer is replaced by `headline` of the claims, and the page's tables by the paper's.
-    Sections on the claims and on missing measurements, with their caveats, are added.
-    page: result of distortion_page.report for `study`. printed: result of `read`. alpha:
+    The page's answer is replaced by `headline` of the claims, and the page's tables are replaced by
+    the paper's tables. Sections on the claims and on missing measurements, with their caveats, are
+    added. page: result of distortion_page.report for `study`. printed: result of `read`. alpha:
     level of the tests.
     """
     claims, missing_rows = frame(study, printed, alpha=alpha), missing(study, printed)
@@ -860,7 +860,8 @@ def train_command(key: Key) -> str:
 def measure_command(key: Key, quantity: str) -> str:
     """Return the command that measures a quantity of a group's networks.
 
-    It has the placeholders DIR and CLASS. key: key of the group. quantity: a key of QUANTITIES.
+    The command has the placeholders DIR and CLASS. key: key of the group. quantity: a key of
+    QUANTITIES.
     """
     data = _NAMES.get(key.data, key.data)
     arguments = [f"data={data}", *_roots(data)]

@@ -13,7 +13,7 @@ def read(
     """Yield `parse(row)` for each row of <folder>/<name>.csv.
 
     parse: called with the row's cells by column.
-    ValueError if the file does not exist, and, with its line, for a row for which `parse`
+    ValueError if the file does not exist. ValueError, with the line, for a row for which `parse`
     raises a KeyError or ValueError.
     """
     path = pathlib.Path(folder) / f"{name}.csv"

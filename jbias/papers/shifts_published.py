@@ -144,7 +144,7 @@ def extended(
 def printed_ranks(printed: Printed) -> Iterator[shift_drops.TableRow]:
     """Yield rows on the agreement of models' ranks in and out of distribution in the paper.
 
-    One row per data set and kind of shift of its Table 1, without the averages over models.
+    One row per data set and kind of shift of the paper's Table 1, without the averages over models.
     Columns: see shift_drops.agreement.
     """
     rows = [(*names, *numbers) for names, numbers in printed["ood_table1"].items()]
@@ -161,7 +161,7 @@ def printed_ranks(printed: Printed) -> Iterator[shift_drops.TableRow]:
 def data_of(cell: ShiftCell) -> str:
     """Return the paper's name of a cell's data set; "" if the paper does not have this set.
 
-    Of CelebA, the paper has only the label gender with four colours of hair.
+    For CelebA, the paper has only the label gender with four colours of hair.
     """
     name = _data_name(cell)
     label = cell.settings.get("train.label", "")
@@ -336,8 +336,8 @@ def _paper(
 ) -> dict[str, Row]:
     """Return printed (ID accuracy, OOD accuracy, drop) as texts, in %, by kind of shift.
 
-    theirs: printed numbers by model and kind. models: for several, their average accuracies,
-    and the drop of the averages. A kind that a model lacks is left out.
+    theirs: printed numbers by model and kind. models: names of models; accuracies of several models
+    are averaged before the drop is computed. A kind that a model lacks is left out.
     """
     texts = {}
     for kind in shifts.KINDS:
@@ -434,7 +434,7 @@ def _all_values(cell: ShiftCell) -> list[str]:
 def drops_of(cell: ShiftCell) -> tuple[float, float]:
     """Return (drop in %, drop in % as the paper computes it) of a cell.
 
-    The second is NaN if the number of values is unknown; see `paper_compat`.
+    The second drop is NaN if the number of values is unknown; see `paper_compat`.
     """
     drop = float(shift_drops.percent(cell.inside.mean(), cell.outside.mean()))
     values = len(cell.others) + 1 if cell.others else len(_all_values(cell))

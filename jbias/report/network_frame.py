@@ -25,7 +25,7 @@ _NOTHING: Mapping = MappingProxyType({})
 AT = "adversarial_training"
 # Benchmarks of each unweighted average for models of ImageNet, as published.
 MEMBERS = corruption_error.CATEGORIES
-# The same for models of other data sets, such as the embedded one.
+# Averages for models of other data sets, such as the embedded data set.
 OTHERS = {
     "ID": ("test", "val"),
     "Robustness": ("corrupted", "imagenet_c", "imagenet_cbar"),
@@ -33,7 +33,7 @@ OTHERS = {
     "Adversarial": ("pgd",),
 }
 BIASES = ("shape", "low_freq", "high_freq", "cb_bw", "cb_cf", "cb_pns")
-FEW = 10  # A shape bias from fewer decisions for either cue is unreliable.
+FEW = 10  # A shape bias from fewer decisions is unreliable.
 # Widths above this are failed fits: the reference prints 11295.35 for these.
 DEGENERATE = 1_000.0
 TITLES = {
@@ -80,7 +80,7 @@ class NumberSettings(NamedTuple):
     dataset: str
     measure: str = ""  # Name of the measure, if any.
     how: str = (
-        ""  # Options that differ from the published ones; always those of an attack.
+        ""  # Options that differ from the published ones; all options of an attack.
     )
     images: int | None = None
     fingerprint: str | None = None  # Of the data set.
@@ -351,8 +351,8 @@ def _corruption_family(options: Mapping[str, Any]) -> str:
     """Return the family of corruptions of a measure: "imagenet_c" or "imagenet_c_bar".
 
     options: options of the measure. Its option `names` is the name of a family, or a list of
-    corruptions: "imagenet_c_bar" if all of these are of ImageNet-C-bar, else "imagenet_c". Without
-    this option, "imagenet_c".
+    corruptions: "imagenet_c_bar" if all corruptions are of ImageNet-C-bar, else "imagenet_c".
+    Without this option, the family is "imagenet_c".
     """
     names = options.get("names", "imagenet_c")
     if isinstance(names, str):
@@ -390,8 +390,8 @@ def _attack_key(
 ) -> CellKey | None:
     """Return the key of accuracy under PGD, or None if there is no clear choice.
 
-    The published attack comes first. Without it, the only attack in the norm linf is chosen, or the
-    only attack if there is none in linf; None for several such attacks.
+    The published attack comes first. Without the published attack, the only attack in the norm linf
+    is chosen; without attacks in linf, the only attack is chosen. None for several such attacks.
     """
     attacks: list[CellKey] = []
     for measurement in measurements_by_probe.get("pgd", ()):
@@ -411,8 +411,8 @@ def _column_settings(
     """Return the settings of the number with this key.
 
     name: name of the column. sizes: numbers of images by key; used for accuracies only. measures:
-    settings of measurements. The options of "pgd" are the attack; those of other columns are the
-    ones that differ from the published ones, and a corruption that is left out.
+    settings of measurements. The options of "pgd" are the attack. The options of other columns are
+    the options that differ from the published options, and a corruption that is left out.
     """
     dataset, condition, metric = key
     measure, _, options_text = condition.partition("/")
@@ -423,7 +423,7 @@ def _column_settings(
             _differing_options(measures.get((measure, dataset), {})),
         ]
         options_text = ", ".join(filter(None, options))
-    # Other metrics have n over several conditions, or over decisions for either cue.
+    # Other metrics have n over several conditions, or over shape and texture decisions.
     has_images = metric in ("accuracy", "real_accuracy", "pgd_accuracy")
     n = sizes.get(key, math.nan) if has_images else math.nan
     return _number_settings(measure, dataset, measures, how=options_text, n=n)
@@ -434,8 +434,9 @@ def _mean_settings(
 ) -> NumberSettings:
     """Return the settings of a mean over corruptions: of published files, a measure, or both.
 
-    The data set of published files alone is "published files"; of files and a measure it is such as
-    "15 published files and imagenet". With files, other fields than dataset and how are unknown.
+    The field dataset is "published files" for published files alone. For files and a measure, the
+    field is text such as "15 published files and imagenet". With files, other fields than dataset
+    and how are unknown.
     """
     options_text = _differing_options(measures.get(mean.source, {}))
     measure, dataset = mean.source
@@ -479,7 +480,7 @@ class ModelTable:
     frame: indexed by model. Columns: name, training (its category), epsilon (strength of
       adversarial training, NaN without), benchmarks and averages in %, biases, low_<c> and
       high_<c> (accuracy ratio at a cut-off) and threshold_<f> (of the critical band, at nominal
-      cycles per image). If known, also shape_n, the number of decisions for either cue, and
+      cycles per image). If known, also shape_n, the number of shape and texture decisions, and
       shape_lower and shape_upper, the ends of the 95 % interval of the shape bias.
     """
 
@@ -519,7 +520,7 @@ def build_models(
     frame: see `ModelTable`, without averages. source, counting_notes, settings: fields of the
     table. notes: first notes of the table.
 
-    The averages are those of `MEMBERS` if the frame has a column imagenet, else of `OTHERS`.
+    The averages are defined by `MEMBERS` if the frame has a column imagenet, else by `OTHERS`.
     Columns without any number are dropped, and are not part of an average. A model that lacks a
     benchmark of an average has NaN for this average, because a mean over fewer data sets is another
     measure. Raises ValueError if there is no bias or no benchmark.
@@ -602,8 +603,9 @@ def read_kinds(path: str) -> pd.DataFrame:
     """Return a frame with name, training and epsilon, indexed by model, from a CSV file.
 
     The file has one line per model and the columns model, name, training and, optionally, epsilon.
-    An empty name becomes the model; an empty epsilon NaN. Raises ValueError, with file and line,
-    for an empty training, a model that occurs twice, and an epsilon that is not a finite number.
+    An empty name becomes the model; an empty epsilon becomes NaN. Raises ValueError, with file and
+    line, for an empty training, a model that occurs twice, and an epsilon that is not a finite
+    number.
     """
     columns = ("model", "name", "training")
     rows = {}

@@ -1,4 +1,4 @@
-"""Captions, columns, tables and curves shared by the sections of the page of networks."""
+"""Captions, columns, tables and curves shared by the sections on measured networks."""
 
 import itertools
 import math

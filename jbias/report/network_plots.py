@@ -31,13 +31,13 @@ Biases = Mapping[int, cue_conflict.ShapeBias]  # By class.
 
 
 def cue_decisions(by_class: Mapping[str, Biases], classes: Sequence[str]) -> Figure:
-    """Return a figure of the share of texture decisions among decisions for either cue, by class.
+    """Return a figure of texture decisions as a share of shape and texture decisions, by class.
 
     by_class: results of cue_conflict.by_class, by network; "humans" are red circles, first in the
     legend and on top. classes: names of the classes, by index.
 
     Vertical lines are shares over the images of all classes, not means of the shares of classes.
-    Classes without a decision for either cue are left out. The layout is as in figure 4 of
+    Classes without a shape or texture decision are left out. The layout is as in figure 4 of
     Geirhos et al. 2019.
     """
     colours = itertools.cycle([x for x in plots.COLOURS if x != _PEOPLE_COLOUR])
@@ -221,7 +221,7 @@ def relative_accuracies(shares: Mapping[str, Mapping[str, Share]]) -> Figure:
 def confusion(matrix: Float[np.ndarray, "rows k"], classes: Sequence[str]) -> Figure:
     """Return a figure of responses (rows) in % of the images of each class (columns).
 
-    matrix: these percentages. classes: names of the classes. A row beyond the classes is "no
+    matrix: the percentages. classes: names of the classes. A row beyond the classes is "no
     response". Columns of classes without images (NaN) are hatched. Up to 20 classes, cells of at
     least 0.5 % have their number.
     """

@@ -290,9 +290,10 @@ class MeasuredNetwork:
     def is_imagenet_c(self, measurement: Measurement) -> bool:
         """Return True if the images of a measurement are comparable to ImageNet-C.
 
-        Classes must be 1,000 in number, or unknown. Published files must be of the families
-        imagenet_c and imagenet_c_bar, or without a family. For other measurements, the set must be
-        of the family imagenet, the images of 224 pixels, and the corruptions quantised.
+        The number of classes must be 1,000, or unknown. Published files must be of the families
+        imagenet_c and imagenet_c_bar, or without a family. For other measurements, the data set
+        must be of the family imagenet, the images must have 224 pixels, and the corruptions must be
+        quantised.
         """
         files = self._corrupted_files() if measurement == PUBLISHED_FILES else []
         keys = [Measurement("accuracy", file) for file in files] or [measurement]

@@ -189,7 +189,7 @@ def _critical_band(page: Page) -> Blocks:
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("critical_band"):
             figure = _critical_band_figure(page, measurement, networks)
-            # One figure per measurement: named after it, unless there is only one.
+            # One figure per measurement, named after the measurement if there are several.
             yield dataclasses.replace(figure, name=suffix[1:] or figure.name)
     names = network_records.ended(
         "bandwidth", "center_frequency", "peak_noise_sensitivity"
@@ -363,9 +363,8 @@ def _corrupted_images(
 ) -> str:
     """Return the name of the corrupted images: data set and measure.
 
-    It is such as "imagenet (imagenet_c)", or "as published (files)" for `PUBLISHED_FILES`. If the
-    measurement has summaries of both benchmarks, the name has ImageNet-C's or ImageNet-C-bar's,
-    too.
+    The name is such as "imagenet (imagenet_c)", or "as published (files)" for `PUBLISHED_FILES`. If
+    the measurement has summaries of both benchmarks, the name also has the name of the benchmark.
     """
     measure, dataset = measurement
     if measurement == PUBLISHED_FILES:
@@ -700,7 +699,7 @@ def _commonest_confusions(matrix: Confusion) -> Iterator[dict[str, Any]]:
 
 
 def _receptive_fields(page: Page) -> Blocks:
-    """Yield the table of effective receptive fields; None if these were not measured.
+    """Yield the table of effective receptive fields; None if no field was measured.
 
     One row per network, measurement and site. Columns: network, site, and one per number and share,
     such as "radius 50 %".
@@ -725,7 +724,7 @@ def _receptive_fields(page: Page) -> Blocks:
 def _provenance(page: Page) -> Blocks:
     """Yield the table of durations, and the table of software and hardware.
 
-    The first has a row per network and measurement: images, seconds, precision and images per
+    The first table has a row per network and measurement: images, seconds, precision and images per
     second. Seconds and images per second are missing for a measure that reused stored decisions.
     """
     rows = []

@@ -163,7 +163,7 @@ def headline(networks: Networks) -> tuple[str, str]:
 def _warnings(networks: Networks) -> Iterator[str]:
     """Yield up to three phrases that name networks: at chance, and with few images.
 
-    The phrases are on accuracy at chance, on decisions for either cue at chance, and on main
+    The phrases are on accuracy at chance, on shape or texture decisions at chance, and on main
     accuracies from fewer than 100 images.
     """
     at_chance = [
@@ -194,8 +194,8 @@ def _main_numbers(network: MeasuredNetwork) -> Iterator[str]:
     """Yield phrases with the main numbers of one network; numbers not measured are left out.
 
     The main numbers are accuracy on the main data set and shape bias on the first set of cue
-    conflicts, each with its interval, and accuracy under PGD. If no decision is for either cue, the
-    phrase on shape bias says so.
+    conflicts, each with its interval, and accuracy under PGD. If no decision matches the shape or
+    the texture, the phrase on shape bias says so.
     """
     if network.main_accuracy:
         dataset, number = network.main_accuracy
@@ -264,7 +264,8 @@ def _range_phrase(quantity: str, values: Mapping[str, float]) -> str:
 def _missing(networks: Networks) -> Iterator[str]:
     """Yield notes on missing measures, and on differences from the published procedures.
 
-    Each note appears once, followed by the names of its networks unless it applies to all.
+    Each note appears once, followed by the names of its networks unless the note applies to all
+    networks.
     """
     for find_notes in (
         _unmeasured,
@@ -292,7 +293,7 @@ def chance_notes(networks: Networks) -> Iterator[str]:
     """Yield up to two notes on networks at chance, with the names of networks and data sets.
 
     The first note is on main accuracies at chance, of networks with a measured shape bias or
-    suppression; the second on decisions for either cue at chance.
+    suppression. The second note is on shape or texture decisions at chance.
     """
     names = []
     for network in networks:
@@ -337,9 +338,9 @@ def _cues_at_chance(network: MeasuredNetwork) -> Iterator[str]:
     """Yield the names of cue-conflict sets on which decisions for a cue are at chance.
 
     One class is the shape of an image, and another class is the texture. So a guess among k classes
-    is for either cue with probability 2 / k. A set is at chance if the lower end of the 95 % Wilson
-    interval of the share of decisions for either cue is at most 2 / k, by every rule that pools
-    answers. Sets with two classes or unknown classes are left out.
+    matches one of the two cues with probability 2 / k. A set is at chance if the lower end of the
+    95 % Wilson interval of the share of shape and texture decisions is at most 2 / k, by every rule
+    that pools answers. Sets with two classes or unknown classes are left out.
     """
     for measurement in network.measurements_of("shape_bias"):
         classes = len(network.classes(measurement))
@@ -375,8 +376,8 @@ def _unmeasured(network: MeasuredNetwork) -> Iterator[str]:
 def _differing(network: MeasuredNetwork) -> Iterator[str]:
     """Yield notes on benchmarks of the overview that differ from the published ones.
 
-    A note on ImageNet-C, ImageNet-C-bar and PGD each, if the number is from a data set of another
-    name, and a note per measure of corruptions of which only a part was measured.
+    ImageNet-C, ImageNet-C-bar and PGD each have a note if the number is from a data set of another
+    name. Each measure of corruptions of which only a part was measured has a note, too.
     """
     measured_on = network_frame.row_of(network).measured_on
     for name in ("imagenet_c", "imagenet_cbar", "pgd"):

@@ -25,7 +25,7 @@ class Options:
 
     selection: str = "best_validation"
     last: int | None = None  # Evaluations of last_n; None: 30 % of all.
-    epoch: float | None = None  # Epoch of at_epoch; None: the last common one.
+    epoch: float | None = None  # Epoch of at_epoch; None: the last common epoch.
     best_on: str = ""  # The data set of best_on.
     alpha: float = 0.05  # Significance level.
     datasets: tuple[str, ...] = ()  # () for all.
@@ -41,7 +41,7 @@ class Options:
     columns: str = ""  # Roles of the columns of a file of scores.
     rows: str = ""  # Content of the rows of a wide table.
     decimal: str = ""  # The decimal sign of a file of scores.
-    sheet: str = ""  # The sheet, or the table, of a file with several.
+    sheet: str = ""  # Sheet or table to read, in a file with several.
     brackets: str = ""  # Meaning of a whole number in brackets.
     margins: str = ""  # "ignore" or "keep" rows or columns such as All.
     unit: str = ""  # Unit of all scores of a file, if ambiguous.

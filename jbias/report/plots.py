@@ -197,8 +197,8 @@ def critical_difference(
     level. colours: one per algorithm.
 
     The best rank is on the left. The better half of the algorithms has its names on the left, the
-    best on top; the other half on the right, the worst on top. The bar above the axis is as long
-    as the critical difference. Source: Demsar, JMLR 2006, figure 1.
+    best on top; the other half has its names on the right, the worst on top. The bar above the axis
+    is as long as the critical difference. Source: Demsar, JMLR 2006, figure 1.
     """
     k = len(names)
     line_height = 0.16
@@ -575,7 +575,7 @@ def canvas(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def literal(fig: Figure) -> Figure:
-    """Return the figure, changed in place, with dollar signs in texts shown as they are."""
+    """Return the figure, changed in place, with dollar signs in texts shown literally."""
     for label in fig.findobj(text.Text):
         label.set_parse_math(False)
     return fig

@@ -81,7 +81,7 @@ def answer(
 def points(analysis: analysis_lib.Analysis) -> list[str]:
     """Return the basis of the answer as short sentences, for the list on the page.
 
-    Empty if ranks differ significantly, were not tested, or if seeds were tested.
+    Empty if ranks differ significantly, if ranks were not tested, or if seeds were tested.
     """
     if analysis.friedman is None or analysis.by_seeds or analysis.rejects:
         return []
@@ -151,7 +151,7 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
     """Return (headline, basis) of the tests of ranks.
 
     The headline has p and the pairs that differ significantly, if any; the basis has the sentence
-    on Friedman's test, then the p-values of pairs, or what no significant difference means.
+    on Friedman's test, then the p-values of pairs, or the meaning of no significant difference.
     ("Nothing was tested.", reason) if ranks were not tested.
     """
     if analysis.friedman is None:
@@ -362,9 +362,9 @@ def similar_datasets(analysis: analysis_lib.Analysis) -> Iterator[str]:
 def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
     """Yield warnings on runs that may be copies, then on accuracies and decisions at chance.
 
-    All accuracies at chance have one sentence; so have all decisions for a cue at chance. Each item
-    of `study.twins` has a sentence. Of other pairs with identical scores, 6 have a sentence each;
-    if there are more, a last sentence has their number.
+    All accuracies at chance share one sentence, and all decisions for a cue at chance share another
+    sentence. Each item of `study.twins` has a sentence. Of other pairs with identical scores, 6
+    have a sentence each; if there are more, a last sentence has their number.
     """
     study = analysis.study
     for first, second, reason in study.twins:
@@ -433,7 +433,7 @@ INFINITE_F = (
 
 
 def untested(analysis: analysis_lib.Analysis) -> list[str]:
-    """Return sentences on tests that were not made, and one per data set or algorithm left out.
+    """Return sentences on tests that were not run, and one per data set or algorithm left out.
 
     [] if everything was tested.
     """
@@ -496,9 +496,9 @@ def describe_bold(analysis: analysis_lib.Analysis, *, has_bold: bool) -> str:
 
 
 def stability(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield sentences on the conclusions with other seeds, by redrawing the seeds.
+    """Yield sentences on the stability of the conclusions when the seeds are redrawn.
 
-    If seeds were not analysed, one sentence with the reason.
+    If seeds were not analysed, the only sentence has the reason.
     """
     repeats = analysis.study.repeats
     if analysis.runs is None:
@@ -530,7 +530,7 @@ def stability(analysis: analysis_lib.Analysis) -> Iterator[str]:
 def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
     """Yield sentences on the power of the study: the verdict and the difference tested.
 
-    If seeds were not analysed, one sentence with the reason.
+    If seeds were not analysed, the only sentence has the reason.
     """
     if analysis.runs is None:
         yield f"Power is not known: {analysis.no_seeds}."
@@ -608,9 +608,10 @@ def caveats(analysis: analysis_lib.Analysis) -> list[str]:
 def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
     """Yield sentences on the limits of the rank tests and of intervals over runs.
 
-    The first is on the spread over seeds. The others apply only in some cases: test sets of equal
-    weight (without --strict), blocks of data sets that change the conclusion, an inexact F, few
-    runs, units that differ, and a p by F below the smallest exact p. Ranks must have been tested.
+    The first sentence is on the spread over seeds. The other sentences apply only in some cases:
+    test sets of equal weight (without --strict), blocks of data sets that change the conclusion, an
+    inexact F, few runs, units that differ, and a p by F below the smallest exact p. Ranks must have
+    been tested.
     """
     alpha, (n, k) = analysis.alpha, analysis.means.shape
     yield (
@@ -695,14 +696,14 @@ def _lost_seeds(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
 
 
 def demonstration(study: analysis_lib.BenchmarkScores) -> str:
-    """Return the note for the page's head if all runs were trained on drawn shapes, else ""."""
+    """Return the note for the page's head if all runs were trained on the set "shapes", else ""."""
     if not study.train_sets or not all(map(_is_drawn, study.train_sets)):
         return ""
     return "a demonstration on drawn shapes, not on photographs"
 
 
 def _is_drawn(train_data: str) -> bool:
-    """Return True if training data is the embedded set of drawn shapes.
+    """Return True if the training data is the embedded data set "shapes".
 
     train_data: name of the training set, as in records.
     """
@@ -712,8 +713,9 @@ def _is_drawn(train_data: str) -> bool:
 def _caveats_of_runs(study: analysis_lib.BenchmarkScores) -> Iterator[str]:
     """Yield sentences on the limits of a study of runs, each only where it applies.
 
-    In this order: algorithms with fewer than 3 seeds; training on drawn shapes; runs that differ in
-    models, or in training data; test sets whose scores are means over conditions.
+    In this order: algorithms with fewer than 3 seeds; training on the embedded data set "shapes";
+    runs that differ in models, or in training data; test sets whose scores are means over
+    conditions.
     """
     few_seeds = list(study.seeds.index[study.seeds < 3])
     if few_seeds:
@@ -813,7 +815,7 @@ def _compared_algorithms(study: analysis_lib.BenchmarkScores) -> str:
 
 
 def _deciding_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield the sentences of a paper on Friedman's, Nemenyi's and Welch's tests."""
+    """Yield the sentences for a paper on Friedman's, Nemenyi's and Welch's tests."""
     f = analysis.friedman
     permutation = analysis.permutation
     n, k = analysis.means.shape
@@ -846,7 +848,7 @@ def _deciding_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def _other_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    """Yield the sentences of a paper on the tests that do not affect the headline."""
+    """Yield the sentences for a paper on the tests that do not affect the headline."""
     yield (
         "For comparison we also report max-T by permutation [westfall1993], Conover's test "
         f"[conover1999] and the {'exact ' if analysis.tests['wilcoxon'].exact else ''}Wilcoxon "
@@ -873,9 +875,9 @@ def _other_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def _spread(analysis: analysis_lib.Analysis) -> str:
-    """Return the sentences of a paper on intervals, power and the mixed model.
+    """Return the sentences for a paper on intervals, power and the mixed model.
 
-    If seeds were not analysed, one sentence with the reason.
+    If seeds were not analysed, the only sentence has the reason.
     """
     if analysis.runs is None:
         return f"The spread over runs is not analysed: {analysis.no_seeds}."

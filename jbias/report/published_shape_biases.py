@@ -1,4 +1,4 @@
-"""Reader of published shape biases of networks and people, and their table with measured networks.
+"""Reader of published shape biases of networks and humans, and a table with measured networks.
 
 All shape biases are for the 1,280 cue conflicts of Geirhos et al., ICLR 2019. A CSV file in this
 folder has the published shape biases: counts of decisions that were published image by image, and
@@ -29,12 +29,12 @@ _CAPTION = (
 
 
 def read() -> pd.DataFrame:
-    """Return a frame with one row per network, and one row for people, by increasing shape bias.
+    """Return a frame with one row per network, and one row for humans, by increasing shape bias.
 
     Columns: network, training, shape_bias (a fraction), source, licence and url; with published
-    decisions also shape and either (counts), shape_bias_lower, shape_bias_upper and
-    error_consistency. People have no interval: all ten people saw the same images, so their
-    decisions are not independent.
+    decisions also shape (number of shape decisions), either (number of shape and texture
+    decisions), shape_bias_lower, shape_bias_upper and error_consistency. The row for humans has no
+    interval: all ten observers saw the same images, so their decisions are not independent.
     """
     frame = pd.read_csv(FILE)
     has_interval = (frame["either"] > 0) & (frame["network"] != PEOPLE)
@@ -53,8 +53,8 @@ def read() -> pd.DataFrame:
 def comparison_table(rows: Sequence[Mapping[str, Any]]) -> tables.Table | None:
     """Return a table of measured and published shape biases; None without `rows`.
 
-    One row per network or people, by increasing shape bias; names of measured networks are bold.
-    rows: measured networks, with the columns of `read`.
+    One row per network and a row for humans, by increasing shape bias; names of measured networks
+    are bold. rows: measured networks, with the columns of `read`.
     """
     if not rows:
         return None
@@ -81,7 +81,7 @@ def _bias(
 ) -> str:
     """Return a shape bias as text with its interval: 3 digits, or 2 digits if from a paper.
 
-    bias, low, high: from 0 to 1. either: number of decisions for either cue, None or 0 for a number
-    from a paper. low, high: ends of the interval, None or NaN for none.
+    bias, low, high: from 0 to 1. either: number of shape and texture decisions, None or 0 for a
+    number from a paper. low, high: ends of the interval, None or NaN for none.
     """
     return tables.interval(tables.digits(3 if either else 2))(bias, low, high)

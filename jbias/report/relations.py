@@ -39,7 +39,7 @@ _SECTIONS = {
 class CorrelationOptions:
     """Options of a report of correlations: the flags of `jbias report correlate`.
 
-    x, y, among and given hold names of measures; category and size are names of columns; split is
+    x, y, among and given are names of measures; category and size are names of columns; split is
     a value of the column category. method: "spearman" or "kendall". adjust: a key of `TESTED`.
     Raises ValueError for a negative seed.
     """
@@ -127,7 +127,7 @@ def analyse(
     separate family of tests. A model that lacks a measure (NaN) is left out of the pairs of that
     measure; a model that lacks a measure of `given` is left out of all partial correlations.
     source: text on the origin of the frame. Raises ValueError if a subset has fewer than 4 models,
-    or if `split` is no value of the column category.
+    or if `split` is not a value of the column category.
     """
     kinds = frame[options.category].astype(str)
     split = options.split
@@ -200,8 +200,8 @@ def _correlate(
 ) -> tuple[dict[str, Matrix], pd.DataFrame]:
     """Return the fields (families, pairs) of `Correlations`.
 
-    subsets: frames of models by name of the subset. given: measures to control for; with any, the
-    correlations are partial.
+    subsets: frames of models by name of the subset. given: measures to control for; if there are
+    any, the correlations are partial.
     """
     families = {
         name: _matrix(subset, options.x, options, y=options.y, given=given)
@@ -373,8 +373,9 @@ def headline(study: Correlations) -> tuple[str, str]:
 def _headline_given(study: Correlations) -> str:
     """Return a sentence on the partial correlations over all models.
 
-    It has the number of significant ones and, of these, the number whose sign differs from that of
-    the plain correlation; or that no correlation can be tested.
+    The sentence has the number of significant partial correlations, and the number of these whose
+    sign differs from the sign of the plain correlation. If no correlation can be tested, the
+    sentence says so.
     """
     names = tables.join(study.options.given)
     family = study.given.families["all"]
@@ -514,7 +515,7 @@ def tables_of(study: Correlations) -> document.Placed:
     """Yield (section id, table): correlations of pairs, among measures, and influential models.
 
     Names: correlations, given (only if measures are given), among_1, among_2, ... and influential.
-    The last table is None without such models.
+    The last table is None without influential models.
     """
     options = study.options
     sign = SIGN[study.options.method]
@@ -825,8 +826,8 @@ def areas_of(sizes: pd.Series) -> np.ndarray:
     """Return the areas of markers in square points: 0.2 to 1.8 units by size, 1 unit for NaN.
 
     One unit is `UNIT`, 26 square points. sizes: size of each model, such as the strength of
-    adversarial training; if the largest is 0, all areas are 1 unit. For attack strengths up to 8,
-    areas are (epsilon + 1) / 5 units, as in Gavrikov and Keuper.
+    adversarial training; if the largest size is 0, all areas are 1 unit. For attack strengths up to
+    8, areas are (epsilon + 1) / 5 units, as in Gavrikov and Keuper.
     """
     values = sizes.to_numpy(np.float64)
     largest = np.nanmax(values, initial=0)

@@ -110,9 +110,9 @@ def _valid_tests(analysis: Analysis, dataset: str) -> list[seed_tests.SeedTest]:
 def _dataset_answer(analysis: Analysis, dataset: str) -> str:
     """Return the sentences on one data set, from the tests of pairs with several runs.
 
-    If decisions at chance invalidate tests, the first sentence names these algorithms ("No claim
-    about ..."), and the result is from the other tests; without other tests, the result of all
-    tests is in brackets.
+    If decisions at chance invalidate tests, the first sentence names the algorithms at chance ("No
+    claim about ..."), and the result is from the other tests; without other tests, the result of
+    all tests is in brackets.
     """
     tests = _valid_tests(analysis, dataset)
     study = analysis.study
@@ -199,8 +199,8 @@ def _holm_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
 def _advantage(analysis: Analysis, test: seed_tests.SeedTest) -> str:
     """Return "A is better than B by 4.1 [1.2, 7.0] percentage points", with the interval.
 
-    For a bias the text is "A has more shape bias than B by ..."; for equal means it is "A and B
-    have the same mean". Scores that are no percentages have no unit.
+    For a bias the text is "A has more shape bias than B by ..."; for equal means the text is "A and
+    B have the same mean". Scores that are no percentages have no unit.
     """
     if test.difference == 0:
         return f"{test.first} and {test.second} have the same mean"
@@ -404,8 +404,9 @@ def _without_spread(analysis: Analysis) -> Iterator[str]:
 def _left_out(analysis: Analysis) -> Iterator[str]:
     """Yield sentences with the algorithms and runs that are in no test.
 
-    The first names algorithms with a single run, if other pairs were tested. The second names
-    algorithms with runs without a score on every data set, with the number of these runs.
+    The first sentence names algorithms with a single run, if other pairs were tested. The second
+    sentence names algorithms with runs without a score on every data set, with the number of these
+    runs.
     """
     result = analysis.by_seeds
     study = analysis.study
@@ -475,8 +476,8 @@ def frame(analysis: Analysis) -> pd.DataFrame:
     """Return a frame with one row per test, sorted by data set and p.
 
     Pairs that could not be tested are the last of their data set. Columns: as in
-    `SeedTestsResult.to_frame`, but the algorithms are better and worse, with better_runs,
-    worse_runs, better_mean and worse_mean.
+    `SeedTestsResult.to_frame`, but the columns of algorithms are better and worse, with
+    better_runs, worse_runs, better_mean and worse_mean.
     """
     result = analysis.by_seeds
     places = {name: i for i, name in enumerate(result.datasets)}

@@ -1,4 +1,4 @@
-"""Functions that make the sections on shape, texture and people of the page of networks."""
+"""Functions that make the sections on shape, texture and human observers for measured networks."""
 
 import itertools
 import math
@@ -77,8 +77,8 @@ def _shape_bias_figure(
 ) -> document.Figure:
     """Return the figure of shape biases by class on one data set.
 
-    People are included if their shape biases are known and `counts` has all of their classes.
-    counts: decisions for shape, and for either cue, by network and class. suffix: end of the
+    Human observers are included if their shape biases are known and `counts` has all their classes.
+    counts: (shape decisions, shape and texture decisions) by network and class. suffix: end of the
     figure's name.
     """
     classes = [*dict.fromkeys(itertools.chain(*counts.values()))]
@@ -113,7 +113,7 @@ _TILE_ORDER_ROWS = {"order_dependence": "right only if no tile is swapped"}
 
 
 def order_of_parts(page: Page) -> Blocks:
-    """Yield the table of the effects of the order of tiles; None if these were not measured.
+    """Yield the table of the effects of the order of tiles; None if no effect was measured.
 
     One row per data set and share (the values of `_CONFIGURAL_ROWS` and `_TILE_ORDER_ROWS`), one
     column per network, with intervals.
@@ -222,7 +222,7 @@ def odd_one_out(page: Page) -> Blocks:
         cells = by_network.setdefault(network.name, {})
         if (
             number.condition
-        ):  # A number without a condition repeats that of the last site.
+        ):  # A number without a condition repeats the last site's number.
             cells[number.condition] = network_page.interval_cell(
                 network, measurement, number
             )
@@ -233,9 +233,9 @@ def odd_one_out(page: Page) -> Blocks:
 def _like_published(page: Page) -> Iterator[dict[str, Any]]:
     """Yield a table row per network, measurement and rule, for the images with published results.
 
-    These are all 1,280 cue conflicts of Geirhos et al.; undefined shape biases are left out. Keys:
-    network, rule (None if there is a single rule), shape and either (counts), shape_bias with its
-    ends and, if the network was compared with people on this set, error_consistency.
+    The images are all 1,280 cue conflicts of Geirhos et al.; undefined shape biases are left out.
+    Keys: network, rule (None if there is a single rule), shape and either (counts), shape_bias with
+    its ends and, if the network was compared with human observers on this set, error_consistency.
     """
     for network, measurement, _, number in page.numbers("shape_bias", "shape_bias"):
         images = network.measures[measurement]["images"]
@@ -262,10 +262,11 @@ def _like_published(page: Page) -> Iterator[dict[str, Any]]:
 
 
 def _people_biases(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeBias]:
-    """Return people's shape bias by name of the class.
+    """Return the shape bias of human observers by name of the class.
 
-    {} if no network was compared with people on this data set, or if the set is not one of cue
-    conflicts. If the answers of people cannot be read, a note is added to `page.notes`.
+    {} if no network was compared with human observers on this data set, or if the data set has no
+    cue conflicts. If the answers of human observers cannot be read, a note is added to
+    `page.notes`.
     """
     for network, measurement, _ in page.measurements("human"):
         if measurement.dataset != dataset or network.split(dataset) != "cue-conflict":
@@ -282,9 +283,9 @@ def _people_biases(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeB
 
 
 def agreement_with_people(network: MeasuredNetwork) -> dict[str, decisions.Number]:
-    """Return measures of agreement with people, by metric: means over the n sets measured.
+    """Return measures of agreement with humans, by metric: means over the n sets measured.
 
-    {} if the network was not compared with people.
+    {} if the network was not compared with humans.
     """
     numbers_by_set = {
         network.split(measurement.dataset): network.numbers[measurement]
@@ -308,10 +309,10 @@ _PEOPLE_METRICS = (
 
 
 def people(page: Page) -> Blocks:
-    """Yield the tables of networks and people, overall and by degree of distortion.
+    """Yield the tables of networks and human observers, overall and by degree of distortion.
 
-    The first table has a row per network and data set compared with people; the last row of a
-    network is the mean over data sets. A table without rows is None.
+    The first table has a row per network and data set compared with human observers; the last row
+    of a network is the mean over data sets. A table without rows is None.
     """
     rows = []
     for network in page.networks:
@@ -332,7 +333,7 @@ def degree_table(page: Page) -> tables.Table | None:
     """Return the table of accuracies by degree of distortion; None without sets with degrees.
 
     Columns: network, set, degree, human_accuracy and error_consistency; with stored decisions also
-    accuracy and n (number of images). Degrees without an accuracy of people are left out.
+    accuracy and n (number of images). Degrees without an accuracy of human observers are left out.
     """
     rows = []
     metrics = ("human_accuracy", "error_consistency")
@@ -373,9 +374,9 @@ _CUES = {
 def suppressed_cues(page: Page) -> Blocks:
     """Yield figures and the table of accuracy without a cue.
 
-    The table has a row per network and measurement. Rows of published people and networks follow if
-    `_has_people` is True for a measurement. A figure has published people if `_has_people` is True
-    for its measurement.
+    The table has a row per network and measurement. Rows of published human observers and networks
+    follow if `_has_people` is True for a measurement. A figure has published human observers if
+    `_has_people` is True for its measurement.
     """
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("suppression"):
@@ -406,7 +407,7 @@ def suppressed_cues(page: Page) -> Blocks:
 def _has_people(page: Page, network: MeasuredNetwork, measurement: Measurement) -> bool:
     """Return True if the page has published results and the images are of the family imagenet16.
 
-    The published numbers of people are comparable to these measurements only.
+    The published numbers of human observers are comparable to these measurements only.
     """
     return page.published and network.family(measurement.dataset) == "imagenet16"
 
@@ -421,8 +422,9 @@ def _suppression_figures(
 ) -> Blocks:
     """Yield figures of the relative accuracy after a cue is suppressed.
 
-    One shows each cue for all networks of the page, the other the strength of the suppression for
-    `networks`. suffix: end of the names of the figures. with_people: True to include published people.
+    One figure shows each cue for all networks of the page; the other figure shows the strength of
+    the suppression for `networks`. suffix: end of the names of the figures. with_people: True to
+    include published human observers.
     """
     dataset = measurement.dataset
     accuracies = {x.name: relative_accuracies(x, measurement) for x in page.networks}
@@ -467,9 +469,9 @@ def strength_points(
     A point is (family of suppressions, x label, strength, name of the network, relative accuracy,
     low, high). Relative accuracy is (accuracy - chance) / (accuracy on unchanged images - chance);
     low and high are the ends of its interval. If a family has several steps, strength is the
-    strength of the first step that varies between conditions; without such a step, or if it is of
-    several kinds, the family is left out. So are conditions without a value or an interval.
-    measurement: a measurement of the probe `suppression`.
+    strength of the first step that varies between conditions; without such a step, or if that step
+    is of several kinds, the family is left out. Conditions without a value, or without an interval,
+    are left out, too. measurement: a measurement of the probe `suppression`.
     """
     options = network.measures[measurement]["measure"]["options"]
     side = options.get("reference", suppression.SIDE)

@@ -85,9 +85,10 @@ class Draws(NamedTuple):
 
     draws: number of draws. seed: seed of the generator. Seeds of networks are drawn as weights of
     jbias.stats.two_sample; percentiles of the weighted means are t intervals. Images are drawn as
-    Binomial(n, p) / n with the mean accuracy p, after adding 1 right and 1 wrong image, so that
-    draws vary even if all images are right. All seeds are tested on the same images, so averaging
-    over seeds does not reduce this noise. Image draws of different levels are independent.
+    Binomial(n, p) / n with the mean accuracy p, after adding 1 correct and 1 wrong image, so that
+    draws vary even if all images are classified correctly. All seeds are tested on the same images,
+    so averaging over seeds does not reduce this noise. Image draws of different levels are
+    independent.
     """
 
     draws: int
@@ -114,7 +115,7 @@ class Draws(NamedTuple):
 def _sets(cell: ShiftCell) -> Iterator[tuple[shift_runs.Seeds, float, int]]:
     """Yield (accuracies of seeds, p, number of test images n), in and then out of distribution.
 
-    p is the mean accuracy after adding 1 right and 1 wrong image.
+    p is the mean accuracy after adding 1 correct and 1 wrong image.
     """
     for values, n in zip((cell.inside, cell.outside), cell.tested, strict=True):
         yield values, (float(values.mean()) * n + 1) / (n + 2), n
@@ -134,11 +135,11 @@ def area(shares: Sequence[float], drops: Float[np.ndarray, "levels ..."]) -> np.
 def p_larger(
     extreme: ShiftCell, control: ShiftCell | None = None, tau: float = 0.0
 ) -> float:
-    """Return p of H0: the drop at `extreme` exceeds that at `control` by at most tau points.
+    """Return p of H0: the drop at `extreme` exceeds the drop at `control` by at most tau points.
 
     t = (d - tau) / sqrt(v + w), where d is the difference of the drops in percentage points, v the
     variance over seeds and w the variance over test images (jbias.stats.two_sample). v is separate
-    for both levels as in Welch's test, since recipes vary most where a shift lowers accuracy.
+    for each level as in Welch's test, since recipes vary most where a shift lowers accuracy.
     Without a control, the drop is compared with 0. With single seeds v is unknown, and the test
     covers images only.
     """
@@ -216,9 +217,9 @@ def verdicts(
 
     A candidate is a recipe with an attribute; its row in the ranking is the row of its worst kind
     with the column rank ("1", "2", ...). For the columns of a row see `_curve`. Bugs come first;
-    within bugs and within the rest, the order is by normalised drop of the worst kind. Candidates
-    trained at the control level only are last, with the verdict `UNKNOWN` and no numbers. Levels
-    that train on a single value of the attribute are left out.
+    within bugs and within other candidates, the order is by normalised drop of the worst kind.
+    Candidates trained at the control level only are last, with the verdict `UNKNOWN` and no
+    numbers. Levels that train on a single value of the attribute are left out.
 
     A candidate is a bug if, for some kind, the drop at the most extreme level minus the drop at the
     control is larger than tau percentage points. The test's p must be below alpha after Holm's
@@ -250,7 +251,7 @@ def verdicts(
 
 
 def _worst(kinds: TableRows) -> TableRow | None:
-    """Return the row of the kind with the largest normalised drop, of bugs if there are any.
+    """Return the row of the kind with the largest normalised drop, among bugs if there are any.
 
     kinds: rows of the kinds of shift of one candidate. None if no kind was tested.
     """
@@ -340,16 +341,16 @@ def _extremes(
 def remedies(
     cells: ShiftCells, draws: Draws, reference: str = REFERENCE
 ) -> list[TableRow]:
-    """Return rows that compare recipes with the plain recipe at their most extreme common level.
+    """Return rows that compare recipes with the reference recipe at the most extreme common level.
 
-    reference: algorithm of the plain recipe. One row per recipe, the plain recipe first. Columns:
-    data, attribute, level, columns of the recipe, pairs ("plain", "yes" if the seeds equal the
-    plain recipe's, else "no"), id and ood (accuracies as text), and with intervals drop, gain,
-    id_cost and closed. gain and id_cost are points gained out of distribution and lost in
-    distribution. closed is 1 - drop / drop of the plain recipe, or NaN unless the interval of the
-    plain drop is above 0. gain, id_cost and closed of the plain recipe are NaN. Recipes without a
-    plain recipe to compare with are left out. Raises ValueError if no recipe has the algorithm
-    `reference`, unless it is "erm".
+    reference: algorithm of the reference recipe. One row per recipe, the reference recipe first.
+    Columns: data, attribute, level, columns of the recipe, pairs ("plain" for the reference recipe,
+    "yes" if the seeds equal the seeds of the reference recipe, else "no"), id and ood (accuracies
+    as text), and with intervals drop, gain, id_cost and closed. gain and id_cost are points gained
+    out of distribution and lost in distribution. closed is 1 - drop / drop of the reference recipe,
+    or NaN unless the interval of the reference drop is above 0. gain, id_cost and closed of the
+    reference recipe are NaN. Recipes without a reference recipe to compare with are left out.
+    Raises ValueError if no recipe has the algorithm `reference`, unless `reference` is "erm".
     """
     known = sorted({cell.recipe.algorithm for cell in cells})
     if reference not in (*known, REFERENCE):
@@ -381,15 +382,15 @@ def remedies(
 
 
 def _plainness(cell: ShiftCell) -> tuple:
-    """Return a sort key of plain recipes: recipes with the fewest transforms of inputs first."""
+    """Return a sort key of reference recipes: recipes with the fewest input transforms first."""
     return len(cell.settings.get("inputs", "[]")), cell.recipe
 
 
 def _compare(cell: ShiftCell, plain: ShiftCell, draws: Draws) -> TableRow:
-    """Return the row of `remedies` that compares one recipe with the plain recipe.
+    """Return the row of `remedies` that compares one recipe with the reference recipe.
 
     The row also has the columns of `_group_columns`, and `cell` under the key "_cell". For the
-    plain recipe, `cell` is `plain`.
+    reference recipe, `cell` is `plain`.
     """
     paired = "yes" if cell.seeds == plain.seeds else "no"
     row = {"data": cell.recipe.data, "attribute": cell.attribute, "level": cell.level}
@@ -399,7 +400,7 @@ def _compare(cell: ShiftCell, plain: ShiftCell, draws: Draws) -> TableRow:
     }
     row |= _accuracy_columns(cell)
     drawn, drawn_plain = draws.draw(cell), draws.draw(plain)
-    # In draws without a drop of the plain recipe, `closed` is set to -inf.
+    # In draws without a drop of the reference recipe, `closed` is set to -inf.
     plain_drop = np.where(drawn_plain.points > 0, drawn_plain.points, math.nan)
     closed = np.nan_to_num(1 - drawn.points / plain_drop, nan=-math.inf)
     has_drop = estimate(drawn_plain.points).low > 0
@@ -444,7 +445,7 @@ def agreement(
 ) -> TableRow:
     """Return a row with the agreement of models' ranks in and out of distribution.
 
-    named: values of the first columns whose ("here" or "paper"), algorithm, data, attribute, kind.
+    named: values of the first columns: whose ("here" or "paper"), algorithm, data, attribute, kind.
     models: names of k models. drawn: arrays (k, 1 + b); b is 0 for numbers without draws.
 
     Further columns: models, tau and tau_p (Kendall), low and high (interval of tau, NaN without

@@ -311,7 +311,7 @@ def _folded(entry: Mapping[str, Any]) -> document.Folded:
 def _caveats(study: ShiftStudy, remedies: TableRows, reference: str) -> Iterator[str]:
     """Yield the caveats of the page, one sentence or short paragraph each.
 
-    remedies: rows of `shift_drops.remedies`. reference: algorithm of the plain recipe.
+    remedies: rows of `shift_drops.remedies`. reference: algorithm of the reference recipe.
     """
     oracle_note = (
         " Accuracies in and out of distribution are from different evaluations."
@@ -412,7 +412,7 @@ def _figure(
 
 
 def _level_figure(kind: str, kinds: TableRows) -> document.Placed:
-    """Yield (section id, figure of drops over the levels of one kind of shift), if there are any.
+    """Yield (section id, figure of drops over the levels of one kind of shift), if any.
 
     kinds: rows of `shift_drops.verdicts`.
     """
@@ -428,7 +428,7 @@ def _level_figure(kind: str, kinds: TableRows) -> document.Placed:
 
 
 def _size_figure(name: str, frame: pd.DataFrame, label: str) -> document.Placed:
-    """Yield (section id, figure of accuracies by size), if there are any.
+    """Yield (section id, figure of accuracies by size); nothing without accuracies.
 
     name: name of the figure. frame: the result of `_accuracies_by_size`. label: label of the x
     axis.
@@ -482,7 +482,7 @@ def _short_names(recipes: Iterable[Recipe]) -> dict[Recipe, str]:
 
 
 def _titles(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return titles by pair (data, attribute): the attribute, with the data if these differ."""
+    """Return titles by pair (data, attribute): the attribute, with the data if data sets differ."""
     pairs = dict.fromkeys(pairs)
     has_several_data = len({data for data, _ in pairs}) > 1
     return {pair: " by ".join(pair) if has_several_data else pair[1] for pair in pairs}
@@ -493,10 +493,10 @@ def _accuracies_by_seed(
 ) -> pd.DataFrame:
     """Return accuracies of seeds in %, one row per seed.
 
-    A panel is a kind of shift or, if there are several attributes or data sets, a kind with these;
-    panels with a single recipe are left out. Columns: panel, line (name of the recipe), inside and
-    outside (accuracies in and out of distribution). extremes: cells at the most extreme levels.
-    names: name of each recipe.
+    A panel is a kind of shift or, if there are several attributes or data sets, a kind with an
+    attribute or data set; panels with a single recipe are left out. Columns: panel, line (name of
+    the recipe), inside and outside (accuracies in and out of distribution). extremes: cells at the
+    most extreme levels. names: name of each recipe.
     """
     titles = _titles((cell.recipe.data, cell.attribute) for cell in extremes)
     rows = []
@@ -530,7 +530,7 @@ def _learning_frame(
 
 
 def _probability_frame(titles: Mapping[str, ShiftCell]) -> pd.DataFrame:
-    """Return probabilities of the right class, for cells with stored decisions on both test sets.
+    """Return probabilities of the correct class, for cells with stored decisions on both test sets.
 
     The test sets are "id" and "ood". The frame is empty without such cells. Columns: panel, line
     (test set) and value, one row per image and seed. titles: cells by panel.
@@ -547,7 +547,7 @@ def _probability_frame(titles: Mapping[str, ShiftCell]) -> pd.DataFrame:
 
 
 def likelihoods(cell: ShiftCell, dataset: str) -> Float[np.ndarray, "n"]:
-    """Return the probabilities of the right class over all seeds at the selected steps.
+    """Return the probabilities of the correct class over all seeds at the selected steps.
 
     dataset: name of the test set. Empty if decisions were not stored. Raises ValueError for a
     damaged file.
@@ -675,7 +675,7 @@ def learning(frame: pd.DataFrame) -> plots.Figure:
 
 
 def probabilities(frame: pd.DataFrame) -> plots.Figure:
-    """Return a figure of histograms of the probability of the right class.
+    """Return a figure of histograms of the probability of the correct class.
 
     frame: columns panel, line (test set) and value, one row per image and seed. At most 9 panels
     are drawn.

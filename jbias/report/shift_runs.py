@@ -230,9 +230,9 @@ def _selected(
 def _measured(cell: ShiftCell, rows: pd.DataFrame) -> tuple[ShiftCell, list[str]]:
     """Return (the cell with its results, notes on seeds); without results the cell has no seeds.
 
-    Seeds without accuracy on a test set that other seeds have are left out, with a note. Without
-    test sets in and out of distribution, or a number of images, no seed has results. rows: selected
-    records of the runs of the cell.
+    Seeds without accuracy on a test set that other seeds have are left out, with a note. No seed
+    has results if there are no test sets in or out of distribution, or no number of images. rows:
+    selected records of the runs of the cell.
     """
     table = rows.pivot_table(
         index="seed", columns=["dataset", "metric"], values="value", aggfunc="first"
@@ -325,7 +325,7 @@ def _by_cell(
 
 
 def _of_run(run: workdirs.Run, row: pd.Series) -> ShiftCell:
-    """Return the cell of one run, with no results filled in.
+    """Return the cell of one run, without results.
 
     The fields `dealt` and `setting` of its recipe are still empty. row: a record of the run.
     """

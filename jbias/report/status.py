@@ -72,9 +72,9 @@ def rows(patterns: Sequence[str]) -> list[RunProgress]:
 def row(workdir: pathlib.Path) -> RunProgress:
     """Return the status and progress of the run in a workdir.
 
-    If its records cannot be read, the state is "damaged" and the reason is the error. A running run
-    is "stale" after a long time without a heartbeat or log line. Rates and eta_seconds are None
-    unless the run is taking steps.
+    If the run's records cannot be read, the state is "damaged" and the reason is the error. A
+    running run is "stale" after a long time without a heartbeat or log line. Rates and eta_seconds
+    are None unless the run is taking steps.
     """
     heartbeat = status.read_heartbeat(workdir)
     config = _config(workdir)

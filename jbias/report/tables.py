@@ -61,7 +61,7 @@ class Column(NamedTuple):
 class Table:
     """A table: the cells as text, and the unrounded numbers for CSV and Parquet.
 
-    `bold` holds the cells (row, column) in bold, `under` the underlined cells; `shade` maps cells
+    `bold` has the cells (row, column) in bold, `under` the underlined cells; `shade` maps cells
     to a background depth from 0 to 1 (the text of the cell has the same information). The first
     column names the rows. The caption explains the marks. `page_columns` are extra last columns,
     by head, that only the page shows.

@@ -139,8 +139,9 @@ def _kinds_of(settings: Mapping[str, Any], name: str = "") -> set[str]:
 def _have_same_distribution(train: Mapping[str, Any], test: Mapping[str, Any]) -> bool:
     """Return True if two data sets have the same distribution according to their settings.
 
-    Their readers must be equal (or both be in `_FOLDERS`, with a root of the test set), as must
-    their folders and splits (`_location`), and each of `_FORMS` that the test set has.
+    The readers must be equal, or both readers must be in `_FOLDERS` and the test set must have a
+    root. Folders and splits (`_location`), and each of `_FORMS` that the test set has, must be
+    equal, too.
     """
     readers = {train.get("data"), test.get("data")}
     if len(readers) > 1 and not (readers <= _FOLDERS and test.get("root")):

@@ -1,10 +1,10 @@
 """Checkpoints of a run, by orbax: the training states of all seeds, with checksums.
 
 A checkpoint has the states, and an `info`: a JSON object with the position in training, the
-records of the step and their checksums. Checkpoints are kept of the latest `keep` steps, of
-each seed's best step by validation accuracy, and of steps that another process has yet to
-evaluate. Checksums are computed when a checkpoint is saved, and compared when it is read. A
-damaged checkpoint is moved aside, and the previous one is used.
+records of the step and their checksums. The run keeps the checkpoints of the latest `keep` steps,
+of each seed's best step by validation accuracy, and of steps that another process has yet to
+evaluate. Checksums are computed when a checkpoint is saved, and compared when it is read. A damaged
+checkpoint is moved aside, and the previous checkpoint is used.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from jbias.runtime import files, heap, messages, processes
 
 
 class _Spec(dict):
-    """A dict with a method `to_json` that returns a copy; orbax expects it of a tensorstore Spec."""
+    """A dict with the method `to_json` that orbax expects of a tensorstore Spec; returns a copy."""
 
     to_json = dict.copy
 
@@ -68,7 +68,7 @@ class LatestAndBest(checkpoint_managers.PreservationPolicy):
     """Policy that keeps the latest steps, and each seed's best step in each stage.
 
     Best is the first maximum of the validation accuracy. Metrics are named "stage/seed". A
-    step without metrics is evaluated by another process: it is kept until `valid_at`
+    step without metrics is evaluated by another process: its checkpoint is kept until `valid_at`
     returns its metrics.
     """
 
@@ -138,8 +138,8 @@ class CheckpointStore:
     """A run's checkpoints; process 0 reads and writes files, and sends states to other processes.
 
     step: step of the checkpoint that was saved or read last; -1 without such a checkpoint.
-    complete: whether that checkpoint has the records of the step's evaluation.
-    saving: whether a save is in progress.
+    complete: True if that checkpoint has the records of the step's evaluation.
+    saving: True while a save is in progress.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class CheckpointStore:
         """Open the checkpoints of a run in a folder, which is created if needed.
 
         Only process 0 opens the folder. team: the processes of the run. keep: number of latest
-        checkpoints to keep; ValueError for fewer than 2, because one may be damaged.
+        checkpoints to keep; ValueError for fewer than 2, because one checkpoint may be damaged.
         valid_at: returns the accuracies of steps that another process evaluates.
         seal: identity of the run, stored in each checkpoint.
         differences: returns the differences between a checkpoint's run and this run.
@@ -195,7 +195,7 @@ class CheckpointStore:
     def _finish_replacements(self) -> None:
         """Finish calls of `_replace` that a kill interrupted, and delete the folder `replaced`.
 
-        An old checkpoint in that folder is moved back unless the new one is complete.
+        An old checkpoint in that folder is moved back unless the new checkpoint is complete.
         """
         replaced = self.directory.parent / "replaced"
         if not replaced.exists():
@@ -217,7 +217,7 @@ class CheckpointStore:
         validation accuracies of the step by "stage/seed"; None if the step was not evaluated, {} if
         another process evaluates it.
         The latest step may be saved again; the old checkpoint is then deleted once the new
-        one is complete. OSError if the disk fails; earlier checkpoints stay. ValueError if
+        checkpoint is complete. OSError if the disk fails; earlier checkpoints stay. ValueError if
         the processes have different weights.
         """
         self.saving, sums = True, [None]
@@ -542,7 +542,7 @@ def awaits_evaluation(directory: epath.PathLike, step: int) -> bool:
     try:
         return metrics.exists() and json.loads(metrics.read_text("utf-8")) == {}
     except FileNotFoundError:
-        return False  # It was evaluated and deleted meanwhile.
+        return False  # The step was evaluated and deleted meanwhile.
 
 
 def read(
@@ -586,7 +586,7 @@ class _Mismatch(ValueError):
 def _info(
     manager: ocp.CheckpointManager, step: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the stored object of a step, as `with_checksums` made it, and the info inside.
+    """Return the stored object of a step, as `with_checksums` returns it, and the info inside.
 
     ValueError if the info is damaged or of another step; other errors of orbax are raised.
     """
@@ -678,7 +678,7 @@ def verified_info(stored: Mapping[str, Any]) -> dict[str, Any]:
 def verify_states(stored: Mapping[str, Any], states: PyTree) -> None:
     """Raise ValueError unless the states have the checksum in an object of `with_checksums`.
 
-    stored: that object.
+    stored: the object.
     """
     # Old checkpoints have one checksum of the info and the states.
     body = "" if "states" in stored else stored["body"]

@@ -2,8 +2,8 @@
 
 Records, decisions, config.json and provenance.json have checksums. Logs, progress.json and
 costs.json have none, because they change often and contain no results. Checkpoints contain
-their own checksums. A checksum is written after its file, and removed before its file is
-rewritten, so a file that a kill leaves between the two never counts as damaged.
+their own checksums. A checksum is written after its file, and removed before its file is rewritten.
+So a file never counts as damaged because the process was killed in between.
 """
 
 import json
@@ -41,8 +41,8 @@ def checksum_of_file(path: pathlib.Path, buffer: memoryview) -> list[int]:
 def is_same(first: Any, second: Any) -> bool:
     """Return True if two checksums are equal.
 
-    A checksum is [bytes, CRC-32], or in older runs only the CRC-32; then only the CRC-32 is
-    compared.
+    A checksum is [bytes, CRC-32], or in older runs only the CRC-32. With a checksum of an older
+    run, only the CRC-32 is compared.
     """
     if isinstance(first, list) and isinstance(second, list):
         return first == second
@@ -55,9 +55,9 @@ def _crc(checksum: Any) -> int:
 
 
 def damage(path: epath.PathLike, expected: Any, *, quick: bool = False) -> str:
-    """Return "" for an intact file, "is gone" for a missing one, or "is damaged".
+    """Return "" for an intact file, "is gone" for a missing file, or "is damaged".
 
-    expected: the file's recorded checksum. quick: whether to compare the size only; a checksum of
+    expected: the file's recorded checksum. quick: True to compare the size only; a checksum of
     an older run has no size, so its CRC-32 is compared.
     """
     path = epath.Path(path)
@@ -83,7 +83,7 @@ def write(workdir: epath.Path, sums: Checksums, name: str = NAME) -> None:
 def read(workdir: epath.PathLike, name: str = NAME) -> dict[str, Any]:
     """Return the checksums of a run by path in the workdir; empty if there is no file.
 
-    name: name of the file, NAME or FOLLOWER. ValueError if it is damaged.
+    name: name of the file, NAME or FOLLOWER. ValueError if the file is damaged.
     """
     path = epath.Path(workdir) / name
     if not path.exists():
@@ -128,9 +128,8 @@ def find_damaged(
 ) -> Iterator[tuple[str, str]]:
     """Yield (name, problem) of each file that does not match its checksum.
 
-    sums: checksums by name. The problem is "is gone" or "is damaged". quick: whether to
-    compare sizes only. In an object store, decisions are compared by size only, and files
-    are read in parallel.
+    sums: checksums by name. The problem is "is gone" or "is damaged". quick: True to compare sizes
+    only. In an object store, decisions are compared by size only, and files are read in parallel.
     """
     is_remote = files.is_remote(workdir)
 

@@ -61,7 +61,7 @@ def join(
 ) -> dict[str, np.ndarray | pd.Categorical | pd.arrays.IntegerArray]:
     """Return the concatenated columns of several tables by name.
 
-    tables: as `shrink` returns them, at least one; they are emptied to free memory. Words
+    tables: as `shrink` returns them, at least one; the tables are emptied to free memory. Words
     become a Categorical with categories in alphabetical order, Integers an IntegerArray.
     """
     # Column by column: the memory of the joined columns is free for the next column.

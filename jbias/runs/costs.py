@@ -63,7 +63,7 @@ def parse_energy(where: str, entries: Mapping[str, float]) -> Energy:
     """Return the assumptions in config.run.energy; ValueError for invalid entries.
 
     where: name of the entries, "config.run.energy", for messages. entries: numbers by the
-    names of the fields of Energy; missing ones have the defaults.
+    names of the fields of Energy; missing fields have the defaults.
     """
     jc.check_all_known(where, entries, Energy._fields)
     energy = Energy(**entries)
@@ -115,7 +115,7 @@ class Stopwatch:
 
 
 def device_power(kind: str) -> DevicePower | None:
-    """Return the rated power of a kind of device; None if it is not published.
+    """Return the rated power of a kind of device; None if the power is not published.
 
     kind: jax's `device_kind`, such as "NVIDIA H100 80GB HBM3".
     """

@@ -16,16 +16,16 @@ def records_path(workdir: epath.Path, step: int) -> epath.Path:
 
 
 class RecordStore:
-    """The record files of a run, and the checksums of these and other files.
+    """The record files of a run, and the checksums of record files and other files.
 
     sums: checksums of the intact files of records and decisions, by name.
     facts: checksums of config.json and provenance.json, by name; empty before `add_facts`.
     branches: the run's branches (one, without config.vary); empty in a process that writes
     nothing.
     say: logs a line. check_lock: raises an error if this process lost the lock of the workdir.
-    follower: whether this process evaluates a run that another process trains.
+    follower: True if this process evaluates a run that another process trains.
 
-    Intact files of records are never overwritten: if a step is evaluated again, they stay,
+    Intact files of records are never overwritten: if a step is evaluated again, the files stay,
     and a checkpoint with other records is rejected.
     """
 
@@ -50,7 +50,7 @@ class RecordStore:
     def add_facts(self) -> None:
         """Add the checksums of config.json and provenance.json to `facts`.
 
-        These are the files of the workdir and of the branches' folders, which must exist. Nothing
+        The files are in the workdir and in the branches' folders, which must exist. Nothing
         is added without branches.
         """
         if not self._branches:
@@ -141,7 +141,7 @@ class RecordStore:
         }
 
     def contradictions(self, info: Mapping[str, Any]) -> list[str]:
-        """Return a line for each intact file of records that differs from a checkpoint's.
+        """Return a line for each intact file of records that differs from a checkpoint's records.
 
         info: the checkpoint's info. Empty if all files agree.
         """

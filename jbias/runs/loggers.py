@@ -49,7 +49,7 @@ class LoggerKind(NamedTuple):
 
     module: str
     packages: tuple[str, ...]
-    shareable: bool  # Whether two processes may write to one run.
+    shareable: bool  # True if two processes may write to one run.
 
 
 LOGGERS: Mapping[str, LoggerKind] = {
@@ -71,8 +71,8 @@ def configured(run: Mapping[str, Any]) -> list[str]:
 def check(run: Mapping[str, Any], *, packages: bool = True) -> None:
     """Raise ValueError for invalid loggers in config.run.
 
-    These are: a logger in `write` that is unknown, named twice or whose package is not
-    installed, and an unknown key or mode in `wandb`.
+    A logger in `write` is invalid if its name is unknown or occurs twice, or if its package is
+    not installed. In `wandb`, an unknown key or mode is invalid.
     run: config.run. packages: False: do not check that packages are installed.
     """
     where, names = "config.run.write", configured(run)
@@ -136,7 +136,7 @@ class Loggers:
     def _call(self, name: str, work: Callable[[], object]) -> None:
         """Call `work`, which uses the named logger; if it fails, drop the logger.
 
-        The logger is closed, unless it gave no answer in time, and a line about the failure is
+        The logger is closed, unless the call timed out, and a line about the failure is
         logged.
         """
         error = _failure(work, self._patience)
@@ -163,7 +163,7 @@ def _failure(work: Callable[[], object], patience: float) -> BaseException | Non
     """Call a function of a logger in a thread; return the exception that it raises, or None.
 
     Returns a TimeoutError after `patience` seconds. The loggers' packages use disks and
-    networks, and may raise anything, call sys.exit, or hang. In a thread, none of these
+    networks, and may raise anything, call sys.exit, or hang. In a thread, none of these failures
     affects the run, and the caller still receives signals.
     """
     errors: list[BaseException] = []

@@ -47,8 +47,8 @@ class _MlflowLogger:
     def _create_run(self, run: loggers.RunInfo) -> str:
         """Create an MLflow run in the experiment "jbias"; return its id.
 
-        Its parameters are the entries of the config by dotted keys. Texts are cut at 500 letters,
-        and empty ones are left out.
+        The parameters of the MLflow run are the entries of the config by dotted keys. Texts are cut
+        at 500 letters, and empty texts are left out.
         """
         experiment = self._client.get_experiment_by_name("jbias")
         if experiment:

@@ -1,8 +1,8 @@
 """Records of a run: functions that write them as JSON lines and read them as a table.
 
 A record (`Record`) is one number of one seed at one step, such as an accuracy on a data set.
-A workdir has files `evals/<step>.jsonl` with one JSON object, one record, per line. A
-finished run with many records has them in one Parquet file as well (`compacted`).
+A workdir has files `evals/<step>.jsonl` with one JSON object, one record, per line. A finished run
+with many records also has the records in one Parquet file (`compacted`).
 
 Arrow reads blocks of files. A block that Arrow cannot read, or that may contain an invalid
 record, is read again line by line.
@@ -118,12 +118,12 @@ def loads(text: str, *, where: str = "records") -> list[Record]:
 
 
 def write(path: str | os.PathLike, records: Iterable[Record]) -> None:
-    """Write records to a file of JSON lines atomically; make its folder if needed."""
+    """Write records to a file of JSON lines atomically; create its folder if needed."""
     write_text(path, dumps(records))
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Write a text of `dumps` to a file atomically; make its folder if needed."""
+    """Write a text of `dumps` to a file atomically; create its folder if needed."""
     target = epath.Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     files.write(target, text)
@@ -191,7 +191,7 @@ def read(
     ValueError, too, if there are no records, and for a file that does not match its checksum.
 
     workdirs: paths or globs, see `find_workdirs`.
-    compacts: whether to write many records of a finished run to one Parquet file, so that
+    compacts: True to write many records of a finished run to one Parquet file, so that
       the next call is faster.
     """
     full, _ = find_workdirs(workdirs)
@@ -252,8 +252,8 @@ def _refuse_other_shares(
 ) -> None:
     """Raise ValueError if the value of an accuracy or shape bias is not count / n, within 1e-6.
 
-    Also if count is not from 0 to n. Records without value, count or n are ignored. paths: the
-    files of the rows, in order. sizes: number of records per file.
+    Also raise ValueError if count is not from 0 to n. Records without value, count or n are
+    ignored. paths: the files of the rows, in order. sizes: number of records per file.
     """
     shares = frame[["metric", "count", "n", "value"]]
     shares = shares[shares["metric"].isin(_SHARES)].dropna()
@@ -501,10 +501,10 @@ def _load_folder(
     *,
     compacts: bool,
 ) -> compacted.Records:
-    """Return the records of a workdir, from its Parquet file if that is up to date.
+    """Return the records of a workdir, from its Parquet file if that file is up to date.
 
     paths: the workdir's files of records. pool: threads that read blocks of files in parallel.
-    compacts: whether to write the Parquet file if the run is finished, its files of records have at
+    compacts: True to write the Parquet file if the run is finished, its files of records have at
     least 256 KiB, and there is no up-to-date Parquet file.
     """
     records = compacted.read(folder, paths)

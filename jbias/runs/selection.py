@@ -78,8 +78,8 @@ def best_on(
 def worst_class(frame: pd.DataFrame) -> pd.DataFrame:
     """Select, per run and seed, the first evaluation with the highest worst-class accuracy.
 
-    This is the lowest class_accuracy on the data set "valid", or, if no run has class
-    accuracies, worst_group_accuracy (groups of class and attribute). Returns the records of
+    Worst-class accuracy is the lowest class_accuracy on the data set "valid", or, if no run has
+    class accuracies, worst_group_accuracy (groups of class and attribute). Returns the records of
     the selected evaluations, with the columns SELECTED. ValueError for a seed that lacks the
     metric. Source: Yang et al., ICML 2023, https://arxiv.org/abs/2302.12254.
     """
@@ -99,7 +99,7 @@ def worst_class(frame: pd.DataFrame) -> pd.DataFrame:
 def of_classes(frame: pd.DataFrame) -> pd.Series:
     """Return a boolean mask of the rows that `worst_class` compares.
 
-    These are the class_accuracy rows of the data set "valid", or, if there are none, its
+    The rows are the class_accuracy rows of the data set "valid" or, without such rows, its
     worst_group_accuracy rows.
     """
     is_valid, metric = frame["dataset"] == results.VALID, frame["metric"]
@@ -175,9 +175,9 @@ def oracle(
 ) -> pd.DataFrame:
     """Select, per run, seed and data set, the evaluation with the best metric on that set.
 
-    An upper bound for model selection, not a valid selection. Of equal evaluations the first
-    is selected. Returns all records of the selected evaluations, with the columns SELECTED;
-    data sets without the metric are left out.
+    The result is an upper bound for model selection, not a valid selection. Of equal evaluations
+    the first is selected. Returns all records of the selected evaluations, with the columns
+    SELECTED; data sets without the metric are left out.
 
     metric: if a data set has the metric only per condition, the mean over its conditions is
       compared. larger_is_better: True if the largest value is best, False for the smallest.
@@ -213,8 +213,8 @@ def at_epoch(frame: pd.DataFrame, epoch: float) -> pd.DataFrame:
     """Select the evaluations of the last stage at an epoch, within EPOCH_ATOL.
 
     epoch: counted over all stages, as in the records.
-    Returns their records, with the columns SELECTED. ValueError if a seed has no evaluation
-    at this epoch.
+    Returns the records of these evaluations, with the columns SELECTED. ValueError if a seed has no
+    evaluation at this epoch.
     """
     candidates = evaluations(frame)
     is_at_epoch = np.isclose(candidates["epoch"], epoch, rtol=0, atol=EPOCH_ATOL)
@@ -236,9 +236,9 @@ def evaluations(frame: pd.DataFrame, *, trained: bool = False) -> pd.DataFrame:
     """Return the records of the last stage of every run, sorted by step.
 
     Seeds that diverged are left out, and rows have a new index. All selection rules start with
-    this function; applied twice, it changes nothing.
+    this function; calling the function again changes nothing.
 
-    trained: whether to keep the data set "train". In the results of a suite these records
+    trained: True to keep the data set "train". In the results of a suite these records
       are evaluations; in a run they are training statistics.
     """
     keep = (frame["dataset"] != results.TRAIN).to_numpy() | trained

@@ -32,8 +32,8 @@ PHASES = (
 STOPPED_FILE = "stopped.json"  # Written by a search that stops a run for good.
 # The end of the last log line of a run that saved and stopped.
 RESUMES = "the same command resumes"
-# The end of the last log line of a run that lost a process; the first form is that of
-# older runs.
+# The end of the last log line of a run that lost a process; older runs
+# have the first form.
 _LOST = (
     "it goes on from the latest checkpoint",
     "to resume from the latest checkpoint",
@@ -61,7 +61,7 @@ class RunStatus(NamedTuple):
     # Mean validation accuracy at that step, a fraction, over seeds that have not diverged.
     accuracy: float | None = None
     diverged: tuple[int, ...] = ()  # The seeds that have diverged.
-    from_log: bool = False  # Whether the reason comes from the run's log.
+    from_log: bool = False  # True if the reason comes from the run's log.
 
 
 def read(workdir: str | os.PathLike) -> RunStatus:

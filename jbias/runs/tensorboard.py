@@ -68,7 +68,7 @@ class _TensorBoardLogger:
         """Return the open event file of a folder; create the file if needed.
 
         If this process trains the run, a new file starts with an event that makes TensorBoard
-        ignore older events of the steps from this start's first step on, and a new file of a seed
+        ignore older events of this start's first step and of later steps, and a new file of a seed
         gets its hyperparameters.
         """
         if folder in self._files:

@@ -4,9 +4,9 @@ The id of the run is in `<workdir>/wandb/jbias.json`. Steps that a resumed run r
 not logged twice: the last logged step comes from wandb's files if offline, and from the
 server if online. `wandb sync` uploads offline runs.
 
-The files, not jbias.json, are used because a killed process may have logged later steps.
-They are in LevelDB's log format: seven bytes, then blocks of 32 KiB with records of a
-checksum, a length, a kind (1 complete, 2 first, 3 middle, 4 last), and a part of one of
+The last step is read from the files, not from jbias.json, because a killed process may have logged
+later steps. The files are in LevelDB's log format: seven bytes, then blocks of 32 KiB with records
+of a checksum, a length, a kind (1 complete, 2 first, 3 middle, 4 last), and a part of one of
 wandb's protocol buffers.
 """
 
@@ -80,7 +80,7 @@ def open(run: loggers.RunInfo) -> loggers.Logger:
 
     Two environment variables of wandb, WANDB_ERROR_REPORTING and WANDB_SERVICE, are changed.
     """
-    # wandb reads this when it is imported, and would contact a server.
+    # wandb reads this variable at its import, and would contact a server.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     # The service of another process may still have the run of a killed process open.
     os.environ.pop("WANDB_SERVICE", None)
@@ -90,7 +90,7 @@ def open(run: loggers.RunInfo) -> loggers.Logger:
 def _load_state(path: epath.Path, name: str) -> dict[str, Any]:
     """Return {"id", "step"} of jbias.json: wandb's id of the run and the last logged step.
 
-    The file at `path` is created with a new id, made from the run's `name`, if it is missing.
+    A missing file at `path` is created with a new id, which begins with the run's `name`.
     """
     if path.exists():
         return json.loads(path.read_text("utf-8"))
@@ -103,11 +103,11 @@ def _load_state(path: epath.Path, name: str) -> dict[str, Any]:
 def _start_run(
     run: loggers.RunInfo, run_id: str, *, options: Mapping[str, Any], is_offline: bool
 ) -> Any:
-    """Start or resume the run `run_id` of wandb, and return wandb's object for it.
+    """Start or resume the run `run_id` of wandb, and return wandb's object for the run.
 
-    options: config.run.wandb. is_offline: whether wandb only writes files.
+    options: config.run.wandb. is_offline: True if wandb only writes files.
     """
-    import wandb  # Late: it reads the environment when it is imported.
+    import wandb  # Late: wandb reads the environment at its import.
 
     settings = wandb.Settings(
         console="off",

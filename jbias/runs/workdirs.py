@@ -57,10 +57,10 @@ def claim(
 
     say: logs a line about a lock that is taken over.
     command: the arguments that name the config, for an error about another config.
-    ValueError if the workdir has results of another config, naming the entries that differ, or
-    has files but no run, or if another process trains in it. ValueError, too, if its
-    config.json, provenance.json or costs.json is damaged, and for a gs:// workdir with options
-    that need local files.
+    ValueError if the workdir has results of another config (the message names the entries that
+    differ), if the workdir has files but no run, or if another process trains in the workdir.
+    ValueError, too, if its config.json, provenance.json or costs.json is damaged, and for a gs://
+    workdir with options that need local files.
     """
     if files.is_remote(workdir):
         _check_remote(workdir, config)
@@ -95,7 +95,7 @@ def claim(
 def _check_remote(workdir: epath.Path, config: Mapping[str, Any]) -> None:
     """Raise ValueError for a gs:// workdir with options that need local files.
 
-    These are config.run.write and config.run.profile, with other values than "" and False.
+    The options are config.run.write and config.run.profile, with other values than "" and False.
     """
     files.resolve(workdir)
     for key, default in (("write", ""), ("profile", False)):
@@ -111,7 +111,7 @@ def claim_evaluation(
 ) -> contextlib.AbstractContextManager[lock.Lock]:
     """Return a context that locks a run for evaluation and yields the lock.
 
-    say: logs a line about a lock that is taken over. ValueError if another process holds it.
+    say: logs a line about a lock that is taken over. ValueError if another process has the lock.
     """
     return lock.acquire(workdir / "evaluate.lock", f"evaluates {workdir}", say)
 
@@ -124,8 +124,8 @@ def record_run(
     An existing config.json is replaced only if the workdir has a run without results
     (`never_ran`). Old checksums of both files are removed.
     entries: entries of the provenance, in addition to `environment`. Returns the differences
-    between the first start and this start, as `record_provenance` does, which may raise a
-    ValueError.
+    between the first start and this start, as `record_provenance` does. ValueError as
+    `record_provenance` raises it.
     """
     record_config(workdir, spec.config, anew=True)
     # A kill while the files are rewritten must not leave them with old checksums.
@@ -147,7 +147,7 @@ def record_config(
 ) -> None:
     """Write config.json to a workdir unless it exists.
 
-    anew: whether to delete the files of an earlier run that has computed nothing
+    anew: True to delete the files of an earlier run that has computed nothing
     (`never_ran`), and to write config.json again.
     """
     path = workdir / "config.json"
@@ -353,7 +353,7 @@ def _commit() -> str | None:
 def provenance(workdir: epath.Path) -> dict[str, Any]:
     """Return the content of provenance.json; empty if there is none.
 
-    ValueError if it is damaged.
+    ValueError if the file is damaged.
     """
     path = workdir / "provenance.json"
     remedy = (
@@ -405,7 +405,7 @@ def billed_devices(mesh: jax.sharding.Mesh, cores: int = 0) -> costs.Devices:
 
 
 def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the cost of this start of the run to costs.json; return `costs.total` of all.
+    """Write the cost of this start of the run to costs.json; return `costs.total` of all starts.
 
     start: as `costs.of_start` returns it; replaces earlier numbers of this start. If the
     process is killed, its cost since the last call of this function is missing.
@@ -419,7 +419,7 @@ def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]
 
 
 def read_costs(workdir: epath.Path) -> list[dict[str, Any]]:
-    """Return the cost of each start of a run, as `costs.of_start` made it, in order.
+    """Return the cost of each start of a run, as `costs.of_start` returns it, in order.
 
     Empty if there is no costs.json. ValueError if costs.json is damaged.
     """
@@ -439,7 +439,7 @@ def read_costs(workdir: epath.Path) -> list[dict[str, Any]]:
 def record_follower(
     workdir: epath.Path, entries: Mapping[str, Any], *, layout: Mapping[str, Any]
 ) -> list[str]:
-    """Record in evaluate.json that this process evaluates a run that another one trains.
+    """Record in evaluate.json that this process evaluates a run that another process trains.
 
     The other process writes provenance.json.
 
