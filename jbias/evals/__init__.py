@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _are_numbers(result: object) -> bool:
-    """Return whether a measure's result is a list of Number."""
+    """Return True if a measure's result is a list of Number."""
     return isinstance(result, list) and all(
         isinstance(number, Number) for number in result
     )

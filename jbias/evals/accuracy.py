@@ -81,9 +81,9 @@ def by_class(decided: decisions.Decisions) -> decisions.Numbers:
 def confusion(response: Column, label: Column, k: int) -> Float[np.ndarray, "rows k"]:
     """Return the percentages of responses (rows) to the images of each class (columns).
 
-    response, label: by image, the decided and the right class, in 0 ... k - 1. k: the number
-    of classes. Columns sum to 100; the column of a class without images is NaN. If any response
-    is negative, an additional last row has the percentages of responses for none of the k
+    response, label: by image, the decided class and the correct class, in 0 ... k - 1. k: the
+    number of classes. Columns sum to 100; the column of a class without images is NaN. If any
+    response is negative, an additional last row has the percentages of responses for none of the k
     classes. Images without a label (negative) are left out.
     """
     response, label = np.asarray(response), np.asarray(label)
@@ -149,7 +149,7 @@ def by_group(decided: decisions.Decisions) -> decisions.Numbers:
 
 
 def stacked_halves(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return the shares of decisions for either half of images that stack two classes.
+    """Return the shares of decisions for each half of images that stack two classes.
 
     The column "label" is the class of the half to recognise, "texture" the class of the other
     half. "follows_label" and "follows_other" are shares among the images whose halves have
@@ -175,7 +175,7 @@ INTERVAL_QUANTILES = (1 - 0.95) / 2, 0.975  # Ends of an interval of 95 %.
 
 
 def correct_by_condition(by_condition: decisions.ByName) -> Bool[np.ndarray, "c n"]:
-    """Return whether the decision about each image is its label, one row per condition.
+    """Return True for each image whose decision is its label, one row per condition.
 
     ValueError if conditions have different numbers of images, or no images.
     """

@@ -2,7 +2,7 @@
 
 The protocol of Gavrikov and Keuper, who test 48 models: projected gradient ascent of the
 cross-entropy in the l-infinity ball of 0.5/255, 40 steps of 2/255, one random start, in
-evaluation mode. An image is robust if the decision after the last step is right.
+evaluation mode. An image is robust if the decision after the last step is correct.
 
 Source: Madry et al., ICLR 2018, https://arxiv.org/abs/1706.06083; Goodfellow, Shlens and
 Szegedy, ICLR 2015, https://arxiv.org/abs/1412.6572; Gavrikov and Keuper, CVPR 2024,
@@ -44,10 +44,10 @@ def make(
     step_size: in the same norm; None: 2/255 for "linf", as published, and 2.5 eps / steps
       for "l2", as in Madry et al.
     restarts: the number of attacks from different starts; an image is robust if the
-      decisions after all of them are right.
-    random_start: whether attacks start at a random point of the ball; else at the image.
-    strict: also show unchanged images, and count the images that are right both unchanged
-      and attacked.
+      decisions after all attacks are correct.
+    random_start: True: attacks start at a random point of the ball; False: at the image.
+    strict: also show unchanged images, and count the images that are classified correctly both
+      unchanged and attacked.
     seed: seed of the random starts.
 
     There is a condition for each budget, or for each budget and restart, and with `strict` the
@@ -155,7 +155,7 @@ def _make_probe(
         """Return the images in [0, 1] after one more step of the attack.
 
         stimuli: the result of `show` or of the previous step. params: a result of `_params`, of
-        which "eps" and "step_size" are used. `norm` is that of the enclosing function.
+        which "eps" and "step_size" are used. `norm`: see the enclosing function.
         """
         return adversarial.pgd(
             functools.partial(_cross_entropy, rows),
@@ -180,12 +180,12 @@ def _make_probe(
 def numbers(
     by_condition: decisions.ByName, *, kind: str, groups: Mapping[str, Sequence[str]]
 ) -> Iterator[decisions.Number]:
-    """Return <kind>_accuracy by budget: the share of images that are right after all restarts.
+    """Return <kind>_accuracy by budget: the share of images decided correctly after all restarts.
 
     The condition of a number is the name of the budget. If unchanged images were shown, too
-    (condition ""), <kind>_accuracy_strict is the share of images that are right both unchanged
-    and attacked. kind: "pgd" or "fgsm". groups: by the name of the budget, the names of the
-    conditions of all restarts.
+    (condition ""), <kind>_accuracy_strict is the share of images that are classified correctly both
+    unchanged and attacked. kind: "pgd" or "fgsm". groups: by the name of the budget, the names of
+    the conditions of all restarts.
     """
     for name, group in groups.items():
         is_robust = np.logical_and.reduce([by_condition[x].right for x in group])
@@ -233,5 +233,5 @@ def _budgets(kind: str, norm: str, eps: float | Sequence[float]) -> tuple[float,
 
 
 def _is_positive(value: object) -> bool:
-    """Return whether a value is a finite number above 0."""
+    """Return True if a value is a finite number above 0."""
     return isinstance(value, (int, float)) and 0 < value < math.inf

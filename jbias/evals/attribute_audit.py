@@ -1,4 +1,4 @@
-"""Tests and ranks of attributes of images, by the drop of accuracy under a shift of each.
+"""Tests and ranks of attributes of images, by the drop of accuracy under a shift of each attribute.
 
 If two attributes are correlated in the images, both show the drop in accuracy that one of them
 causes. `stratified_drop` returns the drop of one attribute with another attribute held fixed.
@@ -116,9 +116,9 @@ def _cell_weights(
 ) -> Float[np.ndarray, "m t"] | None:
     """Return W such that sum(W * cell means) is sum_b row_b u_b of the fitted effects.
 
-    The effects u_b (rows) and v_t (columns) are those of the least-squares fit u_b + v_t to the
-    cell means, weighted by n, the number of images by cell. None if the sum is undefined: it
-    depends on cells without images.
+    The effects u_b (rows) and v_t (columns) are from the least-squares fit u_b + v_t to the cell
+    means, weighted by n, the number of images by cell. None if the sum is undefined: it depends on
+    cells without images.
     """
     m, t = n.shape
     design = np.zeros((m, t, m + t))
@@ -261,12 +261,12 @@ def harmful_kind(
 ) -> tuple[str, bool]:
     """Return (kind of shift to report, whether it is harmful); ("", False) if untestable.
 
-    pvalues: adjusted, by kind. tau, alpha: see `rank_candidates`, which also says when a kind
-    is harmful. The reported kind has the largest drop relative to the accuracy in
-    distribution, among the harmful kinds if there are any. A joint shift includes the other
-    two kinds, and equals them if a single value is exceptional. The joint shift is reported only
-    if it is the only kind or the only harmful one, or if both other kinds have p-values of at
-    most alpha and its relative drop is larger than theirs.
+    pvalues: adjusted, by kind. tau, alpha: see `rank_candidates`, which also defines when a kind is
+    harmful. The reported kind has the largest drop relative to the accuracy in distribution, among
+    the harmful kinds if there are any. A joint shift includes the other two kinds, and equals them
+    if a single value is exceptional. The joint shift is reported only if it is the only kind or the
+    only harmful one, or if both other kinds have p-values of at most alpha and its relative drop is
+    larger than their relative drops.
     """
     if not reliance.kinds:
         return "", False
@@ -318,7 +318,7 @@ def _explain(
 class ChanceTest(NamedTuple):
     """The accuracy of networks, compared with answers that ignore the images."""
 
-    accuracy: float  # Mean over the classes of the share of right answers.
+    accuracy: float  # Mean over the classes of the share of correct decisions.
     chance: float  # 1 / k, of the k classes that have images.
     low: float  # Wilson's interval of 95 % for the accuracy.
     high: float
@@ -330,7 +330,7 @@ class ChanceTest(NamedTuple):
 def compare_with_chance(
     correct: Marks, label: Column, *, tau: float = TAU
 ) -> ChanceTest:
-    """Return a test of whether networks are right more often than answers that ignore the images.
+    """Return a test of whether networks are more accurate than answers that ignore the images.
 
     correct: one row per network, one column per image. label: the class of each image.
     tau: the smallest relevant drop, in [0, 1].
@@ -338,9 +338,8 @@ def compare_with_chance(
     The accuracy is the mean of the accuracies of the k classes that have images, and chance is
     1 / k, not the share of the largest class. The reason: answers that ignore the image give
     class j with the same probability a_j for all images. Their mean accuracy is then
-    sum_j a_j / k <= 1 / k, also for "always the largest class". A network that is right
-    equally often in all classes may be useful and still have an accuracy below the share of
-    the largest class.
+    sum_j a_j / k <= 1 / k, also for "always the largest class". A network with the same accuracy in
+    all classes may be useful and still have an accuracy below the share of the largest class.
     The interval is Wilson's for n' images, where 1 / n' = sum_j 1 / (k^2 n_j) with n_j images
     in class j; n' is the number of images if classes are equally large. Several networks that
     differ carry more information than one: n' is then multiplied by p (1 - p) / v, with the
@@ -417,7 +416,7 @@ def _cell_of_images(
 ) -> tuple[Column, Column]:
     """Return (row, column) of each image's cell in the tables of `reliance`.
 
-    Both are 0 for images that are left out.
+    Row and column are 0 for images that are left out.
     """
     is_used = reliance.half >= 0
     rows, columns = (
@@ -437,16 +436,17 @@ def flipping_pairs(
     *,
     first: Int[np.ndarray, "b n"] | None = None,
 ) -> list[Pair]:
-    """Return up to `count` pairs of a right and a wrong image, taking classes in turn.
+    """Return up to `count` pairs of a correct and a wrong decision, taking classes in turn.
 
-    right, likelihood, label: by image, whether the answer is right, the probability of the
-    right class, and the class. side: result of `agreement`; the right image has side 1, the wrong
-    image -1. other_columns: values of other attributes by image. first: values of attributes that
-    also change decisions, to be matched first. Each image is in at most one pair. In each class,
-    up to `count` + 16 wrong images of the smallest likelihood are tried. A wrong image is paired
-    with the right image that shares the most of `first`, then the most of `other_columns`, then
-    has the largest likelihood. Pairs that share the most of `first` come first, then those whose
-    wrong image has the smallest likelihood.
+    right, likelihood, label: by image, whether the decision is correct, the probability of the
+    correct class, and the class. side: result of `agreement`; the correctly classified image has
+    side 1, the wrongly classified image has side -1. other_columns: values of other attributes by
+    image. first: values of attributes that also change decisions, to be matched first. Each image
+    is in at most one pair. In each class, up to `count` + 16 wrongly classified images of the
+    smallest likelihood are tried. Each is paired with the correctly classified image that shares
+    the most of `first`, then the most of `other_columns`, then has the largest likelihood. Pairs
+    that share the most of `first` come first, then pairs whose wrongly classified image has the
+    smallest likelihood.
     """
     if first is None:
         first = np.zeros((0, len(label)), int)

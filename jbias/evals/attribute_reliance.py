@@ -1,10 +1,9 @@
 """Measurement of how the accuracy of trained networks depends on an attribute, by kind of shift.
 
-Shifts are those of jbias.data.shifts. The accuracy under a shift is not measured on a sampled
-set: it is the sum of the shift's table times the accuracies of the cells, where a cell is a
-class with a value. The networks do not change with the level, so the accuracies in and out of
-distribution are linear in the level, and the drop (the first minus the second) is 0 at the
-control.
+Shifts are defined in jbias.data.shifts. The accuracy under a shift is not measured on a sampled
+set: it is the sum of the shift's table times the accuracies of the cells, where a cell is a class
+with a value. The networks do not change with the level, so the accuracies in and out of
+distribution are linear in the level, and the drop (the first minus the second) is 0 at the control.
 
 The tables of a shift need two groups of classes, and the values in a circular order. If the table
 that a model was trained with is unknown, `choose_arrangement` chooses the groups and the order
@@ -28,7 +27,9 @@ from jbias.evals import accuracy, probe
 from jbias.stats import two_sample
 
 Column = Int[np.ndarray, "n"]  # By image: classes, or values of an attribute.
-Marks = Bool[np.ndarray, "s n"]  # By network and image: whether the decision is right.
+Marks = Bool[
+    np.ndarray, "s n"
+]  # By network and image: whether the decision is correct.
 Cells = Float[np.ndarray, "k m"]  # By class (row) and value (column).
 ClassesAndValues = tuple[Int[np.ndarray, "k"], Int[np.ndarray, "m"]]  # Ascending.
 
@@ -52,9 +53,9 @@ def testable_cells(
     table: the number of images by class and value. names: (names of classes, names of values),
     for the note; None: indices. Classes and values without images are left out. Then the class or
     value with the largest share of cells with too few images is removed, repeatedly; if a class
-    and a value are tied, the value. With fewer than two classes or values left, both are empty,
-    and the note begins "cannot be tested". Else the note is "", or it names up to six of the
-    removed classes and values, with the counts of their cells.
+    and a value are tied, the value. With fewer than two classes or values left, classes and values
+    are both empty, and the note begins "cannot be tested". Else the note is "", or it names up to
+    six of the removed classes and values, with the counts of their cells.
     """
     remaining = [np.flatnonzero(table.sum(axis)) for axis in (1, 0)]
     removed = []
@@ -127,7 +128,7 @@ def split_halves(
     """Return the half, 0 or 1, to which each image is assigned at random within its cell.
 
     used: (classes, values); the result is -1 for images of other classes or values. In a cell
-    with an odd number of images, a random half gets one more.
+    with an odd number of images, a random half gets one more image.
     """
     half = np.full(len(label), -1, np.int64)
     for k, a in itertools.product(*used):
@@ -186,9 +187,9 @@ def choose_arrangement(kind: str, accuracy: Cells) -> Arrangement:
 def _starts(kind: str, accuracy: Cells) -> Iterator[Int[np.ndarray, "k"]]:
     """Yield groups of classes (0, 1 or -1, as in `Arrangement`) to start the search from.
 
-    First those of shifts.half_groups; the kind "marginal", which does not depend on groups, has
-    no others. Then, if there are at most _MAX_STARTS possible groups, all of them, else
-    _NUM_STARTS random ones, which are the same in each call.
+    The first groups are from shifts.half_groups; the kind "marginal", which does not depend on
+    groups, has no other groups. Otherwise, if there are at most _MAX_STARTS possible
+    groups, all of them follow, else _NUM_STARTS random groups, which are the same in each call.
     """
     k = len(accuracy)
     yield shifts.half_groups(k)
@@ -286,7 +287,7 @@ class ShiftDrop:
 
     @property
     def own_drop(self) -> float:
-        """Return the networks' drop at the extreme level; the reference's is not subtracted."""
+        """Return the networks' drop at the extreme level; the reference drop is not subtracted."""
         return self.extreme.within - self.extreme.outside
 
     @property
@@ -328,21 +329,21 @@ def measure(
 ) -> Reliance:
     """Return the drop of s networks under each kind of shift, with intervals of 95 %.
 
-    correct: by network and image, whether the decision is right. label, value: by image, the
+    correct: by network and image, whether the decision is correct. label, value: by image, the
     class and the value of the attribute; images with a negative (unknown) class or value are left
-    out. against: `correct` of reference networks; drops, errors and intervals are then
-    differences to the reference's under the same tables, while accuracies remain the networks'
-    own. names: (names of classes, names of values), for messages. kinds: some of
+    out. against: `correct` of reference networks; drops, errors and intervals are then differences
+    to the values of the reference networks under the same tables, while accuracies remain the
+    networks' own. names: (names of classes, names of values), for messages. kinds: some of
     data.shifts.KINDS. draws: bootstrap samples. Classes and values with too few images are left
-    out, as `testable_cells` does; if fewer than two classes or two values remain, the result has
-    no kinds. ValueError for arguments whose shapes do not match, and for fewer than 100 draws.
+    out, as `testable_cells` does; if fewer than two classes or two values remain, the result has no
+    kinds. ValueError for arguments whose shapes do not match, and for fewer than 100 draws.
 
     Intervals are percentiles over samples of images within cells and halves and, for s > 1,
     of networks (jbias.stats.two_sample); arrangements are not chosen again. The one-sided p-value
     holds for these networks alone. For it, the drop divided by its standard error is treated as a
     standard normal variable. The error is the mean of the standard errors on both halves, the
     largest possible error of the mean of two dependent values. `share_variance` is the variance
-    of cells, so that a few images that are all right do not have a variance of 0.
+    of cells, so that a few images that are all classified correctly do not have a variance of 0.
     """
     correct = np.atleast_2d(np.asarray(correct, bool))
     against = correct[:0] if against is None else np.atleast_2d(against).astype(bool)
@@ -429,7 +430,7 @@ class _CellSummary(NamedTuple):
 
     @property
     def advantage(self) -> Cells:
-        """Return the mean accuracy of the networks minus the reference networks', if any."""
+        """Return the networks' mean accuracy minus the reference networks' mean, if any."""
         return self.by_network.mean(0)
 
 

@@ -1,9 +1,9 @@
 """Errors of calibration: how well a network's confidences match its accuracy.
 
-They are computed from two columns of the decisions, on images that have a right class among
+The errors are computed from two columns of the decisions, on images that have a correct class among
 the decision classes: `confidence`, the probability of the decided class, and `likelihood`, the
-probability of the right class. Both are probabilities among the decision classes. If several
-network classes belong to one decision class, the probability of the decision class is the
+probability of the correct class. Both columns are probabilities among the decision classes. If
+several network classes belong to one decision class, the probability of the decision class is the
 aggregate of these network classes, by the rule of the decisions, divided by the sum over decision
 classes (`inference.run_probe`). With the rule sum_prob, this is the network's probability of the
 decision class among all decision classes.
@@ -53,14 +53,15 @@ def numbers(decided: decisions.Decisions, *, bins: int = BINS) -> decisions.Numb
     """Return four errors of calibration per condition, each better if smaller.
 
     The first argument is a mapping from condition to decisions (`decisions.per_condition`).
-    bins: the number of bins of confidence. Values are None if no image has a right class.
+    bins: the number of bins of confidence. Values are None if no image has a correct class.
     ValueError without columns "confidence" and "likelihood".
 
     ece: expected calibration error over bins of equal width (Naeini et al. 2015, Guo et
       al. 2017, https://arxiv.org/abs/1706.04599); ece_mass: over bins with numbers of
       images as equal as possible (Nguyen and O'Connor 2015).
     nll: mean of -log likelihood, in nats; see decisions.cross_entropy.
-    brier_top: mean of (confidence - right)^2, the Brier score of the decided class.
+    brier_top: mean of (confidence - c)^2, with c = 1 if the decision is correct, else 0: the Brier
+      score of the decided class.
     """
     confidence, likelihood, right = _confidences(decided)
     values = dict.fromkeys(("ece", "ece_mass", "nll", "brier_top"))
@@ -85,11 +86,11 @@ def reliability(
 ) -> Reliability:
     """Return count, mean confidence and accuracy of images in bins of confidence.
 
-    confidence, right: by image, the probability of the decided class, and whether that class
-    is right. bins: the number of bins. equal: "width" or "mass"; ValueError otherwise. Bins
-    of equal width are ((m-1)/M, m/M], as in Guo et al.; the first also contains 0. Bins of equal
-    mass are those of np.array_split over the sorted images, with ties in their order; the edge
-    between two bins is the smallest confidence in the upper bin.
+    confidence, right: by image, the probability of the decided class, and whether the decided class
+    is correct. bins: the number of bins. equal: "width" or "mass"; ValueError otherwise. Bins of
+    equal width are ((m-1)/M, m/M], as in Guo et al.; the first also contains 0. Bins of equal mass
+    are formed by np.array_split over the sorted images, with ties in their order; the edge between
+    two bins is the smallest confidence in the upper bin.
     """
     is_known, must = equal in ("width", "mass"), "equal must be 'width' or 'mass'"
     probe.check(is_known, "calibration", must, equal)
@@ -115,7 +116,7 @@ def reliability(
 
 
 def of_decisions(decided: decisions.Decisions, *, bins: int = BINS) -> Reliability:
-    """Return `reliability` of decisions, over the images that have a right class.
+    """Return `reliability` of decisions, over the images that have a correct class.
 
     bins: the number of bins, of equal width. ValueError without columns "confidence" and
     "likelihood".
@@ -127,7 +128,7 @@ def of_decisions(decided: decisions.Decisions, *, bins: int = BINS) -> Reliabili
 def _confidences(
     decided: decisions.Decisions,
 ) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"], Bool[np.ndarray, "n"]]:
-    """Return (confidence, likelihood, is right) of the n images that have a right class.
+    """Return (confidence, likelihood, is correct) of the n images with a correct class.
 
     ValueError without columns "confidence" and "likelihood".
     """

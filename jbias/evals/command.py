@@ -27,8 +27,8 @@ def load_suite(
     """Return the config of --suite as a dictionary, with changes applied.
 
     args: the command's flags, of which suite and devices are used. changes: "path=value"
-    overrides of the command line. run: entries that replace those of config["run"]; --devices,
-    if given, replaces config["run"]["devices"]. ValueError for an invalid suite.
+    overrides of the command line. run: entries that replace entries of config["run"]; --devices, if
+    given, replaces config["run"]["devices"]. ValueError for an invalid suite.
     """
     config = jc.to_dict(jc.load(args.suite, changes, flag="suite"))
     jc.check_type("suite.run", config.setdefault("run", {}), dict)
@@ -78,7 +78,7 @@ class Command:
     def load(
         self, paths: Sequence[str], args: argparse.Namespace, step: int | str = "best"
     ) -> Iterator[networks.Network]:
-        """Yield the networks of files and runs; those that cannot be opened are left out.
+        """Yield the networks of files and runs; networks that cannot be opened are left out.
 
         paths: files of networks, or folders of runs. args: the flags of the command. step: the
         checkpoint of runs ("best", "latest" or a number of steps) if --step is not given.

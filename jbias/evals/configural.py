@@ -2,9 +2,9 @@
 
 `make`: for pairs of pictures that have the same tiles, in two orders that show two classes.
 After the configural shape score of Doshi, Fel, Konkle and Alvarez, NeurIPS 2025,
-https://arxiv.org/abs/2507.00493: the share of pairs with both images right, for nine animals that
-a diffusion model painted. Deviation: other stimuli (data.embedded.anagrams), so the metric has
-another name, and must not be compared with the published scores.
+https://arxiv.org/abs/2507.00493: the share of pairs with both images classified correctly, for nine
+animals that a diffusion model painted. Deviation: other stimuli (data.embedded.anagrams), so the
+metric has another name, and must not be compared with the published scores.
 
 `make_tile_order`: for any images, unchanged and with all sixteen tiles moved. A measure of this
 project.
@@ -37,8 +37,8 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
     The first argument is a mapping from condition to decisions (`decisions.per_condition`);
     all numbers are in one list.
 
-    configural_substitute: the share of pairs with both images right; in [2 accuracy - 1,
-      accuracy]. It is 0 for decisions that do not depend on the tiles' order, and 1 / K^2 by
+    configural_substitute: the share of pairs with both images classified correctly; in [2 accuracy
+      - 1, accuracy]. It is 0 for decisions that do not depend on the tiles' order, and 1 / K^2 by
       chance for K classes.
     accuracy: the share of images decided as their own label.
     foil_rate: the share of images decided as the label of the pair's other image.
@@ -119,9 +119,9 @@ def order_numbers(by_condition: decisions.ByName) -> decisions.Numbers:
     """Return order_dependence and the accuracy by condition.
 
     by_condition: decisions under "" and "swapped".
-    order_dependence: the share of images that are right only if no tile is swapped; at most
-    the accuracy, and 0 for decisions that do not depend on the order of tiles. It is followed
-    by order_dependence_lower and _upper, the ends of Wilson's 95 % interval.
+    order_dependence: the share of images that are classified correctly only if no tile is swapped;
+    at most the accuracy, and 0 for decisions that do not depend on the order of tiles. It is
+    followed by order_dependence_lower and _upper, the ends of Wilson's 95 % interval.
     """
     right = {name: decided.right for name, decided in by_condition.items()}
     dependence = decisions.mean("order_dependence", right[""] & ~right["swapped"])

@@ -35,8 +35,8 @@ def numbers(
     "accuracy": the accuracy under a condition.
     "corruption_accuracy": the mean over severities of a corruption, and overall over
       corruptions and severities.
-    "corruption_accuracy_15": the mean over the common fifteen, if these, or all of them but
-      frost, are measured at all severities.
+    "corruption_accuracy_15": the mean over the common fifteen, if all fifteen, or all except frost,
+      are measured at all severities.
     Means over all corruptions except frost are called "..._without_frost". Overall means over
     fewer corruptions, such as the common fifteen alone, and all means over fewer severities are
     called "..._part".
@@ -169,7 +169,7 @@ def summarise_errors(
     AlexNet's errors apply. clean_error: the error, in [0, 1], on the same images without
     corruption.
 
-    With E the errors of the network, A those of AlexNet, c one of 15 corruptions, s a
+    With E the errors of the network, A the errors of AlexNet, c one of 15 corruptions, s a
     severity: mCE = mean_c sum_s E_sc / sum_s A_sc; relative mCE = mean_c
     sum_s (E_sc - E_clean) / sum_s (A_sc - A_clean). Both are 1 for AlexNet itself, and None
     unless all 15 corruptions are measured and AlexNet's errors apply.
@@ -229,7 +229,8 @@ def corruption_means(records: Mapping[Key, float]) -> dict[str, BenchmarkMean]:
     metrics in [0, 1] by (data set, condition, metric); NaN is ignored. A data set of one
     condition (`is_single_corruption`) takes precedence, as it is a published file. All
     conditions without such a file come from one measure: the first measure on "imagenet",
-    "imagenet_c" or "imagenet_cbar" that has all of these. ValueError as `by_corruption` raises.
+    "imagenet_c" or "imagenet_cbar" that has all of these conditions. ValueError as `by_corruption`
+    raises.
     """
     known = {key: value for key, value in records.items() if not math.isnan(value)}
     by_place = by_corruption(known)
@@ -249,7 +250,7 @@ def corruption_means(records: Mapping[Key, float]) -> dict[str, BenchmarkMean]:
 
 
 def is_single_corruption(dataset: str) -> bool:
-    """Return whether a data set's name ends with a corruption and a severity, such as "fog-3"."""
+    """Return True if a data set's name ends with a corruption and a severity, such as "fog-3"."""
     match = _CELL.fullmatch(dataset)
     return match is not None and any(match[2] in names for names in CORRUPTED.values())
 
@@ -257,9 +258,9 @@ def is_single_corruption(dataset: str) -> bool:
 def by_corruption(records: Mapping[Key, float]) -> dict[tuple[str, str], Cells]:
     """Return accuracies by (corruption, severity), for each (measure, set) and for FILES.
 
-    records: values by (data set, condition, metric), of which those of the metric "accuracy"
-    are used. A condition is the name of its measure and "fog-3", such as "imagenet_c/fog-3";
-    for "fog-3" alone, the measure is "". Data sets of one corruption and severity
+    records: values by (data set, condition, metric), of which only values of the metric "accuracy"
+    are used. A condition is the name of its measure and "fog-3", such as "imagenet_c/fog-3"; for
+    "fog-3" alone, the measure is "". Data sets of one corruption and severity
     (`is_single_corruption`), without a condition, are under FILES. Other records are ignored.
     ValueError if a corruption and severity has two values in one measure and set, or in FILES.
     """

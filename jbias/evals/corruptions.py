@@ -82,7 +82,7 @@ def make(
         """Return the images in [0, 1] with the corruption `name`, such as "fog".
 
         params: "salt" of the random draws, and "settings", the arrays of one severity. Other
-        arguments are those of the enclosing function.
+        arguments: see the enclosing function.
         """
         keys = occlusion.image_keys(seed, params["salt"], rows.index)
         corrupted = corrupt.corrupt_batch(

@@ -184,12 +184,12 @@ def _starts(
 ) -> Float[np.ndarray, "v*starts 3"]:
     """Return (a, mu, log s) of the lowest minima on the grid, STARTS for each row of values.
 
-    The lowest minimum is repeated if a row has fewer.
+    The lowest minimum is repeated if a row has fewer minima.
     """
     mu, s, curves = _grid(values.shape[1])
     curve_squares, products = (curves**2).sum(1), values @ curves.T
     a = np.clip(products / np.maximum(curve_squares, 1e-300), 0, highest)
-    # The sum of squared residuals, minus that of the values.
+    # The sum of squared residuals, minus the sum of squared values.
     cost = (a * (a * curve_squares - 2 * products)).reshape(-1, len(mu), len(s))
     lowest = np.where(_are_minima(cost), cost, np.inf).reshape(len(values), -1)
     places = np.argpartition(lowest, STARTS, axis=1)[:, :STARTS]
@@ -202,7 +202,7 @@ def _starts(
 
 
 def _are_minima(cost: Float[np.ndarray, "v m w"]) -> Bool[np.ndarray, "v m w"]:
-    """Return whether each cell is below its eight neighbours; of equal cells only the first is."""
+    """Return True for each cell below its eight neighbours; of equal cells, for the first only."""
     rows, columns = cost.shape[1:]
     padded = np.pad(cost, ((0, 0), (1, 1), (1, 1)), constant_values=np.inf)
     are_lowest = np.ones(cost.shape, bool)
@@ -271,7 +271,7 @@ class CriticalBand:
 def octave_frequencies(side: int) -> tuple[float, ...]:
     """Return the nominal frequencies of the octaves in cycles per image, ascending.
 
-    side: image side in pixels; for 224: 1.75 to 112. The highest is half the side.
+    side: image side in pixels; for 224: 1.75 to 112. The highest frequency is half the side.
     `pyramid.centroid` returns the mean frequency of the noise.
     """
     return tuple(side / 2**n for n in range(len(pyramid.sizes(side)), 0, -1))
@@ -339,9 +339,9 @@ def _make_band(
     """Return the band of a fitted Gaussian.
 
     With the flag "narrow", "center_below" or "center_above", only `residual` is a number; with
-    the flag "flat", for s above FLAT, no field is. vector: thresholds. a, mu, s: height, centre
-    and width, of `fit_gaussians`. residual: sum of squares. frequencies: nominal frequencies of
-    the octaves, in cycles per image.
+    the flag "flat", for s above FLAT, no field is a number. vector: thresholds. a, mu, s: height,
+    centre and width, of `fit_gaussians`. residual: sum of squares. frequencies: nominal frequencies
+    of the octaves, in cycles per image.
     """
     if s > FLAT:
         return CriticalBand(flag="flat")
@@ -362,8 +362,8 @@ def _make_band(
 def center_flag(mu: float, octaves: int) -> str:
     """Return "center_below" or "center_above" for a centre outside of the octaves, else "".
 
-    mu: the centre in octaves above the lowest. octaves: the number of octaves. Each extends half
-    an octave to either side.
+    mu: the centre in octaves above the lowest octave. octaves: the number of octaves. Each octave
+    extends half an octave to both sides of its frequency.
     """
     if mu < -0.5:
         return "center_below"
@@ -412,7 +412,7 @@ def continuous_thresholds(accuracy: Tables) -> Thresholds:
     octave's accuracy without noise, fitted by least squares to the four strengths. The
     threshold is 1/2 - log2(sigma / 0.16) at the crossing. Rounded to a whole number, it equals
     the threshold from `threshold_indices`. It is clipped to 0 ... 5. It is 5 if the
-    accuracy without noise does not pass. Not part of either protocol.
+    accuracy without noise does not pass. These thresholds are part of neither protocol.
     """
     strength = np.log2(np.array(SIGMAS[1:]) / SIGMAS[-1])
     return np.array([_crossing(strength, column) for column in np.transpose(accuracy)])

@@ -5,8 +5,8 @@ https://arxiv.org/abs/2309.13190, as in
 https://github.com/paulgavrikov/biases_vs_generalization: contrast 0.2 about 0.449, and one
 band of the Laplacian pyramid of white noise, scaled to the strength of the finest band.
 Deviation: if a pixel with its noise is outside of [0, 1], the reference codes change the pixel so
-that the sum is 0.1 or 0.9; here the sum is set to 0.1 or 0.9. The two differ only if the noise
-alone exceeds 0.9.
+that the sum is 0.1 or 0.9; here the sum is set to 0.1 or 0.9. The two rules differ only if the
+noise alone exceeds 0.9.
 """
 
 import functools
@@ -79,9 +79,9 @@ def show(
     Values below 0 become 0.1, and values above 1 become 0.9.
 
     params: result of `_params`: "number" of the condition, and arrays "sigma" (noise strength)
-    and "level" (of the pyramid). An array has one entry for all images, or several: image i of
-    the set then has entry i modulo the number of entries. side: side of the images, which must be
-    square, in pixels; ValueError for images of another side. seed: random seed of the noise.
+    and "level" (of the pyramid). An array has one entry for all images, or several entries: image i
+    of the set then has entry i modulo the number of entries. side: side of the images, which must
+    be square, in pixels; ValueError for images of another side. seed: random seed of the noise.
     """
     shape, must = rows.image.shape[1:3], f"made for images of {side} by {side} pixels"
     probe.check(shape == (side, side), "critical_band", must, shape)

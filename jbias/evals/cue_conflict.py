@@ -1,8 +1,8 @@
 """Shape bias on images whose shape and texture come from different classes.
 
 Source: Geirhos et al., ICLR 2019, https://arxiv.org/abs/1811.12231. Reference code:
-https://github.com/bethgelab/model-vs-human at 79ed7cd, plotting/analyses.py. Accuracies with
-either cue as the label (Geirhos' style transfer test): Marcu and Prügel-Bennett,
+https://github.com/bethgelab/model-vs-human at 79ed7cd, plotting/analyses.py. Accuracies with each
+cue as the label (Geirhos' style transfer test): Marcu and Prügel-Bennett,
 https://arxiv.org/abs/2110.13968. Ranks of the cues' labels (REFINED-BIAS): Kim et al. 2026,
 https://arxiv.org/abs/2603.10834; reference code: https://github.com/PumjunKim/REFINED-BIAS at
 8655b6b, which ranks softmax values, so that values of 0 are tied. Deviation: logits are ranked
@@ -28,15 +28,15 @@ RANKED: Mapping[str, str] = {"rank_shape": "label", "rank_texture": "texture"}
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ShapeBias:
-    """The share of shape decisions among those for either cue; 0 is texture, 1 is shape."""
+    """The share of shape decisions among shape and texture decisions; 0 is texture, 1 is shape."""
 
-    value: float  # NaN if no decision was for either cue.
+    value: float  # NaN without a shape or texture decision.
     n_shape: int
     n_texture: int
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Return Wilson's interval of 95 %; (0, 1) if no decision was for either cue."""
+        """Return Wilson's interval of 95 %; (0, 1) without a shape or texture decision."""
         return decisions.wilson_interval(self.n_shape, self.n_shape + self.n_texture)
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ def shape_bias(decided: Names, shape: Names, texture: Names) -> ShapeBias:
 
     decided, shape, texture: by image, the decided class, and the classes of both cues.
     n_shape is the number of decisions for the shape's class, n_texture for the texture's class.
-    Images are left out if their cues agree, if the decision is for neither cue, or if a class is
+    Images are left out if their cues agree, if the decision matches neither cue, or if a class is
     unknown (negative: the network lacks it). Classes are all given by ids, or all by names; the
     name "", and a value that is not text, is unknown. ValueError for different lengths, or for
     names together with ids.
@@ -150,7 +150,7 @@ def cues_of(
 
 
 def mean_reciprocal_rank(ranks: Int[np.ndarray, "n"]) -> float:
-    """Return the mean of 1 / rank over images with a rank above 0; NaN without any."""
+    """Return the mean of 1 / rank over images with a rank above 0; NaN without such images."""
     ranks = np.asarray(ranks)
     known = ranks[ranks > 0]
     return float((1 / known).mean()) if len(known) else math.nan
@@ -172,10 +172,10 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
     classes: the names of the decision classes, for conditions of single classes; if empty, a
     class is named by its id.
 
-    Images of classes that the network lacks are shown, too; no decision is for the cue of such a
+    Images of classes that the network lacks are shown, too; no decision matches the cue of such a
     class. If the network gives logits or probabilities, the ranks of both cues among all of the
-    network's classes are stored in the columns "rank_shape" and "rank_texture".
-    Metrics: see `numbers`.
+    network's classes are stored in the columns "rank_shape" and "rank_texture". Metrics: see
+    `numbers`.
     """
     probe.check_class_names("shape_bias", classes)
     return probe.Probe(
@@ -191,24 +191,24 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
 def numbers(
     decided: decisions.Decisions, *, classes: Sequence[str] = ()
 ) -> Iterator[decisions.Number]:
-    """Return shape bias, accuracies with either cue as the label, and related shares.
+    """Return shape bias, accuracies with each cue as the label, and related shares.
 
     The first argument is a mapping from condition to decisions (`decisions.per_condition`),
     which need a column "texture" (else ValueError). classes: see `make`.
 
     shape_bias: overall and, with the condition "class=cat", for each shape class.
     shape_bias_lower, shape_bias_upper: ends of Wilson's 95 % interval of the overall shape
-      bias; left out if no decision is for either cue.
-    shape_bias_undefined: the share of shape classes without a decision for either cue, whose
+      bias; left out if no decision matches the shape or the texture.
+    shape_bias_undefined: the share of shape classes without a shape or texture decision, whose
       shape bias is None, among the classes with a cue-conflict image.
-    fraction_shape, fraction_texture: decisions for a cue on images whose cues conflict,
+    fraction_shape, fraction_texture: decisions that match the cue on images whose cues conflict,
       divided by the number of all images, as in the reference code.
-    fraction_neither: decisions for neither cue, among images whose cues conflict.
+    fraction_neither: decisions that match neither cue, among images whose cues conflict.
     mrr_shape, mrr_texture: if decisions have columns rank_shape and rank_texture (see
       `label_ranks`), the mean of 1 / rank over images whose cues conflict; an image without
       a rank (its logits are NaN) counts as 0. mrr_relative: mrr_shape / (mrr_shape +
       mrr_texture).
-    accuracy_shape, accuracy_texture: with either cue as the label, over all images,
+    accuracy_shape, accuracy_texture: accuracy with this cue as the label, over all images,
       including images whose cues agree and images of classes that the network lacks.
     """
     answer, shape, texture = cues = _cues(decided)
@@ -256,7 +256,7 @@ def _absolute_numbers(
 
 
 def _to_number(bias: ShapeBias, condition: str = "") -> decisions.Number:
-    """Return the number "shape_bias": shape decisions among the decisions for either cue."""
+    """Return the number "shape_bias": shape decisions among shape and texture decisions."""
     either = bias.n_shape + bias.n_texture
     return decisions.share("shape_bias", bias.n_shape, either, condition)
 
@@ -289,5 +289,5 @@ def _class_ids(*cues: Names) -> list[Classes]:
 
 
 def _conflict(shape: Classes, texture: Classes) -> Bool[np.ndarray, "n"]:
-    """Return whether the classes of the cues differ, by image; False for an unknown class."""
+    """Return True for each image whose cues have different classes; False if one is unknown."""
     return (shape != texture) & (shape >= 0) & (texture >= 0)

@@ -1,9 +1,9 @@
 """Metrics of cue decomposition: accuracy on images with edges only, and with texture only.
 
 Source: Heinert, Gottwald, Mütze and Rottmann 2025, https://arxiv.org/abs/2503.12453. Their
-code for classification is not public: the formulas are those of a co-author's code for
-segmentation, https://github.com/felixstillger/synth2real-nir-segmentation at e3c21eb, with
-accuracy instead of mean IoU. `edge_diffusion` makes the stimuli.
+code for classification is not public: the formulas are from a co-author's code for segmentation,
+https://github.com/felixstillger/synth2real-nir-segmentation at e3c21eb, with accuracy instead of
+mean IoU. `edge_diffusion` makes the stimuli.
 """
 
 import numpy as np

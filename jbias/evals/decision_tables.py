@@ -1,4 +1,4 @@
-"""Reader of tables of decisions by other programs or people, to measure them like a network.
+"""Reader of tables of decisions by other programs or human observers, to measure like a network.
 
 A CSV or Parquet file has one row per stimulus; the default columns are model-vs-human's:
 
@@ -80,7 +80,7 @@ class DecidedNetwork(networks.Network):
     def answered(
         self, dataset: str, conditions: Collection[str]
     ) -> Bool[np.ndarray, "n"] | None:
-        """Return whether each image of a set has a row under all of the conditions.
+        """Return True for each image of a set that has a row under all of the conditions.
 
         dataset: name of the set. None if a condition has no rows, or there is no condition.
         """
@@ -94,8 +94,8 @@ class DecidedNetwork(networks.Network):
     ) -> inference.Logits:
         """Return logits that are +inf for the decided class and 0 for others.
 
-        image: stimuli, which are ignored; origin: the set, condition and image numbers that
-        they were made from. Logits are NaN if the table has no answer. ValueError if a stimulus
+        image: stimuli, which are ignored; origin: the set, condition and image numbers that the
+        stimuli were made from. Logits are NaN if the table has no answer. ValueError if a stimulus
         has no row, or if the set has no rows under this condition.
         """
         stimuli_text = origin.dataset
@@ -152,7 +152,7 @@ def _make_probe(suite: suites.Suite, task: suites.Task) -> probe.Probe:
 def _are_equal(
     suite: suites.Suite, condition: str, task: suites.Task, other: suites.Task
 ) -> bool:
-    """Return whether two measures of a set show equal stimuli under a condition, up to 1e-6.
+    """Return True if two measures of a set show equal stimuli under a condition, up to 1e-6.
 
     task, other: the two measures, both on the set of `task`. Only the first _NUM_COMPARED images
     are compared.
@@ -522,7 +522,7 @@ class _Images:
         return self.pairs[stimuli[0]] if stimuli else None
 
     def has(self, image: str) -> bool:
-        """Return whether at least one image or stimulus has the name."""
+        """Return True if at least one image or stimulus has the name."""
         return bool(
             image in self.exported
             or self.files.find(image)
@@ -553,7 +553,7 @@ class _Images:
         return f" ({root})" if root else ""
 
     def is_of_other_condition(self, image: str) -> bool:
-        """Return whether a name is an exported stimulus whose condition is not measured."""
+        """Return True if a name is an exported stimulus whose condition is not measured."""
         dataset, _, inner_path = image_names.plain_path(image).partition("/")
         folder, _, name = inner_path.rpartition("/")
         is_stimulus = dataset == self.dataset and _STIMULUS.fullmatch(name)
@@ -587,9 +587,8 @@ def _likely_set(
     """Return the name of the set that an image's path or the file's name begins with, or "".
 
     stem: the table's file name without its suffix. image: path in the table; its first folder
-    takes precedence, unless the path is that of an image in the set that the file is named
-    for. images: by set, for the sets that are measured. known: names of all sets of the
-    suite.
+    takes precedence, unless the path is the path of an image in the set that the file is named for.
+    images: by set, for the sets that are measured. known: names of all sets of the suite.
     """
     by_file = _longest_begin(stem, known)
     if by_file in images and images[by_file].files.has_path(image):

@@ -34,8 +34,8 @@ class Decisions:
     answer. columns: by name, one entry per image: "label", and "texture" for cue conflicts, are
     class ids as in `prediction` (-1 without a class); other columns of the set, such as
     "attribute", have the set's own values. Decisions under a probe also have float32 "confidence"
-    and "likelihood", the probabilities of the decided and of the right class, and "index", the
-    image's number in its set; and, if cues are ranked, int32 "rank_shape" and "rank_texture"
+    and "likelihood", the probabilities of the decided class and of the correct class, and "index",
+    the image's number in its set; and, if cues are ranked, int32 "rank_shape" and "rank_texture"
     (cue_conflict.label_ranks).
     """
 
@@ -51,7 +51,7 @@ class Decisions:
 
     @property
     def right(self) -> Bool[np.ndarray, "n"]:
-        """Return for each image whether the decision is its label; False for the label -1."""
+        """Return True for each image whose decision is its label; False for the label -1."""
         prediction = np.asarray(self.prediction)
         return (prediction == np.asarray(self.columns["label"])) & (prediction >= 0)
 
@@ -83,7 +83,7 @@ Numbers = list[Number]
 def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> list[int]:
     """Write the decisions of all seeds on one set as a Parquet file and return its checksum.
 
-    The file has the columns seed, image (from 0), prediction and those of the decisions.
+    The file has the columns seed, image (from 0), prediction and the columns of the decisions.
     by_seed: decisions by seed. The checksum is a list of integers; see checksums.checksum.
     """
     frames = [
@@ -96,7 +96,7 @@ def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> list[int]:
 def _frame(decided: Decisions, **first_columns: Any) -> pd.DataFrame:
     """Return decisions as a table with one row per image.
 
-    Its columns are `first_columns` (by name, an array or a constant), "prediction" and those
+    Its columns are `first_columns` (by name, an array or a constant), "prediction" and the columns
     of the decisions.
     """
     return pd.DataFrame(
@@ -266,9 +266,9 @@ def wilson_ends(number: Number) -> Numbers:
 def cross_entropy(likelihood: Float[np.ndarray, "n"]) -> float:
     """Return the mean of -log likelihood, in nats.
 
-    likelihood: by image, the probability of the right class.
-    A likelihood below the smallest normal float32, such as after an underflow, is replaced by
-    that number, whose -log is 87.3.
+    likelihood: by image, the probability of the correct class.
+    A likelihood below the smallest normal float32, such as after an underflow, is replaced by this
+    smallest number, whose -log is 87.3.
     """
     return float(-np.log(np.maximum(likelihood, np.finfo(np.float32).tiny)).mean())
 

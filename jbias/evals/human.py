@@ -1,4 +1,4 @@
-"""Comparison of a network's answers with people's answers, by the metrics of model-vs-human.
+"""Comparison of the answers of networks and of human observers, by the metrics of model-vs-human.
 
 Source: Geirhos, Meding and Wichmann, NeurIPS 2020, https://arxiv.org/abs/2006.16736;
 Geirhos et al., NeurIPS 2021, https://arxiv.org/abs/2106.07411. Reference code:
@@ -22,7 +22,7 @@ People = Sequence[trials.Trials]  # One entry per person.
 
 
 SETS = ("edge", "silhouette", "cue-conflict", *geirhos.CONDITIONS)
-# Conditions without a distortion, and those in which people's accuracy is below 0.2.
+# Conditions without a distortion, and conditions in which human accuracy is below 0.2.
 EXCLUDED: Mapping[str, frozenset[str]] = {
     name: frozenset(row["excluded"])
     for name, row in tables.read("model_vs_human")["sets"].items()
@@ -44,9 +44,9 @@ def make(
     files: Sequence[str] = (),
     classes: Sequence[str] = (),
 ) -> probe.Probe:
-    """Return a probe that shows unchanged images and compares the decisions with people's answers.
+    """Return a probe that shows unchanged images and compares the decisions with human answers.
 
-    root: a folder of people's answers, such as raw-data of model-vs-human.
+    root: a folder of human answers, such as raw-data of model-vs-human.
     dataset: one of SETS; a condition after "/" is ignored. files: the names of the set's
       images, in order. classes: the names of the decision classes; default: Geirhos' 16 in
       their order.
@@ -66,7 +66,7 @@ def make(
     def compare_decisions(by_condition: decisions.ByName) -> decisions.Numbers:
         """Return the result of `numbers` for the decisions by condition.
 
-        Its other arguments are those of the enclosing function, and the answers in `root`.
+        The other arguments of `numbers` are from the enclosing function and the answers in `root`.
         """
         return numbers(
             by_condition,
@@ -90,23 +90,24 @@ def numbers(
     people: People,
     classes: Sequence[str] = (),
 ) -> decisions.Numbers:
-    """Return metrics of agreement with people, for decisions in Geirhos' 16 classes.
+    """Return metrics of agreement with human observers, for decisions in Geirhos' 16 classes.
 
     The first argument is a mapping from condition to decisions (`decisions.per_condition`).
 
     Metrics over the conditions that are not EXCLUDED (left out if all are): ood_accuracy and
-    human_accuracy, over all images; and, averaged over conditions and then over people,
-    accuracy_difference, the mean of (accuracy - person's accuracy)^2; observed_consistency;
+    human_accuracy, over all images; and, averaged over conditions and then over human observers,
+    accuracy_difference, the mean of (accuracy - observer's accuracy)^2; observed_consistency;
     error_consistency, with _lower and _upper, a bootstrap interval of 95 %;
-    human_error_consistency, over pairs of people, with its interval (left out for one person).
-    Over all conditions: response_entropy and human_response_entropy in bits. For each condition
-    of a set with several, including the excluded ones: error_consistency and human_accuracy.
+    human_error_consistency, over pairs of observers, with its interval (left out for a single
+    observer). Over all conditions: response_entropy and human_response_entropy in bits. For each
+    condition of a set with several, including the excluded ones: error_consistency and
+    human_accuracy.
 
     dataset: one of SETS. files: the names of all images of the set; the column "index" has the
-    indices of the shown images, if not all were shown. people: trials of each person, which may
+    indices of the shown images, if not all were shown. people: trials of each observer, which may
     include more images. classes: the names of the decision classes; default: Geirhos' 16 in their
-    order. ValueError if people's trials lack an image or have another class for it, if two images
-    have the same name, or if no decision class is among the 16. ValueError also without the
+    order. ValueError if an observer's trials lack an image or have another class for it, if two
+    images have the same name, or if no decision class is among the 16. ValueError also without the
     column "index" if not all images were shown.
     """
     ids = np.array([trials.image_id(name) for name in files])
@@ -148,7 +149,7 @@ def _check_same_images(
     """Raise ValueError if two images have the same name, or if `label` and `category` differ.
 
     label: the set's class of each image; -1: this image is not compared; None: no image is.
-    category: the class of each image in people's trials.
+    category: the class of each image in the observers' trials.
     """
     counts = collections.Counter(names)
     repeated = [name for name, count in counts.items() if count > 1]
@@ -251,7 +252,7 @@ def overall(by_set: Mapping[str, Sequence[decisions.Number]]) -> decisions.Numbe
 
 
 def shape_biases(people: People) -> dict[int, cue_conflict.ShapeBias]:
-    """Return the shape bias of all people's pooled answers to cue conflicts, by shape class.
+    """Return the shape bias of the pooled human answers to cue conflicts, by shape class.
 
     Keys are indices of Geirhos' 16 classes. people: trials on the same images.
     """

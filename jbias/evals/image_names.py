@@ -66,7 +66,7 @@ class ImageNames:
         self._last_parts = functools.cache(lambda form: _index(last_parts, form))
 
     def has_path(self, path: str) -> bool:
-        """Return whether a path is exactly the path of an image."""
+        """Return True if a path is exactly the path of an image."""
         return path in self._paths(_exact)
 
     def find(self, name: str) -> list[int]:

@@ -54,13 +54,13 @@ def make_scorer(apply: Callable) -> Callable[..., Logits]:
 
 
 class ScoredDecisions(NamedTuple):
-    """Decisions with the probabilities of the decided class and of the right class.
+    """Decisions with the probabilities of the decided class and of the correct class.
 
     prediction: class id, or UNDECIDED. confidence: probability of the decided class.
-    likelihood: probability of the right class; NaN for label -1, which is no class. Both
-    probabilities are NaN for UNDECIDED (not in `with_confidence`). ranks: by name, the
-    rank of a cue's class among all logits (cue_conflict.label_ranks); 0 if the cue has no
-    class, if no network class belongs to it, or if a logit is NaN.
+    likelihood: probability of the correct class; NaN for label -1, which is no class. Both
+    probabilities are NaN for UNDECIDED (not in `with_confidence`). ranks: by name, the rank of a
+    cue's class among all logits (cue_conflict.label_ranks); 0 if the cue has no class, if no
+    network class belongs to it, or if a logit is NaN.
     """
 
     prediction: Int[Array, "b"]
@@ -86,10 +86,10 @@ def has_decision(
     *,
     infinite: bool = False,
 ) -> Bool[Any, "b"]:
-    """Return for each image whether a decision can be made from its logits.
+    """Return, for each image, True if a decision can be made from its logits.
 
     A decision can be made if no logit or score is NaN, and the largest logit and the largest
-    score are finite; -inf marks a class that is never decided for. scores: one score per decision
+    score are finite; -inf marks a class that is never the decision. scores: one score per decision
     class; the logits themselves if the network decides among its own classes. xp: jax.numpy or
     numpy.
     infinite: whether +inf marks the decided class, as for decisions from a table.
@@ -115,20 +115,20 @@ def decide_batch(
 
     logits: one array per network, (b, k), or (s, b, k) for s seeds; decisions have the same
     leading axis. A decision is UNDECIDED if none can be made from the logits (see
-    `has_decision`, which also describes `infinite`). label: by image, the right decision
-    class, or -1; with it, decisions are `ScoredDecisions`. cues: by name, further labels whose
-    ranks are returned; only with `label`.
+    `has_decision`, which also describes `infinite`). label: by image, the correct decision class,
+    or -1; with it, decisions are `ScoredDecisions`. cues: by name, further labels whose ranks are
+    returned; only with `label`.
 
     matrix: weights of the k network classes in the d decision classes; None: networks decide
     among their own classes. aggregate: one of data.labels.AGGREGATES. A decision class to
-    which no network class belongs is never decided for. This program is separate from the
+    which no network class belongs is never the decision. This program is separate from the
     network's, so that the network is compiled once for sets with different rules.
     """
 
     def decide(logits: Logits) -> Int[Array, "b"] | ScoredDecisions:
         """Return the decisions of one network or seed: class ids, or ScoredDecisions with `label`.
 
-        label, matrix, aggregate, cues and infinite are those of the enclosing function.
+        label, matrix, aggregate, cues and infinite: see the enclosing function.
         """
         scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
         is_decided = has_decision(logits, scores, infinite=infinite)
@@ -152,7 +152,7 @@ def with_confidence(
     aggregate: str,
     cues: Mapping[str, Int[Array, "b"]] | None = None,
 ) -> ScoredDecisions:
-    """Return a network's decisions with the probabilities of decided and right classes.
+    """Return a network's decisions with the probabilities of decided and correct classes.
 
     Arguments: see `decide_batch`. Here, no prediction is UNDECIDED. If several network classes
     belong to one decision class, the probability of the decision class is the aggregate of these
@@ -408,7 +408,7 @@ class BoundJaxNetwork(NamedTuple):
 class StimulusCache:
     """Cache, on the devices, of stimuli that take long to make, for use by later networks.
 
-    room: the size of the cache in bytes; stimuli that do not fit are made again.
+    room: the size of the cache in bytes; stimuli that do not fit are computed again.
     """
 
     def __init__(self, room: int = 2**30):
@@ -463,11 +463,11 @@ def run_probe(
     """Return columns of a network's decisions, one entry per image, by condition.
 
     Columns: "prediction" int32 (n); float32 (n) "confidence", the probability of the decided
-    class among the decision classes, and "likelihood", the probability of the right class (NaN
-    without a right class); and int32 ranks of the batches' cues, by name. If several network
-    classes belong to one decision class, the probability of the decision class is the aggregate
-    of these network classes (for "mean_logit" the softmax of the means), divided by the sum over
-    the decision classes.
+    class among the decision classes, and "likelihood", the probability of the correct class (NaN
+    without a correct class); and int32 ranks of the batches' cues, by name. If several network
+    classes belong to one decision class, the probability of the decision class is the aggregate of
+    these network classes (for "mean_logit" the softmax of the means), divided by the sum over the
+    decision classes.
 
     rules: by the suffix of a condition's name, "" for the first rule: the decisions of
     condition "fog" under the rule "mean_logit" have the key "fog mean_logit".
@@ -551,7 +551,7 @@ def _check_finite(
 
 @jax.jit
 def _all_finite(tree: PyTree) -> Bool[Array, ""]:
-    """Return whether no float in the tree is NaN or infinite."""
+    """Return True if no float in the tree is NaN or infinite."""
     floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
     return jnp.array([jnp.isfinite(x).all() for x in floats]).all()
 
@@ -797,7 +797,7 @@ def _rows(
     def look(image: probe.Images, site: str) -> tuple[Array, Array]:
         """Return (activations, gradient) at a site for images in [0, 1]; see probe.Rows.at.
 
-        `at` and `variables` are those of the enclosing function; ValueError if `at` is None.
+        `at` and `variables`: see the enclosing function; ValueError if `at` is None.
         """
         if at is None:
             raise ValueError(

@@ -48,7 +48,7 @@ class Interference:
     def parts(self) -> Float[np.ndarray, "r 2"]:
         """Return the columns i_r[c*] / sum_c i_r[c] and i_r[c*], the factors of each run's index.
 
-        Methods with different dominant classes can be compared by these factors. All are 0
+        Methods with different dominant classes can be compared by these factors. All factors are 0
         if no class has an increase.
         """
         if self.dominant is None:
@@ -61,8 +61,8 @@ class Interference:
 def wrong_by_class(decided: decisions.Decisions, classes: int) -> Int[np.ndarray, "k"]:
     """Return the number of wrong decisions for each decided class.
 
-    classes: the number k of classes. Images without a right class (-1) are left out.
-    ValueError if any decision, also about such an image, is outside of 0 ... classes - 1.
+    classes: the number k of classes. Images without a correct class (-1) are left out. ValueError
+    if any decision, also about such an image, is outside of 0 ... classes - 1.
     """
     prediction = np.asarray(decided.prediction)
     if len(prediction) and not 0 <= prediction.min() <= prediction.max() < classes:
@@ -117,8 +117,8 @@ def index(
     For `FEWEST` runs or more, low and high are percentiles of the mean in `draws` bootstrap
     samples of runs, each with its own c* and w. This is a range of 95 %, and not a confidence
     interval: in simulations with 5 runs, the true index is in 65 to 85 of 100 such ranges. If no
-    class is preferred, it is in none of them, as the index is above 0 by chance (see
-    `by_chance`).
+    class is preferred, the true index is in none of these ranges, because the index is above 0 by
+    chance (see `by_chance`).
     """
     i = np.asarray(increase, np.float64)
     r = len(i)
@@ -172,10 +172,9 @@ def of_runs(
 
     clean, distorted: one entry per run, in the same order. classes: the number of classes.
     variant: "share" or "count", see `increase`. options: draws and seed, see `index`. Images
-    without a right class are left out. ValueError without runs, for different numbers of runs
-    or images, for labels that differ, for a decision outside of the classes, and for an
-    unknown variant. With "share" the values of runs have a weight in common, so they are not
-    independent.
+    without a correct class are left out. ValueError without runs, for different numbers of runs or
+    images, for labels that differ, for a decision outside of the classes, and for an unknown
+    variant. With "share" the values of runs have a weight in common, so they are not independent.
 
         paths = [f"measured/{name}/decisions/test/grid_shuffle.parquet" for name in names]
         runs = [decisions.read_conditions(path) for path in paths]
@@ -220,9 +219,9 @@ def by_chance(clean: Runs, distorted: Runs, *, classes: int) -> float:
 def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
     """Return [wrong decisions on clean images, on distorted images], by run and class.
 
-    classes: the number of classes. ValueError unless both have as many runs, as many images and
-    the same labels, and for a decision outside of 0 ... classes - 1. The order of the runs is not
-    checked.
+    classes: the number of classes. ValueError unless `clean` and `distorted` have equally many runs
+    and images and the same labels, and for a decision outside of 0 ... classes - 1. The order of
+    the runs is not checked.
     """
     runs = (*clean, *distorted)
     sizes = {len(run.prediction) for run in runs}

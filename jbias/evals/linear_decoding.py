@@ -328,8 +328,8 @@ def _make_factor(
 ) -> _Factor:
     """Return the factor `name`, "shape" or "texture", with random folds.
 
-    columns: the images' columns by name; `column` names the one with the factor's classes.
-    max_folds: the maximum number of folds. classes: see `measure`. ValueError: see
+    columns: the images' columns by name; `column` is the name of the column with the factor's
+    classes. max_folds: the maximum number of folds. classes: see `measure`. ValueError: see
     `deal_folds`.
     """
     class_ids, y = np.unique(columns[column], return_inverse=True)
@@ -371,7 +371,7 @@ def _decoding_numbers(
 ) -> decisions.Numbers:
     """Return the decoding accuracies and decodability of a factor at a site; see `measure`.
 
-    The accuracies are those of the labels and of the shuffled labels; decodability is None if all
+    The accuracies are for the labels and for the shuffled labels; decodability is None if all
     labels are equal. Last are the shares of unfinished fits, if there are any. x: result of
     `normalize_features`.
     """

@@ -148,7 +148,7 @@ class Measured:
 
     @property
     def shape_bias(self) -> Estimate:
-        """Return the share of shape decisions among the decisions for either cue, in [0, 1]."""
+        """Return the share of shape decisions among shape and texture decisions, in [0, 1]."""
         return self._headline("shape_bias")
 
     @property
@@ -163,7 +163,7 @@ class Measured:
 
     @property
     def error_consistency(self) -> Estimate:
-        """Return Cohen's kappa between the network's errors and people's, averaged over people."""
+        """Return Cohen's kappa between network and human errors, averaged over human observers."""
         return self._headline("error_consistency")
 
     @property
@@ -244,10 +244,10 @@ class Measured:
     def doubts(self) -> list[str]:
         """Return messages on sets where the model's decisions are no better than guesses.
 
-        With k classes, random decisions are for either cue on a share 2 / k of cue conflicts,
-        and right on a share 1 / k of images. There is a message for
+        With k classes, random decisions match the shape or the texture on a share 2 / k of cue
+        conflicts, and are correct on a share 1 / k of images. There is a message for
         - each set of cue conflicts, if under every rule of aggregation the lower end of
-          Wilson's 95 % interval of the share for either cue is at most 2 / k, with k > 2;
+          Wilson's 95 % interval of the share that matches a cue is at most 2 / k, with k > 2;
         - the set of `accuracy`, if shape bias was measured and the lower end of the
           accuracy's interval is at most 1 / k;
         - each set whose images are all decided as one class.
@@ -264,7 +264,7 @@ class Measured:
         return lines
 
     def _doubted_cues(self) -> Iterator[str]:
-        """Yield messages on sets whose decisions for either cue are no better than guesses.
+        """Yield messages on sets whose decisions match a cue no more often than guesses.
 
         See `doubts`; sets without a known number of classes are left out.
         """
@@ -291,8 +291,8 @@ class Measured:
     def _doubted_accuracy(self) -> Iterator[str]:
         """Yield a message if shape bias was measured and `accuracy` is no better than chance.
 
-        See `doubts`; only the first set with a known number of classes is used, other than cue
-        conflicts, edges and silhouettes.
+        See `doubts`; only the first set with a known number of classes is used; cue conflicts,
+        edges and silhouettes are skipped.
         """
         headlines = [*self.headlines()]
         if not any(key == "shape_bias" for key, _ in headlines):
@@ -332,9 +332,9 @@ def read(
 ) -> Measured:
     """Return the results in a network's folder of records.
 
-    Numbers are those of all records in the folder, also of earlier calls. left_out: a line for
-    each measure that failed or was skipped. first: names of sets, in the order in which
-    attributes prefer them.
+    Numbers are from all records in the folder, also of earlier calls. left_out: a line for each
+    measure that failed or was skipped. first: names of sets, in the order in which attributes
+    prefer them.
     """
     class_counts, constant_classes = {}, {}
     for path in sorted((folder / "measures").glob("*.json")):

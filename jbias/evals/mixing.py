@@ -8,8 +8,8 @@ Source: Gontijo-Lopes, Smullin, Cubuk and Dyer, ICLR 2021, https://arxiv.org/abs
 (MixDiversity, and the protocol of mixed images).
 Deviations: each image has a share, mask and partner of its own, keyed by its number in the
 set, while training draws one share per batch. The means are the same, with less variance. Losses
-are those of the trained network in evaluation mode, not of the last epoch of training. CutMix is
-the variant "torchbearer", as in the second paper.
+are from the trained network in evaluation mode, not of the last epoch of training. CutMix is the
+variant "torchbearer", as in the second paper.
 """
 
 import functools
@@ -52,7 +52,7 @@ def make(
     image has the share lam with probability lam, and else the share 1 - lam. MixDiversity needs
     the labels of both images, and the label of the partner is not known here. With these random
     shares the label is not needed: over random pairs, E[CE(z, y_image)] = E[lam CE(z, y_first) +
-    (1 - lam) CE(z, y_second)], because each image of a pair is the first one with the same
+    (1 - lam) CE(z, y_second)], because each image of a pair is the first image with the same
     probability. If partners are of another set, the result is the reformulated loss, with lam ~
     Beta(alpha + 1, alpha) for the image.
     """
@@ -87,7 +87,7 @@ def make(
         ) -> Float[Array, "h w 3"]:
             """Return an image mixed with a random partner, after `moves` are applied to both.
 
-            method and params are those of `show`.
+            method, params: see `show`.
             """
             k_mix, k_role, k_other, *k_moves = jax.random.split(key, 5)
             other = jax.random.randint(k_other, (), 0, len(params["others"]))
@@ -178,8 +178,7 @@ def numbers(
 
 
 def _loss(decided: decisions.Decisions) -> float | None:
-    """Return the mean cross-entropy, in nats, over images with a class; None if there are
-    none."""
+    """Return the mean cross-entropy in nats over images with a class; None without such images."""
     has_class = decided.columns["label"] >= 0
     likelihood = np.asarray(decided.columns["likelihood"], np.float64)[has_class]
     return decisions.cross_entropy(likelihood) if len(likelihood) else None

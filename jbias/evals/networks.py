@@ -98,7 +98,7 @@ class Network:
 def identity(network: Network) -> dict[str, Any]:
     """Return the entries that identify a network, to detect stored results of another network.
 
-    Keys: "digest", "model", "classes" (a hash), and those of `preprocessing`.
+    Keys: "digest", "model", "classes" (a hash), and the keys of `preprocessing`.
     """
     names = json.dumps([network.space, *network.classes])
     return {
@@ -121,14 +121,14 @@ class FlaxNetwork(Network):
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """Return the "mean" and "std" that the module normalises images by, as far as set."""
+        """Return the "mean" and "std" that the module normalises images by, if set."""
         constants = {key: getattr(self.net, key, None) for key in _CONSTANTS}
         return {key: list(value) for key, value in constants.items() if value}
 
     def _check_weights(self) -> None:
         """Raise probe.NotFiniteError, naming arrays, if a weight is NaN or infinite.
 
-        Logits do not always show it: max pooling may drop a NaN.
+        Logits do not always show such a weight: max pooling may drop a NaN.
         """
         broken = []
         for path, leaf in jax.tree_util.tree_leaves_with_path(self.variables):
@@ -224,8 +224,8 @@ def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[st
     glob has several matches, those without weights or runs are skipped.
 
     A folder with config.json and checkpoints is a run. For any other folder, all weight files (by
-    suffix) and runs below it are returned, except for hidden files and folders and for those
-    behind a link to a folder that is not a run. A file or run with several matching paths is
+    suffix) and runs below it are returned, except for hidden files and folders, and for files and
+    runs behind a link to a folder that is not a run. A file or run with several matching paths is
     returned once, under the first of these paths. Links with different names to one file count as
     different files, because a published file is recognised by its name. Weights on the hub keep
     their name and are fetched when they are opened.
@@ -276,13 +276,13 @@ def _find_below(path: str) -> Iterator[str]:
 
 
 def is_run(path: str) -> bool:
-    """Return whether a folder is the workdir of a run, or was written by models.save_run."""
+    """Return True if a folder is the workdir of a run, or was written by models.save_run."""
     folder = epath.Path(path)
     return (folder / "config.json").exists() and (folder / "checkpoints").exists()
 
 
 def is_trained(path: str) -> bool:
-    """Return whether a folder is a run that was trained here, with its classes and seeds."""
+    """Return True if a folder is a run that was trained here, with its classes and seeds."""
     return is_run(path) and (epath.Path(path) / "provenance.json").exists()
 
 
@@ -372,9 +372,9 @@ def from_file(
     models.MODELS or path/to/file.py:function; None: read from the file. classes: see
     `read_classes`; None: the names in the file itself, if there is one for each output, else
     ImageNet's classes. about: entries of `Network.about`; "id", if given, replaces `name`, and
-    "name" the algorithm in the records; "constants" has the origins of "mean" and "std" in words,
-    if `options` give these; "train_data" and "method" are the training set and method for the
-    records. options: further keyword arguments of models.load, or of the user's function.
+    "name" replaces the algorithm in the records; "constants" has the origins of "mean" and "std" in
+    words, if `options` give these; "train_data" and "method" are the training set and method for
+    the records. options: further keyword arguments of models.load, or of the user's function.
     ValueError if the file cannot be read, has no classes, or has another number of classes than
     `classes`.
     """
@@ -596,10 +596,10 @@ def check_arguments(
     """Return the paths of files and runs in --checkpoint; ValueError for an invalid flag.
 
     Flags without an effect are also invalid: --model, --classes, --mean, --std, --trained and
-    --method if all paths are runs that were trained here, and --step if none is. The step, also
-    that of the suite, must be "best", "latest" or a number; if all paths are runs, a step that at
-    least one run saved. Called before sets are opened, which may take minutes. args: the
-    command's flags. out: the folder of results. config: the suite's config.
+    --method if all paths are runs that were trained here, and --step if no path is such a run. The
+    step of --step or of the suite must be "best", "latest" or a number; if all paths are runs, a
+    step that at least one run saved. Called before sets are opened, which may take minutes. args:
+    the command's flags. out: the folder of results. config: the suite's config.
     """
     if args.model:
         extensions.find("--model", args.model, build.MODELS)

@@ -14,10 +14,10 @@ is the fill "mean".
 
 `make` (section 5 of the paper) hides growing fractions; the module `iocclusion` computes the
 index from accuracies on training and test images.
-Deviations: those of `grad_cam`. The released code draws for each image whether the most or
-the least salient pixels are hidden, and rounds the map to 8 bits. The order "random" with
-quantise=True does so, too; the default is as in the paper. In the released code the least
-salient are floor(i h w) pixels, and ties are in no fixed order.
+Deviations: see `grad_cam`; also the following. The released code draws for each image whether the
+most or the least salient pixels are hidden, and rounds the map to 8 bits. The order "random" with
+quantise=True does so, too; the default is as in the paper. In the released code the least salient
+are floor(i h w) pixels, and ties are in no fixed order.
 
 `make_cut_occlusion` hides one rectangle by black, by the mean colour or by another image. As
 the rectangles are the same, the data interference index shows how much decisions depend on the
@@ -120,7 +120,7 @@ def pixel_count(thousandths: Number, pixels: int) -> Number:
 
 
 def paste(image: probe.Images, hidden: Mask, fill: Fill) -> probe.Images:
-    """Return the images with hidden pixels replaced by those of `fill` at the same positions."""
+    """Return the images with hidden pixels replaced by pixels of `fill` at the same positions."""
     return jnp.where(hidden[..., None], fill, image)
 
 
@@ -225,7 +225,7 @@ def make(
         """Return images with the pixels of a mask replaced by the fill.
 
         params: a result of `_params`. make_masks: one key per image -> masks, True at hidden
-        pixels. `fill` is that of the enclosing function.
+        pixels. `fill`: see the enclosing function.
         """
         keys = image_keys(seed, params["salt"], rows.index)
         mask_keys, fill_keys = jax.vmap(lambda key: jax.random.split(key, 2))(keys).T
@@ -280,7 +280,7 @@ def make(
 
 
 def _params(name: str, thousandths: int, common: Mapping[str, Array]) -> dict[str, Any]:
-    """Return a condition's arrays "salt", "thousandths" and "least", and those of `common`.
+    """Return a condition's arrays "salt", "thousandths" and "least", and the arrays `common`.
 
     name: the condition's name. thousandths: the hidden fraction times 1000. "least" is the
     probability with which the least salient pixels of an image are hidden.
@@ -354,7 +354,7 @@ def make_cut_occlusion(
         """Return images with a rectangle replaced.
 
         fill: "colour", "other", or "" for unchanged images. params: "salt" and the arrays of
-        `fill_params`. area and placement are those of the enclosing function.
+        `fill_params`. area, placement: see the enclosing function.
         """
         if not fill:
             return rows.image

@@ -89,9 +89,10 @@ def scores(x: Float[np.ndarray, "3 n d"]) -> Float[np.ndarray, "n"]:
     """Return for each image 1 if the first of three feature vectors is the odd one out, else 0.
 
     x: features of the three versions (first axis) of n images.
-    By distances 1 - Pearson's r: the first is the odd one out if the other two are closest
+    By distances 1 - Pearson's r: the first vector is the odd one out if the other two are closest
     to each other, so that its mean distance to them is the largest. If m pairs are equally close,
-    each counts 1/m. The score is 0 if a vector is constant, because it then has no correlation.
+    each counts 1/m. The score is 0 if a vector is constant, because a constant vector has no
+    correlation.
     """
     x = np.asarray(x, float)
     x = x - x.mean(-1, keepdims=True)

@@ -50,7 +50,7 @@ _NOT_NAMED = -100
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Predictor:
-    """A function that maps images to outputs, with a description of both.
+    """A function that maps images to outputs, with a description of images and outputs.
 
     predict: images -> (b, k) logits or probabilities, or b class names. All batches have
       one size; the last batch of a set is padded with stimuli made from black images, and a
@@ -72,7 +72,7 @@ class Predictor:
       fixed images; give a version for a model whose decisions vary between calls.
     apply: float images in [0, 1] -> logits, differentiable by JAX, for attacks.
     at: (images, site) -> (activations at a site, gradient of each image's largest logit with
-      respect to these).
+      respect to these activations).
     net: a taps.Readable, for measures that read all sites.
     """
 
@@ -162,7 +162,7 @@ class PredictorNetwork(networks.Network):
 
     @property
     def graded(self) -> bool:
-        """Return whether outputs contain more than the decided class."""
+        """Return True if outputs contain more than the decided class."""
         return self.kind != "names"
 
     @property
@@ -248,7 +248,7 @@ def _to_float32(logits: Shaped[np.ndarray, "b k"]) -> Float[np.ndarray, "b k"]:
 
 
 def _are_probabilities(answers: Shaped[np.ndarray, "b k"]) -> bool:
-    """Return whether no number is below 0 and each row sums to 1, within 0.01."""
+    """Return True if no number is below 0 and each row sums to 1, within 0.01."""
     if not (answers >= 0).all():
         return False
     with np.errstate(over="ignore"):

@@ -407,7 +407,7 @@ def _stimulus_keeper(
 def batch_size(suite: suites.Suite, prepared: PreparedSet) -> int:
     """Return the number of images per batch, a multiple of the number of devices.
 
-    It is suite.run["batch"], or, if that is 0, 32 on a CPU and 256 elsewhere, but at most the
+    It is suite.run["batch"], or, if this entry is 0, 32 on a CPU and 256 elsewhere, but at most the
     number of images; then it is rounded up to a multiple.
     """
     shards = suite.devices.shape["data"]

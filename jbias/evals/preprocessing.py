@@ -122,12 +122,12 @@ def read(model: Any) -> Preprocessing:
 
 
 def _is_own_method(model: Any, source: Any) -> bool:
-    """Return whether `source`, an attribute of the model, is one of its methods."""
+    """Return True if `source`, an attribute of the model, is one of its methods."""
     return getattr(source, "__self__", None) is model
 
 
 def _is_normalising_layer(model: Any, source: Any) -> bool:
-    """Return whether `source`, an attribute of a module, is a layer that normalises images.
+    """Return True if `source`, an attribute of a module, is a layer that normalises images.
 
     Such a layer may be part of the module's forward pass.
     """
@@ -300,8 +300,8 @@ def _rescaling(
 
     Arguments: see `_read_processor`. If the processor does not rescale bytes, mean and std are
     assumed to be for bytes if any value is above 1, else for images in [0, 1]. ValueError for
-    mean 0 and std 1, which fit both. Without a rescale_factor nothing comes before mean and std,
-    and ValueError is raised for a mean of bytes.
+    mean 0 and std 1, which fit both cases. Without a rescale_factor nothing comes before mean and
+    std, and ValueError is raised for a mean of bytes.
     """
     scale = get("rescale_factor")
     if get("do_rescale") is False:
@@ -359,9 +359,9 @@ def _flat(steps: Sequence) -> Iterator[Any]:
 def _read_steps(steps: Sequence, origin: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return (unchecked values by name, descriptions of unknown steps) of a Compose's steps.
 
-    Several Normalize steps are combined into one mean and std. "size" is that of the last Resize
-    or CenterCrop, "resize" that of the last Resize. With a step that turns images into numbers
-    and without a Normalize, the values are mean 0 and std 1. origin: start of error messages.
+    Several Normalize steps are combined into one mean and std. "size" is from the last Resize or
+    CenterCrop, "resize" from the last Resize. With a step that turns images into numbers and
+    without a Normalize, the values are mean 0 and std 1. origin: start of error messages.
     ValueError as `_read_normalize` raises.
     """
     values, unread = {}, []
@@ -429,7 +429,7 @@ def _size_of_step(step: Any) -> Any:
 
 
 def _is_to_rgb(step: Any) -> bool:
-    """Return whether a step is a function whose name ends with "to_rgb"."""
+    """Return True if a step is a function whose name ends with "to_rgb"."""
     function = getattr(step, "lambd", step)  # The function of a Lambda.
     return str(getattr(function, "__name__", "")).endswith("to_rgb")
 

@@ -69,18 +69,18 @@ class Probe(NamedTuple):
       of a corruption; `show` is then called as show(rows, params, static(condition)), and
       compiled once for each value.
     onto: by condition, another condition whose stimuli `show` gets instead of the images.
-      Those stimuli must be bytes / 255.
+      The stimuli of that condition must be bytes / 255.
     slow: conditions whose `show` takes longer than running a network. Their stimuli are cached
       for the networks that follow, as far as memory allows.
     include_unknown: whether images of classes that the network lacks are shown, too, with label
-      -1, so that no decision is right; otherwise they are left out.
+      -1, so that no decision is correct; otherwise such images are left out.
     inside: whether the probe reads activations of the network instead of decisions: images are
       shown unchanged, and `numbers` is called as numbers(net, variables, images, columns).
     graded: whether the probe needs probabilities, not only decided classes.
     ranked: by the name of a column of ranks, the name of the column of classes that are ranked
       among the network's logits; only for networks with logits or probabilities.
-    digest: hash of everything that the probe read apart from its options, such as people's
-      answers; "" if it read nothing.
+    digest: hash of everything that the probe read apart from its options, such as human answers; ""
+      if it read nothing.
     """
 
     conditions: Mapping[str, PyTree]
@@ -104,7 +104,7 @@ class NotFiniteError(ValueError):
 
 
 def are_distinct(values: Sequence) -> bool:
-    """Return whether `values` is a non-empty sequence without repetitions; False for a string."""
+    """Return True if `values` is a non-empty sequence without repetitions; False for a string."""
     is_list = not isinstance(values, str) and len(values) > 0
     return is_list and len(set(values)) == len(values)
 

@@ -274,9 +274,9 @@ class NetworkEvaluation:
         """Return the provenance of this call merged with that of earlier calls.
 
         Keys: "data" (sets), "missing" (reasons by set or task) and "suite" (config). stored:
-        the provenance of earlier calls; entries of this call replace those of the same name, and
-        sets that are open now are no longer missing. Measures that --only leaves out are not
-        added.
+        the provenance of earlier calls; entries of this call replace stored entries of the same
+        name, and sets that are open now are no longer missing. Measures that --only leaves out are
+        not added.
         """
         old_suite, config = stored.get("suite", {}), self.suite.config
         data = {
@@ -302,7 +302,7 @@ class NetworkEvaluation:
         }
 
     def is_done(self, task: suites.Task) -> bool:
-        """Return whether a task's results are stored.
+        """Return True if a task's results are stored.
 
         ValueError if the results have other settings, or if their settings cannot be read.
         """
@@ -390,8 +390,8 @@ class NetworkEvaluation:
     def prepare(self, tasks: Sequence[suites.Task]) -> list[_Job]:
         """Return the jobs of the tasks whose set can be prepared, in the order of the tasks.
 
-        Other sets are reported as failures: one for all sets of which the network has no class,
-        and one for each further set.
+        Other sets are reported as failures: one failure for all sets of which the network has no
+        class, and one failure for each further set.
         """
         probes, set_requests = [], []
         measures: dict[prepared_sets.SetRequest, list[str]] = {}
@@ -513,7 +513,7 @@ class NetworkEvaluation:
         Keys: "images" (their number) and "seconds", and, if they apply, "cost", "classes",
         "constant" (`_constant_class`), "otherwise" (`describe_train_difference`) and the key of
         agreement_note. seconds: duration; None, and then no "cost", if the decisions were already
-        made for another measure. agreement_note: an entry on agreement that cannot be measured,
+        computed for another measure. agreement_note: an entry on agreement that cannot be measured,
         or empty.
         """
         details: dict[str, Any] = {"images": job.num_images, "seconds": None}

@@ -1,12 +1,11 @@
 """Probe of low- and high-pass filters with a box in the spectrum, on the device.
 
 Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509, section 3, as in
-their code: the box contains frequencies -r to r - 1 of either axis, so that it is not
-symmetric and the inverse transform is complex; its real part is shown. With `symmetric`, the
-box contains -r to r instead. Deviation: computed without a Fourier transform. On one axis the
-filter is a circulant matrix E + iO, so the real part on both axes is E x E' - O x O', where O
-has rank two. These are products with small matrices, on a CPU at least as fast as a real
-transform.
+their code: the box contains frequencies -r to r - 1 of each axis, so that it is not symmetric and
+the inverse transform is complex; its real part is shown. With `symmetric`, the box contains -r to r
+instead. Deviation: computed without a Fourier transform. On one axis the filter is a circulant
+matrix E + iO, so the real part on both axes is E x E' - O x O', where O has rank two. These are
+products with small matrices, on a CPU at least as fast as a real transform.
 """
 
 import functools

@@ -64,7 +64,7 @@ class Measure(NamedTuple):
 
     @property
     def looks_inside(self) -> bool:
-        """Return whether the measure reads activations instead of decisions."""
+        """Return True if the measure reads activations instead of decisions."""
         return self.probe in probe_registry.INSIDE
 
     @property
@@ -189,7 +189,7 @@ def _probe_parameters(probe_name: str) -> Mapping[str, inspect.Parameter]:
 def changed_options(probe_name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options, by name, whose values differ from the defaults of the probe.
 
-    Options without a default are included; for an unknown probe, all are.
+    Options without a default are included; for an unknown probe, all options are included.
     """
     defaults = {
         key: _freeze(parameter.default)
@@ -228,9 +228,9 @@ def check_measure(measure: Measure, side: int) -> None:
 def build_probe(measure: Measure, context: Mapping[str, Any]) -> probe.Probe:
     """Return a measure's probe; the same object for equal arguments.
 
-    context: values that depend on the set, by argument name, such as "side". The probe gets
-    those for which it has arguments; the measure's own options take precedence. ValueError
-    for an invalid option.
+    context: values that depend on the set, by argument name, such as "side". The probe gets the
+    values for which it has arguments; the measure's own options take precedence. ValueError for an
+    invalid option.
     """
     parameters = _probe_parameters(measure.probe)
     arguments = {key: value for key, value in context.items() if key in parameters}
@@ -349,7 +349,7 @@ class Suite(NamedTuple):
         def read() -> UInt8[jax.Array, "n h w 3"]:
             """Return the partner images as bytes, replicated on the suite's devices.
 
-            They are images of `dataset`, which is that of the enclosing function.
+            They are images of `dataset`, an argument of the enclosing function.
             """
             bytes_per_image = 3 * self.size**2
             count = min(MAX_PARTNERS, MAX_PARTNER_BYTES // bytes_per_image, len(source))
@@ -508,8 +508,8 @@ def _drop_missing_tasks(
 ) -> Suite:
     """Return the suite with the tasks whose probe lacks a file, if any, added to `missing`.
 
-    An example is a file of people's answers. needs: by measure, the suite's argument that
-    provides its files. say: called with a line on each reason. ValueError if no task is left.
+    An example is a file of human answers. needs: by measure, the suite's argument that provides its
+    files. say: called with a line on each reason. ValueError if no task is left.
     """
     reasons: dict[str, str] = {}  # By task.
     for task in suite.tasks():

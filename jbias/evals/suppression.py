@@ -6,9 +6,9 @@ https://arxiv.org/abs/2509.20234.
 Reference code: https://github.com/tomburgert/feature-reliance at bdb101b,
 reliance_protocol.py; for accuracy above chance, https://github.com/OliverStoll/Texture-Bias-DL at
 a455be8.
-Deviations: an image counts as right if the decision is its class. In the paper's comparison with
-people, an image counts as right if the probabilities of the class's members sum to more than 0.5.
-A condition that two families have in common, "bilateral 12 shuffle 10", is shown once.
+Deviations: an image counts as correct if the decision is its class. In the paper's comparison with
+human observers, an image counts as correct if the probabilities of the class's members sum to more
+than 0.5. A condition that two families have in common, "bilateral 12 shuffle 10", is shown once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,7 +46,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "bilateral_12_shuffle": _named("bilateral 12 {}", _EACH_GRID),
     "bilateral_grey": _named("{} grey 1", _EACH_BILATERAL),
 }
-# Conditions by the missing cue, or by the only cue: first the conditions that people saw,
+# Conditions by the missing cue, or by the only cue: first the conditions that observers saw,
 # then these two at a time.
 CUES: Mapping[str, str] = {
     "no_global_shape": "shuffle 3",
@@ -91,11 +91,11 @@ def numbers(
 
     relative_accuracy: A / A0, which may exceed 1. relative_accuracy_chance, if `classes`, the
     number K of decision classes, is given: (A - 1 / K) / (A0 - 1 / K), which may also be below
-    0. Both are undefined if the denominator is not above 0. Except under CLEAN, each of these is
-    followed by _lower and _upper, the ends of its 95 % interval by a bootstrap over images, with
-    the same samples for all conditions. Under CLEAN, each is followed by _undefined, the share of
-    samples in which the ratio is undefined. by_condition: decisions under CLEAN and the
-    conditions of `steps`. draws: bootstrap samples.
+    0. Both ratios are undefined if the denominator is not above 0. Except under CLEAN, each of
+    these ratios is followed by _lower and _upper, the ends of its 95 % interval by a bootstrap over
+    images, with the same samples for all conditions. Under CLEAN, each is followed by _undefined,
+    the share of samples in which the ratio is undefined. by_condition: decisions under CLEAN and
+    the conditions of `steps`. draws: bootstrap samples.
     """
     counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)
     clean = [*by_condition].index(CLEAN)

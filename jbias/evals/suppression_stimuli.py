@@ -1,6 +1,6 @@
 """Stimuli of feature suppression: images without shape, texture or colour, on the device.
 
-The metrics are those of the module `suppression`.
+The metrics are in the module `suppression`.
 
 Reference code: https://github.com/tomburgert/feature-reliance at bdb101b, transform.py,
 where filters are OpenCV's and tiles are shuffled by Albumentations. As in that code, each step
@@ -126,10 +126,10 @@ def make(
 def settings(kind: str, strength: float, side: int, scale: float) -> Settings:
     """Return the arrays of a step, by name, and "salt", the salt of its random draws.
 
-    Arrays are those of `_tiles` for "shuffle" and "rotation", those of `_bilateral`, "matrix"
-    for "blur", and "strength" for other kinds. kind: the first word of a step in
-    suppression.FAMILIES, such as "blur". strength: the number after that word. side: image side
-    in pixels. scale: factor of published lengths. Equal steps have equal random draws in all
+    Arrays: the result of `_tiles` for "shuffle" and "rotation", the result of `_bilateral`,
+    "matrix" for "blur", and "strength" for other kinds. kind: the first word of a step in
+    suppression.FAMILIES, such as "blur". strength: the number after that word. side: image side in
+    pixels. scale: factor of published lengths. Equal steps have equal random draws in all
     conditions.
     """
     if kind == "shuffle":
@@ -182,7 +182,7 @@ def _tiles(side: int, g: int) -> dict[str, np.ndarray]:
 
 
 def shuffle_tiles(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """Return an image with tiles in random order among those of equal height and width.
+    """Return an image with tiles in random order among tiles of equal height and width.
 
     s: result of `settings` for "shuffle".
     """

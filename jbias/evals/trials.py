@@ -1,4 +1,4 @@
-"""Answers of people and networks to single images, in the format of model-vs-human.
+"""Answers of human observers and networks to single images, in the format of model-vs-human.
 
 A CSV file has the answers of one subject (a person or a network) on one set,
 <set>_<subject>_session_<n>.csv, with the columns subj, session, trial, rt, object_response,
@@ -48,7 +48,7 @@ class Trials:
     subject: str  # Name of a person or network.
     image: tuple[str, ...]  # Ids, see `image_id`.
     response: Int[np.ndarray, "n"]  # One of Geirhos' 16 classes, -1 for none.
-    category: Int[np.ndarray, "n"]  # The right class.
+    category: Int[np.ndarray, "n"]  # The correct class.
     condition: tuple[str, ...]
 
     def select(self, image: Sequence[str]) -> "Trials":
@@ -127,12 +127,12 @@ def read(path: str, dataset: str = "") -> Trials:
 
 
 def people(folder: str, dataset: str) -> tuple[Trials, ...]:
-    """Return the answers of each person on a set, from <folder>[/<set>]/<set>_subject-*.csv.
+    """Return the answers of each observer on a set, from <folder>[/<set>]/<set>_subject-*.csv.
 
     Answers are sorted by the file's name. Files in <folder>/<set> take precedence over those in
-    <folder>. base.Missing without such files, or without the folder. ValueError if a
-    person has two files, or if people have different images, conditions or right classes, and
-    as `read` raises.
+    <folder>. base.Missing without such files, or without the folder. ValueError if an observer has
+    two files, or if observers have different images, conditions or correct classes, and as `read`
+    raises.
     """
     folder = os.path.expanduser(folder)
     if not os.path.isdir(folder):
@@ -165,7 +165,7 @@ def people(folder: str, dataset: str) -> tuple[Trials, ...]:
 
 
 def digest(people: Sequence[Trials]) -> str:
-    """Return a hash (16 hex digits) of people's answers, independent of their files and order."""
+    """Return a hash (16 hex digits) of human answers, independent of their files and order."""
     entries = []
     for person in people:
         entry = [

@@ -46,7 +46,7 @@ _USAGE = "%(prog)s MODEL [--stimuli DIR] [--imagenet DIR] [--data DIR|shapes] [o
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `jbias measure`; return the exit code (see the module).
 
-    argv: the arguments; None: those of the process.
+    argv: the arguments; None: the arguments of the process.
     """
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

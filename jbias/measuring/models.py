@@ -92,7 +92,7 @@ def _name_of_object(reference: str) -> str:
 
 
 def _is_table(path: str) -> bool:
-    """Return whether a path is a .csv or .parquet file, or a folder or glob of these only.
+    """Return True if a path is a .csv or .parquet file, or a folder or glob of these only.
 
     Hidden files of a folder do not count. False for a run's workdir, an empty folder, and a
     path or glob without files.
@@ -142,7 +142,7 @@ def _read_networks(
 
 
 def _may_exist(path: str) -> bool:
-    """Return whether a path exists or is a glob."""
+    """Return True if a path exists or is a glob."""
     return os.path.exists(os.path.expanduser(path)) or any(x in path for x in "*?[")
 
 
@@ -168,7 +168,7 @@ def _of_object(model: Any, settings: Settings, options: Mapping[str, Any]) -> Mo
 
 
 def _depends_on_folders(settings: Settings) -> bool:
-    """Return whether settings.classes is "folders" or "geirhos16" (see `settle_classes`)."""
+    """Return True if settings.classes is "folders" or "geirhos16" (see `settle_classes`)."""
     classes = settings.classes
     return isinstance(classes, str) and classes in (labels.GEIRHOS16, FOLDERS)
 

@@ -197,8 +197,8 @@ def _measure(request: Request, call: commands.Command) -> list[measured.Measured
     """Return the results of each network that was measured.
 
     Networks that fail, or that cannot be read, are left out and added to call.left_out. Networks
-    trained on the embedded set shapes are measured on it if no folder is given. ValueError for
-    an invalid request.
+    trained on the embedded data set "shapes" are measured on this set if no folder is given.
+    ValueError for an invalid request.
     """
     folders = sets.check(request.folders)
     settings, only = request.settings, request.only
@@ -319,7 +319,7 @@ def _with_decisions(
 
 
 def _are_of_shapes(opened: models.Model) -> bool:
-    """Return whether there are loaded networks, all trained on the embedded set shapes."""
+    """Return True if there are loaded networks, all trained on the embedded data set "shapes"."""
     trained = [network.fields["train_data"] for network in opened.loaded]
     return bool(trained) and {*trained} == {sets.SHAPES}
 
@@ -329,8 +329,8 @@ def _inputs(
 ) -> model_inputs.Inputs:
     """Return the preparation of images for a model.
 
-    The size is `size`, the caller's, in pixels; if that is None, the size of the runs, else
-    that of the model's preprocessing, else `default`. Crop and interpolation are those of the
+    The size in pixels is `size`, given by the caller; if `size` is None, the size of the runs, else
+    the size in the model's preprocessing, else `default`. Crop and interpolation are from the
     model's preprocessing; runs have none. ValueError if runs have images of different sizes.
     """
     described = opened.described

@@ -27,7 +27,7 @@ class Folders(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there are no images to measure with."""
+        """Return True if there are no images to measure with."""
         return not (self.stimuli or self.imagenet or self.data)
 
 
@@ -131,7 +131,7 @@ def _split_by_name(path: str) -> str:
 
 
 def _has_classes(path: str) -> bool:
-    """Return whether a folder contains a folder for each of Geirhos' 16 classes."""
+    """Return True if a folder contains a folder for each of Geirhos' 16 classes."""
     return {*labels.geirhos16()} <= {*_folders_in(path)}
 
 
@@ -139,9 +139,9 @@ def find_images(path: str) -> OwnImages:
     """Return the root, splits and classes of a user's own images.
 
     path: a folder DIR with DIR/<class>/ or DIR/<split>/<class>/. In the first form, DIR's name
-    is the only split, and its parent the root. In the second, DIR is the root, and classes are
-    those of the first split. In this form, folders without subfolders are left out, and so are
-    splits for training, if there are other splits. ValueError for a DIR without folders.
+    is the only split, and its parent the root. In the second, DIR is the root, and the classes are
+    the folders of the first split. In this form, folders without subfolders are left out, and so
+    are splits for training, if there are other splits. ValueError for a DIR without folders.
     """
     inside = _folders_in(path)
     with_folders = [name for name in inside if _folders_in(os.path.join(path, name))]
@@ -260,7 +260,7 @@ def remove_impossible(
 def missing(folders: Folders) -> tuple[str, ...]:
     """Return messages on measures that are not possible, each with the flag of a missing folder.
 
-    () for the embedded set SHAPES.
+    () for the embedded data set SHAPES.
     """
     if folders.data == SHAPES:
         return ()
