@@ -76,9 +76,9 @@ class Unit:
         highest) as five arguments and returns "mean ± std", or the mean alone if std is None or
         NaN.
 
-        cells: one row per cell with the columns of `SPREAD`. If mean ± std of any of these cells
-        leaves [0, 100] %, the function returns "median [lowest, highest]" for all cells
-        (`RANGED`). This is never the case for a unit other than %.
+        cells: one row per cell with the columns of `SPREAD`. If mean ± std of any cell leaves
+        [0, 100] %, the function returns "median [lowest, highest]" for all cells (`RANGED`). For a
+        unit other than %, the function never returns medians.
         """
         shows_range = self.beyond(cells["mean"], cells["std"]).any()
 
@@ -143,7 +143,7 @@ class BenchmarkScores:
     notes: tuple[str, ...] = ()
     twins: tuple[tuple[str, str, str], ...] = ()
     models: tuple[str, ...] = ()  # Networks that were trained, in alphabetical order.
-    train_sets: tuple[str, ...] = ()  # Their training sets, in alphabetical order.
+    train_sets: tuple[str, ...] = ()  # Training sets, in alphabetical order.
     # Records of all evaluations that rules select from: label, dataset, run, seed, epoch,
     # condition, metric, value.
     evaluations: pd.DataFrame | None = None
@@ -176,7 +176,7 @@ class BenchmarkScores:
         """The phrase "is better than", for sentences such as "A is better than B".
 
         A is the algorithm with the better rank. For runs with a metric of cue conflicts, the
-        phrase is "has more shape bias than", or such as "has a higher mrr shape than". If the
+        phrase is, for example, "has more shape bias than" or "has a higher mrr shape than". If the
         smallest score ranks first, "less" and "lower" replace "more" and "higher".
         """
         metric = self.options.metric
@@ -200,7 +200,7 @@ class BenchmarkScores:
     def rank_words(self) -> tuple[str, str]:
         """("better", "worse"), the words for two algorithms in the order of their mean ranks.
 
-        ("higher", "lower") for runs with a metric of cue conflicts.
+        The words are ("higher", "lower") for runs with a metric of cue conflicts.
         """
         return ("better", "worse") if self.has_better_side else ("higher", "lower")
 
@@ -208,7 +208,7 @@ class BenchmarkScores:
     def best(self) -> str:
         """The word for the score of rank 1: "best".
 
-        "largest" or "smallest" for runs with a metric of cue conflicts.
+        The word is "largest" or "smallest" for runs with a metric of cue conflicts.
         """
         side = "largest" if self.options.larger_is_better else "smallest"
         return "best" if self.has_better_side else side
@@ -217,7 +217,7 @@ class BenchmarkScores:
     def ranks_first(self) -> str:
         """The phrase "larger is better" or "smaller is better".
 
-        "larger ranks first" or "smaller ranks first" for runs with a metric of cue conflicts.
+        For runs with a metric of cue conflicts: "larger ranks first" or "smaller ranks first".
         """
         side = "larger" if self.options.larger_is_better else "smaller"
         return f"{side} is better" if self.has_better_side else f"{side} ranks first"
@@ -268,7 +268,7 @@ class BenchmarkScores:
         classes), chance and n (number of images); accuracy and chance are fractions. Cells of the
         study's metric are included for accuracy, accuracy_shape and accuracy_texture only. Cells
         of cue conflicts are added with the metric `CUES`; their accuracy is the share of decisions
-        for either cue. Empty for a file of scores.
+        that match the shape or the texture. Empty for a file of scores.
         """
         cells = []
         if self.options.metric in _ACCURACIES:
@@ -281,7 +281,7 @@ class BenchmarkScores:
     def guessed(self) -> frozenset[tuple[str, str]]:
         """Cells (algorithm, data set) of `at_chance` for the metric of the study.
 
-        For shape_bias: the cells in which decisions for a cue are at chance.
+        For shape_bias: cells with a share of decisions for shape or texture that is at chance.
         """
         metric = self.options.metric
         metric = CUES if metric == "shape_bias" else metric
@@ -303,7 +303,7 @@ class BenchmarkScores:
         return len(rows[["label", "dataset"]].drop_duplicates())
 
     def decisions_for_neither(self) -> pd.DataFrame:
-        """Return the records in `selected` of `fraction_neither` without a condition.
+        """Return the records of `fraction_neither` in `selected` that have no condition.
 
         Records of algorithms that the study does not report are left out. For runs only.
         """
@@ -317,7 +317,7 @@ def cells_of(
 ) -> pd.DataFrame:
     """Return a frame with the statistics over seeds of each (algorithm, data set).
 
-    Columns: algorithm, dataset, n (number of seeds, also of seeds with a NaN score), and the
+    Columns: algorithm, dataset, n (number of seeds, including seeds with a NaN score), and the
     columns of `SPREAD` (std with ddof 1, NaN for a single seed) in the unit of `values`. A cell
     without rows has n = 0 and NaN. A cell with a NaN score has NaN statistics.
 
@@ -343,7 +343,7 @@ def cells_of(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Analysis:
-    """Means per cell and the tests of these means; a test that cannot be made is None.
+    """Means per cell and the tests of these means; a test that cannot be computed is None.
 
     The fields after `nemenyi` are filled by `with_evidence`. `tests` and `seeds` hold results of
     jbias.stats in the page's unit, with the keys of `_mean_tests` and `_seed_results`; `seeds` is
@@ -374,7 +374,7 @@ class Analysis:
         tuple[str, str], ...
     ] = ()  # Algorithms, or runs, with the same scores.
     runs: score_table.Scores | None = None
-    no_seeds: str = ""  # Reason why seeds are not analysed; empty if they are.
+    no_seeds: str = ""  # Reason why seeds are not analysed, or empty.
     draws: int = 0  # Number of bootstrap draws of runs.
     seeds: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # Tests over seeds in studies of one or two data sets. Such studies have no rank tests.
@@ -397,7 +397,7 @@ class Analysis:
 
     @property
     def why_not(self) -> str:
-        """The reason why ranks are not tested, as a sentence; empty if they are tested."""
+        """The reason why ranks are not tested, as a sentence; empty if ranks are tested."""
         if self.friedman is not None:
             return ""
         if self.by_seeds is not None:
@@ -510,9 +510,9 @@ class Analysis:
     def bounds(self) -> str:
         """A phrase for captions: the kind of the intervals over redrawn runs, and their coverage.
 
-        Such as "95% percentile intervals (which contain the mean of new seeds in about 90% of cases
-        with 5, if scores are normal)". The phrase is "no intervals (two runs give none)" if an
-        algorithm has only 2 runs. Runs must have been analysed.
+        An example is "95% percentile intervals (which contain the mean of new seeds in about 90% of
+        cases with 5, if scores are normal)". The phrase is "no intervals (two runs give none)" if
+        an algorithm has only 2 runs. Runs must have been analysed.
         """
         if self.min_runs == 2:
             return "no intervals (two runs give none)"
@@ -527,8 +527,8 @@ def analyse(study: BenchmarkScores) -> Analysis:
     """Return the means and the rank tests of a study, on means with 12 significant digits.
 
     A cell has no mean if one of its seeds has no score. The tests leave out algorithms without any
-    mean, data sets in `study.unfit`, and data sets without the mean of an algorithm. With --strict
-    they also leave out data sets that an algorithm trained on. If fewer than two algorithms or data
+    mean, data sets in `study.unfit`, and data sets without the mean of an algorithm. With --strict,
+    data sets that an algorithm trained on are also left out. If fewer than two algorithms or data
     sets remain, all tests are None.
 
     For a study of one or two data sets, tests over seeds replace the rank tests. Raises ValueError
@@ -626,8 +626,8 @@ def _cut_intervals(
 ) -> seed_tests.SeedTestsResult:
     """Return the tests with intervals cut to [-100, 100] percentage points.
 
-    A t interval may extend beyond these bounds, but a difference of shares cannot. So the coverage
-    is unchanged. Scores without a unit are not cut.
+    A t interval may extend beyond these bounds. A difference of shares cannot exceed the bounds, so
+    the coverage is unchanged. Scores without a unit are not cut.
     """
     if not unit.name:
         return result
@@ -645,8 +645,9 @@ def _cut_intervals(
 def seed_rows(analysis: Analysis) -> pd.DataFrame:
     """Return the tested scores in the page's unit, with columns algorithm, dataset, run, score.
 
-    The column run has the seed, or in all rows "run:seed" if two runs of an algorithm have the same
-    seed; for a file of scores it has the file's names of runs. Missing scores are NaN.
+    The column run has the seed. If two runs of an algorithm have the same seed, all rows have
+    "run:seed". For a file of scores, the column has the file's names of runs. Missing scores are
+    NaN.
     """
     values = analysis.study.values.astype({"algorithm": str, "dataset": str})
     tested = values["dataset"].isin(analysis.datasets)
@@ -670,7 +671,7 @@ def best_by_seeds(
 
     The cell of the best mean is included. A data set on which no algorithm differs significantly
     from the best mean has no cell in the list. Cells are sorted by data set, then in the order of
-    `result.algorithms`. The list is empty if only comparisons with a reference were made.
+    `result.algorithms`. The list is empty if algorithms were compared with a reference only.
 
     means: mean scores, data sets in rows and algorithms in columns.
     """
@@ -915,7 +916,7 @@ def _without_intervals(result: Any) -> Any:
 
 
 def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:
-    """Return (scores per seed in the page's unit, ""), or (None, reason) without complete scores.
+    """Return (scores per seed in the page's unit, ""), or (None, reason) for incomplete scores.
 
     Scores are complete if each tested algorithm has at least 2 runs, and each run has a score on
     every tested data set. Means over runs, as in some files, are not complete. The reason is a
@@ -954,8 +955,8 @@ def shared_seeds(
 
     Rows are the n tested data sets, columns the r shared seeds in the same order for all
     algorithms. Scores have the unit of `BenchmarkScores.values`. Seeds without a score on every
-    tested data set are left out. If an algorithm has a seed in two runs, a run and a seed together
-    count as a seed.
+    tested data set are left out. If two runs of an algorithm have the same seed, each pair
+    (run, seed) counts as a seed.
     """
     values = analysis.study.values.astype({"algorithm": str, "dataset": str})
     is_wanted = values["algorithm"].isin(algorithms)
@@ -1007,10 +1008,10 @@ def best_cells(
 ) -> list[tuple[int, int]]:
     """Return (algorithm index, data set index) of cells that do not differ from the best mean.
 
-    Cells are sorted by data set, then by mean, the best first. A data set has the cell of the best
-    mean and the cells of all means before the first mean that differs significantly from the best
-    by Welch's t test. A data set has no cell if no mean differs from its best mean, or if all
-    runs of each algorithm have equal scores.
+    Cells are sorted by data set, then by mean, the best first. The cells of a data set start with
+    the best mean. The cells end before the first mean that differs significantly from the best mean
+    by Welch's t test. A data set has no cell if no mean differs from its best mean, or if all runs
+    of each algorithm have equal scores.
 
     The best mean is chosen from the tested scores, so p is multiplied by the number of all pairs
     (Bonferroni). The spread of an algorithm is at least the pooled spread on the data set, since
@@ -1055,8 +1056,8 @@ def twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     """Yield (first, second, reason) for pairs of algorithms, or of seeds, with the same results.
 
     Results are the same if accuracies and losses are equal in all evaluations, and stored
-    decisions are equal, too. Two algorithms must agree in every seed that both have. Seeds without
-    an accuracy are left out.
+    decisions are equal, too. Two algorithms must agree in every shared seed. Seeds without an
+    accuracy are left out.
 
     first, second: the names of two algorithms, ERM first, or "ERM seed 0" and "seed 1".
     reason: a phrase to follow the two names, such as "have the same accuracies and losses in every
@@ -1126,8 +1127,8 @@ def _twin_names(first: tuple, second: tuple) -> list[str]:
 def _reason_of_twins(first: tuple, second: tuple) -> str:
     """Return the phrase on equal results of two seeds; "" if their stored decisions differ.
 
-    The phrase is on decisions, or `_SAME_SCORES` if no evaluation has stored decisions of both
-    seeds. first, second: (label, workdir, seed).
+    If no evaluation has stored decisions of both seeds, the phrase is `_SAME_SCORES`. Otherwise the
+    phrase is about decisions. first, second: (label, workdir, seed).
     """
     (_, first_workdir, first_seed), (_, second_workdir, second_seed) = first, second
     first_digests = _decision_digests(first_workdir).get(first_seed, {})
@@ -1196,8 +1197,8 @@ def _classes(study: BenchmarkScores) -> dict[str, int]:
 def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
     """Yield cells with 1 / classes in the 95 % Wilson interval of the mean accuracy over seeds.
 
-    The interval is for the images of one network; cells are of the study's metric. Data sets
-    without a known number of classes are skipped, and so are cells with a missing score or
+    The interval is for the number of images of one network. Cells have the study's metric. Data
+    sets without a known number of classes are skipped, and so are cells with a missing score or
     different numbers of images. See `BenchmarkScores.at_chance` for the keys.
     """
     classes = _classes(study)
@@ -1224,12 +1225,12 @@ def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
 
 
 def _cues_at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
-    """Yield cells of cue conflicts in which decisions for either cue are at chance.
+    """Yield cells of cue conflicts with a share of decisions for shape or texture at chance.
 
     One class is the shape of an image, and another class is the texture. So a guess among k classes
-    is for either cue with probability 2 / k, and the shape bias of guesses has no meaning. A cell
-    is at chance if the lower end of Wilson's 95 % interval of the mean share over seeds, for the
-    images of one network, is not above 2 / k.
+    matches the shape or the texture with probability 2 / k, and the shape bias of guesses has no
+    meaning. A cell is at chance if the lower end of Wilson's 95 % interval of the mean share over
+    seeds is not above 2 / k. The interval is for the number of images of one network.
 
     Data sets with two classes or an unknown number of classes are skipped, and so are cells with a
     missing share or different numbers of images. See `BenchmarkScores.at_chance` for the keys.

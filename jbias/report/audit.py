@@ -92,7 +92,7 @@ Candidate = attribute_audit.Candidate
 
 
 class Examples(NamedTuple):
-    """p pairs of images of one class; the first network is right on only one image of a pair.
+    """p pairs of images of one class; the first network classifies only one image correctly.
 
     agrees, disagrees: first and second image (h x w pixels, RGB) of each pair, in the order of
     `pairs`. The value of the attribute agrees with the class in the first image, and disagrees in
@@ -108,8 +108,8 @@ class Examples(NamedTuple):
 class Audited:
     """Audit of one model (one or several networks trained the same way) on one set of images.
 
-    There are s networks and n images. likelihood: probability of the right class. confidence:
-    probability of the decided class. tau: threshold of a bug, a drop in accuracy as a fraction.
+    There are s networks and n images. likelihood: probability of the correct class. confidence:
+    probability of the predicted class. tau: threshold of a bug, a drop in accuracy as a fraction.
     alpha: significance level. draws, seed: number and seed of the bootstrap draws.
     """
 
@@ -184,7 +184,8 @@ class Audited:
     def shown(self) -> list[Candidate]:
         """Candidates with figures: the first 4 with the verdict "bug" or "some".
 
-        Without such candidates, the first tested candidate; empty if none was tested.
+        If there are no such candidates, the list has the first tested candidate. Empty if no
+        candidate was tested.
         """
         harmful = [
             candidate
@@ -223,11 +224,12 @@ def write(
     """Write the page of the audits to the folder `out`; return the lines to print.
 
     With several models, `out` has an overview, and each model has its page in a folder of
-    out/models, named as by `_file_name`; models with the same name get "-" and the model's number
-    in `audits`, from 1. The lines are the headline and the basis of a single model, or the headline
-    of each of several models, and last the path of the page. audits: one for each model. notes:
-    further caveats, such as networks that were left out. figures: file formats of the figures, as
-    for `document.write`. Raises ValueError as `document.write` does, before anything is written.
+    out/models, named by `_file_name`; models with the same name get "-" and the model's number in
+    `audits`, from 1. For one model, the lines are the headline, the basis and the path of the page.
+    For several models, the lines are the headline of each model and the path of the page. audits:
+    one for each model. notes: further caveats, such as networks that were left out. figures: file
+    formats of the figures, as for `document.write`. Raises ValueError as `document.write` does,
+    before anything is written.
     """
     reports = [report(audited, notes) for audited in audits]
     if len(audits) == 1:
@@ -380,9 +382,9 @@ def interval(candidate: Candidate) -> str:
 def answer(audited: Audited) -> tuple[str, str]:
     """Return (main finding, sentence on the audited data).
 
-    The finding names all bugs. Without bugs it names the first attribute: as a bug of some
-    networks, or as the largest drop. A `chance_sentence` precedes the finding. If no attribute was
-    tested, the finding says so.
+    The finding names all bugs. Without bugs, the finding names the first attribute, as a bug of
+    some networks or as the largest drop. A `chance_sentence` precedes the finding. If no attribute
+    was tested, the finding says so.
     """
     data = f"{_count(audited.networks, 'network')}, {len(audited.label):,} images of {audited.dataset}"
     tested = f"{_count(audited.candidates, 'attribute')} ({len(audited.tested)} tested)"
@@ -422,10 +424,10 @@ def _after_chance(audited: Audited, headline: str) -> str:
 def chance_sentence(audited: Audited) -> str:
     """Return a sentence on accuracy near or below chance, or on networks that guess; or "".
 
-    Near chance: less than `tau` above, or not significantly above. For a higher accuracy, the
-    sentence names the networks that guess; "" for a single network, or if no network guesses.
-    Networks that follow an attribute may have chance accuracy without guessing: the sentence names
-    attributes that lower accuracy.
+    An accuracy is near chance if it is less than `tau` above chance, or not significantly above
+    chance. For a higher accuracy, the sentence names the networks that guess; the sentence is ""
+    for a single network, or if no network guesses. Networks that follow an attribute may have
+    chance accuracy without guessing: the sentence names attributes that lower accuracy.
     """
     test = audited.chance
     guessing = audited.guessing
@@ -562,7 +564,7 @@ def findings(audited: Audited) -> Iterator[str]:
 def method_notes(audited: Audited) -> Iterator[str]:
     """Yield caveats: the lines of `_CAVEATS` that apply, `audited.notes`, and missing data.
 
-    The last lines have the attributes with a reason in `result.missing`.
+    The last lines name the attributes with a reason in `result.missing`.
     """
     is_plural = len(audited.networks) > 1
     drawn = "networks (Student's t, as they are few) and of " * is_plural + "images"
@@ -603,9 +605,9 @@ def ranked(audited: Audited) -> tables.Table:
     """Return the table of all candidates in the order of the ranking, one row per candidate.
 
     The page has the columns attribute, verdict, kind, values, drop, p, the drop under each kind of
-    shift, accuracy in and out of distribution, and the drop left within another attribute.
-    Attributes that were not tested have dashes. Bugs are bold. Drops are in points on the page, and
-    fractions in the files.
+    shift, accuracy in and out of distribution, and the remaining drop within another attribute.
+    Attributes that were not tested have dashes. Bugs are bold. Drops are in percentage points on
+    the page, and are fractions in the files.
     """
     rows = []
     for number, candidate in enumerate(audited.candidates, start=1):
@@ -720,8 +722,8 @@ def cells(audited: Audited) -> pd.DataFrame:
 def groups(audited: Audited, candidate: Candidate) -> tables.Table | None:
     """Return the table of accuracy by class (rows) and value; None for more than 400 cells.
 
-    The page shows per cent and the number of images, the files have fractions. The worst cell is
-    bold; cells in distribution are shaded. candidate: a tested attribute.
+    The page shows accuracies in % and numbers of images; the files have fractions. The worst cell
+    is bold; cells in distribution are shaded. candidate: a tested attribute.
     """
     accuracy = candidate.result.accuracy
     count = candidate.result.count
@@ -749,7 +751,7 @@ def groups(audited: Audited, candidate: Candidate) -> tables.Table | None:
 def likelihood_table(audited: Audited) -> tables.Table | None:
     """Return a table of mean probabilities, in and out of distribution, per tested attribute.
 
-    Columns: attribute, kind, likelihood_within and likelihood_outside (of the right class),
+    Columns: attribute, kind, likelihood_within and likelihood_outside (of the correct class),
     confidence_within and confidence_outside (of the decision). None without tested attributes.
     """
     columns = tables.columns("attribute kind")
@@ -772,9 +774,9 @@ def flips(audited: Audited) -> pd.DataFrame:
 
     Columns: attribute, class and shared (number of other attributes with the same value in both
     images). Each of the sides "agrees" and "disagrees" also has the columns <side>_image (index in
-    the data set), <side>_value, <side>_decided (the decided class), <side>_confidence and
-    <side>_likelihood (probabilities of the decided and of the right class). Decisions are of the
-    first network. An empty frame has no columns.
+    the data set), <side>_value, <side>_decided (the predicted class), <side>_confidence and
+    <side>_likelihood (probabilities of the predicted class and of the correct class). All decisions
+    are by the first network. An empty frame has no columns.
     """
     rows = []
     for name, shown in audited.examples.items():
@@ -800,8 +802,8 @@ def figures(audited: Audited) -> Iterator[tuple[str, document.Figure]]:
     """Yield (section id, figure) for the levels, the probabilities and the flipped answers.
 
     The first figure has the drops over the levels of the first 8 tested attributes. Each attribute
-    of `Audited.shown` has figures of accuracies over levels and of probabilities, and if there are
-    examples a figure of pairs of images. At least one attribute must have been tested.
+    of `Audited.shown` has figures of accuracies over levels and of probabilities, and a figure of
+    pairs of images if there are examples. At least one attribute must have been tested.
     """
     levels = curves(audited)
     count = len(audited.tested)
@@ -884,9 +886,9 @@ def by_level(
 
 
 def likelihood_figure(audited: Audited, candidate: Candidate) -> plots.Figure:
-    """Return a figure of histograms of the probability of the right class, by test set.
+    """Return a figure of histograms of the probability of the correct class, by test set.
 
-    candidate: a tested attribute. The test sets have its most extreme level of shift.
+    candidate: a tested attribute. The test sets have the attribute's most extreme level of shift.
     """
     values = audited.likelihood.ravel()
     networks = len(audited.likelihood)
@@ -898,11 +900,11 @@ def likelihood_figure(audited: Audited, candidate: Candidate) -> plots.Figure:
 
 
 def flips_figure(audited: Audited, name: str) -> plots.Figure:
-    """Return a figure of pairs of images, a column per pair, with its class above.
+    """Return a figure of pairs of images, a column per pair, with the class above.
 
     The value of the attribute agrees with the class in the first row, and disagrees in the second.
-    Below an image are the value, the decision and its probability; below a wrong decision also the
-    probability of the right class. name: name of a candidate, a key of `audited.examples`.
+    Below an image are the value, the decision and its probability. A wrong decision also has the
+    probability of the correct class below. name: name of a candidate, a key of `audited.examples`.
     """
     shown = audited.examples[name]
     pairs = flips(audited)

@@ -172,7 +172,7 @@ def _is_tested(analysis: Analysis) -> bool:
 
 
 def _paragraphs(analysis: Analysis) -> document.Placed:
-    """Yield (section id, paragraph): tests that were not made, stability, power, similar data sets.
+    """Yield (section id, paragraph): tests that were not run, stability, power, similar data sets.
 
     If ranks were not tested, only paragraphs of the section "tests" are yielded.
     """
@@ -243,7 +243,7 @@ def _test_tables(analysis: Analysis) -> document.Placed:
     """Yield (section id, table) for the tables of the rank tests and of seeds.
 
     The sections are "tests", "alike" if there are blocks of data sets, and "seeds" and "power" if
-    seeds were analysed. Tables against the reference are left out if it was not tested.
+    seeds were analysed. Tables against the reference are left out if the reference was not tested.
     """
     has_reference = "dunn" in analysis.tests
     yield "tests", benchmark_tables.omnibus(analysis)
@@ -264,7 +264,7 @@ def _test_tables(analysis: Analysis) -> document.Placed:
         yield "power", benchmark_tables.power(analysis)
 
 
-# Tables whose data results.json has under the tables' names.
+# Tables whose data are in results.json, under the names of the tables.
 _TABLES_IN_RESULTS = (
     "omnibus",
     "posthoc",
@@ -397,9 +397,9 @@ def variability(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
     Columns: algorithm, dataset, within, between, seeds (number of seeds) and evaluations (smallest
     number of averaged evaluations of a seed). `within` is the deviation over the last
     `options.last` evaluations of a seed (root of the mean variance over seeds). `between` is the
-    deviation of the seeds' means over these evaluations. Both have ddof 1 and the unit of the
-    records (fractions for accuracies). NaN without evaluations, and for a deviation of a single
-    number. Seeds of different runs are different seeds. Source: BiasBed, figure 2.
+    deviation of the seeds' means over these evaluations. Both deviations have ddof 1 and the unit
+    of the records (fractions for accuracies). A deviation is NaN without evaluations, and for a
+    single number. Seeds of different runs are different seeds. Source: BiasBed, figure 2.
     """
     evaluations = _evaluations(study, study.options.metric, study.datasets)
     if not evaluations["epoch"].is_monotonic_increasing:
@@ -596,8 +596,9 @@ def _variability(
 ) -> document.Figure | None:
     """Return the figure of box plots of deviations within and between runs, or None.
 
-    The figure shows the first `MAX_CURVES` algorithms. None if all their deviations within, or all
-    between, runs are unknown. deviations: the result of `variability`.
+    The figure shows the first `MAX_CURVES` algorithms. None if all deviations within runs, or all
+    deviations between runs, are unknown for these algorithms. deviations: the result of
+    `variability`.
     """
     names = study.algorithms[:MAX_CURVES]
     kinds = ["within", "between"]
@@ -625,8 +626,8 @@ def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
     """Return the figure of a metric over epochs, one panel per data set; None without records.
 
     The figure shows at most `MAX_PANELS` data sets and the algorithms of `_drawn_algorithms`. A
-    panel shows mean ± standard deviation over seeds. If that leaves [0, 100] %, the panel shows
-    medians with a dot per seed, or with ranges if there are too many dots.
+    panel shows mean ± standard deviation over seeds. If this range leaves [0, 100] %, the panel
+    shows medians with a dot per seed, or with ranges if there are too many dots.
     """
     study = analysis.study
     names = _drawn_algorithms(analysis)
@@ -708,9 +709,10 @@ def _by_epoch(
     """Return (means over seeds, scores of seeds) of a metric by data set and epoch.
 
     Both frames have the columns panel (data set), line (algorithm), x (epoch) and value; the first
-    also has std and size (number of seeds), the second run, seed and condition. Epochs with fewer
-    seeds than another epoch of the line are left out of the first frame. Data sets: validation and
-    the study's data sets for the study's metric, all data sets with records for another metric.
+    frame also has std and size (number of seeds), and the second frame also has run, seed and
+    condition. Epochs with fewer seeds than another epoch of the line are left out of the first
+    frame. For the study's metric, data sets are validation and the study's data sets. For another
+    metric, all data sets with records are used.
     """
     chosen = study.evaluations
     wanted = [*dict.fromkeys([results.VALID, *study.datasets])]
@@ -742,8 +744,9 @@ def _has_all_seeds(seeds: pd.DataFrame) -> pd.Series:
 def _drawn_algorithms(analysis: Analysis) -> tuple[str, ...]:
     """Return the names of the algorithms that have a curve, at most `MAX_CURVES`.
 
-    All in the study's order if there are few enough. Else the algorithms with the best mean ranks,
-    the best first, or the first of the study if ranks were not tested.
+    If the study has at most `MAX_CURVES` algorithms, all are returned in the study's order.
+    Otherwise the algorithms with the best mean ranks are returned, the best first. If ranks were
+    not tested, the first algorithms of the study are returned.
     """
     names = analysis.study.algorithms
     best = []

@@ -56,11 +56,11 @@ def scores(
 
     `Unit.spread` chooses mean or median per data set. One row per algorithm. Columns: name, number
     of seeds or runs (not for a file of means), mean rank if ranks were tested, and the first
-    `MAX_COLUMNS` data sets. "(n=2)" follows the score of a cell with fewer seeds than its
-    algorithm, "(chance)" a score at chance. The cells of `Analysis.best_cells` and the mean ranks
-    of `Analysis.leaders` are bold, and the cells of `BenchmarkScores.trained` are underlined. The
-    files have the rows of `Analysis.cells`. biases: shape biases as text, as returned by
-    `shape_biases`, for further columns on the page; None for no further columns.
+    `MAX_COLUMNS` data sets. "(n=2)" follows the score of a cell with fewer seeds than the
+    algorithm, and "(chance)" follows a score at chance. The cells of `Analysis.best_cells` and the
+    mean ranks of `Analysis.leaders` are bold, and the cells of `BenchmarkScores.trained` are
+    underlined. The files have the rows of `Analysis.cells`. biases: shape biases as text, as
+    returned by `shape_biases`, for further columns on the page; None for no further columns.
     """
     study = analysis.study
     is_tested = analysis.friedman is not None
@@ -70,7 +70,7 @@ def scores(
     cells = dict(zip(keys, shown.to_dict("records"), strict=True))
     sizes = study.values.dropna(subset="n").groupby("dataset")["n"].unique()
     sizes = {name: f" (n={n[0]:,})" for name, n in sizes.items() if len(n) == 1}
-    # Decisions for a cue at chance invalidate every metric of cues, but not plain accuracies.
+    # Metrics of cues have no meaning if decisions for shape or texture are at chance.
     is_cue_metric = study.options.metric not in ("accuracy", "real_accuracy")
     at_chance = {
         (cell["algorithm"], cell["dataset"])
@@ -157,8 +157,8 @@ def _deviation(unit: analysis_lib.Unit, cell: Mapping) -> str:
 def reference(analysis: Analysis) -> tables.Table | None:
     """Return the table of each algorithm's mean minus the reference's mean, per data set.
 
-    The last column is p of Nemenyi's test, NaN if the pair was not tested. None if there is no
-    other algorithm. `study.options.reference` must be an algorithm of the study.
+    The last column is p of Nemenyi's test, NaN if the pair was not tested. None if the reference is
+    the only algorithm. `study.options.reference` must be an algorithm of the study.
     """
     study = analysis.study
     unit = analysis.study.unit
@@ -187,7 +187,7 @@ def reference(analysis: Analysis) -> tables.Table | None:
 
 
 def _hidden_datasets(datasets: Sequence[str]) -> str:
-    """Return the sentence on data sets that the page does not show; "" if it shows all."""
+    """Return the sentence on data sets that the page does not show; "" if the page shows all."""
     count = len(datasets) - MAX_COLUMNS
     return f" {count:,} more data sets are in the CSV file." if count > 0 else ""
 
@@ -197,10 +197,10 @@ def _dataset_columns(
 ) -> tuple[list[str], dict[str, tables.Column]]:
     """Return (column key of each data set, columns of the page by key).
 
-    A key is the data set's name, with " (name)" if another column has that key. The page shows at
-    most `MAX_COLUMNS` data sets. first, last: columns before and after the data sets, as the
-    specification of `tables.columns`. form: function that formats a score. heads: column headings
-    of `first` and `last` by key.
+    A key is the data set's name, followed by " (name)" if another column has the same key. The page
+    shows at most `MAX_COLUMNS` data sets. first, last: columns before and after the data sets, as
+    the specification of `tables.columns`. form: function that formats a score. heads: column
+    headings of `first` and `last` by key.
     """
     first_columns = tables.columns(first, **heads)
     last_columns = tables.columns(last, **heads)
@@ -241,9 +241,9 @@ def runs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 def validation(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of validation accuracies and selected epochs, one row per algorithm.
 
-    Columns: algorithm, seeds, validation accuracy over seeds, images, and epochs (of more than 10,
-    the first and the last). With the selection "worst_class" also the accuracy of each seed's worst
-    class and its number of images. None if no run has a validation accuracy.
+    Columns: algorithm, seeds, validation accuracy over seeds, images, and epochs (only the first
+    and the last of more than 10). The selection "worst_class" adds the accuracy and the number of
+    images of each seed's worst class. None if no run has a validation accuracy.
     """
     rows = []
     selected = study.selected
@@ -292,8 +292,8 @@ def validation(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     )
 
 
-# Metrics in the table of shape bias, and their sentences of the caption. They separate a shape
-# bias of many decisions for a cue from a shape bias of few such decisions.
+# Metrics in the table of shape bias, and sentences for its caption. These metrics separate a shape
+# bias of many decisions for shape or texture from a shape bias of few such decisions.
 _CUE_METRICS = {
     "fraction_neither": " Neither: decisions for neither cue, in % of images whose cues conflict, mean over seeds.",
     "mrr_shape": " MRR: mean over images and seeds of 1 / rank of the cue's class among all",
@@ -350,9 +350,9 @@ def shape_biases(
 ) -> dict[str, dict[str, str]]:
     """Return shape biases in % as shown on the page, by data set, then by algorithm.
 
-    "(chance)" follows a shape bias if the decisions for a cue are at chance. Rows that the page
-    does not show are left out. Empty without a table, and if shape bias is the metric of the study.
-    table: the result of `shape_bias`; None for a file of scores.
+    "(chance)" follows a shape bias if the share of decisions for shape or texture is at chance.
+    Rows that the page does not show are left out. Empty without a table, and if shape bias is the
+    metric of the study. table: the result of `shape_bias`; None for a file of scores.
     """
     if table is None or study.options.metric == "shape_bias":
         return {}
@@ -392,7 +392,7 @@ def ranks(analysis: Analysis) -> tables.Table | None:
 def nemenyi(analysis: Analysis) -> tables.Table:
     """Return the matrix of Nemenyi's p-values, with algorithms in the order of mean ranks.
 
-    The page has the first `MAX_COLUMNS` algorithms; the files have all, in the order of
+    The page has the first `MAX_COLUMNS` algorithms; the files have all algorithms, in the order of
     `analysis.algorithms`. Significant cells are bold, small p-values are shaded. Ranks must have
     been tested.
     """
@@ -622,9 +622,9 @@ def posthoc(analysis: Analysis) -> tables.Table | None:
     """Return the table of all pairwise tests, one row per pair of algorithms.
 
     Columns: better, worse, rank_difference (mean rank of worse minus better), adjusted p of
-    Nemenyi's, max-T, Conover's and Wilcoxon's test, and Bayesian probabilities; no column of the
-    Bradley-Terry model if it is None. p of at most alpha is bold; the page has 60 rows. Ranks must
-    have been tested.
+    Nemenyi's, max-T, Conover's and Wilcoxon's test, and Bayesian probabilities. The Bradley-Terry
+    model has no column if the model is None. p of at most alpha is bold; the page has 60 rows.
+    Ranks must have been tested.
     """
     tests = analysis.tests
     ranks = analysis.nemenyi.ranks
@@ -904,8 +904,8 @@ def power(analysis: Analysis) -> tables.Table:
 def selections(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of mean scores, one row per algorithm and data set, one column per rule.
 
-    With the rules "oracle" and "best validation", a last column has their difference. None if there
-    is no rule of selection, as for a file of scores.
+    With the rules "oracle" and "best validation", a last column has the difference of the two
+    rules. None if there is no rule of selection, as for a file of scores.
     """
     means = {
         name: study.cells_of(values).set_index(["algorithm", "dataset"])["mean"]
@@ -928,7 +928,7 @@ def selection_tests(analysis: Analysis) -> tables.Table | None:
     """Return the table of the rank tests, one row per rule of selection.
 
     Columns: selection, F, its p, p by permutation, pairs (number of significant pairs), and
-    mean_ranks as text. None for one or two data sets: their ranks are not tested.
+    mean_ranks as text. None for one or two data sets, for which ranks are not tested.
     """
     if len(analysis.study.datasets) <= analysis_lib.FEW_SETS:
         return None
@@ -958,7 +958,7 @@ def selection_tests(analysis: Analysis) -> tables.Table | None:
 def variability(
     study: analysis_lib.BenchmarkScores, data: pd.DataFrame
 ) -> tables.Table | None:
-    """Return the table of deviations within runs and between runs; None if none is known.
+    """Return the table of deviations within runs and between runs; None if all are unknown.
 
     One row per algorithm and data set with a known deviation. data: the result of
     `benchmark.variability`.
@@ -1010,7 +1010,7 @@ def costs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 
     Columns: run, assumed (text), starts (number), hours of each kind, device_hours, energy_kwh and
     kg_co2e. Runs without recorded costs are left out. Runs with the same starts, such as branches
-    of one run, share the row of the first.
+    of one run, share the row of the first run.
     """
     rows = []
     seen_starts = set()

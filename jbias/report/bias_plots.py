@@ -189,8 +189,9 @@ def filtered(image: Image, cut: float, *, high: bool) -> Image:
 
     image: (h, w, c) in [0, 1]. cut: share of each axis' frequencies that remains, from 0 to 1. A
     low-pass filter keeps the frequencies -r to r - 1 with r = int(cut * (side // 2)); a high-pass
-    filter removes them, with r = int((1 - cut) * (side // 2)). The real part is clipped to [0, 1].
-    Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509, section 3.
+    filter removes these frequencies, with r = int((1 - cut) * (side // 2)). The real part is
+    clipped to [0, 1]. Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509,
+    section 3.
     """
     spectrum = np.fft.fftshift(np.fft.fft2(image, axes=(0, 1)), axes=(0, 1))
     height, width = image.shape[:2]

@@ -28,7 +28,7 @@ from jbias.stats import correlation
 MIN_MODELS = correlation.MIN_MODELS
 AT = network_frame.AT
 VIT = "vision_transformers"
-# Digits after the point by column, where not 2.
+# Digits after the point by column; other columns have 2.
 _DIGITS = {
     "shape": 3,
     "shape_lower": 3,
@@ -36,7 +36,7 @@ _DIGITS = {
     "low_freq": 3,
     "high_freq": 4,
 }
-# Columns after the shape bias.
+# Columns that follow the shape bias.
 _SHAPE_DETAILS = ("shape_lower", "shape_upper", "shape_n")
 ModelTable, Correlations = network_frame.ModelTable, relations.Correlations
 Blocks = Iterator[document.Block | None]
@@ -110,7 +110,7 @@ def read(
     Runs that differ only in their seeds share a row. Each seed is read at its last step.
     kinds: frame with the columns name, training and epsilon, indexed by run. Runs without a row in
     `kinds` are described by the published study, or by their config.
-    each_seed: True for one row per seed. Seeds of one run are not independent models, so that p is
+    each_seed: True for one row per seed. Seeds of one run are not independent models, so p is
     too small.
     Raises ValueError as `network_records.read_records` and `network_frame.build_models` do, and if
     models were measured with different options.
@@ -195,10 +195,10 @@ def _kind(
 ) -> dict[str, Any]:
     """Return a dict with name, training and epsilon of a run, for its row of the table.
 
-    training: `AT` for adversarial training (algorithm pgd), else the category of the config, or the
-    algorithm, with the variant. epsilon: strength of adversarial training, NaN without, in 1/255
-    for the norm linf. record: a record of the run. known_kinds: such dicts by run, which replace
-    the config.
+    training: `AT` for adversarial training (algorithm pgd), else the category in the config or the
+    algorithm, followed by the variant. epsilon: strength of adversarial training, in 1/255 for the
+    norm linf; NaN without adversarial training. record: a record of the run. known_kinds: such
+    dicts by run, which replace the config.
     """
     if run in known_kinds:
         return {**known_kinds[run]}
@@ -252,9 +252,9 @@ def _measured_on(settings: pd.DataFrame) -> Iterator[str]:
 def analyse(models: ModelTable, **test_options: Any) -> Correlations:
     """Return the correlations of biases with averages, among benchmarks, and among biases.
 
-    Computed over all models. If at least 4 models are adversarially trained and at least 4 are
-    not, also within these two groups. test_options: further fields of
-    `relations.CorrelationOptions`. Raises ValueError for fewer than 4 models.
+    Correlations are computed over all models. If at least 4 models are adversarially trained and at
+    least 4 models are not, correlations are also computed within these two groups. test_options:
+    further fields of `relations.CorrelationOptions`. Raises ValueError for fewer than 4 models.
     """
     frame = models.frame
     if len(frame) < MIN_MODELS:
@@ -616,7 +616,7 @@ def settings_table(settings: pd.DataFrame) -> tables.Table:
 def bias_table(models: ModelTable) -> tables.Table:
     """Return the table of biases, one row per model.
 
-    If known, the interval of the shape bias, its number of decisions, and the critical bands from
+    If known, the interval of the shape bias, the number of decisions, and the critical bands from
     plain accuracies have columns, too.
     """
     frame = models.frame

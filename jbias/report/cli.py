@@ -38,7 +38,7 @@ from jbias.runtime import cli, heap, messages, outputs
 
 # Flags that apply to a table of scores only.
 _TABLE_FLAGS = ("columns", "rows", "decimal", "sheet", "brackets", "margins", "unit")
-# Freed memory that the process keeps: columns of millions of records are often reallocated.
+# Freed memory that is not returned to the system: large columns are often reallocated.
 _KEPT_BYTES = 2 * 10**8
 _OUT = "report"  # Default of --out.
 _USAGE = """%(prog)s FILE [options]
@@ -49,7 +49,7 @@ _USAGE = """%(prog)s FILE [options]
 def main(argv: Sequence[str] | None = None) -> int:
     """Make a report, or print the status of runs; return the exit code.
 
-    0: done. 2: wrong input, with one line on stderr; wrong flags end the process with this code.
+    0: done. 2: wrong input, with one line on stderr; wrong flags end the process with code 2.
     130: interrupted by Ctrl-C while reading the status; with --watch, Ctrl-C returns 0.
 
     argv: arguments of the command line; None for `sys.argv[1:]`.
@@ -73,8 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """End the process, with one line on stderr, if flags do not fit together.
 
-    Flags do not fit together if a flag requires another flag that is missing, for a flag of runs
-    with --scores, and for a flag of tables with --runs. args: flags of a command without --status.
+    Flags do not fit together if a flag requires a missing flag, if a flag of runs is given with
+    --scores, or if a flag of tables is given with --runs. args: flags of a command without
+    --status.
     """
     if args.watch is not None or args.json:
         parser.error("--watch and --json need --status; add it")
@@ -101,8 +102,8 @@ def _with_sources(
 
     A single source is a table of scores, except a folder, an address or a glob (see `_is_runs`);
     all other sources are workdirs of runs. Ends the process with one line on stderr unless exactly
-    one of positional sources, --runs and --scores is given, and if one of several positional
-    sources is a file.
+    one of positional sources, --runs and --scores is given. Also ends the process if one of several
+    positional sources is a file.
     """
     num_inputs = bool(args.sources) + bool(args.runs) + bool(args.scores)
     if num_inputs != 1:
@@ -123,7 +124,7 @@ def _with_sources(
 
 
 def _is_runs(path: str) -> bool:
-    """Return True for an existing folder, an address with "://", or a glob that is no file."""
+    """Return True for an existing folder, an address with "://", or a glob that is not a file."""
     return (
         os.path.isdir(path)
         or "://" in path
@@ -154,7 +155,7 @@ def _make(args: argparse.Namespace) -> Iterator[str]:
     of the tests, the warnings, and the path of the page. Notes on the layout of a table are printed
     to standard error.
     """
-    # Slow imports are made here so that --help and the first progress line come fast.
+    # Imported late: --help and the first progress line should not wait for these imports.
     records = _read_while_importing(args.runs) if args.runs else None
     from jbias.report import (
         benchmark,
@@ -175,7 +176,7 @@ def _make(args: argparse.Namespace) -> Iterator[str]:
         study = inputs.from_scores(args.scores, report_options)
     else:
         study = inputs.from_runs(args.runs, report_options, records=records)
-        heap.trim()  # Each selection thread leaves freed memory behind.
+        heap.trim()  # Return the memory that the threads of the selection freed.
     algorithms = tables.count(len(study.algorithms), "algorithm")
     datasets = tables.count(len(study.datasets), "data set")
     _progress(f"testing {algorithms} on {datasets} ...")
@@ -216,7 +217,7 @@ def _read_while_importing(patterns: Sequence[str]) -> "workdirs.Records":
 
 
 def _status(args: argparse.Namespace) -> Iterator[str]:
-    """Return the status of runs as text or JSON, one item; with --watch, items without end."""
+    """Return the status of runs as text or JSON: one item, or endless items with --watch."""
     from jbias.report import status
 
     render = status.as_json if args.json else status.as_text
@@ -366,7 +367,7 @@ def _add_source_flags(parser: argparse.ArgumentParser) -> None:
 def _add_selection_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that choose evaluations, data sets and algorithms to `parser`.
 
-    These are --selection, --last, --epoch, --best-on, --datasets, --algorithms, --drop,
+    The flags are --selection, --last, --epoch, --best-on, --datasets, --algorithms, --drop,
     --trained-on, --strict and --metric.
     """
     parser.add_argument(
@@ -445,7 +446,7 @@ def _add_selection_flags(parser: argparse.ArgumentParser) -> None:
 def _add_test_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the statistical tests to `parser`.
 
-    These are --alpha, --blocks, --points, --lower-is-better, --paired-seeds and --reference.
+    The flags are --alpha, --blocks, --points, --lower-is-better, --paired-seeds and --reference.
     """
     parser.add_argument(
         "--alpha",

@@ -1,4 +1,4 @@
-"""Reader of CSV files that keeps file and line of each row for error messages."""
+"""Reader of CSV files that returns file and line of each row for error messages."""
 
 import csv
 import io
@@ -19,8 +19,9 @@ def read(path: str, needed: Sequence[str] = ()) -> tuple[list[str], Lines]:
     The separator is comma, semicolon or tab: the most frequent in the first line. Quoted
     fields may contain separators and line breaks. Spaces around fields are removed, empty
     lines after the first are skipped. Raises ValueError if the file does not exist, is a folder or
-    is not UTF-8, a column name occurs twice, or a column of `needed` is missing. The iterator
-    raises ValueError for a row with too few or many fields, and for invalid CSV.
+    is not UTF-8. Also raises ValueError if a column name occurs twice or a column of `needed` is
+    missing. The iterator raises ValueError for a row with too few or many fields, and for invalid
+    CSV.
     """
     from jbias.untrusted import opening  # A slow import, which --help does not need.
 
@@ -97,7 +98,7 @@ def read_named(
     """Return (file:line, fields by name) of each row, by the row's name.
 
     key: column with the names of the rows; None for the first column. needed: columns that the file
-    must have, with `filled` and, if not None, `key`. filled: column whose fields must not be empty.
+    must have in addition to `filled` and `key`. filled: column whose fields must not be empty.
     Raises ValueError as `read` does, and with file and line if a name or a field of `filled` is
     empty, or a name occurs twice.
     """

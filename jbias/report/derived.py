@@ -62,7 +62,7 @@ class Derived(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The relation, as "the mean of a, c, s and p".
+        """The relation in words, such as "the mean of a, c, s and p".
 
         Of more than 8 names, the first 6 and the number of the remaining names are listed.
         """
@@ -103,7 +103,7 @@ def find(
     copies: bool = True,
     weights: Float[np.ndarray, "n"] | None = None,
 ) -> list[Derived]:
-    """Return the columns that are computed from other columns in every row, in their order.
+    """Return the columns that are computed from other columns in every row, in column order.
 
     Copies and other linear functions are searched first, then the summaries of `_MEANS`. At most 20
     columns are returned. Empty for fewer than 2 rows or columns, and if a score is not finite.
@@ -225,8 +225,8 @@ def _linear_tolerance(
 def _pairs(columns: _Columns, start: float, factor: float) -> Iterator[tuple[int, int]]:
     """Yield indices (column, source) with column = start + factor * source, up to rounding.
 
-    The source has more digits than the column, or as many and a smaller index. Columns of equal
-    scores are skipped.
+    The source has more digits than the column, or as many digits and a smaller index. Columns of
+    equal scores are skipped.
     """
     values = columns.values
     units = columns.units
@@ -333,7 +333,7 @@ def _derived(
     """Return a `Derived` from indices of columns.
 
     names: names of all columns. place: index of the derived column. relation: such as "the mean
-    of". members: indices of its sources.
+    of". members: indices of the sources.
     """
     return Derived(names[place], relation, tuple(names[i] for i in members))
 
@@ -350,11 +350,11 @@ def _groups_near(
 ) -> tuple[Iterator[list[int]], int]:
     """Return (groups of columns with a mean near the column `place`, number of groups tried).
 
-    Groups are lists of indices; the mean of a group agrees with the column in the first rows. All
-    subsets of `others` are tried if there are at most 12, else all ranges of neighbours. Of more
-    than 120 columns, only ranges next to the column are tried, and none unless `hinted`. place:
-    index of the column. others: indices of other columns. hinted: True if the name of the column
-    suggests a summary.
+    Groups are lists of indices; the mean of a group agrees with the column in the first rows. If
+    `others` has at most 12 columns, all subsets are tried, else all ranges of neighbours. For more
+    than 120 columns, only ranges next to the column are tried, and only if `hinted`. place: index
+    of the column. others: indices of other columns. hinted: True if the name of the column suggests
+    a summary.
     """
     values = columns.values[:_FEW_ROWS]
     rounding = _rounding(columns, place, others)
@@ -395,9 +395,9 @@ def _groups_near(
 def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | None:
     """Return the description of a column as a weighted mean of other columns, or None.
 
-    None also if the rows are too few, or the columns too similar, to determine the weights, and for
-    more than 60 other columns. The relation is "the mean of" if equal weights agree, too. place:
-    index of the column.
+    Also returns None if there are too few rows, or too similar columns, to determine the weights,
+    and for more than 60 other columns. The relation is "the mean of" if equal weights agree, too.
+    place: index of the column.
     """
     values = columns.values
     others = [i for i in range(len(names)) if i != place]
@@ -503,8 +503,8 @@ def _unit(column: Float[np.ndarray, "m"]) -> float:
 def _grids(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "n"]:
     """Return the step of scores per column: 1 / n or 100 / n for shares of n images, else 0.
 
-    n is the smallest number from 2 to 2000 that fits the first 50 scores of the column. 0 also for
-    a column of equal scores.
+    n is the smallest number from 2 to 2000 that fits the first 50 scores of the column. A column of
+    equal scores also gives 0.
     """
     grids = np.zeros(values.shape[1])
     for i, column in enumerate(values[:50].T):
@@ -521,8 +521,9 @@ def _grids(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "n"]:
 def _scale(values: Float[np.ndarray, "m n"]) -> float:
     """Return the median over columns of the deviation from the mean of all other columns.
 
-    The deviation of a column is the standard deviation over rows of its difference from that mean.
-    Outlying scores, such as scores of a run that diverged, are left out. 0 without scores.
+    The deviation of a column is the standard deviation over rows of (column - mean of all other
+    columns). Outlying scores, such as scores of a run that diverged, are left out. The result is 0 without
+    scores.
     """
     values = _usual_values(values)
     present = np.isfinite(values)
@@ -544,7 +545,7 @@ def _usual_values(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "m n"]:
     """Return the scores with outliers as NaN; `values` has no NaN.
 
     Outliers are farther from the median of the whole table than 1000 times the larger of |median|
-    and the median distance from it.
+    and the median distance from the median.
     """
     middle = np.median(values)
     usual = max(abs(middle), float(np.median(np.abs(values - middle))))

@@ -191,8 +191,8 @@ def particular_caveats(page: document.Report, always: Sequence[str]) -> list[str
 def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
     """Return a table of a frame; None for a frame without rows.
 
-    Of a frame with a column hidden, the page has only the rows with the share `HIDDEN`; the files
-    have all rows, without empty columns. name: key of `_COLUMNS` and `_CAPTIONS`.
+    If the frame has a column `hidden`, the page shows only the rows with the share `HIDDEN`. The
+    files have all rows, without empty columns. name: key of `_COLUMNS` and `_CAPTIONS`.
     """
     if "training" in frame:
         frame = frame.replace({"training": {"": None}})
@@ -208,9 +208,9 @@ def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
 def _headline(values: pd.DataFrame) -> tuple[str, str]:
     """Return (headline, basis) on the methods with the largest and smallest mean of a quantity.
 
-    The quantity is the first with values of two methods of one source on one data set, for groups
-    with an empty `training`. If there is no such quantity, the headline says so. values: data of
-    the table of values.
+    The quantity is the first quantity with values of two methods of one source on one data set, for
+    groups with an empty `training`. If there is no such quantity, the headline says so. values:
+    data of the table of values.
     """
     plain = values[(values["training"] == "") & values["mean"].notna()]
     for (quantity, source, data), group in plain.groupby(_VALUES[:3], sort=False):
@@ -249,9 +249,9 @@ def comparison(
 ) -> tables.Table | None:
     """Return a table of measured values, with published values below; None if nothing was measured.
 
-    A row of `layout` becomes a row per model with values, a row "by chance" if an index has one,
-    and a row of published values. printed: published values by `NumberKey`, each a mapping with
-    mean, std and n.
+    A row of `layout` becomes a row per model with values, a row "by chance" if an index has a value
+    by chance, and a row of published values. printed: published values by `NumberKey`, each a
+    mapping with mean, std and n.
     """
 
     def value_row(source: str, key: NumberKey) -> Mapping | None:
@@ -410,10 +410,10 @@ def _conditions(
 def _digits(study: DistortionStudy) -> tables.Table | None:
     """Return the table of decisions for digit and photograph in %, one row per group and digit.
 
-    Columns: model, digit (see `digit_shares`), method, n, mean and deviation of both shares, and
-    lead (photograph minus digit, in points, with its interval). Rows of other methods than basic
-    training also have change (difference to the basic photo_mean) and flips (see `flips`). None
-    without stored decisions on stacked images.
+    Columns: model, digit (see `digit_shares`), method, n, mean and deviation of the shares for
+    digit and photograph, and lead (photograph minus digit, in points, with its interval). Rows of
+    other methods than basic training also have change (difference to the basic photo_mean) and
+    flips (see `flips`). None without stored decisions on stacked images.
     """
     rows = []
     basic = {}
@@ -464,10 +464,10 @@ def flips(basic_lead: Values, lead: Values) -> str:
 def digit_shares(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
     """Return the shares in % of decisions for digit and for photograph, for each digit.
 
-    Keys are such as "3 (cat)", the number and the name of the digit's class, or "3" without
-    class names. Arrays (r, 2) have the columns digit, photograph, and a row for each seed that
-    has stored decisions on stacked images of the digit with conflicting halves; {} if no seed
-    has. ValueError as `find_measurement`.
+    Keys are the number and the name of the digit's class, such as "3 (cat)", or "3" without class
+    names. Arrays (r, 2) have the columns digit, photograph, and a row for each seed that has stored
+    decisions on stacked images of the digit with conflicting halves; {} if there is no such seed.
+    Raises ValueError as `find_measurement` does.
     """
     measurement = study_lib.find_measurement(group, "plain", dataset="stacked_cifar")
     shares_by_digit: dict[str, list[list[float]]] = {}
@@ -654,7 +654,7 @@ def notes_on_indices(values: pd.DataFrame) -> Iterator[str]:
 def notes_on_options(study: DistortionStudy) -> Iterator[str]:
     """Yield notes on measures with different options, or with unusual saliency maps.
 
-    Unusual maps are quantised, or from a site other than "stage3".
+    Maps are unusual if they are quantised, or from a site other than "stage3".
     """
     # Methods by options, as keys of a dict to keep their order.
     methods_by_measure: dict[tuple, dict[str, dict[str, None]]] = {}
@@ -710,10 +710,10 @@ _FIGURES = {
 def figures(study: DistortionStudy, hiding: pd.DataFrame) -> document.Placed:
     """Yield (section id, figure) for each model and data set.
 
-    The figures show accuracy and iOcclusion by hidden share, and wrong predictions by class for
-    each DI index, of groups with an empty `training`. If there are groups trained on parts of the
-    data, curves compare these with the groups of an empty `training`. Figures without data are left
-    out. hiding: result of `distortion_study.hiding`.
+    For groups with an empty `training`, the figures show accuracy and iOcclusion by hidden share,
+    and wrong predictions by class for each DI index. If there are groups trained on parts of the
+    data, curves compare these groups with the groups with an empty `training`. Figures without data
+    are left out. hiding: result of `distortion_study.hiding`.
     """
     groups = itertools.groupby(study.groups, key=lambda key: (key.model, key.data))
     for (model, data), group_keys in groups:
@@ -858,7 +858,7 @@ def _draw_curves(
     scale: factor of the drawn values.
 
     In a panel with a mean plus deviation above 2 * top, the axis ends at top, and triangles mark
-    the means above. top: the larger of 2 and twice the median of the methods' peaks, before
+    the means above top. top: the larger of 2 and twice the median of the methods' peaks, before
     scaling. Without this limit, a high curve would flatten other curves.
     """
     tops = {}
@@ -931,7 +931,8 @@ def wrong_classes(values_by_method: Mapping[str, Values]) -> plots.Figure:
 
     A class has a bar for unchanged and a bar for distorted images; dots are seeds.
     values_by_method: values of a DI index, with `wrong`, by method. Of more than `MAX_CLASSES`
-    classes, only those with the largest mean growth in any panel are drawn, in decreasing order.
+    classes, only the classes with the largest mean growth in any panel are drawn, in decreasing
+    order.
     """
     names = next(iter(values_by_method.values())).classes
     panels = {}

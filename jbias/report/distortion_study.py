@@ -106,7 +106,7 @@ MeasuredNetwork = network_records.MeasuredNetwork
 
 
 class Key(NamedTuple):
-    """Identity of a group; fields are texts of the page.
+    """Identity of a group; fields are texts on the page.
 
     training: left-out classes or data, or `PLAIN`.
     """
@@ -130,7 +130,7 @@ class Group:
     networks: Mapping[int, MeasuredNetwork]
 
     def measures_of(self, probe: str) -> list[tuple[MeasuredNetwork, Measurement]]:
-        """Return (network, measurement) for each measurement of a probe, by network."""
+        """Return (network, measurement) for each measurement of a probe, in network order."""
         return [
             (network, measurement)
             for network in self.networks.values()
@@ -145,7 +145,7 @@ class DistortionStudy:
     groups: Mapping[Key, Group]
 
     def names(self, field: str) -> list[str]:
-        """Return the distinct values of a field of `Key` over the groups, in their order.
+        """Return the distinct values of a field of `Key`, in the order of the groups.
 
         field: "model", "data" or "method".
         """
@@ -171,7 +171,7 @@ class DistortionStudy:
         ]
 
     def match(self, wanted: Key) -> Key:
-        """Return the key of the first group that `wanted` describes; `wanted` if there is none.
+        """Return the key of the first group that `wanted` describes; `wanted` if no group matches.
 
         If `wanted` has the training "without ", any left-out class matches. All other fields must
         be equal.
@@ -231,8 +231,8 @@ def key_of(network: MeasuredNetwork) -> Key:
     """Return the key of a network's group, computed from the variant of its training run.
 
     Variants of configs/distortion.py, such as "mixup-with-fashion_mnist", are parsed; the variant
-    of another config is a method. Without a variant, the method is the algorithm, and for ERM the
-    mixing input transform, or "basic".
+    of another config is a method. Without a variant, the method is the algorithm. For ERM, the
+    method is the mixing input transform, or "basic" without such a transform.
     """
     first = network.records.iloc[0]
     data = str(first["train_data"])
@@ -310,7 +310,7 @@ def _notes(group: Group) -> Iterator[str]:
 def find_measurement(
     group: Group, probe: str, *, dataset: str = "test", **options: Any
 ) -> Measurement | None:
-    """Return the measurement of a probe with these options; None if there is none.
+    """Return the measurement of a probe with these options; None if nothing matches.
 
     dataset: name of the data set. If "test" was not measured, "test" selects the first measured
     data set that is neither for training nor for validation and has no cue conflicts. options:
@@ -393,12 +393,13 @@ class Gaps:
     def index(self, masking: str) -> Float[np.ndarray, "f k"]:
         """Return iOcclusion as in the paper: a row per hidden fraction, a column per seed.
 
-        Only seeds of the mask `known`. masking: key of `curves`, such as "grad_cam most".
+        Only seeds of the mask `known` are included. masking: key of `curves`, such as
+        "grad_cam most".
         """
         return self.curves[masking].iocclusion[:, self.known]
 
     def units(self, masking: str) -> Float[np.ndarray, "f u 2"]:
-        """Return (gap with hidden pixels, gap without) of each seed, divided by the mean gap.
+        """Return (gap with, gap without hidden pixels) of each seed, divided by the mean gap.
 
         Shape: fractions, seeds, 2. `ratio` takes these units. The array has no seeds (u = 0) if the
         mean gap is less than `ERRORS` mean standard errors from 0. All seeds are tested on the same
@@ -426,7 +427,7 @@ class Gaps:
 def ratio(units: Float[np.ndarray, "u 2"]) -> float:
     """Return iOcclusion computed from mean gaps: a ratio of means over seeds.
 
-    units: (gap with hidden pixels, gap without) of each seed.
+    units: (gap with, gap without hidden pixels) of each seed.
     """
     gap_when_hidden, gap = units.mean(axis=0)
     return float(iocclusion.index(gap, 0, gap_when_hidden, 0))
@@ -435,10 +436,10 @@ def ratio(units: Float[np.ndarray, "u 2"]) -> float:
 def gaps(group: Group, fill: str) -> Gaps | None:
     """Return the gaps between training and test accuracy; None without accuracies on test images.
 
-    Only seeds with accuracies on training and on test images are included; if there is no such
-    seed, all seeds with accuracies on test images. Conditions that a seed lacks are left out. fill:
-    name of the filling of hidden pixels, an option of the probe. Raises ValueError as
-    `find_measurement` does.
+    Only seeds with accuracies on training and on test images are included. If there is no such
+    seed, all seeds with accuracies on test images are included. Conditions that a seed lacks are
+    left out. fill: name of the filling of hidden pixels, an option of the probe. Raises ValueError
+    as `find_measurement` does.
     """
     train_set = find_measurement(group, "occlusion", dataset="train", fill=fill)
     test_set = find_measurement(group, "occlusion", dataset="test", fill=fill)
@@ -514,10 +515,10 @@ def hiding(groups: Iterable[Group]) -> pd.DataFrame:
 def _gap_columns(gaps: Gaps, masking: str) -> dict[str, Any]:
     """Return the columns of a frame with one row per hidden fraction, by name.
 
-    hidden, n (seeds), train_images and test_images (fewest of a seed), train and test (accuracies),
-    gap and gap_error (without hidden pixels, mean over seeds), iocclusion, of_means, and known
-    (number of seeds with iOcclusion). train, test and iocclusion also have <name>_std. masking: key
-    of `gaps.curves`.
+    Columns: hidden, n (seeds), train_images and test_images (smallest numbers of a seed), train and
+    test (accuracies), gap and gap_error (without hidden pixels, mean over seeds), iocclusion,
+    of_means, and known (number of seeds with iOcclusion). train, test and iocclusion also have
+    <name>_std. masking: key of `gaps.curves`.
     """
     curve = gaps.curves[masking]
     train_images, test_images = gaps.images.min(axis=1)
@@ -750,7 +751,7 @@ def _iocclusion(group: Group) -> Values | None:
     """Return iOcclusion with the share `HIDDEN` of the most salient pixels hidden, a fraction.
 
     Pixels are hidden by images of another data set. Seeds with a small gap are left out. None if
-    this share was not measured, or not on training images.
+    this share was not measured, or if training images were not measured.
     """
     group_gaps = gaps(group, "other")
     masking = "grad_cam most"
@@ -844,7 +845,7 @@ def index(
     result has no values if all seeds are left out. measurement, condition: measurement and
     condition of the distorted images, as returned by `interference_condition`. variant: "share"
     (growth of a class's share of the errors) or "count" (growth of a class's number of errors per
-    image). Only "share" has `by_chance`, and units for `product`.
+    image). Only the result for "share" has `by_chance`, and `units` for `product`.
     """
     classes, clean, distorted = _group_decisions(group, measurement, condition)
     if not clean:

@@ -50,7 +50,7 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """A list of links to pages in the folder of the report; ValueError for paths outside."""
+    """A list of links to pages in the folder of the report; ValueError for other paths."""
 
     pages: Mapping[str, str]  # Path of each page, relative to the report, by title.
 
@@ -97,8 +97,8 @@ Block = Text | Links | Folded | tables.Table | Figure
 class Section:
     """A titled group of blocks of the page; sections without blocks are left out.
 
-    A folded section shows its title and opens on a click, or on a click on a link to it. On paper,
-    a closed section is left out unless `is_printed`.
+    A folded section shows its title, and opens on a click on the title or on a link to the section.
+    On paper, a closed section is left out unless `is_printed`.
     """
 
     id: str
@@ -217,8 +217,8 @@ def _with_files(results: str | bytes, earlier_files: frozenset[str]) -> str:
 
     results: content of results.json. earlier_files: paths relative to the folder of the report.
 
-    The returned version is written before the other files: if the process is killed meanwhile, all
-    files are listed as files of a report, so that the report can be written again.
+    The returned version is written before the other files. If the process is killed meanwhile, all
+    files are listed as files of a report, so the report can be written again.
     """
     tree = json.loads(results)
     return to_json({**tree, "files": sorted({*tree["files"], *earlier_files})})

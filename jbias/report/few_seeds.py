@@ -27,8 +27,8 @@ def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
     Columns: metric, dataset, methods (number of methods with several seeds), algorithm, difference
     (smallest difference that matters), seeds (number of seeds of a smaller study), and the
     statistics of `stats.few_seeds`: apart and reversed (fractions), lead (in the page's unit) and
-    needed (number of seeds). reversed is the mean over the pairs of an algorithm, needed the median
-    over all pairs.
+    needed (number of seeds). reversed is the mean over the pairs of an algorithm, and needed is the
+    median over all pairs.
 
     If `seeds` is more than half of the measured seeds, apart and lead are NaN. If `seeds` is not
     smaller than the number of measured seeds, reversed is NaN. Methods with a missing score or a
@@ -61,7 +61,7 @@ def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
 
 
 class _Task(NamedTuple):
-    """Scores on one data set, and the settings of `stats.few_seeds` for them.
+    """Scores on one data set, and the settings of `stats.few_seeds` for these scores.
 
     runs: scores by method. difference: smallest difference that matters, in the unit of the scores.
     """
@@ -88,8 +88,8 @@ def _compare(task: _Task):
 def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_Task]:
     """Yield a task per metric and data set, with the scores of methods with several seeds.
 
-    Methods with a missing score are left out, and data sets without any method. The difference of a
-    task is `options.points`, if not None, for a metric in the study's unit. Otherwise the
+    Methods with a missing score, and data sets without any method, are left out. The difference of
+    a task is `options.points`, if not None, for a metric in the study's unit. Otherwise the
     difference is 10, or 0.1 for scores of at most 1 that are not in %.
     """
     options = study.options

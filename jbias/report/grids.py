@@ -18,12 +18,12 @@ from jbias.runs import results
 def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
     """Return (setting, runs) for the setting in which the runs of a method differ.
 
-    setting: its dotted key. runs: frame with a row per label (runs that differ only in seeds share
-    a label) and the columns label, algorithm and value (text of the setting), sorted by value;
-    values that are not numbers are last. A method is left out unless all its runs have a
-    config.json, they differ in exactly one setting, and all of them have this setting. If methods
-    differ in different settings, the setting of most runs is returned. If all methods are left out,
-    the setting is "" and the frame is empty.
+    setting: dotted key of the setting. runs: frame with a row per label (runs that differ only in
+    seeds share a label) and the columns label, algorithm and value (text of the setting), sorted by
+    value; values that are not numbers are last. A method is left out unless all its runs have a
+    config.json and differ in exactly one setting, which all its runs have. If methods differ in
+    different settings, the setting of most runs is returned. If all methods are left out, the
+    setting is "" and the frame is empty.
     """
     methods: dict[str, dict[str, workdirs.Run]] = {}
     for run in study.runs:
@@ -55,12 +55,12 @@ def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
 def frame(study: analysis_lib.BenchmarkScores, grid: pd.DataFrame) -> pd.DataFrame:
     """Return one row per metric and run of the grid: score, validation and selection.
 
-    Columns: those of `grid` (label, algorithm, value), and
+    Columns: the columns of `grid` (label, algorithm, value), and
     metric: the metric of the study, and shape bias if known.
     score: mean over data sets, in the page's unit.
     merit: the score, or minus the score if the smallest score is best.
     valid: validation accuracy, a fraction.
-    tied: True if less than one image below the highest validation accuracy of the method.
+    tied: True if `valid` is less than one image below the method's highest validation accuracy.
     chosen: True for the first tied run of a method.
 
     Runs without a score or a validation accuracy are left out. grid: the frame of `grid_of`.
@@ -94,7 +94,7 @@ def frame(study: analysis_lib.BenchmarkScores, grid: pd.DataFrame) -> pd.DataFra
 
 
 def pairs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per metric and pair of methods, with shares in which their order holds.
+    """Return one row per metric and pair of methods, with shares of cases with the same order.
 
     runs: the result of `frame`. Columns:
     metric.
@@ -103,7 +103,8 @@ def pairs(runs: pd.DataFrame) -> pd.DataFrame:
     combinations: share of all pairs of values of the setting at which `better` scores better.
     same_value: share of pairs with equal values at which `better` scores better.
 
-    Shares are NaN if the chosen runs have equal scores, and same_value if there are no such pairs.
+    Shares are NaN if the chosen runs have equal scores, and same_value is NaN if no values are
+    equal.
     """
     rows = []
     for metric, metric_runs in runs.groupby("metric", sort=False):
@@ -214,8 +215,8 @@ def _pair_table(
 ) -> tables.Table | None:
     """Return a table with a row per metric and pair of methods; None if there are no pairs.
 
-    Columns: those of `pairs`, with shares in %; combinations is bold if it is 100 %. compared: the
-    result of `pairs`. setting: name of the setting, for the caption.
+    Columns: the columns of `pairs`, with shares in %; combinations is bold if it is 100 %.
+    compared: the result of `pairs`. setting: name of the setting, for the caption.
     """
     show = tables.digits(study.unit.digits)
     columns = tables.columns("metric better worse")

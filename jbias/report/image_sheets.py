@@ -59,8 +59,8 @@ def saliency(
     """Return a figure of saliency maps: a row per image, a column per network.
 
     The first column has the images. Below a map are the decision and its probability, with a mark
-    for right or wrong. images: in [0, 1]. names: names of the images. network_maps: maps in [0, 1]
-    and decisions, by name of the network. title: title of the figure.
+    for correct or wrong. images: in [0, 1]. names: names of the images. network_maps: maps in
+    [0, 1] and decisions, by name of the network. title: title of the figure.
     """
     columns = {"unchanged": images}
     notes = {}
@@ -207,7 +207,7 @@ class _Page(NamedTuple):
         va: str = "top",
         color: str = plots.INK,
     ) -> None:
-        """Draw lines of text at the position (x, y) in pixels; nothing without lines.
+        """Draw lines of text at the position (x, y) in pixels; do nothing without lines.
 
         size: font size in points. ha, va: alignment of the text at the position, as in matplotlib.
         """

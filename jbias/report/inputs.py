@@ -128,7 +128,7 @@ class Rules:
 
 
 def common_epoch(rows: pd.DataFrame) -> float:
-    """Return the last epoch at which all seeds were evaluated; NaN if there is none.
+    """Return the last epoch at which all seeds were evaluated; NaN without such an epoch.
 
     Epochs are rounded to `selection.EPOCH_ATOL`. rows: records of evaluations.
     """
@@ -235,10 +235,10 @@ def _select_by_all(
     """Return (records selected by `options.selection`, scores by each rule, errors of rules).
 
     Scores are pairs (name of the rule, frame as `values_of` returns), in the order of the rules. If
-    a rule selects nothing, its scores are left out, and its error is in the last list. best_on is
-    used only if `options.best_on` is set, worst_class only if there are records of classes or if
-    `options.selection` names it. chosen: records of evaluations. Raises ValueError if
-    `options.selection` selects nothing.
+    a rule selects nothing, its scores are left out, and its error is in the last list. The rule
+    best_on is used only if `options.best_on` is set. The rule worst_class is used only if there are
+    records of classes or if `options.selection` is worst_class. chosen: records of evaluations.
+    Raises ValueError if `options.selection` selects nothing.
     """
     options = rules.options
     unasked = {"best_on"} if not options.best_on else set()
@@ -389,9 +389,9 @@ def _unfit(
 ) -> Iterator[tuple[str, str]]:
     """Yield (data set, reason) for data sets that differ between runs.
 
-    Numbers of images (per condition), fingerprints, or conditions differ. chosen: records of all
-    evaluations. selected: records of the selected evaluations. metric: metric whose conditions must
-    be the same in all seeds.
+    The difference is in numbers of images (per condition), fingerprints or conditions. chosen:
+    records of all evaluations. selected: records of the selected evaluations. metric: metric whose
+    conditions must be the same in all seeds.
     """
     rows = chosen.loc[chosen["metric"] == "accuracy", ["dataset", "condition", "n"]]
     rows = rows.take(results.first_rows(rows, list(rows))).dropna(subset="n")
@@ -504,8 +504,8 @@ def _listed(values: pd.Series) -> str:
 def from_scores(path: str, options: options_lib.Options) -> analysis.BenchmarkScores:
     """Return the scores of a file in any layout that `jbias.scores.read` reads.
 
-    A column `trained_on` (yes or no) says that an algorithm was trained on data like the data set.
-    The options of the result have the metric "score" and the selection "given".
+    A column `trained_on` (yes or no) says whether an algorithm was trained on data like the data
+    set. The options of the result have the metric "score" and the selection "given".
 
     Raises ValueError with file and line for an invalid score and for a cell that occurs twice, and
     with names for missing cells unless `options.drop` is set. Also raises ValueError if no scores

@@ -3,9 +3,9 @@ r"""Write a page with tables and figures of measured networks.
     jbias report measured --measured='measured/*' --out=report-measured
 
 Reads the folders that `jbias measure` or `jbias evaluate` wrote, one per network. Figures
-compare up to eight networks; with more, the page has only tables. Writes to --out: index.html
-(a page that can be read offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG;
---figures adds PDF and PNG), results.json (all numbers).
+compare up to eight networks; with more networks, the page has only tables. Writes to --out:
+index.html (a page that can be read offline), tables/ (CSV, Parquet, LaTeX, Markdown), figures/
+(SVG; --figures adds PDF and PNG), results.json (all numbers).
 """
 
 import argparse
