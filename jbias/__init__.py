@@ -24,8 +24,8 @@ def measure(model, suite=None, **options):
     stimuli, imagenet, data, humans: folders, as for `jbias measure`. One line names the
       measures whose folders are missing.
     size: side of the images in pixels; default: the model's own, else 224.
-    images: number of images for measures that change images; 0: all. Or the input type of
-      a function, an option of Predictor: "float", "uint8" or "files".
+    images: number of images for measures that change images; 0: all. For a function, `images` may
+    instead be the input type, an option of Predictor: "float", "uint8" or "files".
     only: names of the measures to compute; default: all. changes: changes of the suite, such
       as ["--suite.run.batch=8"].
     out: parent of the results' folder; a repeated call resumes.
@@ -55,7 +55,7 @@ def read_scores(source, *, verbose: bool = True, **choices):
 
     source: a file (CSV, TSV, Markdown, LaTeX, JSON, Excel, Parquet) or a pandas frame, long or
     wide. verbose: print in three lines how the table was read. choices: options that decide
-    between several readings of a table, as for `jbias.scores.read`. Errors are those of
+    between several readings of a table, as for `jbias.scores.read`. Errors: see
     `jbias.scores.read`.
 
     jbias.read_scores("table.csv", columns="algorithm=method,score=acc")

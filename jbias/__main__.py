@@ -116,8 +116,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     """Run the command that the arguments name; return the exit code.
 
-    argv: see `main`. The code is 0 after --help, --version and a command that returns. It is 2
-    without arguments, for an unknown command, report or study, and for a missing package.
+    argv: see `main`. The exit code is 0 after --help, --version and a command that returns. The
+    exit code is 2 without arguments, for an unknown command, report or study, and for a missing
+    package.
     """
     words = sys.argv[1:] if argv is None else list(argv)
     command, arguments = (words[0], words[1:]) if words else ("", [])

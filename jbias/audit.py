@@ -1,4 +1,4 @@
-r"""Audit models: find image attributes that lower their accuracy, and by how much.
+r"""Audit models: find image attributes that lower the accuracy, and by how much.
 
     jbias audit --checkpoint=runs/x --data=attributed --root=DIR \
         --attributes=hair,background --out=audit/
@@ -10,14 +10,14 @@ r"""Audit models: find image attributes that lower their accuracy, and by how mu
 Nothing is trained. Each network classifies each image once. From these decisions, the command
 computes the accuracy under all kinds and levels of shift of each attribute. An attribute is a
 column of the data set with named values, such as the hair colour. Marginal shifts (M0 to M4) change
-P(value), conditional shifts (C0 to C6) change P(value | class), and joint shifts (J0 to J4)
-change both. Level 0 is the control, without a shift. All seeds of a run form one model; each
-weights file is a model.
+P(value), conditional shifts (C0 to C6) change P(value | class), and joint shifts (J0 to J4) change
+P(value) and P(value | class). Level 0 is the control, without a shift. All seeds of a run form one
+model; each weights file is a model.
 
 Writes to --out: index.html (a page that can be read offline), which ranks the attributes by
 the drop in accuracy, and shows the drop at each level, pairs of images (see --pairs), and
 probabilities in and out of distribution; tables/ (CSV, LaTeX); figures/ (SVG; --figures adds
-PDF and PNG); results.json (all numbers). With several models, these are in models/<name>/.
+PDF and PNG); results.json (all numbers). With several models, these files are in models/<name>/.
 networks/<name>/ has the decisions of each network, from which the same command resumes.
 
 Every class needs images of every value of the attribute. Values and classes with too few

@@ -1,8 +1,8 @@
 """Functions that build the network, the algorithm and the batch transforms of a config.
 
-Each is part of jbias or a user's own (extensions.py). Errors in a user's code name its file
-and line. A tap is a function of an algorithm that changes features inside the network, at
-named layers (sites).
+Each function is part of jbias, or is written by a user (extensions.py). Errors in a user's code
+name its file and line. A tap is a function of an algorithm that changes features inside the
+network, at named layers (sites).
 """
 
 import collections
@@ -379,7 +379,7 @@ def _guarded_losses(
 
     @functools.wraps(algo.losses)
     def losses(*args: Any) -> tuple[dict, base.Aux]:
-        """Return (losses by name, aux) of the algorithm, after checks of both.
+        """Return (losses by name, aux) of the algorithm, after checks of the losses and aux.
 
         args: the arguments of the losses, see _LOSS_ARGUMENTS. UserCodeError if a check fails
         or the algorithm raises an error.
@@ -458,7 +458,7 @@ def _check_losses(names: Collection[str], losses: Mapping[str, Any]) -> None:
 def _shapes(tree: Any) -> dict[str, Any]:
     """Return the shape of each leaf of a tree by path, and the tree's structure by "".
 
-    For comparisons of two trees.
+    Use the result to compare two trees.
     """
     shapes = {"": jax.tree.structure(tree)}
     for path, leaf in jax.tree.leaves_with_path(tree):
@@ -469,8 +469,8 @@ def _shapes(tree: Any) -> dict[str, Any]:
 def describe_tree(value: Any, depth: int = 1) -> str:
     """Return text with a tree's keys, dtypes and shapes, such as {'w': float32[3]}.
 
-    depth: number of levels of mappings inside the first that are shown; deeper ones are
-    {...}. A leaf that is not an array is shown by its repr, cut to 80 characters.
+    depth: number of levels of mappings inside the first to print; deeper mappings are {...}. A leaf
+    that is not an array is printed as its repr, cut to 80 characters.
     """
     if isinstance(value, Mapping):
         if not depth:

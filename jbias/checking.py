@@ -57,8 +57,8 @@ def check(config: Mapping[str, Any] | run_spec.RunSpec) -> list[str]:
 def _replace_by_erm(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config with ERM, without options, as the algorithm of each stage.
 
-    In place of a user's algorithm, ERM is named by its file, like a user's algorithm,
-    because the checks of a user's losses are part of the compiled program.
+    If an algorithm is a user's own, the ERM that replaces it is named by ERM's file, because the
+    checks of a user's losses are part of the compiled program.
     """
 
     def erm_like(algo: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _describe(
 ) -> Iterator[tuple[str, str]]:
     """Yield (name, description) of a stage's first step.
 
-    The first name is the stage's place, such as "config", with the name of the algorithm as
+    The first name is the stage's path, such as "config", with the name of the algorithm as
     description. Then: tap (only if the algorithm has one), losses, batch, logits, and each part of
     the parameters. plan: the plan of each data set, "train" and perhaps "other".
     """
@@ -101,7 +101,7 @@ def _describe(
 
         params, stats, key: arguments of the algorithm's losses. batch_rows, shared: by data set
         ("train", perhaps "other"), the rows or indices of the batch and the rows on the device,
-        from which `assemble_batch` makes the batch. stage, plan: those of the enclosing call.
+        from which `assemble_batch` makes the batch. stage, plan: variables of the enclosing call.
         """
         assemble = input_pipeline.assemble_batch
         num_classes = len(plan["train"].source.classes)
@@ -144,7 +144,7 @@ def _describe_gradients(
 ) -> Iterator[tuple[str, str]]:
     """Yield (part of the parameters, text about the arrays that receive a gradient).
 
-    The text is such as "1,000 weights, a gradient for 3 of 4 arrays". It also names the arrays
+    An example is "1,000 weights, a gradient for 3 of 4 arrays". The text also names the arrays
     without a gradient, with the reason.
     losses: function from `args` to losses by name. args: arguments or their shapes; the
     first is the parameters.

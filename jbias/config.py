@@ -78,8 +78,8 @@ def check_folder_name(where: str, name: str) -> None:
 def suggest(name: str, known: Iterable[str], listing: str = "") -> str:
     """Return the end of an error about an unknown name: "did you mean 'erm'? Known: ...".
 
-    name: the unknown name. known: the known names. listing: text to show in place of the
-    list of known names. Without known names and listing: "there is none to choose".
+    name: the unknown name. known: the known names. listing: text to print instead of the list of
+    known names. Without known names and listing: "there is none to choose".
     """
     known = sorted(known)
     if not known and not listing:
@@ -205,8 +205,8 @@ def to_steps(
 def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config as nested dicts, as if written to JSON and read again.
 
-    Tuples become lists, and references their values. Entries of `fix` that are None are left
-    out, and so is an empty `fix`. ValueError for values that JSON cannot write.
+    Tuples become lists, and references their values. Entries of `fix` that are None, and an empty
+    `fix`, are left out. ValueError for values that JSON cannot write.
     """
     import ml_collections  # Imported here: it is slow to import, and --help needs no config.
 
@@ -261,7 +261,7 @@ def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of a config on which a run's scores depend.
 
-    These are all entries of `to_dict` except config.run, the label, rollback if it is off, and
+    The result has all entries of `to_dict` except config.run, the label, rollback if it is off, and
     the folders of data: a resumed run compares fingerprints of the data instead.
     """
     entries = without_places(to_dict(config))
@@ -339,8 +339,8 @@ def run_name(config: Mapping[str, Any]) -> str:
 def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Return the differences of two configs' identities as lines `key: old != new`.
 
-    a, b: the old and the new config. Lines are sorted by their dotted keys; values are shown by
-    their repr, and as "absent" where a config has no such entry.
+    a, b: the old and the new config. Lines are sorted by their dotted keys; values are printed as
+    their repr, or as "absent" where a config has no such entry.
     """
     a, b = flatten(identity(a)), flatten(identity(b))
     absent = object()
@@ -407,7 +407,7 @@ def check_finite(where: str, tree: Any) -> None:
     """Raise ValueError for values that no config may contain, at any depth.
 
     where: name of the tree for the message, such as "config".
-    These are numbers that are not finite or need more than 64 bits, text with line breaks
+    Such values are numbers that are not finite or need more than 64 bits, text with line breaks
     or control characters, and keys that are not printable text.
     """
     if isinstance(tree, Mapping):
@@ -447,7 +447,7 @@ def _union_members(kind: Any) -> tuple[Any, ...]:
 def _basic_type(kind: Any) -> Any:
     """Return the type that values in configs have for an annotation.
 
-    One of bool, int, float, str, NoneType, dict and list; None for other annotations.
+    The result is bool, int, float, str, NoneType, dict or list; None for other annotations.
     """
     origin = type(None) if kind is None else typing.get_origin(kind) or kind
     if origin in (bool, int, float, str, type(None)):
@@ -485,7 +485,7 @@ def load(
 ) -> "ml_collections.ConfigDict":
     """Return a config or a suite from its file, with some of its entries changed.
 
-    name: `path/to/file.py:arguments`, or `jbias:NAME:arguments` for one of the package.
+    name: `path/to/file.py:arguments`, or `jbias:NAME:arguments` for a file of the package.
     changes: texts such as "--suite.measures.pgd.steps=10", see `change`. flag: "config" or
     "suite", for messages and as the prefix of changes. ValueError if the file does not exist,
     if its code raises an error (an OSError is raised unchanged), if get_config returns neither
@@ -650,7 +650,7 @@ def _is_of_ml_collections(frame: types.FrameType) -> bool:
 def _describe_assignment(place: str, owner: Any, name: Any, value: Any) -> str:
     """Return the reason why an entry of a config could not be assigned, with advice.
 
-    place: place of the part of the config, such as "config.optim". owner: the part, a ConfigDict.
+    place: path of the part of the config, such as "config.optim". owner: the part, a ConfigDict.
     name, value: name and value of the entry.
     """
     import ml_collections
@@ -683,7 +683,7 @@ def _describe_assignment(place: str, owner: Any, name: Any, value: Any) -> str:
 def _describe_missing(place: str, owner: Any, name: str | int) -> str:
     """Return the message that a part of a config has no entry, with its entries.
 
-    place: place of the part, such as "config.optim". owner: the part. name: name of the entry.
+    place: path of the part, such as "config.optim". owner: the part. name: name of the entry.
     """
     known = [*owner.keys()]
     hint = suggest(str(name), known) if known else "it has none"
@@ -691,10 +691,11 @@ def _describe_missing(place: str, owner: Any, name: str | int) -> str:
 
 
 def _place_of(part: Any, frames: Iterable[types.FrameType], root: str) -> str:
-    """Return the dotted place of a part of a config, such as config.optim.
+    """Return the dotted path of a part of a config, such as config.optim.
 
     The local variables of the frames are searched for a config that contains the part; if several
-    contain the part, the longest place is returned, and if none does, "a part of the config".
+    contain the part, the longest path is returned. If none contains the part, the result is "a part
+    of the config".
     root: name of the whole config.
     """
     import ml_collections

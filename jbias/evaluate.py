@@ -57,7 +57,7 @@ from jbias.runtime import cli, files, signals
 
 # Flags that say what to measure; exactly one is given.
 _SOURCES = ("checkpoint", "predict", "decisions", "follow")
-# For each of these, the flags that are not used with it.
+# For each flag of a source, the flags that are not used with this source.
 _UNUSED = {
     "--checkpoint": ("once", "interval", "columns"),
     "--decisions": ("once", "interval", "step", *cli.FILE_FLAGS),
@@ -281,7 +281,8 @@ def _summary(
 ) -> str:
     """Return the command's last line, with the numbers of measured and failed networks.
 
-    in_part: names of networks without some measures. failed: names of networks without any.
+    in_part: names of networks without some measures. failed: names of networks without any
+    measures.
     out: folder of the results.
     """
     plural = "" if num_measured == 1 else "s"

@@ -15,7 +15,7 @@ OUT/index.csv has one row per stimulus, with the columns
     exact      yes: the file has exactly the pixels that a network gets in `jbias evaluate`;
                no: the pixels were rounded to whole numbers from 0 to 255
 
-Add a column object_response with the class that your network decides for, save the file as
+Add a column object_response with the class that your network predicts, save the file as
 mine.csv, and give it to `jbias evaluate --decisions` with the same suite, as in the second
 command. Stimuli that depend on the network, such as attacks, cannot be exported.
 

@@ -23,7 +23,7 @@ from jbias.runtime import messages
 
 
 class Registry(NamedTuple):
-    """The functions that names may mean in one place of a config or suite."""
+    """The functions that names may mean in one entry of a config or suite."""
 
     group: str  # Of entry points, without "jbias.".
     known: Mapping[str, Any]  # The functions of jbias, by name.
@@ -194,8 +194,8 @@ def guard(path: str, function: Any, registry: Registry | None = None) -> Any:
 def line_of(path: str, *functions: Any) -> int:
     """Return the line number in a file at which the first of some functions starts.
 
-    path: the file. functions: may be callable objects, or wrap the function. 0 if none of
-    them is in the file.
+    path: the file. functions: may be callable objects, or wrap the function. 0 if none of the
+    functions is in the file.
     """
     for function in functions:
         for called in (function, type(function).__call__):
@@ -261,7 +261,7 @@ def digests(tree: Any, names: Iterable[str] = ()) -> dict[str, str]:
 def import_digests(tree: Any) -> dict[str, str]:
     """Return digests, by relative path, of the files that a user's files import.
 
-    tree: a config or suite, which names the user's files. The imported files are those in the
+    tree: a config or suite, which names the user's files. The imported files are files in the
     folder of the importing file or in the working directory, and their own imports; of an
     imported package all files. Imports are read from the text, without running code: imports
     by a computed name are missed.
@@ -281,8 +281,8 @@ def import_digests(tree: Any) -> dict[str, str]:
 def _imported_files(path: pathlib.Path) -> list[pathlib.Path]:
     """Return the user's files that a Python file imports; [] if it cannot be read or parsed.
 
-    These are absolute paths of files in the folder of the file or in the working directory, and all
-    files of an imported package there. Files of jbias are left out.
+    The result has absolute paths of files in the folder of the file or in the working directory,
+    and all files of an imported package there. Files of jbias are left out.
     """
     try:
         tree = ast.parse(path.read_bytes())

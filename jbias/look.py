@@ -171,7 +171,7 @@ class Look(NamedTuple):
 
         name: see `write`. title: title above the sheet. task: the measure and the set. conditions:
         conditions of the measure. bound, prepared: the network on which the conditions depend, and
-        the drawn images as this network gets them; None if they depend on no network.
+        the drawn images as this network gets them; None if the conditions depend on no network.
         """
         from jbias.report import image_sheets
 
@@ -295,10 +295,10 @@ def _make_look(
 ) -> Look:
     """Return the Look of a suite, with evenly spaced images of each set.
 
-    If a set has fewer images than --images, that number is used for all sets, and a line is
-    logged. Saliency is drawn for --set, or for the set that most measures use. The layer of the
-    saliency maps is --site, or else the layer of the suite's measure occlusion, or the default of
-    occlusion. call: the running command.
+    If a set has fewer images than --images, the number of its images is used for all sets, and a
+    line is logged. Saliency is drawn for --set, or for the set that most measures use. The layer of
+    the saliency maps is --site, or else the layer of the suite's measure occlusion, or the default
+    of occlusion. call: the running command.
     """
     import numpy as np
     from etils import epath
@@ -396,8 +396,8 @@ def _saliency(
     """Return the saliency maps of the drawn images of a set, and a mean map or None.
 
     The mean map is over `look.maps` images. bound: the network. title: title of the progress bar.
-    dataset: name of the set. prepared: the set as this network gets it. Decisions are made by
-    the set's first decision rule. ValueError if the layer or the network has no maps.
+    dataset: name of the set. prepared: the set as this network gets it. Decisions follow the set's
+    first decision rule. ValueError if the layer or the network has no maps.
     """
     import numpy as np
 
@@ -471,8 +471,8 @@ def _draw_saliency(look: Look, drawings: Sequence[NetworkDrawings]) -> None:
 def _names(network: "networks.Network") -> tuple[str, str]:
     """Return a network's short name "method/model seed N", and its long name.
 
-    The long name is the name of the run's folder and the short name. For a network from a
-    file, both are the network's name.
+    The long name is the name of the run's folder and the short name. For a network from a file, the
+    two names are the network's name.
     """
     if "config" not in network.about:
         return network.name, network.name

@@ -10,12 +10,12 @@ Text after the colon sets arguments of the config, separated by commas. configs/
 lists the arguments of all configs; the top of each config file lists further ones. The most
 common arguments are
 
-    data=NAME    data set to train on (default: shapes, the embedded set, no download)
+    data=NAME    data set to train on (default: the embedded data set "shapes", no download)
     root=DIR     folder of the data set, for data sets that are read from files
     seeds=N      number of seeds, all trained in one process (default: 3)
     size=PIXELS  side of the images in pixels (default: depends on the data set)
     epochs=N     number of epochs (default: depends on the data set and the method)
-    demo         for a first look: half of the embedded set, a narrow network, 6 epochs; a
+    demo         for a first try: half of the embedded data set, a narrow network, 6 epochs; a
                  minute or two on two cores
     smoke        for a test: run every part once; half a minute, too short to learn anything
 
@@ -26,9 +26,9 @@ Scores are written to <workdir>/evals/, networks to <workdir>/checkpoints/, and 
 <workdir>/config.json (docs/runs.md). The same command resumes a stopped run, or prints that
 the run is done. Then compare runs with `jbias report 'runs/*'`.
 
---check trains nothing and makes no workdir. It traces the first step and prints which layers
+--check trains nothing and creates no workdir. It traces the first step and prints which layers
 the algorithm changes, which weights get a gradient, all array shapes, and whether the step is
-identical to a step of plain training (ERM). It exits with 0, or with 2 if the run could not
+identical to a step of ERM, the standard training. The exit code is 0, or 2 if the run could not
 start.
 
 Exit codes: 0 done; 1 an unexpected error, or an error in your own algorithm; 2 an error in

@@ -7,8 +7,8 @@ r"""Estimate whether a run fits into the memory of devices, how long it takes an
     jbias plan --runs=runs/x
 
 You need neither the devices nor the images: jbias compiles the training step for the devices,
-but does not run it. This takes as long as the compilation at the start
-of the run (minutes for a ResNet-50). Install the compilers with `pip install 'jbias[plan]'`.
+but does not run this step. The compilation takes as long as at the start of the run (minutes for a
+ResNet-50). Install the compilers with `pip install 'jbias[plan]'`.
 
 The devices of --on and --compare are
   v5e:4x4         a TPU slice, by its topology in chips
@@ -166,8 +166,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Print the plan of the run for each target; return the exit code.
 
-    The code is 2 if no target could be planned, 0 if the run fits on any, and else 1. changes:
-    the arguments --config.KEY=VALUE.
+    The code is 2 if no target could be planned, 0 if the run fits on at least one target, and else
+    1. changes: the arguments --config.KEY=VALUE.
     """
     from jbias.training import targets
 
@@ -203,7 +203,7 @@ def _plan(
 ) -> dict[str, Any]:
     """Return the plan for one target by name, as `run_estimates.plan` does.
 
-    With --compare, {"target", "error"} in place of a ValueError.
+    With --compare, {"target", "error"} instead of a ValueError.
     """
     from jbias import run_estimates
 

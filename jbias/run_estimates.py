@@ -137,8 +137,9 @@ def pipeline_shapes(plan: input_plan.InputPlan, **_: Any) -> _Shapes:
     """Return an input pipeline of a plan that has only shapes, no images.
 
     `batch_shape` and `rows_shape` are trees of jax.ShapeDtypeStruct: the indices of a batch, and
-    the rows that seeds share. If the host crops the images of a stream, they are the rows of a
-    batch, and {}. Further arguments of `input_plan.make_pipeline` are accepted and ignored.
+    the rows that seeds share. If the host crops the images of a stream, `batch_shape` is the rows
+    of a batch, and `rows_shape` is {}. Further arguments of `input_plan.make_pipeline` are accepted
+    and ignored.
     """
     (height, width), stream, order = plan.source.shape, plan.stream, plan.order
     columns = dict(plan.columns)
@@ -263,7 +264,7 @@ class CompiledStages(NamedTuple):
 
     @property
     def per_stage(self) -> Iterator[tuple[Stage, memory.Fit, dict[int, Program]]]:
-        """Each stage with its fit and its programs."""
+        """The stages, each with its memory fit and its programs."""
         return zip(self.stages, self.fits, self.programs, strict=True)
 
     @property
@@ -492,7 +493,7 @@ def program_cost(
 ) -> ProgramCost:
     """Return the estimated cost of one run of a program.
 
-    program: one that fits into memory. kind: the target's devices. shards: number of devices
+    program: a program that fits into memory. kind: the target's devices. shards: number of devices
     that divide a batch. loops: iterations of the loop with the convolutions and matrix
     products. branch_probability, seeds: see `hlo.operations`.
     """
@@ -588,7 +589,7 @@ def plan(
     if no seed fits and `remedies` is true; its value is None if no change was found.
 
     say: receives lines about the progress. assumed: sizes of missing data sets. remedies:
-    whether to search for a change of the config with which a seed fits, if none does.
+    whether to search for a change of the config with which a seed fits, if no seed fits.
     ValueError if the run could not start, or the target's compiler is missing.
     """
     spec = run_spec.RunSpec.from_config(config)
@@ -861,7 +862,7 @@ class _Change(NamedTuple):
 def _changes(config: Mapping[str, Any]) -> Iterator[_Change]:
     """Yield changes of a config that may make one seed fit, mildest first.
 
-    They are 2 to 16 times as many accumulated parts of a batch; recomputed activations
+    The changes are 2 to 16 times as many accumulated parts of a batch; recomputed activations
     (remat), if the network has this option; and a half to a sixteenth of the batch, where
     divisible.
     """

@@ -185,8 +185,8 @@ def check_trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[st
     """Return `config`, read from a workdir of a possibly untrusted source, unchanged.
 
     ValueError if an entry has a wrong type or a value that no config may have
-    (`config.check_finite`), or if the config names a Python file that would be run and the
-    environment variable JBIAS_OWN_CODE=1 does not allow that.
+    (`config.check_finite`). ValueError also if the config names a Python file, unless the
+    environment variable JBIAS_OWN_CODE=1 allows running the file.
     """
     where = os.fspath(workdir)
     jc.check_finite(f"{where}/config.json", config)
@@ -238,7 +238,8 @@ class Branch:
     def fields(self) -> dict[str, str]:
         """The fields that are equal in all records of the branch, as text by name.
 
-        These are run (the run's name), algorithm, variant ("" without one), model and train_data.
+        The fields are run (the run's name), algorithm, variant ("" without a variant), model and
+        train_data.
         """
         return {
             "run": jc.run_name(self.config),
@@ -438,7 +439,7 @@ def _check_ranges(stage: StageSpec) -> None:
 
 
 def _is_seed(value: Any) -> bool:
-    """Return True for whole numbers of 32 bits, from which random keys can be made."""
+    """Return True for whole numbers of 32 bits, from which random keys can be derived."""
     return type(value) is int and 0 <= value < 2**32
 
 

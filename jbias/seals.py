@@ -1,8 +1,8 @@
 """The seal of a checkpoint: the identity of the run that wrote it.
 
 A checkpoint stores the identity of its run and the identity of the run's data; the checksum
-of its position (stage and step) covers both. Readers compare the seal with the run for which
-they read the checkpoint. Checkpoints of older versions have no seal and are accepted.
+of its position (stage and step) covers the two identities. Readers compare the seal with the run
+for which they read the checkpoint. Checkpoints of older versions have no seal and are accepted.
 """
 
 import dataclasses

@@ -55,7 +55,7 @@ def wrap(
     mean, std: per-channel mean and standard deviation for normalisation (images in [0, 1]).
       Default: from `preprocess`; else from the module, such as timm's `pretrained_cfg` or an
       attribute of evals.preprocessing.ATTRIBUTES; else ImageNet's. A measurement prints the source
-      of both, and any difference between arguments and module.
+      of mean and std, and any difference between arguments and module.
     preprocess: a description of the preprocessing, such as weights.transforms() of
       torchvision or an image processor of transformers; see evals.preprocessing.parse.
     size: side of the images, in pixels; 0: any. name: name of the results' folder; default: the
@@ -117,8 +117,8 @@ def _preprocessing(
 ) -> preprocessing.Preprocessing:
     """Return the preprocessing of a module's images, from the arguments or the module.
 
-    Arguments: see `wrap`. ImageNet's mean and std are used if neither has any, as for networks of
-    torchvision.
+    Arguments: see `wrap`. ImageNet's mean and std are used if neither the arguments nor the module
+    has such values, as for networks of torchvision.
     """
     if preprocess is None:
         described = preprocessing.read(module)
@@ -237,7 +237,8 @@ class _Network:
 
             site: name of the site. module, inputs, output: arguments of a forward hook of PyTorch.
             Features are the output, or the first entry of a tuple, if this is a tensor with 3 or 4
-            axes. None, so that the output is unchanged, for other outputs and for a second one.
+            axes. For other outputs, and for a second output, return None, so that the output is
+            unchanged.
             """
             x = output[0] if isinstance(output, tuple) else output
             is_map = isinstance(x, torch.Tensor) and x.ndim in (3, 4)
@@ -344,7 +345,7 @@ def _differentiable(
     def call(image):
         """Return the tuple (logits, features of each site in turn) as JAX arrays.
 
-        image: normalised images (b, h, w, 3). `network` and `sites` are those of the enclosing
+        image: normalised images (b, h, w, 3). `network` and `sites` are variables of the enclosing
         call.
         """
 

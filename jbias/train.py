@@ -334,12 +334,12 @@ def _is_save_due(
 ) -> bool:
     """Return True if a checkpoint of a step must be saved.
 
-    True also for a new best validation accuracy, after a stop signal, and if an evaluation that
-    is due is not made. A step that is saved already is saved again only if its evaluation came
+    True also for a new best validation accuracy, after a stop signal, and if an evaluation that is
+    due is not run. A step that is saved already is saved again only if its evaluation came
     later, or is left to another process. False for a step before the latest saved one.
 
     must_save: True if a save is scheduled, or the run stops or ends at this step.
-    is_unevaluated: True if an evaluation is due at this step and has not been made.
+    is_unevaluated: True if an evaluation is due at this step and has not been run.
     """
     valid = job.evaluation.valid.items() if step == job.evaluation.step else ()
     is_best = any(value > job.best.get(name, -1.0) for name, value in valid)
@@ -383,7 +383,7 @@ def _steps_to_dispatch(
 ) -> tuple[int, Hashable]:
     """Return the number of steps to run next, and the static arguments of their program.
 
-    The steps from `step` on end at the next evaluation or save (`next_event`), the stage's
+    The steps start at `step`. They end at the next evaluation or save (`next_event`), the stage's
     end, the next change of the data that seeds share, or the next change of the program, and are at
     most config.run.steps_per_dispatch.
     """

@@ -249,11 +249,10 @@ _BATCH_FLAGS = "--suite.run.batch=N, in training config.run.eval_batch"
 def run(work: Callable[[], int], *, rerun: str) -> int:
     """Call `work` and return the exit code of the command.
 
-    The exit code is the return value of `work`. It is 2 for an invalid input, a missing
+    The exit code is the return value of `work`. The code is 2 for an invalid input, a missing
     package or full memory; 1 for an error in the user's own code or a call of sys.exit(0);
-    130 after Ctrl-C, 143 after SIGTERM and 129 after SIGHUP. One line on stderr has the
-    reason. Other
-    errors are raised, and so is the SystemExit of sys.exit with another code. With
+    130 after Ctrl-C, 143 after SIGTERM and 129 after SIGHUP. One line on stderr has the reason.
+    Other errors, and the SystemExit of sys.exit with another code, are raised. With
     JBIAS_TRACEBACK=1, errors of inputs, user code and memory are raised, too.
 
     work: does the command's work; it imports slow packages itself, so that --help is fast.
@@ -344,7 +343,7 @@ def add_network_flags(
 ) -> None:
     """Add the flags that select networks and describe their files.
 
-    These are --checkpoint (or --runs), --model, --zoo, --classes, --mean, --std, --trained,
+    The flags are --checkpoint (or --runs), --model, --zoo, --classes, --mean, --std, --trained,
     --method and --step.
 
     subject: the networks that --classes, --mean, --std, --trained and --method describe.
@@ -469,7 +468,7 @@ def split_values(argv: Sequence[str] | None, flag: str) -> list[str]:
 
     argv: the arguments; None: the process's arguments. flag: such as "--runs".
     A shell expands the glob in `--runs=runs/*` to `--runs=runs/a runs/b`; argparse then
-    reads both values only if the flag and the first value are separate.
+    reads the two values only if the flag and the first value are separate.
     """
     argv = sys.argv[1:] if argv is None else argv
     words = []
@@ -521,8 +520,8 @@ FIGURES = ("svg", "pdf", "png")  # File formats of a report's figures.
 def figure_formats(text: str) -> tuple[str, ...]:
     """Return the formats of figures in a text such as "pdf,png" (an argparse type).
 
-    "svg" is always among the formats, because the report's page needs this format; the order is
-    that of FIGURES. argparse.ArgumentTypeError for other formats.
+    "svg" is always among the formats, because the report's page needs this format; the order is as
+    in FIGURES. argparse.ArgumentTypeError for other formats.
     """
     formats = {name.strip() for name in text.lower().split(",")}
     if not formats <= {*FIGURES}:

@@ -22,7 +22,7 @@ def silence_warnings() -> None:
     """Silence the log lines of orbax and the warnings of Pillow; errors are still raised.
 
     Orbax logs every file, and every thread that fails on a full disk; with JBIAS_TRACEBACK=1,
-    lines about errors are shown. Pillow warns of unusual images; damaged images raise an error.
+    lines about errors are printed. Pillow warns of unusual images; damaged images raise an error.
     Also replaces sys.excepthook, if it is Python's own, by messages.print_traceback, and
     without JBIAS_TRACEBACK=1 sys.unraisablehook.
     """

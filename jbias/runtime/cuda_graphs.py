@@ -1,13 +1,13 @@
-"""Run training steps on a GPU as whole CUDA graphs: one launch in place of hundreds.
+"""Run training steps on a GPU as whole CUDA graphs: one launch instead of hundreds.
 
 By default XLA puts no convolution into a CUDA graph, so that each convolution needs its own
 launch. With `STEP_OPTIONS` a whole step is one graph, and with `LOOP_OPTIONS` the body of a
-loop over steps. On an H200, the capture of a convolution failed if cuDNN had not run it in the
-process before, as is the case when a program comes from the compilation cache; afterwards cuDNN
-mostly failed in the rest of the process, too. `CapturedFunction` therefore runs each program
-once by XLA's default before it captures the graph. Each process keeps a note in a file during a
-capture. After a process has ended without removing its note, no process on this machine
-captures graphs any more.
+loop over steps. On an H200, the capture of a convolution failed if cuDNN had not run the
+convolution in the process before. This is the case when a program comes from the compilation cache.
+After such a failure, cuDNN mostly failed in the rest of the process, too. `CapturedFunction`
+therefore runs each program once by XLA's default before it captures the graph. Each process keeps a
+note in a file during a capture. After a process has ended without removing its note, no process on
+this machine captures graphs any more.
 """
 
 import contextlib
@@ -56,7 +56,8 @@ def are_requested(num_devices: int = 1) -> bool:
     Whole graphs are used only on a single GPU: with several GPUs, the capture could fail on one
     GPU while the other GPUs wait for it. Return False also if XLA_FLAGS sets the captured
     operations, if the compiler lacks an option, or if a capture failed in this process or
-    earlier on this machine. The last two are not checked inside `xla.compiling_for`.
+    earlier on this machine. The compiler's options and failed captures are not checked inside
+    `xla.compiling_for`.
     """
     if xla.platform() != "gpu" or num_devices > 1 or _user_decides():
         return False
@@ -200,8 +201,8 @@ class CapturedFunction:
     ) -> None:
         """default, whole: jitted without and with options for graphs; may donate the states."""
         self._default, self._whole = default, whole
-        # Programs that the default has run, those of them whose graph was tried, and those
-        # whose graph runs.
+        # Programs that the default has run; programs whose graph was tried; programs whose graph
+        # runs.
         self._seen: set[Hashable] = set()
         self._tried: set[Hashable] = set()
         self._captured: set[Hashable] = set()

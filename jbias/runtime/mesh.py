@@ -149,7 +149,7 @@ def split(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
 def assemble(
     tree: PyTree, mesh: jax.sharding.Mesh, axes: str | tuple[str, ...] = "data"
 ) -> PyTree:
-    """Return global arrays, made of the processes' parts along the leading axis.
+    """Return global arrays, assembled from the processes' parts along the leading axis.
 
     tree: this process's part of the arrays. axes: mesh axes that divide the leading axis.
     """

@@ -260,7 +260,7 @@ def failing_exit(path: str) -> Iterator[None]:
     exit_now, process, is_inside = os._exit, os.getpid(), True
 
     def exit_failing(status: int) -> None:
-        """End the process; exit with code 1 and a message in place of code 0."""
+        """End the process; exit with code 1 and a message instead of code 0."""
         if status == 0 and is_inside and os.getpid() == process:
             line = f"jbias: error in {path}: os._exit(0) ended the program; remove the call"
             print(line, file=sys.stderr, flush=True)
@@ -298,7 +298,7 @@ def save_traceback(
 
 
 def describe_crash(error: Exception) -> str:
-    """Return a line about an unexpected error: its type, text, place in the code and notes.
+    """Return a line about an unexpected error: its type, text, location in the code and notes.
 
     Unless `save_traceback` has saved the traceback, the line names JBIAS_TRACEBACK=1.
     """

@@ -9,8 +9,8 @@ and deletes copies of objects that were deleted.
 
 A `Log` is one object that is rewritten every few seconds, because objects cannot grow. Two
 processes may write to one log: one that trains, and one that evaluates on another machine.
-So a process replaces the object only if no other process has written since this process last
-read it; otherwise the process first reads the new lines.
+So a process replaces the object only if no other process has written since this process last read
+the object; otherwise the process first reads the new lines.
 """
 
 import contextlib

@@ -92,7 +92,7 @@ def check_report_files(folder: PathLike, names: Iterable[str]) -> None:
 def removable(folder: PathLike, names: Collection[str]) -> list[pathlib.Path]:
     """Return the paths of tables and figures of the earlier report that can be removed.
 
-    These are the files in `folder` that the earlier report lists and the new report does not
+    The result has the files in `folder` that the earlier report lists and the new report does not
     have, sorted. names: files of the new report, as paths in the folder. Links, and files
     below links, are never returned.
     """

@@ -51,9 +51,9 @@ def bayesian_signed_rank(
     (w_0, ..., w_n) ~ Dirichlet(prior, 1, ..., 1), z_0 = 0 and z_i the difference on data set
     i; theta_right = sum_ij w_i w_j [z_i + z_j > 2 rope]. theta_left and theta_rope are defined
     in the same way; a pair with z_i + z_j = 2 rope counts 1/2 in theta_right and 1/2 in theta_rope.
-    The returned probabilities are the shares of draws in which right, left or rope is the largest
-    of the three, as in baycomp; a draw with a tie is divided equally. With rope = 0, only right and
-    left are compared. Monte Carlo error: at most 0.5 / sqrt(draws).
+    The returned probabilities are the shares of draws in which theta_right, theta_left or
+    theta_rope is the largest, as in baycomp; a draw with a tie is divided equally. With rope = 0,
+    only theta_right and theta_left are compared. Monte Carlo error: at most 0.5 / sqrt(draws).
 
     scores: see `score_table.read`; several runs are averaged first.
     rope: half the width of the region of practical equivalence, in the unit of the scores.
@@ -128,7 +128,7 @@ def correlated_t(
 ) -> PosteriorResult:
     """Return posterior probabilities for all pairs of algorithms, one matrix per data set.
 
-    They are computed from the runs on each data set separately.
+    The probabilities are computed from the runs on each data set separately.
     scores: see `score_table.read`; with several runs.
     rope: half the width of the region of practical equivalence, in the unit of the scores.
     paired: run r of one algorithm is paired with run r of the other algorithm (same split or fold).
@@ -170,7 +170,7 @@ def check_rope(rope: float, name: str = "rope") -> None:
 def check_pairing(table: score_table.Scores, paired: bool, rho: float) -> None:
     """Raise ValueError for unequal numbers of paired runs, and for a rho that is not valid.
 
-    rho: correlation of paired runs. It must lie in [0, 1), and be 0 if not `paired`.
+    rho: correlation of paired runs; must be in [0, 1), and 0 if not `paired`.
     """
     score_table.check(0 <= rho < 1, "rho", "lie in [0, 1)", rho)
     score_table.check(
@@ -236,7 +236,7 @@ def _above_independent(
 
         The posterior with `scale` (n,) and `df` is integrated by quadrature, the posterior with
         `other_scale` (n,) and `other_df` in closed form. The means, the rope, the nodes and the
-        rounding error are those of the enclosing call.
+        rounding error are variables of the enclosing call.
         """
         at = difference[:, None] + scale[:, None] * scipy.special.stdtrit(df, u)
         tails = _tail(at, other_scale[:, None], df=other_df, rounding=rounding[:, None])

@@ -1,11 +1,11 @@
 """Bootstrap intervals of means, aggregates, profiles and pairs; and the stability of rankings.
 
 Runs are resampled as in `resampling`. Aggregates and profiles follow Agarwal, Schwarzer,
-Castro, Courville and Bellemare 2021, https://arxiv.org/abs/2108.13264 (rliable). Deviation:
-they resample the runs of each task separately; here a run is one model, resampled for all
+Castro, Courville and Bellemare 2021, https://arxiv.org/abs/2108.13264 (rliable). Deviation: rliable
+resamples the runs of each task separately; here a run is one model, resampled for all
 data sets together.
 
-Percentile intervals over few runs are too short. They are widened only where data sets are
+Percentile intervals over few runs are too short. The intervals are widened only where data sets are
 drawn, too: see `resampling`.
 
 A Friedman test treats means over runs as exact. `rank_stability` resamples the runs, then
@@ -135,8 +135,8 @@ def intervals(
 def _normalised_range(normal: Float[np.ndarray, "k n r"]) -> tuple[float, float]:
     """Return (lowest, highest) possible normalised score: 0 and 1, or -inf and inf.
 
-    The first is -inf if a score is below 0, the second inf if a score is above 1. normal:
-    normalised scores.
+    The lowest score is -inf if a score is below 0, and the highest is inf if a score is above 1.
+    normal: normalised scores.
     """
     return (
         0.0 if np.nanmin(normal) >= 0 else -np.inf,
@@ -414,11 +414,11 @@ def rank_stability(
     datasets: whether to draw data sets, too. runs: runs of each algorithm in a draw (None: as
     many as the table has); a smaller number shows the results of a smaller study.
     confidence: level of the intervals, such as 0.95. draws: number of bootstrap draws.
-    Friedman's test is Iman and Davenport's with correction for ties; Nemenyi's decides by the
-    critical difference. Raise ValueError for single runs, missing cells, fewer than 100 draws or
-    1 of `runs`, and an alpha or confidence outside (0, 1).
+    Friedman's test is Iman and Davenport's with correction for ties; Nemenyi's test decides by the
+    critical difference. Raise ValueError for single runs, missing cells, fewer than 100 draws,
+    `runs` below 1, and an alpha or confidence outside (0, 1).
 
-    A pair that is significant as published is significant in 27 % of 40,000 draws:
+    A pair that is significant in the published table is significant in 27 % of 40,000 draws:
 
         >>> stability = stats.rank_stability(runs, larger_is_better=True)
         >>> cae, infodrop = map(runs.algorithms.index, ["DeepAugERM-CAE", "InfoDrop"])

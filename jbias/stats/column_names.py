@@ -292,8 +292,9 @@ _KNOWN_NAMES = resources.files("jbias.stats") / "known_names.json"
 def meaning(name: Any) -> str:
     """Return the role of a column from its name: one of `ROLES`, or "" if unknown.
 
-    Never "ignore", which only the user can choose. Prefixes of settings (config., params/) and
-    words such as name or id are ignored: "algorithm_name" and "algo.name" are "algorithm".
+    The role is never "ignore", which only the user can choose. Prefixes of settings (config.,
+    params/) and words such as name or id are ignored: "algorithm_name" and "algo.name" are
+    "algorithm".
     """
     name = _SETTING.sub("", str(name).strip())
     word = word_of(name)
@@ -318,7 +319,7 @@ def meaning(name: Any) -> str:
 
 
 def is_metric(name: Any) -> bool:
-    """Return whether a name denotes a metric, such as accuracy, test_acc or top1_err.
+    """Return True if a name denotes a metric, such as accuracy, test_acc or top1_err.
 
     Without words such as test, val, avg or top, the name must be a metric, or consist of metrics
     only. Upper case is ignored.
@@ -334,7 +335,8 @@ def is_metric(name: Any) -> bool:
 def core_of_metric(name: Any) -> str:
     """Return the name of a metric without words such as test, OOD or average.
 
-    In lower case, with "_" between words: "OOD acc" is "accuracy". "" if no word remains.
+    The result is in lower case, with "_" between words: "OOD acc" is "accuracy". "" if no word
+    remains.
     """
     words = word_of(str(name).replace("/", " ")).split("_")
     core = [word for word in words if word not in _METRIC_EXTRAS]
@@ -342,7 +344,7 @@ def core_of_metric(name: Any) -> str:
 
 
 def is_of_training(name: Any) -> bool:
-    """Return whether a name has the word loss, or starts with train, val, valid, dev and so on.
+    """Return True if a name has the word loss, or starts with train, val, valid, dev and so on.
 
     Other first words: training and validation. Upper case is ignored.
     """
@@ -351,12 +353,12 @@ def is_of_training(name: Any) -> bool:
 
 
 def is_setting(name: Any) -> bool:
-    """Return whether a name denotes a setting of a run, such as config.lr of W&B."""
+    """Return True if a name denotes a setting of a run, such as config.lr of W&B."""
     return bool(_SETTING.match(str(name).strip()))
 
 
 def is_average(name: Any) -> bool:
-    """Return whether a name is mean, avg, average or overall, without other words."""
+    """Return True if a name is mean, avg, average or overall, without other words."""
     return word_of(name) in ("mean", "avg", "average", "overall")
 
 
@@ -411,13 +413,13 @@ def split_metric(name: Any) -> tuple[str, str]:
 
 
 def is_measure(name: Any) -> bool:
-    """Return whether a name is a metric (acc), a statistic (std), or both (acc_std)."""
+    """Return True if a name is a metric (acc), a statistic (std), or both (acc_std)."""
     base, word = split_statistic(name)
     return bool(word) and not base or is_metric(base)
 
 
 def is_standard_error(name: Any) -> bool:
-    """Return whether a name starts or ends with the name of a standard error or of an interval.
+    """Return True if a name starts or ends with the name of a standard error or of an interval.
 
     Such names are sem, se, stderr, ci and so on (`STATISTICS`); at the start, se and ci do not
     count. The text after a comma is ignored. True for acc_stderr,none and sem_PACS, false for
@@ -431,7 +433,7 @@ def is_standard_error(name: Any) -> bool:
 
 
 def is_margin(name: Any) -> bool:
-    """Return whether a name is all, total, average, mean, avg or overall, without other words."""
+    """Return True if a name is all, total, average, mean, avg or overall, without other words."""
     return word_of(name) in _MARGINS
 
 
@@ -443,7 +445,7 @@ def word_of(name: Any) -> str:
 
 
 def is_bookkeeping(name: str) -> bool:
-    """Return whether a name denotes a count, setting or id, such as epoch, lr or run_id.
+    """Return True if a name denotes a count, setting or id, such as epoch, lr or run_id.
 
     The whole name must be in `_BOOKKEEPING`, be a name such as img_size, or end in _id.
     """
@@ -458,7 +460,7 @@ def is_bookkeeping(name: str) -> bool:
 
 
 def is_difference(name: str) -> bool:
-    """Return whether a name is Δ, delta, diff, difference, gain, gap or improvement."""
+    """Return True if a name is Δ, delta, diff, difference, gain, gap or improvement."""
     return word_of(name) in (
         "δ",
         "∆",
@@ -472,7 +474,7 @@ def is_difference(name: str) -> bool:
 
 
 def is_run_name(name: Any) -> bool:
-    """Return whether a name denotes a run, such as "seed 3"; false for a bare number."""
+    """Return True if a name denotes a run, such as "seed 3"; false for a bare number."""
     return bool(_RUN.fullmatch(str(name).strip()))
 
 

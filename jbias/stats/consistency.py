@@ -5,16 +5,16 @@ https://arxiv.org/abs/2006.16736 (kappa); Klein, Meyen, Brendel, Wichmann and Me
 https://arxiv.org/abs/2507.06645 (tests, copy model). Reference code:
 https://github.com/wichmann-lab/error_consistency at e5a777c.
 
-Deviations from this code: kappa is 1 where both observers are always right, or both always
-wrong (there NaN). p-values are (1 + hits) / (1 + draws), and ties are hits, so that a network
-does not differ from itself. `copy_model` sorts the observers by accuracy.
+Deviations from this code: kappa is 1, not NaN, if both observers classify all images correctly, or
+both classify all images wrongly. p-values are (1 + hits) / (1 + draws), and ties are hits, so that
+a network does not differ from itself. `copy_model` sorts the observers by accuracy.
 
 >>> random = np.random.default_rng(0)
 >>> networks, people = random.random((2, 400)) < 0.8, random.random((5, 400)) < 0.9
 >>> consistency.independence_test(networks[0], people[0])  # p of kappa = 0.
 0.7518
 >>> experiment = consistency.Experiment(networks, people)
->>> result = consistency.compare_networks([experiment])  # Which errs more like people?
+>>> result = consistency.compare_networks([experiment])  # Which errs more like humans?
 >>> round(result.pvalue, 2)
 0.68
 >>> consistency.trials_needed(0.2, kappa=0.25, accuracies=(0.75, 0.75))  # Images.
@@ -49,7 +49,7 @@ class Consistency:
 def error_consistency(a_correct: Right, b_correct: Right) -> Consistency:
     """Return the error consistency of two observers on the same images: Cohen's kappa.
 
-    a_correct, b_correct: True for images that the observer gets right.
+    a_correct, b_correct: True for images that the observer classifies correctly.
     kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a) (1 - p_b), p the
     accuracies. kappa is 1 if the observers always agree. Raise ValueError if the lengths differ,
     there is no image, or a value is neither true nor false (0 and 1 are allowed).
@@ -113,7 +113,7 @@ def _kappa(
     expected: Float[np.ndarray, "..."] | float,
 ) -> Float[np.ndarray, "..."]:
     """Return (observed - expected) / (1 - expected), and 1 where observed is 1."""
-    # 1 - expected is 0 only where both are always right, or both always wrong.
+    # 1 - expected is 0 only where both observers are always correct, or both are always wrong.
     always_agree = observed == 1
     chance = np.where(always_agree, 0, expected)
     return np.where(always_agree, 1.0, (observed - chance) / (1 - chance))
@@ -185,7 +185,7 @@ def independence_test(
     """Return the two-sided p-value of the null hypothesis that errors are independent.
 
     In each draw, accuracies are drawn from their posteriors, Beta(k + 1/2, n - k + 1/2) where
-    k of n images are right, and answers are independent given the accuracies.
+    k of n images are classified correctly, and answers are independent given the accuracies.
     p = (1 + hits) / (1 + draws), hits the number of draws whose |kappa| is at least as large as
     the observed one.
     Arguments and errors: see `error_consistency`. draws: number of random draws.
@@ -203,7 +203,7 @@ def independence_test(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Experiment:
-    """The marks (true: right) of two networks and of people on the images of an experiment."""
+    """The marks (true: correct) of two networks and of human observers on images."""
 
     networks: Bool[np.ndarray, "2 n"]
     people: Bool[np.ndarray, "p n"]
@@ -212,7 +212,7 @@ class Experiment:
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonResult:
-    """A test of the difference between two networks in error consistency with people."""
+    """A test of the difference between two networks in error consistency with humans."""
 
     kappas: tuple[float, float]  # Mean kappa of each network with people.
     difference: float  # First less second.
@@ -228,18 +228,18 @@ def compare_networks(
     draws: int = 2000,
     seed: int = 0,
 ) -> ComparisonResult:
-    """Return a test that two networks have the same error consistency with people.
+    """Return a test that two networks have the same error consistency with human observers.
 
-    kappa is averaged over people, then over the conditions of an experiment, then over
+    kappa is averaged over human observers, then over the conditions of an experiment, then over
     experiments. The interval is from a bootstrap over images within conditions, the same
     images for all observers. For p, the two networks' answers to each drawn image are
-    exchanged with probability 1/2, the same for all people. p = (1 + hits) / (1 + draws), hits
-    the number of draws whose absolute difference is at least as large as the observed one.
+    exchanged with probability 1/2, the same for all human observers. p = (1 + hits) / (1 + draws),
+    hits the number of draws whose absolute difference is at least as large as the observed one.
     confidence: level of the interval, such as 0.95. draws: number of bootstrap draws, and of
     exchanges.
     Raise ValueError without experiments or draws, and for a confidence outside (0, 1). Each
-    experiment must have exactly two networks, at least one person and one image, marks of type
-    bool, and, if conditions are given, one per image.
+    experiment must have exactly two networks, at least one human observer and one image, marks of
+    type bool, and, if conditions are given, one per image.
     """
     score_table.check_count("draws", draws)
     score_table.check_count("experiments", len(experiments))
@@ -279,7 +279,7 @@ def compare_networks(
 
 
 def _check_experiment(experiment: Experiment) -> tuple[Marks, Marks, np.ndarray]:
-    """Return networks' marks, people's marks, and the condition of each image.
+    """Return networks' marks, human observers' marks, and the condition of each image.
 
     All conditions are 0 if the experiment has none. Raise ValueError as `compare_networks` does.
     """
@@ -309,7 +309,7 @@ def _kappas_with_people(
     own: Float[np.ndarray, "b n"],
     exchanged: Float[np.ndarray, "b n"],
 ) -> Float[np.ndarray, "b 2"]:
-    """Return the mean kappa of each network with people, for each of b weightings of the images.
+    """Return the mean kappa of each network with humans, for each of b weightings of the images.
 
     own: weight of each image with the networks' own answers. exchanged: weight of the image with
     the two networks' answers exchanged. Weights are whole numbers.
@@ -328,7 +328,7 @@ def _kappas_with_people(
 
 @dataclasses.dataclass(frozen=True)
 class CopyModel:
-    """A model of two observers: the second copies a share of the first one's answers.
+    """A model of two observers: the second observer copies a share of the first observer's answers.
 
     All other answers of the second observer are independent of the first.
     """
@@ -413,12 +413,12 @@ def trials_needed(
     quantiles = _quantiles(confidence)
 
     def is_too_wide(n: int) -> bool:
-        """Return whether the interval with n images is wider than `width`."""
+        """Return True if the interval with n images is wider than `width`."""
         drawn = model.kappas(n, draws, np.random.default_rng(seed))
         low, high = np.quantile(drawn, quantiles)
         return bool(high - low > width)
 
-    # Smaller sets rarely have an error (or a right answer), so kappa varies too little there.
+    # Smaller sets rarely have an error (or a correct answer), so kappa varies too little there.
     enough = math.ceil(5 / min(min(p, 1 - p) for p in accuracies))
     while is_too_wide(enough):
         enough *= 2

@@ -3,7 +3,7 @@
 `spearman` and `kendall` (tau-b) are for one pair of measures. `pairwise_matrix` is for whole
 tables, and uses for each pair the models that have both measures. `partial` correlations are
 controlled for a category or other measures. `influence` is the effect of single models on a
-correlation. `bootstrap_interval` is over models, for plain and partial correlations.
+correlation. `bootstrap_interval` is over models, for correlations and partial correlations.
 
 Sources:
 correlations: Spearman 1904; Kendall 1938 and 1945 (ties),
@@ -185,8 +185,8 @@ def _adjust_family(
 ) -> MatrixResult:
     """Return the tests of x by y (x by x without y) with p adjusted over the family.
 
-    Without y, the family is the pairs above the diagonal, and their p-values are copied below
-    it: p of (i, j) and of (j, i) may differ, because their random orders differ.
+    Without y, the family is the pairs above the diagonal, and their p-values are copied below the
+    diagonal: p of (i, j) and of (j, i) may differ, because their random orders differ.
     """
     pvalue = tests.pvalue
     is_member = np.isfinite(pvalue) if y else np.triu(np.isfinite(pvalue), 1)
@@ -304,7 +304,7 @@ def _spearman(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Stat
     def permuted(orders):
         """Return the correlations of x with y in each order, (b, p, q).
 
-        orders: indices of models, (b, n). x and y are the columns of the enclosing call.
+        orders: indices of models, (b, n). x and y are variables of the enclosing call.
         """
         return np.moveaxis(np.tensordot(x.T, y[orders], axes=(1, 1)), 0, 1)
 
@@ -341,7 +341,7 @@ def _kendall(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Stati
     def permuted(orders):
         """Return the correlations of x with y in each order, (b, p, q).
 
-        orders: indices of models, (b, n). x and y are the columns of the enclosing call.
+        orders: indices of models, (b, n). x and y are variables of the enclosing call.
         """
         pairs = orders[:, first] * len(y) + orders[:, second]
         drawn = sign_table.take(pairs, axis=0)
@@ -478,7 +478,7 @@ def pairwise_matrix(
     the models that have the pair and all covariates, and is NaN with fewer than 4 + len(given)
     models. Cells that are NaN or None are missing measures.
     Raise ValueError as `spearman` does, for an unknown method, for columns that are unknown or
-    doubled, for a measure in both x and y, and for fewer than 2 measures without y.
+    repeated, for a measure in both x and y, and for fewer than 2 measures without y.
     """
     x = _check_names(frame, x, y, method=method, given=given)
     if not given and not frame[[*x, *y]].isna().any(axis=None):
@@ -698,8 +698,8 @@ def bootstrap_interval(
     x, y, covariates: see `partial`. level: confidence of the interval, a fraction.
     resamples: number of bootstrap draws.
     The interval is from the (1 - level) / 2 to the (1 + level) / 2 quantile of rho over
-    resampled models. It describes other models of the same kind, and is too short with few
-    models. Resamples in which a measure is constant, or explained completely by covariates,
+    resampled models. The interval describes other models of the same kind, and is too short with
+    few models. Resamples in which a measure is constant, or explained completely by covariates,
     have no rho: they are counted in `constant` and left out. NaN if no resample has a rho.
     Raise ValueError for a level outside (0, 1) and as `spearman` and `partial` do.
     """

@@ -1,7 +1,7 @@
 """Redundant data sets: effective number, blocks of similar data sets, Friedman's test over blocks.
 
 Friedman's test counts each data set as independent. Data sets that share images, or that can
-be solved by the same cue, are redundant: n of them have less information than n independent
+be solved by the same cue, are redundant: n such data sets have less information than n independent
 data sets.
 Redundancy is measured by the correlation of two data sets over algorithms. Three methods:
 spearman, pearson: correlation of mean scores. These correlations are also high where algorithms
@@ -10,7 +10,7 @@ spearman, pearson: correlation of mean scores. These correlations are also high 
   independent.
 deviations: correlation of ranks less each algorithm's mean rank. The pattern common to all data
   sets is removed; patterns that only some data sets share remain.
-Blocks that are defined by how data sets were made, before scores are seen, need no
+Blocks that are defined by the construction of the data sets, before scores are seen, need no
 correlation. (The correlation of seeds of one algorithm is a separate question, about
 residuals over runs.)
 
@@ -78,8 +78,8 @@ def participation_ratio(scores: Table, *, method: Method = "spearman") -> float:
     (sum of eigenvalues)^2 / sum of squared eigenvalues = n^2 / sum_ij r_ij^2, r the
     correlations of data sets over algorithms; several runs are averaged first. 1 if all data
     sets order the algorithms in the same way, or in reverse. With few algorithms the ratio is
-    small: for unrelated data sets r^2 is 1 / (k-1) on average, and the ratio about
-    n (k-1) / (n+k-2); with the method "deviations", n - 1 replaces n. A data set on which all
+    small: for unrelated data sets r^2 is 1 / (k-1) on average, and the ratio is about
+    n (k-1) / (n+k-2). With the method "deviations", n - 1 replaces n. A data set on which all
     algorithms score the same has the correlation 0 with all other data sets.
     method: kind of correlation, see the module's docstring.
     Raise ValueError as `score_table.read` does, and for an unknown method.
@@ -188,7 +188,7 @@ def _correlate(table: score_table.Scores, method: str) -> Float[np.ndarray, "n n
     """Return the correlations of data sets over algorithms, rounded to 12 decimals.
 
     A data set with equal scores has the correlation 0 with all other data sets; the diagonal is 1.
-    method: see the module's docstring. Raise ValueError if it is unknown.
+    method: see the module's docstring. Raise ValueError for an unknown method.
     """
     score_table.find_name(method, ("spearman", "pearson", "deviations"), "method")
     values = table.means

@@ -4,8 +4,9 @@ Source: Taori et al., NeurIPS 2020, https://arxiv.org/abs/2007.00644; reference 
 https://github.com/modestyachts/imagenet-testbed at 0170eec. Probit: Miller et al., ICML 2021,
 https://arxiv.org/abs/2107.04649. Several in-distribution sets: Shi et al., NeurIPS 2023,
 https://arxiv.org/abs/2302.01381, whose code is not released.
-Deviation: an accuracy of 0 or 100 %, infinite on either scale, becomes (count + 1/2) / (n + 1);
-the reference fits separate lines below and above such models on ImageNet-A.
+Deviation: accuracies of 0 and 100 %, infinite in logits and probits, become
+(count + 1/2) / (n + 1); the reference fits separate lines below and above such models on
+ImageNet-A.
 """
 
 import dataclasses
@@ -72,9 +73,10 @@ def effective_robustness(
     scale: the transformation L. level: confidence of the interval, a fraction.
     resamples: number of bootstrap draws.
     Raise ValueError for fewer than 3 models, an unknown scale, and accuracies that are not
-    finite or not in per cent (also if none is above 1, as they are then shares). The same for
-    an accuracy of 0 or 100 without a number of images, a `standard` that is not one bool per
-    model, fewer than d + 2 standard models, and standard models that determine no line.
+    finite or not in per cent (also if no accuracy is above 1, as the accuracies are then shares).
+    Raise ValueError also for an accuracy of 0 or 100 without a number of images, a `standard` that
+    is not one bool per model, fewer than d + 2 standard models, and standard models that determine
+    no line.
     """
     score_table.find_name(scale, tuple(_SCALES), "scale")
     score_table.check_share("level", level)
@@ -135,7 +137,8 @@ def _as_share(
 
     id_or_ood: name of the accuracy in messages. images: number of images, needed for 0 and 1.
     Raise ValueError for accuracies outside 0 to 100, if `images` is None but needed, and if no
-    accuracy is above 1, as then they are shares ("ood" with `images` is not checked for this).
+    accuracy is above 1, as the accuracies are then shares ("ood" with `images` is not checked for
+    this).
     """
     name = f"{id_or_ood}_accuracy"
     is_invalid = (accuracy < 0) | (accuracy > 100)

@@ -2,8 +2,8 @@
 
 From runs, per data set: Vargha and Delaney's A12, Cliff's delta, Akinshin's gamma. From means,
 over data sets: the rank-biserial correlation that belongs to Wilcoxon's signed-rank test, and
-Hedges' g of paired differences. All compare the row with the column, and are positive (A12:
-above 1/2) where the row is better.
+Hedges' g of paired differences. All effect sizes compare the row with the column, and are positive
+(A12: above 1/2) where the row is better.
 """
 
 import dataclasses

@@ -51,17 +51,17 @@ def few_seeds(
     `apart`: share of draws in which two disjoint groups of one method have means more than
     `difference` apart. `lead`: expected distance of the best of k groups of one method from
     their mean; groups are taken as independent, so the distance is scaled by
-    sqrt(n / (n - s)), n the seeds of the method. Both need 2 s seeds. `reversed`: share of draws
-    in which the means of two groups, one of each method of a pair, are equal or in another order
-    than the means of all seeds. It is NaN where the means of all seeds are equal, and needs
-    more than s seeds. Groups are drawn from the same seeds, so new seeds would reverse the
-    order more often. `needed`: `seeds_for_t` with the difference and the pooled deviation of
-    the pair taken as true.
+    sqrt(n / (n - s)), n the seeds of the method. `apart` and `lead` need 2 s seeds. `reversed`:
+    share of draws in which the means of two groups, one of each method of a pair, are equal or in
+    another order than the means of all seeds. `reversed` is NaN where the means of all seeds are
+    equal, and needs more than s seeds. Groups are drawn from the same seeds, so new seeds would
+    reverse the order more often. `needed`: `seeds_for_t` with the difference and the pooled
+    deviation of the pair taken as true.
 
     All groups are enumerated if there are at most `draws`; else `draws` are drawn, with a
     standard error of at most 0.5 / sqrt(draws). With 1,000 or more groups of a method, `reversed`
     uses quantiles of the better method's group means, which changes `reversed` by less than 0.001.
-    Raise ValueError for methods with a single score or one that is not finite, a negative
+    Raise ValueError for methods with a single score or a score that is not finite, a negative
     difference, no `seeds` or seeds below 1, `draws` below 100, and, if the means of two methods
     differ, an alpha or target outside (0, 1).
     """
@@ -121,8 +121,8 @@ def _share_reversed(
 ) -> Float[np.ndarray, "k k"]:
     """Return, for each pair, the share of draws in another order than with all seeds.
 
-    The share includes draws in which the two methods tie. It is NaN if neither method is ahead,
-    or if a method has too few seeds.
+    The share includes draws in which the two methods tie. The share is NaN if neither method is
+    ahead, or if a method has too few seeds.
     means: sorted group means of each method with enough seeds, by the method's index.
     is_ahead: True where the row's mean of all seeds is above the column's mean by more than the
     tolerance.
@@ -148,8 +148,8 @@ def _share_reversed(
 def _groups(n: int, s: int, draws: int, seed: int) -> Int[np.ndarray, "_ m"]:
     """Return m orders of n seeds, as columns of indices, that each begin with two groups.
 
-    Rows 0 to s - 1 are the first group, and the next min(s, n - s) rows the second. Rows after
-    these are not used.
+    Rows 0 to s - 1 are the first group, and the next min(s, n - s) rows the second. Further rows
+    are not used.
     All pairs of groups if there are at most `draws`, else `draws` random orders.
     """
     second_size = min(s, n - s)
@@ -182,8 +182,8 @@ def _mean_of_groups(
 
     The result has the same bits as the mean of each group as a separate array.
 
-    Numpy adds fewer than eight numbers in sequence along any axis; longer columns are made
-    contiguous, so that they are added in the same order as a one-dimensional array.
+    Numpy adds fewer than eight numbers in sequence along any axis; longer columns are stored
+    contiguously, so that they are added in the same order as a one-dimensional array.
     """
     scores = x.take(groups)
     if len(groups) < 8:

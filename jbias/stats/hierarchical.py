@@ -126,7 +126,7 @@ def sample_posterior(
 ) -> PosteriorDraws:
     """Return draws from the posterior of the differences x - y, from `CHAINS` chains.
 
-    x, y: statistics of both sides of each pair; y is None if x has differences.
+    x, y: statistics of the two sides of each pair; y is None if x has differences.
     draws: number of draws of each chain, after the warm-up.
     """
     rng = np.random.default_rng(seed)
@@ -329,9 +329,9 @@ def hierarchical_t(
     rope: half the width of the region of practical equivalence, in the unit of the scores.
     paired, rho: see `bayes.correlated_t`. confidence: level of the intervals, such as 0.95.
     Unlike `mixed_model`, the model has no effect of a run that is common to all data sets.
-    Raise ValueError where R-hat stays above 1.02 or effective draws below 400. The same for
-    single runs (paired: fewer than 3), fewer than 3 data sets, missing cells, fewer than 100
-    draws, a confidence outside (0, 1), and a rope or rho that `correlated_t` refuses.
+    Raise ValueError where R-hat stays above 1.02 or effective draws below 400. Raise ValueError
+    also for single runs (paired: fewer than 3), fewer than 3 data sets, missing cells, fewer than
+    100 draws, a confidence outside (0, 1), and a rope or rho that `correlated_t` refuses.
     """
     bayes.check_rope(rope)
     score_table.check_share("confidence", confidence)
@@ -480,7 +480,7 @@ def mixed_model(
     scores: see `score_table.read`; with several runs. confidence: level of the intervals, such as
     0.95.
     The mean squares are E of runs within data sets, R of runs, I of data sets by algorithms and
-    A of algorithms (the last two times the harmonic mean r of runs).
+    A of algorithms (I and A are multiplied by the harmonic mean r of the numbers of runs).
     F = A / (R + I - E), and a difference of algorithms i, j has the variance
     2 (I - E) / (n r) + (1/r_i + 1/r_j) R / n. Where R or I is below E, it is replaced by E.
     Degrees of freedom after Satterthwaite. All pairs share one interaction variance, so one

@@ -59,8 +59,8 @@ def check_method(method: str) -> str:
 def possible_true_pairs(k: int) -> tuple[int, ...]:
     """Return the possible numbers of true null hypotheses among the pairs of k algorithms.
 
-    In ascending order. Equality is transitive, so k algorithms fall into groups of equal
-    ones: S(k) is the union over j of j (j-1)/2 + S(k-j).
+    The numbers are in ascending order. Equality is transitive, so k algorithms fall into groups of
+    equal algorithms: S(k) is the union over j of j (j-1)/2 + S(k-j).
     """
     if k < 2:
         return (0,)
@@ -84,7 +84,7 @@ def _num_remaining(p: np.ndarray) -> np.ndarray:
 def _hommel(p: np.ndarray) -> np.ndarray:
     """Return the p-values adjusted by Hommel's method, for sorted p.
 
-    This is the closure of Simes' test (Wright 1992).
+    Hommel's method is the closure of Simes' test (Wright 1992).
     """
     m = len(p)
     adjusted = np.full(m, float(np.min(m * p / np.arange(1, m + 1))))

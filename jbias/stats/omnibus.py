@@ -62,9 +62,9 @@ def friedman(
     scores: see `score_table.read`; several runs are averaged first.
     ties: False omits the correction, the sum over ties. df: "conover" uses k-1-2/n and
     (n-1) (k-1-2/n) degrees of freedom of F, as the package pingouin does. If all scores are
-    equal, W = 0 and both p are 1.
-    Raise ValueError for missing cells, for fewer than 2 data sets or algorithms, for another text
-    as df, and for "conover" with 2 algorithms on 2 data sets.
+    equal, W = 0, and the p-values of F and chi-squared are 1.
+    Raise ValueError for missing cells, for fewer than 2 data sets or algorithms, for an unknown df,
+    and for "conover" with 2 algorithms on 2 data sets.
     """
     table = score_table.read(scores)
     ranked = score_table.rank(table, larger_is_better=larger_is_better)
@@ -93,7 +93,7 @@ def friedman(
 
 
 def _degrees(n: int, k: int, df: str) -> tuple[float, float]:
-    """Return both degrees of freedom of F for n data sets and k algorithms.
+    """Return the two degrees of freedom of F for n data sets and k algorithms.
 
     df: "textbook" or "conover"; raise ValueError for another text.
     """
@@ -186,7 +186,7 @@ def aligned_ranks(
     ranked together (1 is the best). With R_j and R_i the rank sums of algorithms and of data
     sets: T = (k-1) (sum_j R_j^2 - k n^2 (kn+1)^2 / 4) / (sum r^2 - sum_i R_i^2 / k)
     ~ chi2(k-1). Without ties sum r^2 = kn (kn+1) (2kn+1) / 6, as in Garcia et al.; with ties
-    the sum itself gives the right variance. If all scores are equal, T = 0 and p = 1.
+    the sum itself gives the correct variance. If all scores are equal, T = 0 and p = 1.
     scores: see `score_table.read`.
     tolerance: differences that are closer, in units of the scores, are ties; None:
     `score_table.rounding_errors` of each score. All data sets must have the same unit.

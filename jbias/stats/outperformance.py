@@ -11,9 +11,9 @@ https://aclanthology.org/P19-1266; reference code: Kaleidophon/deep-significance
 (Ulmer, Hardmeier and Frellsen 2022, https://arxiv.org/abs/2204.06815).
 
 Deviations: the integral is exact. The reference sums over a grid of 0.005 whose first point is
-missing from the numerator, so that both directions sum to less than 1. For m comparisons,
-1 - confidence is divided by m, where the reference adds it to the confidence. `better` uses
-the bound of 0.2 that Ulmer et al. advise: with 0.5, a fifth of pairs of equal distributions
+missing from the numerator, so that the violations in the two directions sum to less than 1. For m
+comparisons, 1 - confidence is divided by m, where the reference adds it to the confidence. `better`
+uses the bound of 0.2 that Ulmer et al. advise: with 0.5, a fifth of pairs of equal distributions
 would be called different.
 """
 
@@ -74,7 +74,7 @@ def probability_of_outperforming(
     interval if all pairs are won. The interval of the mean is the percentile interval over
     redrawn pairs, the same for all data sets, and NaN if winning all pairs may be chance
     (5 pairs or fewer at 95 %). The first is better on a data set if the interval is above 0.5
-    and reaches `gamma`; if it is above 0.5 only, the difference is significant but not
+    and reaches `gamma`; if the interval is above 0.5 only, the difference is significant but not
     meaningful. `pairs_for_outperforming` returns the number of pairs that such a test needs.
 
     first, second: scores with a row per data set and a column per seed, or a row of scores on
@@ -212,7 +212,7 @@ def _violation(
 
 
 def _difference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return x - y, and 0 where they differ only by rounding."""
+    """Return x - y, and 0 where x and y differ only by rounding."""
     return np.where(np.isclose(x, y, rtol=_RTOL, atol=0), 0.0, x - y)
 
 
@@ -241,7 +241,7 @@ def _datasets_as_rows(scores: npt.ArrayLike) -> npt.ArrayLike:
 def _align(
     first: pd.DataFrame, second: pd.DataFrame, *, paired: bool
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return both frames with the rows, and if paired the columns, in the order of the first.
+    """Return the frames with the rows, and if paired the columns, in the order of the first.
 
     Rows are data sets, and columns are runs.
     Raise ValueError as `_find_labels` does for the labels of data sets and of paired runs.
@@ -260,8 +260,8 @@ def _find_labels(first: pd.Index, second: pd.Index, noun: str) -> np.ndarray:
     """Return the position in `second` of each label of `first`.
 
     noun: name of the labels in messages, "data sets" or "runs". Indexes that are equal, also with
-    repeated labels, have the positions 0, 1, ... Raise ValueError if they are not equal and do not
-    have the same labels in another order, each once.
+    repeated labels, have the positions 0, 1, ... Raise ValueError unless the indexes are equal, or
+    have the same labels in another order, each label once.
     """
     if first.equals(second):
         return np.arange(len(second))
@@ -283,7 +283,7 @@ def _read_scores(
     larger_is_better: bool,
     paired: bool,
 ) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "n s"]]:
-    """Return the scores of both algorithms with a row per data set, negated if smaller is better.
+    """Return the scores of two algorithms with a row per data set, negated if smaller is better.
 
     Arguments: see `almost_stochastic_order`. paired: columns must be the same runs.
     Raise ValueError for scores that are not finite, fewer than 2 runs, more than 2 axes, labels

@@ -30,8 +30,8 @@ def draw_posterior(
 ) -> Float[np.ndarray, "c d k+1"]:
     """Return posterior draws of (log s, b_1, ..., b_k): c chains with d draws each.
 
-    wins: number of wins of the row over the column. draws: total number; c d is this or a little
-    more, and c is 100, or draws / 20 if fewer, and at least 2.
+    wins: number of wins of the row over the column. draws: total number; c d is this number or a
+    little more, and c is 100, or draws / 20 if fewer, and at least 2.
     Hamiltonian Monte Carlo. Chains sample theta = (log s, z), b = z s^growth up to a constant,
     in coordinates of unit covariance: theta = centre + root @ position. Chains start at modes of
     b, as a chain may never leave the tail of a skewed posterior. Step sizes vary, because a fixed
@@ -51,7 +51,7 @@ def draw_posterior(
     def log_density(theta) -> Float[np.ndarray, "c"]:
         """Return the log density of theta, (c, k+1), for each chain, up to a constant.
 
-        theta: (log s, z) of each chain. The wins are those of the enclosing call.
+        theta: (log s, z) of each chain. The wins are a variable of the enclosing call.
         """
         log_scale, b = theta[:, 0], strengths(theta)
         squares = np.sum(b**2, axis=1) * np.exp(-2 * log_scale)
@@ -306,7 +306,7 @@ def bradley_terry_of_wins(
     approximation.
     Raise ValueError for wins that are not such a matrix, an `equivalence` that is not a range in
     [0, 1], a confidence outside (0, 1), fewer than 1000 draws, and draws that amount to fewer than
-    1000 independent ones.
+    1000 independent draws.
     """
     wins = np.asarray(wins)
     must = "be a square matrix of counts with 0 on the diagonal"

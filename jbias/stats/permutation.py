@@ -2,9 +2,9 @@
 
 If algorithms are equal, every order of the scores within a data set is equally likely, so
 the ranks of each data set, ties included, are permuted separately: all permutations, or
-random ones. Ranks are doubled to be integers, since with ties they may be halves.
+random ones. Ranks are doubled to be integers, since ranks may be halves if there are ties.
 `type_1_error` returns how often the approximate tests, F and chi-squared, reject where all
-algorithms are equal; with few data sets this differs from alpha.
+algorithms are equal; with few data sets this rate differs from alpha.
 Sources: Pitman 1938; Phipson and Smyth 2010, https://doi.org/10.2202/1544-6115.1585, for
 (1 + hits) / (1 + draws); Westfall and Young 1993, algorithm 2.8, for max-T.
 """
@@ -226,7 +226,7 @@ def permute_ranks(
 def smallest_pvalue(n: int, k: int) -> float:
     """Return the smallest exact p-value of Friedman's test over n data sets.
 
-    It is the probability that n random rankings of k algorithms without ties agree.
+    This p-value is the probability that n random rankings of k algorithms without ties agree.
     """
     if k > 170:  # The factorial of 171 overflows a float.
         return math.exp((1 - n) * math.lgamma(k + 1))
@@ -319,7 +319,7 @@ def _count_hits(
     """Return the weight of rank sums with at least the observed distances of the m pairs.
 
     The first array is for each pair alone. The second is for the largest distance among a pair
-    and all pairs after it in `order`. Both have the pairs in the order of `distances`.
+    and all pairs after it in `order`. The two arrays have the pairs in the order of `distances`.
     distances: observed differences of rank sums. order: indices of pairs, the largest first.
     """
     rows, columns = np.triu_indices(sums.shape[1], 1)

@@ -15,7 +15,7 @@ around q/2. With this upper end, small probabilities are accurate.
 Sources: Tukey 1953; Copenhaver and Holland 1988,
 https://doi.org/10.1080/00949658808811082.
 
-Wilcoxon's signed-rank test is exact with ties. Unlike Nemenyi's, a pair's p-value does not
+Wilcoxon's signed-rank test is exact with ties. Unlike in Nemenyi's test, a pair's p-value does not
 depend on other algorithms.
 Sources: Wilcoxon 1945; Pratt 1959, https://doi.org/10.1080/01621459.1959.10501526; Demsar
 2006 (zeros shared); Benavoli, Corani and Mangili 2016,
@@ -234,8 +234,8 @@ def largest_groups(
     """Return the maximal groups of two or more members in which all pairs are related.
 
     is_related: a symmetric matrix. ranks: mean ranks.
-    These are the maximal cliques of a graph, by Bron and Kerbosch 1973 with a pivot. Members are
-    indices; members and groups are in the order of ranks.
+    The groups are the maximal cliques of a graph, by Bron and Kerbosch 1973 with a pivot. Members
+    are indices; members and groups are in the order of ranks.
     """
     place_of = np.argsort(np.argsort(ranks, kind="stable"), kind="stable")
     neighbours = [set(np.flatnonzero(row)) - {i} for i, row in enumerate(is_related)]
@@ -246,7 +246,7 @@ def largest_groups(
 
         members: indices that are all related. candidates, excluded: indices that are related to
         all members. Cliques that could be extended by an excluded index are not maximal. Single
-        members are added, too. `cliques`, and `neighbours` of each index, are those of the
+        members are added, too. `cliques`, and `neighbours` of each index, are variables of the
         enclosing call.
         """
         if not candidates and not excluded:
@@ -419,12 +419,13 @@ def wilcoxon(
     array; None: all pairs. adjust: a method of `multiple_testing`. tolerance: differences that
     are closer, in units of the scores, are ties, also with 0; None:
     `score_table.rounding_errors` of the two scores.
-    zeros: "wilcox" drops zero differences, "pratt" ranks and then drops them, "split" ranks
-    them and divides their ranks evenly, with random signs under the null hypothesis. Scores
-    of all data sets must have the same unit, as their differences are ranked together.
+    zeros: "wilcox" drops zero differences, "pratt" ranks and then drops zero differences, "split"
+    ranks zero differences and divides their ranks evenly, with random signs under the null
+    hypothesis. Scores of all data sets must have the same unit, as their differences are ranked
+    together.
     Raise ValueError for missing cells, fewer than 2 data sets or algorithms, an unknown control,
-    method or `zeros`, and shaffer with a control. The same for a tolerance that is negative or
-    above a thousandth of the range of the scores.
+    method or `zeros`, and shaffer with a control. Raise ValueError also for a tolerance that is
+    negative or above a thousandth of the range of the scores.
     """
     table = score_table.read(scores)
     means = table.means

@@ -59,12 +59,12 @@ def power_of_design(
     """Return the power to detect that one algorithm is better than another by `difference`.
 
     Studies are simulated. A study draws data sets with replacement, with the interactions of each
-    data set and all algorithms, from which the noise of the runs is removed. It also draws runs: an
-    effect of the run on all data sets, and a residual on each data set. Mean effects of algorithms
-    are removed, and variances are unbiased. A difference is detected if the test is significant
-    with the right sign. Tests: "t" (paired) and "wilcoxon" (exact for up to 300 data sets) at alpha
-    / comparisons, and "nemenyi", which itself corrects for all pairs. Monte Carlo error: 0.5 /
-    sqrt(draws).
+    data set and all algorithms, from which the noise of the runs is removed. A study also draws
+    runs: an effect of the run on all data sets, and a residual on each data set. Mean effects of
+    algorithms are removed, and variances are unbiased. A difference is detected if the test is
+    significant with the correct sign. Tests: "t" (paired) and "wilcoxon" (exact for up to 300 data
+    sets) at alpha / comparisons, and "nemenyi", which itself corrects for all pairs. Monte Carlo
+    error: 0.5 / sqrt(draws).
 
     scores: see `score_table.read`; with several runs.
     difference: true advantage of the better algorithm, in the unit of the scores.
@@ -254,7 +254,7 @@ def seeds_for_t(
 def datasets_for_nemenyi(*, gap: float, algorithms: int, alpha: float = 0.05) -> int:
     """Return the number of data sets with which Nemenyi's critical difference is at most `gap`.
 
-    gap: difference of mean ranks. algorithms: their number, k. The number is the smallest
+    gap: difference of mean ranks. algorithms: number of algorithms, k. The number is the smallest
     n >= q^2 k (k+1) / (6 gap^2). A true gap of this size is then detected in about half of
     all studies. Raise ValueError for a gap outside (0, k - 1] and for fewer than 2 algorithms.
     """
@@ -400,8 +400,8 @@ class _Tests:
 def _wilcoxon_critical(n: int, alpha: float) -> float:
     """Return the smallest W+ with a two-sided p <= alpha; inf if no W+ has such a p.
 
-    p is exact for up to 300 data sets. For more, it is from the normal distribution, as the
-    time of the exact computation grows with the cube of n.
+    p is exact for up to 300 data sets. For more data sets, p is from the normal distribution, as
+    the time of the exact computation grows with the cube of n.
     """
     # The distribution is that of W = 2 W+ - n (n+1) / 2.
     if n > _MAX_EXACT:

@@ -2,12 +2,12 @@
 
 A run is one model measured on every data set, so the runs of an algorithm are drawn with
 replacement for all data sets together, and separately for each algorithm (strata). Drawing
-the data sets, too, for all algorithms together, makes the bootstrap hierarchical: it
+the data sets, too, for all algorithms together, makes the bootstrap hierarchical: such a bootstrap
 estimates results with new seeds on new data sets of the same kind. Sources: Efron and Tibshirani
 1993, chapters 8 and 13; Saravanan, Berman and Sober 2020, https://arxiv.org/abs/2007.07797.
 
-Percentile intervals of few runs are too short; `percentile_coverage` returns their coverage. These
-intervals are not corrected. Intervals over drawn data sets are widened (`widening`).
+Percentile intervals of few runs are too short, and are not corrected; `percentile_coverage` returns
+their coverage. Intervals over drawn data sets are widened (`widening`).
 """
 
 import dataclasses
@@ -174,7 +174,7 @@ def widening(num_datasets: int, confidence: float) -> float:
     """Return the factor by which percentile intervals over n drawn data sets must be widened.
 
     num_datasets: n. confidence: level of the interval, such as 0.95. The factor is
-    t_(n-1) sqrt(n / (n - 1)) / z: the bootstrap's standard deviation divides by n where Student's
+    t_(n-1) sqrt(n / (n - 1)) / z: the bootstrap's standard deviation divides by n where Student's t
     divides by n - 1, and percentiles belong to a normal distribution, not to t.
     The factor for 95 % is 1.58 for 5 data sets, 1.22 for 10, 1.10 for 20 and NaN for 1.
     Source: Hesterberg 2015, https://doi.org/10.1080/00031305.2015.1089789, section 5.
@@ -222,7 +222,7 @@ def pair_matrix(
 def pair_estimate(
     upper: Estimate, turn: Callable, *, diagonal: float = 0.0
 ) -> Estimate:
-    """Return an estimate with matrices (k, k), from one with values (p,) of pairs (i, j), i < j.
+    """Return an estimate with matrices (k, k), from values (p,) of pairs (i, j), i < j.
 
     turn: function from the value of (i, j) to the value of (j, i); it decreases, so it
     exchanges the ends of the interval. diagonal: value on the diagonal.

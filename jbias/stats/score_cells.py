@@ -147,7 +147,7 @@ def plain_text(text: str, *, keep_notes: bool = False) -> str:
 def bare_name(text: str) -> str:
     """Return a name without markup, footnote marks and citations.
 
-    "SagNet [12]" is SagNet, and "Ours$^\\dagger$" is Ours. Marks are kept if only a single
+    "SagNet [12]" is SagNet, and "Ours$^\\dagger$" is Ours. Marks stay if only a single
     letter would remain, as for A*.
     """
     name = " ".join(_NAME_NOTES.sub("", plain_text(text)).split())
@@ -219,13 +219,13 @@ def _strip_latex(text: str, keep_notes: bool) -> str:
 
 
 def is_score(text: str) -> bool:
-    """Return whether a cell's text is a number, with or without a spread, or is missing."""
+    """Return True if a cell's text is a number, with or without a spread, or is missing."""
     plain = plain_text(text).replace("−", "-")
     return plain.lower() in _MISSING or bool(_CELL.fullmatch(plain.strip(_MARKS + " ")))
 
 
 def is_missing(text: str) -> bool:
-    """Return whether a cell's text marks a missing score, such as "-" or "n/a"."""
+    """Return True if a cell's text marks a missing score, such as "-" or "n/a"."""
     return plain_text(text).lower() in _MISSING
 
 
@@ -233,10 +233,10 @@ def parse(text: str, commas: Commas) -> Cell | None:
     """Return the parsed text of a cell; None if it is neither a finite number nor missing.
 
     The number may have a percent sign, which does not change the value.
-    A number in brackets is a spread, as in "73.8 (0.2)", unless it has a sign, which marks a
-    difference from another row and is ignored. An interval, as in "73.8 [73.1, 74.5]", marks
-    the value as a summary; its ends are not returned. A whole number in brackets after one with
-    decimals, "73.8 (2)", is unclear: a rank, a spread of 2, or a spread of 0.2.
+    A number in brackets is a spread, as in "73.8 (0.2)". With a sign, the number in brackets is a
+    difference from another row, and is ignored. An interval, as in "73.8 [73.1, 74.5]", marks
+    the value as a summary; its ends are not returned. A whole number in brackets after a number
+    with decimals, "73.8 (2)", is unclear: a rank, a spread of 2, or a spread of 0.2.
     """
     plain = plain_text(text).replace("−", "-")
     if plain.lower() in _MISSING:
@@ -309,7 +309,7 @@ def decide_decimal(texts: Iterable[str], decimal: str = "") -> Commas:
     texts: texts of all cells. decimal: the user's choice, "." or ",", or "" to decide from the
     cells. An apostrophe in any number separates thousands. The decimal sign is "." if no cell
     decides; the thousands separator is "" if no number has one.
-    Raise ValueError, with both readings, if the cells are ambiguous: only commas before three
+    Raise ValueError, with the two readings, if the cells are ambiguous: only commas before three
     digits, or separators that contradict each other.
     """
     numbers = [*_numbers(texts)]
@@ -352,7 +352,7 @@ def decide_decimal(texts: Iterable[str], decimal: str = "") -> Commas:
 
 
 def _is_grouped(number: str, sign: str) -> bool:
-    """Return whether `sign` may separate thousands in a number, as in 1,234 or 12,345,678."""
+    """Return True if `sign` may separate thousands in a number, as in 1,234 or 12,345,678."""
     sign = re.escape(sign)
     return bool(
         re.fullmatch(rf"[1-9][0-9]{{0,2}}(?:{sign}[0-9]{{3}})+(?:[.,][0-9]*)?", number)

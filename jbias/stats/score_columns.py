@@ -118,18 +118,18 @@ class Columns:
         return score_cells.Cell(float(value)) if is_finite else None
 
     def is_numeric(self, column: int) -> bool:
-        """Return whether a column has only numbers and missing cells, and at least one number."""
+        """Return True if a column has only numbers and missing cells, and at least one number."""
         cells = [row[column] for row in self.parsed]
         if any(cell is None for cell in cells):
             return False
         return any(not math.isnan(cell.value) for cell in cells)
 
     def _is_empty(self, column: int) -> bool:
-        """Return whether all cells of a column are blank or marked as missing."""
+        """Return True if all cells of a column are blank or marked as missing."""
         return all(self.is_missing(i, column) for i in range(len(self.parsed)))
 
     def _mostly_numeric(self, column: int) -> bool:
-        """Return whether more than half of a column's filled cells are numbers.
+        """Return True if more than half of a column's filled cells are numbers.
 
         Cells that are marked as missing, such as "-", are treated as numbers.
         """
@@ -141,7 +141,7 @@ class Columns:
         return 2 * sum(is_number) > len(is_number)
 
     def _looks_numeric(self, column: int) -> bool:
-        """Return whether more than half of a column's filled cells begin like numbers.
+        """Return True if more than half of a column's filled cells begin like numbers.
 
         Dates and other values that are not text are treated as numbers, because such values are not
         names.
@@ -200,7 +200,7 @@ class Columns:
         return roles
 
     def _is_bookkeeping(self, column: int) -> bool:
-        """Return whether a column's name denotes a count, setting, id or difference.
+        """Return True if a column's name denotes a count, setting, id or difference.
 
         False for a column named n, or with a name that ends in id, whose numbers are not all whole.
         """
@@ -214,7 +214,7 @@ class Columns:
         )
 
     def _is_spread_before(self, column: int) -> bool:
-        """Return whether a column without a name has spreads (±0.3) of the column before.
+        """Return True if a column without a name has spreads (±0.3) of the column before.
 
         All filled cells, at least one, must begin with ±, +/-, +- or LaTeX's pm. False for column 0.
         """
@@ -228,7 +228,7 @@ class Columns:
         return all(re.match(r"(?:±|\+/-|\+-|\$?\\pm)", text) for text in texts)
 
     def _is_fractional(self, column: int) -> bool:
-        """Return whether a column has only numbers, and one of them is not whole."""
+        """Return True if a column has only numbers, of which at least one is not whole."""
         return self.is_numeric(column) and any(
             not float(row[column].value).is_integer()
             for row in self.parsed
@@ -261,7 +261,7 @@ class Columns:
         return chosen
 
     def is_level(self, text: str) -> bool:
-        """Return whether a text is a name in the last header line, or in a column of metrics.
+        """Return True if a text is a name in the last header line, or in a column of metrics.
 
         The last header line is used only if there are several. Upper case is ignored in header
         lines, but not in cells.
@@ -371,7 +371,7 @@ class Columns:
             self.errors.append(self.names[column])
 
     def is_missing(self, i: int, j: int) -> bool:
-        """Return whether the cell in row i and column j is blank or marked as missing."""
+        """Return True if the cell in row i and column j is blank or marked as missing."""
         cell = self.parsed[i][j]
         return cell is not None and math.isnan(cell.value)
 
@@ -409,7 +409,7 @@ class Columns:
         return spreads
 
     def _is_small(self, column: int, scores: int) -> bool:
-        """Return whether a column's numbers are in [0, |score| / 2] in every row with both numbers.
+        """Return True if a column's numbers are in [0, |score| / 2] in every row with both numbers.
 
         scores: index of the column of scores.
         """

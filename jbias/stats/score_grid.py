@@ -73,5 +73,5 @@ def label(value: Any) -> str:
 
 
 def is_blank(value: Any) -> bool:
-    """Return whether a cell is None, NaN, NA, or text of spaces only."""
+    """Return True if a cell is None, NaN, NA, or text of spaces only."""
     return label(value) == ""

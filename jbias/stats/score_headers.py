@@ -146,7 +146,7 @@ def _simplify_levels(grid: score_grid.Grid, choices: score_columns.Choices) -> H
 
 
 def _are_groups(columns: Sequence[_Measure]) -> bool:
-    """Return whether metrics only group data sets, such as ID accuracy and OOD accuracy.
+    """Return True if metrics only group data sets, such as ID accuracy and OOD accuracy.
 
     There must be several metrics that are the same metric without words such as ID and OOD, no
     statistics, and a name other than the metric that occurs in one column only.
@@ -162,7 +162,7 @@ def _are_groups(columns: Sequence[_Measure]) -> bool:
 def _names_measures(
     grid: score_grid.Grid, *, values: Sequence[int], level: int
 ) -> bool:
-    """Return whether all names of a header line are metrics or statistics, or both.
+    """Return True if all names of a header line are metrics or statistics, or both.
 
     values: indices of the columns of numbers. level: index of the header line. False without such
     columns, and for a header line that is named for algorithms, data sets or runs.
@@ -175,7 +175,7 @@ def _names_measures(
 
 
 def _needs_statistics(grid: score_grid.Grid, values: Sequence[int]) -> bool:
-    """Return whether the last header line has statistics that must be removed or renamed.
+    """Return True if the last header line has statistics that must be removed or renamed.
 
     True for statistics other than means and deviations, for deviations without the name of a mean,
     and for statistics joined with another name, as in acc_mean. values: indices of columns.
@@ -250,8 +250,8 @@ def _score_of(
 ) -> str:
     """Return the name of the statistic that is the score.
 
-    This is the chosen one, else the only name if it is a mean or "", else the first mean or "" if
-    there is also a deviation, error or count.
+    The result is the chosen name, if any. Else it is the only name if this is a mean or "". Else it
+    is the first mean or "" if there is also a deviation, error or count.
     words: names of the statistics, "" for columns without one. chosen: the user's choice or "".
     Raise UnclearError for other statistics, because a mean and a maximum may be two methods.
     """
@@ -304,7 +304,7 @@ def _select_mean(
 
 
 def _has_roles(levels: Sequence[str]) -> bool:
-    """Return whether one header line is named for algorithms, one for data sets, and at most one
+    """Return True if one header line is named for algorithms, one for data sets, and at most one
     for runs.
     """
     roles = [column_names.meaning(level) for level in levels]
@@ -396,9 +396,9 @@ def _split_tuples(grid: score_grid.Grid) -> score_grid.Grid:
 def _select_metric_of_line(header: Header) -> Header:
     """Return a header with the columns of one metric, if it has columns such as acc_A and err_A.
 
-    All metrics must have columns of the same names; other headers are unchanged, and so is a
-    header with a column that the user chose as score, a header with rows=datasets, and one whose
-    metrics are equal without words such as test and val. Columns of training, such as loss_A,
+    All metrics must have columns of the same names; other headers are unchanged. Also unchanged are
+    headers with a column that the user chose as score, headers with rows=datasets, and headers
+    whose metrics are equal without words such as test and val. Columns of training, such as loss_A,
     stay. Raise UnclearError if the user did not choose one of several metrics.
     """
     grid, choices = header.grid, header.choices
@@ -442,7 +442,7 @@ def _select_metric_of_line(header: Header) -> Header:
 
 
 def _has_spread(kinds: Mapping[str, str], *, is_plain: bool) -> bool:
-    """Return whether the statistics of a name include a spread or a count.
+    """Return True if the statistics of a name include a spread or a count.
 
     kinds: kind of each statistic (see `column_names.statistic`), by its name.
     is_plain: whether another column has the name without a statistic. Short names of statistics are

@@ -1,8 +1,8 @@
 """Conversion of any table of scores to a tidy one: the roles of columns and axes.
 
 Long tables name the algorithm, the data set and the score of each row. Wide tables have a row
-per algorithm and a column per data set, or the other way round, perhaps with a column of
-seeds or a second header line. Columns and axes are recognised by their names
+per algorithm and a column per data set, or a row per data set and a column per algorithm. Such tables
+may also have a column of seeds or a second header line. Columns and axes are recognised by names
 (`column_names`). If names leave several readings, this module does not guess: it raises
 UnclearError with the readings and the choice (`score_columns.Choices`) that selects one.
 """
@@ -108,7 +108,8 @@ class _Table(score_columns.Columns):
     def _choose_metric(self) -> None:
         """Keep the rows of one metric, if a column names the metric of each row.
 
-        This is a column of text that is called metric, measure, variable or the like.
+        The column of metrics is a column of text that is called metric, measure, variable or the
+        like.
         Raise UnclearError for several metrics, unless the user chose one.
         """
         for j in self.columns_of("text"):
@@ -132,7 +133,7 @@ class _Table(score_columns.Columns):
     def _algorithms_called_runs(self) -> list[int]:
         """Return the column of runs, in a list, if it names algorithms; else [].
 
-        It names algorithms if it has several labels that are not all numbered runs, another
+        The column names algorithms if it has several labels that are not all numbered runs, another
         column is the score, and the user chose no column of runs. Its role is then changed to
         "algorithm".
         """
@@ -155,9 +156,9 @@ class _Table(score_columns.Columns):
         """Return the columns to use for a role; `columns`: all columns that have the role.
 
         Fewer than two columns, and columns that the user chose, are returned unchanged. Columns
-        with the same text in all rows are left out; if all columns are such, the first is used. If
-        several columns remain, the one with the name of the role is used. Raise UnclearError if no
-        remaining column, or more than one, has this name.
+        with the same text in all rows are left out; if all columns have such text, the first is
+        used. If several columns remain, the one with the name of the role is used. Raise
+        UnclearError if no remaining column, or more than one, has this name.
         """
         if len(columns) < 2 or role in self.choices.columns:
             return columns
@@ -414,10 +415,10 @@ class _Table(score_columns.Columns):
         """Return the columns that name the rows of a wide table; [] if its rows are runs.
 
         algorithms, datasets: columns of these roles, which name the rows if there are any; with
-        both, `choices.rows` decides. Otherwise the rows are named by the only column of text, by
-        the only column of runs if its labels are not all numbered runs, or by an index. Columns of
-        names that are not used are left out. Raise UnclearError if several columns may name the
-        rows, and ValueError if none does.
+        columns of both roles, `choices.rows` decides. Otherwise the rows are named by the only
+        column of text, by the only column of runs if its labels are not all numbered runs, or by an
+        index. Columns of names that are not used are left out. Raise UnclearError if several
+        columns may name the rows, and ValueError if none does.
         """
         if algorithms and datasets:  # `rows` was chosen.
             labels = algorithms if self.choices.rows == "algorithms" else datasets
@@ -613,8 +614,8 @@ class _Table(score_columns.Columns):
         """Return the columns called seed 1, seed 2 and so on, without columns of their means.
 
         Return all columns if fewer than two have such names, or all have. With the choice
-        run=header, bare numbers are such names, too. Raise UnclearError for columns next to them
-        that are neither runs nor statistics.
+        run=header, bare numbers are such names, too. Raise UnclearError for other columns that are
+        neither runs nor statistics.
         """
         runs = [j for j in values if column_names.is_run_name(self.names[j])]
         if self.choices.columns.get("run") == score_columns.HEADER:
@@ -835,7 +836,7 @@ class _Table(score_columns.Columns):
         datasets: list[int],
         heads: Mapping[int, tuple[str, str]],
     ) -> bool:
-        """Return whether rows are algorithms, not data sets; raise UnclearError if unknown.
+        """Return True if rows are algorithms, not data sets; raise UnclearError if unknown.
 
         The user's choices decide, else names of columns and header lines, else the list of common
         names. algorithms, datasets: columns of these roles. heads: `names` of `_Heads`.
@@ -897,8 +898,8 @@ class _Table(score_columns.Columns):
     def _check_repeats(self, counts: collections.Counter) -> None:
         """Raise UnclearError if it is unclear whether rows of the same name are runs.
 
-        This is unclear if an unused column has several texts, or if another name has a single row.
-        With the user's choice run=order, such rows are runs, and no error is raised.
+        The meaning is unclear if an unused column has several texts, or if another name has a
+        single row. With the user's choice run=order, such rows are runs, and no error is raised.
         counts: number of rows of each name.
         """
         is_said = self.choices.columns.get("run") == score_columns.ORDER
@@ -1005,7 +1006,7 @@ def _without_metric(names: list[str]) -> list[str]:
 
 
 def _is_summary(name: str) -> bool:
-    """Return whether a column's name is that of a mean, deviation, count, min, max or quartile."""
+    """Return True if a column's name denotes a mean, deviation, count, min, max or quartile."""
     word = column_names.word_of(name)
     return (
         column_names.is_average(name)
@@ -1015,7 +1016,7 @@ def _is_summary(name: str) -> bool:
 
 
 def _repeats(tops: Sequence[str], lows: Sequence[str]) -> bool:
-    """Return whether there are several upper names, each with the same lower names.
+    """Return True if there are several upper names, each with the same lower names.
 
     tops, lows: upper and lower name of each column.
     """

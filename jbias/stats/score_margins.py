@@ -1,7 +1,8 @@
 """Margins of tables of scores: rows or columns called All, Total or Average.
 
-pandas adds margins by `pivot_table(margins=True)`, users of spreadsheets by hand. With margins, the
-other scores count twice. A method may have such a name, too, such as an average of models.
+pandas adds margins by `pivot_table(margins=True)`, users of spreadsheets add margins by hand. With
+margins, the other scores count twice. A method may have such a name, too, such as an average of
+models.
 """
 
 import math
@@ -36,9 +37,10 @@ def leave_out(
     """Return the rows without margins, and descriptions of the margins that were left out.
 
     choices.margins: "keep" leaves nothing out. "ignore" leaves out the algorithm and the data set
-    that `_find_margin` returns. "" leaves them out if both are certainly margins
-    (`_is_of_both`). Otherwise UnclearError, which lists the choices, is raised in two cases:
-    - The algorithm's scores are near the mean of the other algorithms, or both names are of the
+    that `_find_margin` returns. "" leaves out the algorithm and the data set if both are certainly
+    margins (`_is_of_both`). Otherwise UnclearError, which lists the choices, is raised in two
+    cases:
+    - The algorithm's scores are near the mean of the other algorithms, or the two names are of the
       same kind (`_are_alike`).
     - The data set's scores are near the mean of the other data sets, but not equal. A data set that
       equals the mean stays; `jbias.report` adds a note.
@@ -113,13 +115,13 @@ def _last_digit(values: Sequence[float]) -> float:
 
 
 def _are_alike(algorithm: _Margin, dataset: _Margin) -> bool:
-    """Return whether both margins have names of averages, or both have names of sums."""
+    """Return True if both margins have names of averages, or both have names of sums."""
     words = [column_names.word_of(x.name) in _SUMS for x in (algorithm, dataset)]
     return words[0] == words[1]
 
 
 def _is_of_both(algorithm: _Margin, dataset: _Margin) -> bool:
-    """Return whether both are certainly margins: they share a name that no method has.
+    """Return True if both names are certainly margins: they share a name that no method has.
 
     A method may be called average, so an algorithm of that name must also be near the mean of the
     other algorithms. No method has the name of a sum.

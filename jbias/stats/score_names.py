@@ -1,6 +1,6 @@
 """Names of algorithms and data sets in files, without markup, footnote marks and citations.
 
-Marks that distinguish two names of a column, or two columns, are kept.
+Marks that distinguish two names of a column, or two columns, stay.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ def without_notes(grid: score_grid.Grid) -> tuple[score_grid.Grid, dict[str, str
 
 
 def _is_name(value: Any) -> bool:
-    """Return whether a cell is text other than a score."""
+    """Return True if a cell is text other than a score."""
     return isinstance(value, str) and not score_cells.is_score(value)
 
 

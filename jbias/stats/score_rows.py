@@ -47,7 +47,7 @@ def number_runs(rows: Sequence[Row]) -> list[Row]:
 def without_absent_runs(rows: Sequence[Row]) -> list[Row]:
     """Return the rows without the runs that have no score on any data set.
 
-    Algorithms without any score are kept, with all their rows.
+    All rows of an algorithm without any score stay.
     """
     with_score = [row for row in rows if not math.isnan(row.cell.value)]
     present = {(row.algorithm, row.run) for row in with_score}
@@ -60,7 +60,7 @@ def without_absent_runs(rows: Sequence[Row]) -> list[Row]:
 
 
 def has_percent_signs(rows: Sequence[Row]) -> bool:
-    """Return whether any score has a percent sign.
+    """Return True if any score has a percent sign.
 
     Raise UnclearError if another score has no sign and may be a fraction: 0 < |score| <= 1.
     """
@@ -79,16 +79,16 @@ def has_percent_signs(rows: Sequence[Row]) -> bool:
 
 
 def is_summary(rows: Sequence[Row]) -> bool:
-    """Return whether any score is a mean with a spread or an interval."""
+    """Return True if any score is a mean with a spread or an interval."""
     return any(row.cell.is_summary for row in rows)
 
 
 def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
     """Return a frame with the columns algorithm, dataset, run, score and place.
 
-    The place is the cell's name in messages. The frame also has the column deviation if any score
-    is a mean with a spread, NaN for other scores, and the column trained_on of True and False if
-    any row has a value, False for other rows. Missing scores are NaN.
+    The place is the cell's name in messages. If any score is a mean with a spread, the frame also
+    has the column deviation, NaN for other scores. If any row has a value of trained_on, the frame
+    also has the column trained_on, False for other rows. Missing scores are NaN.
     """
     tidy = pd.DataFrame(
         {
@@ -123,8 +123,9 @@ def describe_runs(
 ) -> str:
     """Return a line on the runs, for the user: their number per algorithm, and `source`.
 
-    With one run per algorithm, the line says that scores are means of runs that are not here if
-    `tidy` has the column "deviation", or names `errors` as not used; `source` is then left out.
+    With one run per algorithm, the line says that scores are means of runs that are not in the
+    table if `tidy` has the column "deviation", or names `errors` as not used; `source` is then left
+    out.
     tidy: frame from `to_frame`. source: origin of the names of runs, such as "column 'seed'";
     "" if runs have no names. errors: names of columns of standard errors or confidence
     intervals, which are not used.
@@ -159,7 +160,8 @@ def describe_values(
     """Return a line on the scores as numbers, for the user.
 
     The line has the unit (percent, fractions, or the largest score); the number of missing
-    cells; "decimal commas"; and the unused columns and rows. All but the unit only if present.
+    cells; "decimal commas"; and the unused columns and rows. All parts except the unit appear only
+    if present.
 
     tidy: frame from `to_frame`. is_percent: whether cells have percent signs; if not, the unit
     is chosen by the largest score. decimal: the decimal sign, "." or ",". unused: names of

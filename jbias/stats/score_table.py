@@ -1,8 +1,8 @@
 """Tables of scores: the score of each run of each algorithm on each data set.
 
 Every test reads its scores with this module (`read`). A table may be a matrix (data sets,
-algorithms), an array (data sets, algorithms, runs) or a pandas matrix with names. It may also be
-a tidy frame with the columns algorithm, dataset, score and, if there are several, run, or a
+algorithms), an array (data sets, algorithms, runs) or a pandas matrix with names. A table may also
+be a tidy frame with the columns algorithm, dataset, score and, if there are several, run, or a
 pandas frame or series whose index levels and columns have these names.
 
 Scores that should be equal often differ by rounding. Each score has a rounding error in
@@ -49,8 +49,8 @@ class Scores:
 
     A run is one model, measured on every data set. Algorithms may have different numbers of
     runs: `values[:, j, counts[j]:]` is NaN. `run_names` has the names of each algorithm's
-    runs, in order; runs of an array are named by their index on the third axis. It is () if
-    runs have no names.
+    runs, in order; runs of an array are named by their index on the third axis. `run_names` is ()
+    if runs have no names.
     """
 
     values: Float[np.ndarray, "n k r"]
@@ -140,7 +140,7 @@ def read(
     least_datasets: smallest number of data sets; 1 for tests within a data set.
     Raise ValueError for missing, duplicate and infinite cells, values that are not numbers,
     fewer than `least_datasets` data sets, fewer than 2 algorithms, runs that did not finish, and a
-    table from whose names the axis of the algorithms is not clear. Algorithms may have different
+    table whose names do not identify the axis of the algorithms. Algorithms may have different
     numbers of runs, but a run must have a score on every data set; `drop_incomplete` removes data
     sets, algorithms or runs with missing scores.
     """
@@ -205,7 +205,7 @@ def _read_frame(frame: pd.DataFrame, axis: int, least_datasets: int) -> Scores:
 
 
 def _is_matrix(frame: pd.DataFrame) -> bool:
-    """Return whether a frame has no column of names, so that all columns should be numbers.
+    """Return True if a frame has no column of names, so that all columns should be numbers.
 
     A column of names has only texts that are not all numbers (`_is_text`). Also False for a frame
     with a column called run, seed or the like if its index is named, such as algorithm, and the
@@ -218,7 +218,7 @@ def _is_matrix(frame: pd.DataFrame) -> bool:
 
 
 def _is_text(values: pd.Series | pd.DataFrame) -> bool:
-    """Return whether values are all texts or missing, and some texts do not begin like numbers.
+    """Return True if values are all texts or missing, and some texts do not begin like numbers.
 
     False for a frame, which pandas returns for several columns of one name.
     """
@@ -290,7 +290,7 @@ def _read_array(scores: Any, axis: int, least_datasets: int) -> Scores:
 
 
 def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
-    """Return a frame with named index levels as a tidy frame; None for a plain matrix.
+    """Return a frame with named index levels as a tidy frame; None for a matrix.
 
     Each level must be called algorithm, dataset or run, or by a synonym; a single level
     without a name is taken as algorithm or dataset, if only one of them is missing. Other
@@ -348,11 +348,11 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
 
 
 def _is_tidy_with_levels(frame: pd.DataFrame) -> bool:
-    """Return whether index levels and columns together are exactly the columns of a tidy frame.
+    """Return True if index levels and columns together are exactly the columns of a tidy frame.
 
-    These are algorithm, dataset, score and perhaps run, each once. Index levels, and columns of
-    scores and runs, may have synonyms of these names. The frame must have several columns, under a
-    single header line without a name.
+    The columns are algorithm, dataset, score and perhaps run, each once. Index levels, and columns
+    of scores and runs, may have synonyms of these names. The frame must have several columns, under
+    a single header line without a name.
     """
     if frame.columns.nlevels > 1 or frame.columns.name is not None:
         return False
@@ -422,8 +422,8 @@ def near_levels(
 
     errors: rounding error of each value (broadcast to `values`). Neighbours tie if they
     differ by no more than the larger of their two errors. Ranks of the levels are ranks of
-    the values with their ties. Rounding the values instead would separate neighbours on
-    either side of a rounding boundary.
+    the values with their ties. Rounding the values instead would separate neighbours on the two
+    sides of a rounding boundary.
     """
     order = np.argsort(values, axis=-1, kind="stable")
     ordered = np.take_along_axis(values, order, axis=-1)
@@ -482,9 +482,9 @@ def rounding_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
 
 
 def _are_single(values: Float[np.ndarray, "n k r"]) -> bool:
-    """Return whether scores were rounded to float32.
+    """Return True if scores were rounded to float32.
 
-    True if each score is a float32 number and some use all of its digits. Halves, whole
+    True if each score is a float32 number and some scores use all digits of float32. Halves, whole
     numbers and shares of 1,024 images are float32 numbers, too, but without rounding.
     """
     values = values[np.isfinite(values)]
@@ -511,8 +511,8 @@ def robust_span(scores: Float[np.ndarray, "m"]) -> float:
 
     Outliers are further from the median than a thousand times its size, or a thousand times
     the interquartile range if that is larger. If the median and the interquartile range are 0,
-    return the largest absolute score. Huge scores are divided as in `shrink_huge`, and so is
-    their range.
+    return the largest absolute score. Huge scores, and their range, are divided as in
+    `shrink_huge`.
     """
     low, middle, high = np.quantile(shrink_huge(scores), [0.25, 0.5, 0.75])
     usual = max(abs(float(middle)), float(high - low))
@@ -530,7 +530,7 @@ def score_errors(
 
     sizes: the larger absolute value of the two scores. span: range of the scores
     (`robust_span`), which is smaller than their sizes if scores have a large common part.
-    The error is 2e-7 of the smaller of sizes and span, and at least 1e-12 of `sizes`. This
+    The error is 2e-7 of the smaller of sizes and span, and at least 1e-12 of `sizes`. This error
     covers float32 scores whose range is about their size; `rounding_errors` handles float32
     scores that are closer together. Scores of 50,000 images, averaged over 50 runs, differ
     by more than this error.
@@ -625,7 +625,7 @@ def check(holds: bool, name: str, must: str, got: object) -> None:
 
 
 def find_name(name: str, names: Sequence[str], role: str) -> int:
-    """Return the index of a name in `names`; raise ValueError if it is not one of them.
+    """Return the index of a name in `names`; raise ValueError if the name is not in `names`.
 
     role: noun for the name in the message, such as "algorithm".
     """
@@ -700,7 +700,7 @@ def _refuse_numbering(labels: pd.Index, rows: Float[np.ndarray, "m n"]) -> None:
     """Raise ValueError for a row that numbers the columns instead of having scores.
 
     labels: name of each row. Such a row has the name of an index, of algorithms, data sets or runs
-    (except "data"), and its values are whole numbers that increase one by one (`_counts_up`) or are
+    (except "data"). Its values are whole numbers that increase one by one (`_counts_up`) or are
     probably not scores (`_is_numbering`). The name alone is not enough, because a data set may be
     called ID; for ID next to a name with OOD, only numbers that increase one by one are refused.
     The caller transposes the matrix to check its columns.
@@ -723,7 +723,7 @@ def _refuse_numbering(labels: pd.Index, rows: Float[np.ndarray, "m n"]) -> None:
 
 
 def _counts_up(values: Float[np.ndarray, "n"]) -> bool:
-    """Return whether values are 0, 1, 2 ... or 1, 2, 3 ..., in any order and repeated."""
+    """Return True if values are 0, 1, 2 ... or 1, 2, 3 ..., in any order and repeated."""
     distinct = np.unique(values)  # NaN, if any, is the last value.
     return np.array_equal(distinct - distinct[0], np.arange(len(distinct))) and (
         distinct[0] in (0, 1)
@@ -733,9 +733,9 @@ def _counts_up(values: Float[np.ndarray, "n"]) -> bool:
 def _is_numbering(
     values: Float[np.ndarray, "n"], other_rows: Float[np.ndarray, "m n"]
 ) -> bool:
-    """Return whether values are whole numbers that probably are not scores.
+    """Return True if values are whole numbers that probably are not scores.
 
-    They are distinct, or the other rows have numbers that are not whole.
+    The values are distinct, or the other rows have numbers that are not whole.
     """
     if not (np.rint(values) == values).all():
         return False
@@ -896,8 +896,7 @@ def _float(value: Any) -> float:
 def _missing(values: Float[np.ndarray, "n k r"]) -> Int[np.ndarray, "cells 3"]:
     """Return the indices (i, j, run) of cells without a score, in runs that have other scores.
 
-    values: (n, k, runs). For an algorithm without any score, these are the cells of its first
-    run.
+    values: (n, k, runs). For an algorithm without any score, return the cells of its first run.
     """
     has_score = np.isfinite(values)
     is_run = np.any(has_score, axis=0, keepdims=True)
@@ -918,7 +917,7 @@ def _describe_cells(
 
 
 def _check_size(n: int, k: int, least_datasets: int) -> None:
-    """Raise ValueError if n data sets are fewer than `least_datasets`, or k algorithms than 2."""
+    """Raise ValueError for fewer than `least_datasets` data sets (n) or 2 algorithms (k)."""
     sets = f"{least_datasets} data set{'' if least_datasets == 1 else 's'}"
     check(
         n >= least_datasets and k >= 2,

@@ -1,7 +1,7 @@
 """Tests of differences between algorithms on one data set, over their seeds.
 
 With one or two data sets a test of ranks over data sets has no power. Here the units are the
-runs, or seeds, on a data set: Welch's t test, or Student's for pairs of equal seeds, and a
+runs, or seeds, on a data set: Welch's t test, or Student's t test for pairs of equal seeds, and a
 permutation test of the same statistic (`two_sample`). A significant difference generalises to
 other seeds on this data set, not to other data sets.
 Sources: Welch 1947, https://doi.org/10.2307/2332510; Hedges 1981,
@@ -120,8 +120,8 @@ def compare_seeds(
     scores: any input of `score_table.read`, with one data set or more and several runs.
     paired: False for Welch's t, t = (m_1 - m_2) / sqrt(s_1^2 / n_1 + s_2^2 / n_2), its
     interval, and p by permutation of the runs. True for Student's t of the differences of runs
-    with the same name, and p by flipped signs; for designs in which equal seeds share a factor
-    that changes both scores. alpha: level; intervals have the confidence 1 - alpha.
+    with the same name, and p by flipped signs; for designs in which equal seeds share a factor that
+    changes the two scores. alpha: level; intervals have the confidence 1 - alpha.
     most: permutations are enumerated if there are at most `most`, else `draws` are drawn.
 
     g = J(v) (m_1 - m_2) / s, s the pooled deviation and v = n_1 + n_2 - 2, or if paired s the
@@ -130,8 +130,8 @@ def compare_seeds(
     power `target` at alpha / tests, if the measured deviations are the true ones.
 
     Over 40,000 simulated studies with 3, 5 or 10 runs each, Welch's test at 5 % has 3.5 to 5.3 %
-    false positives; with 2 and 10 runs 10 to 11 %, by permutation up to 15 %.
-    A pair is not tested if an algorithm has a single run. If neither algorithm of a pair
+    false positives; with 2 and 10 runs, Welch's test has 10 to 11 %, and the permutation test up to
+    15 %. A pair is not tested if an algorithm has a single run. If neither algorithm of a pair
     varies over its runs, there is no t, and p is by permutation.
     Raise ValueError for missing cells, scores above 1e75 in size, an unknown reference, fewer than
     1 draw, an alpha outside (0, 1), a `target` that is not between alpha and 1, and, if paired, for
@@ -212,7 +212,7 @@ def _check_same_runs(table: score_table.Scores, first: str, second: str) -> None
 def _runs_of_pair(
     table: score_table.Scores, dataset: str, pair: tuple[str, str], settings: _Settings
 ) -> tuple[Float[np.ndarray, "a"], Float[np.ndarray, "b"]]:
-    """Return the scores of both algorithms on a data set; scores that tie are made equal.
+    """Return the scores of two algorithms on a data set; scores that tie become equal.
 
     pair: names of the algorithms. Scores are negated where smaller is better. If paired, the
     runs of the second are in the order of the first.
@@ -359,7 +359,7 @@ def _detectable(
 ) -> float:
     """Return the difference that the t test detects with power `target`, at level `alpha_of_each`.
 
-    NaN if neither algorithm varies or, if paired, the differences do not.
+    NaN if neither algorithm varies or, if paired, the differences do not vary.
     """
     if settings.paired:
         deviation = two_sample.deviation(first - second)
@@ -385,8 +385,8 @@ def _detectable(
 def _adjust(tests: Sequence[SeedTest]) -> tuple[SeedTest, ...]:
     """Return the tests with the fields `adjusted_in_dataset` and `adjusted` by Holm's method.
 
-    The first corrects for the tests of one data set, the second for all tests. Pairs that were not
-    tested (`why_not`) are not counted, and both of their fields are NaN.
+    `adjusted_in_dataset` corrects for the tests of one data set, `adjusted` for all tests. Pairs
+    that were not tested (`why_not`) are not counted, and have NaN in these two fields.
     """
     tested = [i for i, test in enumerate(tests) if not test.why_not]
     pvalues = np.array([tests[i].pvalue for i in tested])

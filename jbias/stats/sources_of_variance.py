@@ -47,8 +47,8 @@ def sources_of_variance(
     seeds. The total is the variance of runs that share no seed with any other run, if there
     are two or more, else of pairs of runs that share no seed. The component of a source is
     the total less the variance of runs that share only the seed of that source; NaN unless there
-    are such runs for two or more seeds of the source. For crossed seeds it is the estimate of an
-    analysis of variance.
+    are such runs for two or more seeds of the source. For crossed seeds the component is the
+    estimate of an analysis of variance.
 
     Intervals are chi-squared and F for normal scores, with the number of the source's seeds
     less 1 as degrees of freedom: exact where one source varies at a time, too wide where seeds

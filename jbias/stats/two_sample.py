@@ -50,7 +50,7 @@ def mean_exceeds(
     due to networks, its degrees of freedom). common_variance: further variance that is common
     to all networks, taken as known. Degrees of freedom of the sum after Satterthwaite,
     Biometrics Bulletin 1946, 2 (6). If both variances are 0, p is 0 for a positive excess, else
-    1. If only the common one is positive, the test is normal.
+    1. If only `common_variance` is positive, the test is normal.
     """
     variance, variance_degrees = between
     total = variance + common_variance
@@ -94,7 +94,7 @@ def exchange(
     If the groups are equal, every split of the pooled units into two groups of these sizes is
     equally likely. p is the share of splits whose difference is at least as large (for
     `greater`) or small (for `less`) as the observed one, within the rounding error of the
-    largest statistic. With random splits, the observed split counts as one of them.
+    largest statistic. With random splits, the observed split counts as one of the splits.
     first, second: units on axis 0. statistic: function from the units of a group to a number.
     most: all splits are used if there are at most `most`, else `draws` random ones.
     margin: the difference by which the first may be smaller; it is added to the units of the
@@ -159,10 +159,10 @@ def welch(
 ) -> tuple[float, float]:
     """Return the p-values of Welch's one-sided t tests, from published means and deviations.
 
-    The first p-value is of the null that the first mean is not larger, the second of the null
-    that it is not smaller.
+    The first p-value is of the null that the first mean is not larger, the second of the null that
+    the first mean is not smaller.
     first, second: (mean, standard deviation with n - 1 in the denominator, n) of each group.
-    NaN if a deviation is NaN or both are 0.
+    NaN if a deviation is NaN, or if both deviations are 0.
     """
     first_mean, first_deviation, first_count = first
     second_mean, second_deviation, second_count = second
@@ -302,7 +302,7 @@ def flip_signs(
     draws: int = 9_999,
     seed: int = 0,
 ) -> PermutedP:
-    """Return the permutation p-value of |mean|: each difference may have either sign.
+    """Return the permutation p-value of |mean|: each sign may be + or -.
 
     Student's |t| is an increasing function of |mean|, as the sum of squares is constant. All
     2^n combinations of signs are used if there are at most `most`; else `draws` random ones, and
@@ -336,7 +336,7 @@ def _permutation_pvalue(
 def _welch_statistics(
     units: Float[np.ndarray, "m n"], a: int
 ) -> Float[np.ndarray, "m"]:
-    """Return Welch's |t| of each row: the first `a` units against the other n - a."""
+    """Return Welch's |t| of each row: the first `a` units against the remaining n - a."""
     groups = units[:, :a], units[:, a:]
     squares = np.zeros(len(units))
     for group in groups:
