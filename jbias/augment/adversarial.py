@@ -53,7 +53,7 @@ def pgd(
     Each step is x <- clip(image + project(x + step_size * steepest(gradient) - image)); clip
     limits values to [0, 1], and project and steepest are functions of the norm's `Ball`. The
     result has no gradient. Apply stop_gradient to the other inputs of `loss`; otherwise JAX
-    also differentiates the attack with respect to them.
+    also differentiates the attack with respect to such inputs.
 
     loss: images in [0, 1] -> one loss per image.
     key: random key, used with random_start only.
@@ -80,7 +80,7 @@ def pgd(
         """Return the carry after one step of gradient ascent.
 
         _: number of the step, not used. carry: (iterate,), or with `keep_best` (iterate, best
-        images before it, their losses).
+        images so far, their losses).
         """
         x, *best = carry
         g, losses = gradient(x)
@@ -127,7 +127,7 @@ def _better(
 ) -> tuple[Images, Float[Array, "b"]]:
     """Return the iterate with the higher loss, x or `best`, and its loss, for each image.
 
-    losses, highest: losses of x and of `best`. If both are equal, `best` is returned.
+    losses, highest: losses of x and of `best`. If the losses are equal, `best` is returned.
     """
     is_better = losses > highest
     return (

@@ -67,7 +67,7 @@ def make(
     class loss; `js` times the Jensen-Shannon divergence of each image's views is added to
     the loss (base.objective).
 
-    severity: largest level, 0.1 to 10. alpha: parameter of both distributions, positive.
+    severity: largest level, 0.1 to 10. alpha: parameter of the two distributions, positive.
     depth: operations per chain; negative: 1 to 3, drawn for each chain; 0: the copies are
       equal to the image.
     all_ops: True: use ALL_OPERATIONS instead of OPERATIONS.

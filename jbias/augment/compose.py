@@ -80,11 +80,11 @@ HALVES = ("top", "bottom")
 def half(
     *, mix: options.Transform, which: str, mix_group: int = 32
 ) -> options.Transform:
-    """Return a transform of one half of the images; the other half is unchanged.
+    """Return a transform of one half of each image; the rest of the image is unchanged.
 
     which: "top" or "bottom".
-    mix: the transform to apply to this half, in a config for example
-      `mix=dict(name="flip")`. It may change labels and other entries of the batch.
+    mix: the transform to apply to the half, in a config for example
+      `mix=dict(name="flip")`. `mix` may change labels and other entries of the batch.
     mix_group: number of images among which `mix` draws partners.
 
     ValueError for an unknown `which`. Applied to images of odd height, or if `mix` changes the
@@ -95,7 +95,7 @@ def half(
     def apply(batch, key):
         """Return the batch with `mix` applied to one half of its images (b h w c).
 
-        Other entries are those that `mix` returns. ValueError for an odd height, and if `mix`
+        Other entries are the results of `mix`. ValueError for an odd height, and if `mix`
         changes the shape of the half. key: random key of `mix`.
         """
         height = batch["image"].shape[1]
@@ -120,8 +120,8 @@ def half(
 def replace() -> options.Transform:
     """Return a transform that replaces images by the images of batch["other"]; labels stay.
 
-    Applied to a batch, it raises ValueError if "other" is missing or if its images have a
-    different shape.
+    Applied to a batch, the transform raises ValueError if "other" is missing or if its images
+    have a different shape.
     """
 
     def apply(batch, key):
@@ -218,7 +218,7 @@ def binary_targets(*, threshold: float | None = None) -> options.Transform:
 
     The transform sets batch["binary"] to True.
     threshold: in [0, 1]; targets above the threshold become 1 and all other targets 0, so that
-      after mixing both classes may have the target 1. None keeps the targets. ValueError
+      the two classes of a mixed image may have the target 1. None keeps the targets. ValueError
       outside [0, 1].
     """
     options.check_range("binary_targets", 0, 1, threshold=threshold)

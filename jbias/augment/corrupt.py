@@ -6,8 +6,8 @@
 
 data.corruptions documents the corruptions; images here are the same except for the random
 draws. An image depends only on its key, the corruption's name and the settings. `draw`
-returns random numbers, mostly U(0, 1) or N(0, 1); `apply` computes the image from bytes,
-these numbers and the settings. All severities of a corruption have settings of the same
+returns random numbers, mostly U(0, 1) or N(0, 1); `apply` computes the image from bytes, the
+random numbers and the settings. All severities of a corruption have settings of the same
 shapes, so that they share a compiled program.
 
 Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261; Mintun,

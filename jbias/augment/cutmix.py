@@ -34,10 +34,10 @@ def make(
     and s H, s = sqrt(1 - lam), and a centre uniform over the pixels, and is cut at the
     image's border.
 
-    variant: "area", as the authors do: sides are rounded down, one box per batch, and the
-      label's weight is the actual share of pixels outside. "torchbearer": sides are rounded
-      to the nearest pixel, one centre per image, and the label's weight is lam, which is too
-      small if the box is cut at the border.
+    variant: "area", the authors' variant: sides are rounded down, one box per batch, and the
+      label's weight is the actual share of pixels outside. "torchbearer": sides are rounded to
+      the nearest pixel, one centre per image, and the label's weight is lam, which is too small
+      if the box is cut at the border.
     reformulated, p, partner, mix_group: see mixing.make. The authors use p = 1 on ImageNet
       and 0.5 on CIFAR.
     ValueError for an invalid option.

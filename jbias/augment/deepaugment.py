@@ -32,8 +32,8 @@ class ImageOrder(NamedTuple):
     """The order in which images pass the network, and where its weights change.
 
     index: indices of the images, in order.
-    renewed: for each entry of `index`, True if the weights are damaged again before this
-      image; True for the first.
+    renewed: for each entry of `index`, True if the weights are damaged again before this image;
+    always True for the first image.
     """
 
     index: Int[np.ndarray, "n"]

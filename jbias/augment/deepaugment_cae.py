@@ -1,8 +1,8 @@
 """Functions that damage the weights and codes of DeepAugment's compressive autoencoder.
 
 One of eight options damages the weights, and one of nine options the code of each image. As in
-the released code, option 0 reverses only one layer (it draws two and reverses the second
-twice), and a ninth option for weights is never drawn.
+the released code, option 0 reverses only one layer (the code draws two layers and reverses the
+second layer twice), and a ninth option for weights is never drawn.
 
 Source, reference code and deviations: jbias.augment.deepaugment.
 """
@@ -91,9 +91,9 @@ def _change(weights: Weights, rng: Rng, *, change: Callable) -> None:
 
 
 def _masked(x: Weight, rng: Rng) -> Weight:
-    """Return x with a random half of its elements either set to 0 or negated.
+    """Return x with a random half of its elements set to 0, or negated.
 
-    Each element is changed with probability 1/2; both kinds of change are equally likely.
+    Each element is changed with probability 1/2; the two kinds of change are equally likely.
     """
     return deepaugment.masked(x, rng, 0 if rng.random() < 0.5 else -1)
 
@@ -158,7 +158,7 @@ def latent(
     """
 
     def damage_code(x, key):
-        """Return an image's damaged code, and the gains of its bits; both (h w c).
+        """Return an image's damaged code (h w c), and the gains of its bits (h w c).
 
         x: code (h w c) of one image. key: random key of the image. option: an argument of
         `latent`.
@@ -214,7 +214,7 @@ def _permute_channels(x: Code, numbers: _Numbers) -> Code:
 
 
 def _flip(x: Code, numbers: _Numbers) -> Code:
-    """Return the code flipped along its height, its width or both, with equal probabilities.
+    """Return the code flipped along height, width or both axes, with equal probabilities.
 
     The released code flips two random axes of (batch, height, width). Here the batch is a
     single image, so that a flip along the batch does nothing.

@@ -156,8 +156,9 @@ def randomise_style(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
     """Return x with each image's statistics mixed with another image's statistics.
 
     m'' = a m + (1 - a) m', v'' = a v + (1 - a) v' with a ~ U(0, 1) for each image; the
-    variance is mixed, not the deviation. Gradients pass through both images' statistics.
-    group: number of consecutive images among which partners are drawn; must divide the batch.
+    variance is mixed, not the deviation. Gradients pass through the statistics of the two
+    images. group: number of consecutive images among which partners are drawn; must divide the
+    batch.
     Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
     """
     k_share, k_order = jax.random.split(key)

@@ -17,7 +17,7 @@ only.
 Deviation: masks have the size of the images, not 32 pixels. The authors' masks have the
 "released" spectrum.
 
-Deviation of both: partners are drawn inside groups (`jbias.augment.mixing`).
+Deviation of FMix and RM: partners are drawn inside groups (`jbias.augment.mixing`).
 """
 
 import jax

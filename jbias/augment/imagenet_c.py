@@ -1,15 +1,15 @@
 """The corruptions of ImageNet-C on the device: noise, blur, weather and digital.
 
-Each corruption is a pair of functions: one draws an image's random numbers, the other
-applies them; `corrupt.CORRUPTIONS` lists them by name. For corruptions that run the host's
-code, only the functions that draw random numbers are here. The host versions in jbias.data
-document the corruptions. Values are float32 on the scale of bytes, 0 to 255.
+Each corruption is a pair of functions: the first draws an image's random numbers, the second
+applies them to the image. `corrupt.CORRUPTIONS` lists the pairs by name. For corruptions that
+run the host's code, only the functions that draw random numbers are here. The host versions in
+jbias.data document the corruptions. Values are float32 on the scale of bytes, 0 to 255.
 
 Every corruption here is a function (x, drawn, s) of a square image x, of the random numbers
 that its draw function returned, and of the settings s of data.corruptions.settings.
 
 The light on water in `spatter` is computed by OpenCV's Canny, distance transform and
-equalisation. Here these work on integers, so that equal drops give equal light.
+equalisation. Here the three functions work on integers, so that equal drops give equal light.
 Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
 """
 
@@ -38,7 +38,7 @@ def to_bytes(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Return x clipped to 0 ... 255 and truncated, as in the published sets.
 
     A value within 1/8192 below a whole number becomes that number, so that float32 rounding
-    does not change it by one level.
+    does not change the result by one level.
     """
     return jnp.floor(jnp.clip(x, 0, 255) + _ROUNDING)
 
@@ -166,9 +166,9 @@ def gaussian_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image blurred by a disk; edges are mirrored.
 
-    drawn: not used. Settings: `chords` (n, w, w), a matrix for each row of the disk from the
-    middle on, which filters a row of pixels; `count`, the number of matrices to use, from
-    the first on. The disk is symmetric.
+    drawn: not used. Settings: `chords` (n, w, w), a matrix for each row of the disk, starting
+    at the middle, which filters a row of pixels; `count`, the number of matrices to use,
+    starting at the first. The disk is symmetric.
     """
     side, reach = len(x), len(s["chords"]) - 1
     padded = jnp.pad(x, ((reach, reach), (0, 0), (0, 0)), mode="reflect")

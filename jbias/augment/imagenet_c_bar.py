@@ -39,15 +39,15 @@ def caustic_refraction(x: Image, drawn: tuple, s: Settings) -> Image:
 def _draw_rings(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "..."], ...]:
     """Return the U(0, 1) numbers of bar.cocentric_sine_waves, in the order of their use.
 
-    These are an array of 2 for the centre (x, y), a scalar for k, and an array of 2 for a and
-    w. side: of the image, not used.
+    The result is an array of 2 for the centre (x, y), a scalar for k, and an array of 2 for a
+    and w. side: of the image, not used.
     """
     u = jax.random.uniform(key, (5,))
     return u[:2], u[2], u[3:]
 
 
 def _draw_uniforms(*shapes: tuple[int, ...]) -> Callable:
-    """Return draw(key, side) -> a tuple of U(0, 1) arrays of these shapes; side is not used."""
+    """Return draw(key, side) -> a tuple of U(0, 1) arrays of the given shapes; side is not used."""
     return lambda key, side: tuple(sampling.uniforms(key, *shapes))
 
 

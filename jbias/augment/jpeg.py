@@ -1,7 +1,7 @@
 """JPEG compression on the device: encoding and decoding of an image.
 
-The arithmetic is that of libjpeg in Pillow, in integers: YCbCr, chroma subsampled along
-both axes, cosine transform of 8 x 8 pixels, quantisation, and the inverse steps.
+The arithmetic is as in Pillow's libjpeg, in integers: YCbCr, chroma subsampled along both
+axes, cosine transform of 8 x 8 pixels, quantisation, and the inverse steps.
 Source: ITU-T T.81, https://www.w3.org/Graphics/JPEG/itu-t81.pdf; JFIF 1.02.
 Reference code: https://github.com/libjpeg-turbo/libjpeg-turbo.
 """

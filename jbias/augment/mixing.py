@@ -3,7 +3,7 @@
 x' = M x + (1 - M) x_partner,  target' = lam y + (1 - lam) y_partner,  with a mask M, the
 share of the image in each pixel. Cross-entropy is linear in its target, so the loss is
 lam CE(z, y) + (1 - lam) CE(z, y_partner). The reformulated loss is CE(z, y), with a
-distribution of lam that favours the image; over random partners both losses have the same
+distribution of lam that favours the image; over random partners the two losses have the same
 mean. The transforms differ in the distributions of M and lam.
 
 Deviation of all three: partners are drawn inside groups of `mix_group` images, so that results
@@ -22,7 +22,7 @@ from jbias.augment import options, sampling
 
 
 class Mix(NamedTuple):
-    """The weights of an image in its mixture with a partner, which has 1 minus these weights.
+    """The weights of an image in its mixture; the partner has 1 minus the weights.
 
     mask: share of the image in each pixel of the mixed image, in [0, 1].
     lam: share of the image's label in the mixed label, in [0, 1].

@@ -11,7 +11,7 @@ are: for "rotate" whole degrees anticlockwise, -30 to 30; for shears pixels per 
 translations whole pixels by which the position that is read moves right or down; for
 "posterize" the number of bits to keep; for "solarize" the threshold; for blends the factor.
 
-Pixels are those of Pillow 13.0 on x86-64, computed only by integers and exact products, so
+Pixels are as in Pillow 13.0 on x86-64, computed only by integers and exact products, so
 that all backends agree. Rotations by 30 degrees, at odd sizes by 15, may differ by one level at
 one pixel in thousands. There, interpolated values may be whole numbers, and Pillow's float64
 rounds them in either direction.
@@ -444,8 +444,8 @@ def mean_grey(pixels: Pixels) -> Pixels:
 def smooth(pixels: Pixels) -> Pixels:
     """Return the image with inner pixels replaced by means of 3 x 3 pixels, rounded.
 
-    The centre has the weight 5, its neighbours 1. Border pixels do not change, nor do images
-    with a side below 3 pixels.
+    The centre has the weight 5, its neighbours 1. Border pixels, and images with a side below 3
+    pixels, do not change.
     """
     h, w = pixels.shape
     if h < 3 or w < 3:

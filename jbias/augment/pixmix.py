@@ -5,7 +5,7 @@ https://arxiv.org/abs/2112.05135.
 Reference code: https://github.com/andyzoujm/pixmix at f867e87.
 Deviations: the mixing picture of an image is the same row of batch["other"]; in the
 reference a picture is drawn each time. Only the inputs of operations are rounded to 8 bits.
-Operations are those of `augmix`.
+Operations: see `augmix`.
 """
 
 import jax

@@ -54,7 +54,7 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> options.Transform:
     def augment(x: Float[Array, "h w 3"], key) -> Float[Array, "h w 3"]:
         """Return an image in [0, 1], rounded to bytes, after `num_ops` random operations.
 
-        x: image in [0, 1]. key: random key. Amounts are those of `signed`.
+        x: image in [0, 1]. key: random key. Amounts: see `signed`.
         """
         amounts = jnp.asarray(signed(magnitude, *x.shape[:2]))
         u_kind, u_side = sampling.uniforms(key, (num_ops,), (num_ops,))
@@ -73,7 +73,7 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> options.Transform:
 def signed(magnitude: int, h: int, w: int) -> Float[np.ndarray, "2 14"]:
     """Return the amounts of all operations at a magnitude: a row for each direction.
 
-    Columns are in the order of OPERATIONS, units those of pillow.py. h, w: height and width
+    Columns are in the order of OPERATIONS; units are as in pillow.py. h, w: height and width
     of the image in pixels.
     """
 
@@ -86,10 +86,11 @@ def signed(magnitude: int, h: int, w: int) -> Float[np.ndarray, "2 14"]:
         return float(last - step * np.float32(BINS - 1 - magnitude))
 
     def sides(name: str) -> tuple[float, float]:
-        """Return the amounts of the operation `name` in both directions, in units of pillow.py.
+        """Return the amounts of the operation `name`, one per direction, in units of pillow.py.
 
-        Amounts of shears, translations and rotations have opposite signs, those of blends are
-        1 + x and 1 - x, those of "posterize" and "solarize" are equal, all other amounts are 0.
+        Amounts of shears, translations and rotations have opposite signs. Amounts of blends are
+        1 + x and 1 - x, amounts of "posterize" and "solarize" are equal, and all other amounts
+        are 0.
         """
         if name.startswith("shear"):
             return bin_of(0, 0.3), -bin_of(0, 0.3)

@@ -35,14 +35,14 @@ def load(name: str, split: str, **options: Any) -> base.Source:
 
     ValueError, with the nearest known name, for an unknown data set, split or option, and for
     an invalid value of an option. base.Missing, a ValueError, for a required option that is
-    absent, and for a data set that is not on disk; the message then has the expected files, the
-    size and the address of the download.
+    absent, and for a data set that is not on disk; the message then has the expected files, and
+    the size and the address of the download.
 
     name: a key of DATASETS, or a user's own function make(split, *, size, ...) -> base.Source,
     given as `path/to/file.py:function` or as an entry point of the group jbias.data. The
     function returns all images of a split; `load` then selects a part such as "[:90%]".
 
-    options: the data set's own, DATASETS[name].options, and those that every data set has:
+    options: the data set's own options, DATASETS[name].options, and options of every data set:
       skip      file with a list of damaged images to leave out
       keep      file with the images to use
       drop      classes to leave out, "truck+ship"
@@ -80,7 +80,7 @@ def load(name: str, split: str, **options: Any) -> base.Source:
 
 
 def _is_source(value: Any) -> bool:
-    """Return True for an ArraySource or an EncodedSource; `load` accepts only these."""
+    """Return True for an ArraySource or an EncodedSource; `load` accepts no other types."""
     return isinstance(value, sources.ArraySource | sources.EncodedSource)
 
 
@@ -110,7 +110,7 @@ def find(name: str) -> base.Spec:
 
     @functools.wraps(make_split)
     def make(split: str, **options: Any) -> base.Source:
-        """Return the source of a split, or of a part of it, made by the user's function."""
+        """Return the source of a split, or a part of a split, from the user's function."""
         parsed_split = listing.parse_split("data.load", split)
         source = make_split(parsed_split.base, **options)
         if parsed_split.base == split:

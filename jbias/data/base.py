@@ -223,7 +223,7 @@ def refuse_some(wrong: Sequence[Any], must: str, which: str, remedy: str) -> Non
     """Raise ValueError with the number of wrong entries and the first, if any.
 
     The message is "<must>, <number> <which>, first <entry>; <remedy>".
-    must: place and condition, "data.pacs: every image must have a label". which: the fault,
+    must: start and condition, "data.pacs: every image must have a label". which: the fault,
     "have no label". remedy: advice.
     """
     if wrong:

@@ -319,7 +319,7 @@ def cropped(open_image: Opener, where: str, size: int, draw: Draw) -> Square:
       with the original's size, for example `random_window` with a generator.
 
     The window is cut first, then resized by Pillow's bilinear filter. Modes, orientation and
-    errors are those of `decode`; also ValueError if the window is not inside the image.
+    errors: see `decode`; also ValueError if the window is not inside the image.
     """
 
     @functools.cache
@@ -594,8 +594,8 @@ def decode_region(
 
     data: the whole file. rows, columns: part to return, in reduced pixels. width: width of the
     whole image in reduced pixels. unit: number of original columns that are coded together.
-    Where chroma is upsampled, which mixes neighbours, one more unit on each side is decoded,
-    so that the pixels are equal to those of the whole image.
+    If chroma is upsampled, neighbours are mixed. One more unit on each side is then decoded, so
+    that the pixels are equal to the pixels of the whole image.
     ValueError if the library reports an error or a warning. `turbojpeg_library` must not be
     None.
     """

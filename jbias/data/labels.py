@@ -3,8 +3,8 @@
 Classes are matched by their names inside one label space, from WordNet ids to Geirhos' 16
 classes, or by a user's own CSV file with the columns `train_class` and `test_class`: a line for
 each class of the network that is used. Several classes of the network may be mapped to one
-class of the test, but each class of the network to one class only. These classes of the network
-are called the members of the class of the test. Other columns are ignored.
+class of the test, but each class of the network to one class only. The network's classes that
+are mapped to a class of the test are called its members. Other columns are ignored.
 """
 
 import collections
@@ -32,8 +32,8 @@ class ClassMap(NamedTuple):
 
     matrix[i, c] > 0 where training class i is a member of decision class c. The decision is
     the class c whose members have the largest mean, sum or maximum of p = softmax(logits), or
-    the largest mean logit, depending on `aggregate`. For means and sums, these are
-    argmax(p @ matrix) and, for "mean_logit", argmax(logits @ matrix). If `matrix` is None, the
+    the largest mean logit, depending on `aggregate`. For means and sums, the decision is
+    argmax(p @ matrix); for "mean_logit", argmax(logits @ matrix). If `matrix` is None, the
     decision is argmax(logits). A test class with relabel -1 has no members and is never the
     decision.
     """
@@ -128,8 +128,8 @@ def _space_of_mapping(outputs: Mapping[str, str], where: str) -> LabelSpace:
     """Return the label space of {own name: class}, the outputs of a network in order.
 
     If every output has a class and no class repeats, the result is the label space of the
-    classes. Otherwise it is the space of the own names, with the classes as `answers`. See
-    `of_outputs`. where: start of error messages. ValueError for keys or values that are not
+    classes. Otherwise the result is the space of the own names, with the classes as `answers`.
+    See `of_outputs`. where: start of error messages. ValueError for keys or values that are not
     text, if no output has a class, and as `of_outputs` does.
     """
     names, targets = tuple(outputs), tuple(outputs.values())
@@ -295,11 +295,11 @@ def match(
     train_space, test_space: "names", "wnid" or "entry16".
     aggregate: one of AGGREGATES. The mean of probabilities is the published rule for 16
       classes. "mean_logit", as in BiasBed's release, puts large classes at a disadvantage.
-    mapping: path of a CSV file (`read_mapping`) that replaces these rules; decisions are the
-      test's classes.
-    restrict: True: choose among the test's classes only. For ImageNet-A and ImageNet-R, these
-      are 200 of the 1000 logits, as in the authors' code.
-    answers: LabelSpace.answers of the network; if these names differ from the training classes,
+    mapping: path of a CSV file (`read_mapping`) that replaces the rules above; decisions are
+      then the test's classes.
+    restrict: True: choose among the test's classes only. ImageNet-A and ImageNet-R then use 200
+      of the 1000 logits, as in the authors' code.
+    answers: LabelSpace.answers of the network; if `answers` differ from the training classes,
       decisions are the test's classes.
 
     Source: Geirhos et al. 2019; model-vs-human at 79ed7cd, decision_mappings.py:30-52;
@@ -465,8 +465,8 @@ def _grouped(
 ) -> ClassMap:
     """Return the map in which training classes are members of decision classes.
 
-    pairs: {training class: decision class}; training classes that are not in it are not used.
-    train, decisions, test: names of classes; each of `test` is one of `decisions`, and gets
+    pairs: {training class: decision class}; training classes that are no key are not used.
+    train, decisions, test: names of classes; each test class is one of `decisions`, and has
     relabel -1 if that decision has no member. aggregate: one of AGGREGATES; for the means, a
     matrix entry is 1 / (number of members of the decision), else 1.
     """
@@ -508,7 +508,7 @@ def _read_mapping(
     """Return {training class: test class} of a CSV file that may use the user's class names.
 
     answers: {training class: the user's name}. Errors: see `read_mapping`; also ValueError if
-    both names of a class have lines with different test classes.
+    the two names of a class have lines with different test classes.
     """
     aliases = {name: wnid for wnid, name in answers.items() if name not in train}
     pairs = read_mapping(path, (*dict.fromkeys(train), *aliases), test)

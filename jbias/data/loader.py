@@ -164,14 +164,14 @@ def _stop_signals_blocked() -> Iterator[None]:
 def choose_resident(sizes: Mapping[str, int], room: float) -> list[str]:
     """Return the names of the data sets to decode into `room` bytes, in the given order.
 
-    Data sets are added while they fit, either in the given order or the smallest first. The
-    order that fills more bytes is used; if both fill the same, the given order.
+    Data sets are added while they fit, in the given order or the smallest first. The order that
+    fills more bytes is used; the given order if the two orders fill equally many bytes.
 
     sizes: {name: bytes}.
     """
 
     def fill(names: Iterable[str]) -> list[str]:
-        """Return the names of the sets that fit into `room`; a set that does not is skipped."""
+        """Return the names of the sets that fit into `room`; a set that does not fit is skipped."""
         chosen, free = [], room
         for name in names:
             if sizes[name] <= free:
@@ -197,7 +197,7 @@ def load_into_memory(
 
     Training sets must all fit. Test sets are decoded while they fit (`choose_resident`);
     test sets that are already in memory are always returned. The remaining test sets will be
-    read again at each evaluation. A progress bar is shown while images are decoded.
+    read again at each evaluation. A progress bar is printed while images are decoded.
 
     resident: training sets by name. tested: test sets by name. say(line): prints a line. There
     is a line for each data set and, if some test sets are encoded, a line with the number of
@@ -323,8 +323,8 @@ def batches(
 ) -> Iterator[Batch]:
     """Yield batches of `batch` images, set after set; the last batch is padded with zeros.
 
-    A batch may hold the end of a set and the start of the next set. Every process gets all
-    images. Without any image, there is no batch.
+    A batch may have the end of a set and the start of the next set. Every process gets all
+    images. If there are no images, there is no batch.
     """
     chunks, missing = [], batch
     for images in image_sets:
@@ -344,9 +344,9 @@ def local_batches(
 ) -> Iterator[Batch]:
     """Yield this process's share of each batch of `batches`: batch / reading.parts rows.
 
-    The share of process reading.part, p, has the rows from p * batch / parts on. No other rows
-    are read; missing rows of the last batch are zeros. batch: rows in all processes, a multiple
-    of reading.parts.
+    The share of process p = reading.part begins at row p * batch / parts. No other rows are
+    read; missing rows of the last batch are zeros. batch: rows in all processes, a multiple of
+    reading.parts.
     """
     if reading.parts == 1:
         yield from batches(image_sets, batch, reading)

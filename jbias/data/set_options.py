@@ -10,7 +10,7 @@ names also serve users' own data sets (attributed.py) and `shift` (shifts.py).
 `jbias prepare check`: a JSON file with an entry per split. An entry has the split's fingerprint
 and, for the key of each damaged image in the store, the reason why the image does not decode.
 Keys are used because names may repeat in shards, and indices differ in a part of a split. The
-list is valid for exactly these files: a data set that has changed has another fingerprint and
+list is valid only for unchanged files: a data set that has changed has another fingerprint and
 is refused.
 """
 
@@ -229,7 +229,7 @@ def read_csv(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]
 def number_values(cells: Names) -> tuple[tuple[str, ...], Column]:
     """Return the sorted distinct values of a column, and the index of each cell's value.
 
-    Empty cells have the value NO_VALUE, which is last and only listed if it occurs.
+    Empty cells have the value NO_VALUE, which is last and only listed if a cell has this value.
     """
     names = sorted(set(cells) - {"", NO_VALUE})
     names += [NO_VALUE] if {"", NO_VALUE} & set(cells) else []
@@ -342,8 +342,9 @@ def portion(source: Source, text: str) -> Source:
 
     Without a column "attribute", the part is taken of every class. text: the part, such as
     "[:80%]". The same text always selects the same images; "[:80%]" and "[80%:]" are disjoint
-    and together the whole source. Where a pair has two images or more, both sides of a cut have
-    at least one. ValueError for text of a different form, or if no image is left.
+    and together the whole source. If a pair has two images or more, each side of a cut has at
+    least one image of the pair. ValueError for text of a different form, or if no image is
+    left.
     """
     where = f"data.{source.name}: portion"
     if not text.startswith("["):
@@ -368,7 +369,8 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
     """Return a mask of the images to keep, from a file with a mask or with indices of images.
 
     path: see `keep`. n: number of images of the whole split; n values of 0 and 1 are a mask.
-    ValueError if the file is neither, or has an index without an image, or an index twice.
+    ValueError if the file has no mask and no indices, an index without an image, or an index
+    twice.
     where: start of error messages.
     """
     path = os.path.expanduser(path)
@@ -405,7 +407,7 @@ def positions_in(source: Source, split: str, whole: Source, option: str) -> Colu
 
     split: name of the part, "train[:90%]". whole: the whole split. option: name of the option
     that needs the index, for messages. ValueError if `source` is in memory and its images are
-    not those of `split`.
+    not the images of `split`.
     """
     if source is whole:
         return np.arange(len(whole))

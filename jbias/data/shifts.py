@@ -1,9 +1,9 @@
 """Distribution shifts: selection of images with a chosen table of attribute by class.
 
 A shift is a pair of tables P(attribute = a | class = k), one for training and one for the
-out-of-distribution test; classes are balanced in both. Marginal: the share of each value
+out-of-distribution test; classes are balanced in each table. Marginal: the share of each value
 changes and does not depend on the class. Conditional: the shares within each class change,
-the overall share of each value does not. Joint: both change.
+the overall share of each value does not. Joint: the overall shares change, too.
 
 Source: Hu, Sang, Wang and Jiang: Understanding and Testing Generalization of Deep
 Networks on Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190, who give the kinds
@@ -24,9 +24,9 @@ attribute   a column of the data set, or "a+b", several columns combined; it bec
 images      number of images of the training distribution (train, valid and id together);
             0: the largest number for which all levels of all kinds are feasible, or with
             "only-..." all images
-held        the share of these images in valid, and in id; ood has as many images as id
-seed        of the random selection of images
-groups      the classes of both groups, "cat+dog/car+bus"; default: first and last half
+held        the share of `images` in valid, and in id; ood has as many images as id
+seed        random seed of the selection of images
+groups      the classes of the two groups, "cat+dog/car+bus"; default: first and last half
 order       the attribute's values, "red+yellow+green+blue"; default: in the data set's order
 """
 
@@ -111,14 +111,15 @@ def tables(kind: str, share: float, groups: Groups, values: int) -> tuple[Table,
 
     kind: "marginal", "conditional" or "joint". share: see below; in [0, 1].
     The values are arranged in a circle. In training, classes of group 0 have values of the
-    first half of the circle with probability `share`, and of the other half with 1 - share.
-    For group 1 the half is not rotated (marginal), or it is rotated by half (conditional) or a
-    quarter (joint) of the circle. In the test, share and 1 - share are swapped. A value on the
-    border between both halves is divided between the halves. Classes of neither group, -1, have
-    all values equally often, except in a marginal shift. A share of 1/2 is no shift.
+    first half of the circle with probability `share`, and values of the second half with
+    1 - share. For group 1 the half is not rotated (marginal), or it is rotated by half
+    (conditional) or a quarter (joint) of the circle. In the test, share and 1 - share
+    are swapped. A value on the border is divided between the two halves. Classes without a
+    group, -1, have all values equally often, except in a marginal shift. A share of 1/2 is no
+    shift.
 
     groups: the group of each class, 0, 1 or -1. values: number of values. ValueError for
-    arguments outside their range, and unless both groups have equally many classes.
+    arguments outside their range, and unless the two groups have equally many classes.
     """
     groups = np.asarray(groups)
     sizes = [int((groups == group).sum()) for group in (0, 1)]
@@ -482,8 +483,8 @@ def _values(
     """Return a column, or several columns combined, and the names of all its values.
 
     Values without names have the names "0", "1", ... name: a column, or "a+b" for columns whose
-    values have names. An image without one of several values has the value "(none)". ValueError
-    for "label" and for an unknown column. where: start of error messages.
+    values have names. An image that lacks one of several values has the value "(none)".
+    ValueError for "label" and for an unknown column. where: start of error messages.
     """
     known = [key for key in source.columns if key != "label"]
     part_names = name.split("+")
@@ -611,7 +612,7 @@ def _sizes(size: int, held_share: float) -> dict[str, int]:
     """Return {part: its number of images}.
 
     size: images of the training distribution: train, valid and id_test together.
-    held_share: share of these images in valid, and in id_test. ood_test is as large as id_test.
+    held_share: share of the images in valid, and in id_test. ood_test is as large as id_test.
     """
     test_size = round(held_share * size)
     return {

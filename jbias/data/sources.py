@@ -131,7 +131,7 @@ def add(
 ) -> base.Source:
     """Return a source with further columns.
 
-    columns: {name: an int per image}; existing columns of these names are replaced.
+    columns: {name: an int per image}; existing columns of the same names are replaced.
     values: {column: names of its values}, for each new column. note: text to add to the
     source's note. The fingerprint changes with the columns.
     """

@@ -66,8 +66,8 @@ class TrainSet(NamedTuple):
     def named(self, number: int) -> dict[str, base.Source]:
         """Return {"train/0": first source, "train/0/also/0": next, ..., "train/0/other": other}.
 
-        The keys are used in messages and provenance; the last exists only with a second
-        stream. number: index of the training stage, 0 in these keys.
+        The keys are used in messages and provenance; the last exists only with a second stream.
+        number: index of the training stage, 0 in the keys above.
         """
         names = [f"train/{number}", *(f"train/{number}/also/{i}" for i in range(99))]
         sources = dict(zip(names, self.sources))
@@ -110,8 +110,8 @@ def train_set(
 ) -> TrainSet:
     """Return the training set of one stage; the first source defines the classes.
 
-    Sources are those of the entry itself and of each entry in its "also"; `other` is the source
-    of its entry "other", or None.
+    `sources` are read from the entry itself and from each entry in its "also"; `other` is the
+    source of its entry "other", or None.
 
     where: the stage's name in the config, for messages. options: the stage's entry in
     config.train. size: side of the images in pixels. open_set: function (where, options,
@@ -168,7 +168,7 @@ def class_map(
     """Return the map from a network's classes to the classes of a test set.
 
     where: the test set's name in the config. options: its entry; "aggregate", "mapping" and
-    "restrict" in it replace the defaults. test: the source of the test set. train: the classes
+    "restrict" replace the defaults. test: the source of the test set. train: the classes
     of the network. aggregate: default rule for several network classes per test class.
     Raises base.Mismatch if the classes do not match, ValueError for wrong options.
     """
@@ -213,7 +213,7 @@ def test_set(
     """Return a test set with class ids of the network's decisions.
 
     An image without an answer is an image whose class is not mapped to any decision of the
-    network. These images are left out, or kept with the label -1 if `keep_unanswerable`. Images
+    network. Such images are left out or, if `keep_unanswerable`, have the label -1. Images
     without a class are always left out. ValueError if no image has an answer.
 
     name: name of the test set in the config. test: its source. classes: the result of
@@ -262,7 +262,7 @@ def _few(names: Sequence[str], most: int = 4) -> str:
 def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
     """Return {name: array}: the columns and arrays that all sources have, concatenated.
 
-    Class ids are those of the first source; ValueError if the classes do not match.
+    Class ids refer to the classes of the first source; ValueError if the classes do not match.
     With several sources, column "domain" is the index of each image's source. Values of a
     column are numbered consistently, by their names; a column whose values have names in
     some sources only is left out.
@@ -348,8 +348,8 @@ def contingency_tables(source: base.Source) -> dict[str, list[list[int]]]:
 def describe(source: base.Source) -> dict[str, Any]:
     """Return the provenance record of a source, for JSON.
 
-    It has the fields name, space, note, preprocessing, fingerprint, cite and values of the
-    source, the numbers of images "n" and of "classes", the class "names", and
+    The record has the fields name, space, note, preprocessing, fingerprint, cite and values of
+    the source, the numbers of images "n" and of "classes", the class "names", and
     `contingency_tables` as "tables".
     """
     return {

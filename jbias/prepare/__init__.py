@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     The lines that the subcommand returns are printed, and the line of an error goes to standard
     error; with JBIAS_TRACEBACK set, errors are raised. argv: the subcommand and its flags;
-    None: those of the command line.
+    None: the arguments of the command line.
     """
     arguments = sys.argv[1:] if argv is None else argv
     args = parser(COMMANDS.keys() & set(arguments[:1])).parse_args(arguments)
@@ -91,7 +91,7 @@ def _print_lines(lines: str | Sequence[str]) -> None:
 
 
 def parser(names: Collection[str]) -> cli.Parser:
-    """Return the parser of all subcommands; only those in `names` have flags and `command`.
+    """Return the parser of all subcommands, with flags and `command` only for `names`.
 
     names: keys of COMMANDS. Parsed arguments have `command`, the function to call with them.
     The modules of the other subcommands are not imported.

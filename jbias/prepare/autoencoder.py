@@ -4,9 +4,9 @@ jbias prepare autoencoder --net=cae --data=shapes --out=cae.npz
 jbias prepare autoencoder --net=edsr --data=folder --root=photos --out=edsr.npz
 
 cae learns to reconstruct images from a code of 2 bits per pixel. edsr learns to reconstruct
-images from copies that are smaller by the factor --scale. Before either network, images are
+images from copies that are smaller by the factor --scale. For cae and edsr, images are first
 enlarged by the factor --enlarge. A damaged network changes the enlarged image in blocks of
-pixels, and these blocks should be small compared with the objects in the image.
+pixels, and the blocks should be small compared with the objects in the image.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def same_size(
     image: square images in [0, 1]. keys: (b), one for each image. enlarge: factor by which
     images are enlarged before the network. options: further arguments of net.apply, such as
     `damaged`. With `enlarge` above 1, the output is clipped to [0, 1] and then resized; with 1,
-    the output has the right size and is not clipped.
+    the output has the image's size and is not clipped.
     """
     scale = net.model.sizes_of(weights).get("scale", 1)
     enlarged = _resized(image, image.shape[1] * enlarge // scale)
@@ -251,14 +251,14 @@ def train_on_source(
 ) -> tuple[dict[str, np.ndarray], float]:
     """Return the trained weights and the root mean square error of the reconstruction.
 
-    The error is for values in [0, 1], on up to 256 of the training images. ValueError if it is
-    not below the error of a single colour per image, if steps, batch, images or enlarge is
-    below 1, or if the size of the images does not fit the network.
+    The error is for values in [0, 1], on up to 256 of the training images. ValueError if the
+    error is not below the error of a single colour per image, if steps, batch, images or
+    enlarge is below 1, or if the size of the images does not fit the network.
 
     source: the training images. sizes: sizes of the network, such as {"scale": 2}.
     images: largest number of training images; if the source has more, a random sample is used.
-    options: steps, batch, rate and enlarge of `train`; default: those of `net`, and a batch
-    of 8.
+    options: steps, batch, rate and enlarge of `train`; default: the values of `net`, and a
+    batch of 8.
     """
     options = {
         "steps": net.steps,
@@ -359,7 +359,7 @@ def _windows(
 ) -> Float[Array, "b h w 3"]:
     """Return a random h x w window of each image after an enlargement by `enlarge`.
 
-    With enlarge=1, the images unchanged.
+    With enlarge=1, the images are returned unchanged.
     """
     b, h, w, c = images.shape
     if enlarge == 1:

@@ -131,8 +131,8 @@ def run(args: argparse.Namespace) -> str:
 def _settings(source: base.Source, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a split, for its JSON file.
 
-    They are "made_by", "source", "preprocessing", "fingerprint", "cite", and the options in
-    _SETTINGS, None if left out. options: options of the data set, by name.
+    The settings are "made_by", "source", "preprocessing", "fingerprint", "cite", and the
+    options in _SETTINGS, None if left out. options: options of the data set, by name.
     """
     return {
         "made_by": "jbias.prepare colored-mnist",

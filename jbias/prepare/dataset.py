@@ -1,7 +1,7 @@
 """Reading and writing of data sets by the subcommands of `jbias prepare`.
 
 Flags that name a data set, reading ahead, image files, the JSON file with the settings of a
-folder of made images, and contact sheets of images.
+folder of prepared images, and contact sheets of images.
 """
 
 import argparse
@@ -42,8 +42,8 @@ def add_options(
     """Add the flags that name a data set, its split and its options to a parser.
 
     The parsed arguments lack flags of the data set's own options that the user leaves out, so
-    that its defaults apply. out, out_metavar: help and metavar of the required flag --out;
-    out="" adds no --out. size, size_help: default and help of --size.
+    that the data set's defaults apply. out, out_metavar: help and metavar of the required flag
+    --out; out="" adds no --out. size, size_help: default and help of --size.
     """
     add = parser.add_argument
     absent = argparse.SUPPRESS  # No entry in the arguments: the data set's default.
@@ -241,7 +241,7 @@ def read_image(path: pathlib.Path) -> Picture:
 def describe_source(source: base.Source) -> dict[str, str]:
     """Return {"source", "fingerprint", "preprocessing", "cite": text} for a settings file.
 
-    source: the original data set of made images.
+    source: the data set from which images are made.
     """
     return {
         "source": source.name,

@@ -108,7 +108,8 @@ def _batch(
 ) -> tuple[dict[str, Any], str]:
     """Return a batch with all entries that transforms use, and the data set's citation.
 
-    The batch has _BATCH images: the first of each class, then the second of each, and so on.
+    The batch has _BATCH images: the first of each class, then the second of each class, and so
+    on.
     Its entries are "image" in [0, 1], "target" (one-hot), "index", "other" (pictures of
     fractals), and the source's arrays and columns except "label".
     name, options: name and options of the data set; "renders" is added to `options` for

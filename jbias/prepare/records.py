@@ -124,8 +124,8 @@ def _write_index(
 def _agrees(path: pathlib.Path, index: Mapping[str, np.ndarray], rows: range) -> bool:
     """Return True if the index stored at `path` has the same images in `rows` as `index`.
 
-    Names, labels and lengths of these rows are compared, and all class names. False without
-    a file, and if the indices have different numbers of images.
+    Names, labels and lengths in `rows`, and all class names, are compared. False if there is no
+    file, or if the indices have different numbers of images.
     """
     if not path.exists():
         return False

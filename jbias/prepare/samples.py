@@ -63,7 +63,7 @@ def _rows(
     """Return {split: {class: image}}, for the first 16 classes, and the data set's citation.
 
     name: name of the data set. splits: "train+test"; "": all known splits. index: number of the
-    image among those of its class, from 0. options: options of the data set.
+    image among the images of its class, from 0. options: options of the data set.
     ValueError: see `run`.
     """
     if index < 0:

@@ -6,9 +6,9 @@ jbias prepare style --data=folder --root=DIR --size=64 --out=mine.npz
 The network learns from drawn pictures with known textures. Its input is a pair of pictures; the
 target has the shapes of the first picture, and the colours and the pattern of the second
 picture. With the default --data=shapes, all pictures are drawn. With another data set, a third
-of the pictures are made from its images: a window of 32 pixels is cut out, smoothed, and covered
-with a drawn pattern. The network then also learns the shapes and colours of these images. To use the result, give it to
-`jbias prepare stylize` as its weights file.
+of the pictures are made from its images: a window of 32 pixels is cut out, smoothed, and
+covered with a drawn pattern. The network then also learns the shapes and colours of that data
+set. To use the result, give it to `jbias prepare stylize` as its weights file.
 """
 
 import argparse
@@ -48,10 +48,10 @@ class Pictures(NamedTuple):
 
     `carrier` is `image` without its texture and noise. The exact target of a style transfer
     is one picture's carrier in the colours and under the pattern of another picture.
-    Half of the pictures are scenes of the embedded data set; the other half are layers of
-    shapes in flat colours over the whole frame, after the dead leaves model, with edges, sizes
-    and colours of all kinds. With photographs, a third each are scenes, layers and windows of
-    photographs.
+    Half of the pictures are scenes of the embedded data set "shapes"; the second half are
+    layers of shapes in flat colours over the whole frame, after the dead leaves model, with
+    edges, sizes and colours of all kinds. With photographs, a third each are scenes, layers and
+    windows of photographs.
     """
 
     image: UInt8[np.ndarray, "n h w 3"]
@@ -82,7 +82,7 @@ def draw(rng: Rng, n: int, photos: Photos | None = None) -> Pictures:
     """Return n random pictures of SIDE x SIDE pixels in random order.
 
     photos: photographs with sides of at least SIDE pixels; a third of the pictures are windows
-    of them, without their fine detail and under a pattern. None: all pictures are drawn.
+    of the photographs, without fine detail and under a pattern. None: all pictures are drawn.
     """
     kinds = [_scenes, _leaves]
     if photos is not None:
@@ -310,8 +310,8 @@ def train(pictures: Pictures, key: PRNGKeyArray, *, steps: int) -> dict[str, Any
 def batch(rng: Rng, pictures: Pictures) -> dict[str, Any]:
     """Return a random training batch of BATCH pictures, a dict.
 
-    It has the fields of Pictures; "order" (b), the index in the batch of each picture's style
-    picture; and "origin" (2), the row and column of the tiles at the first pixel.
+    The batch has the fields of Pictures; "order" (b), the index in the batch of each picture's
+    style picture; and "origin" (2), the row and column of the tiles at the first pixel.
     """
     rows = rng.integers(len(pictures.image), size=BATCH)
     return {
@@ -324,8 +324,8 @@ def batch(rng: Rng, pictures: Pictures) -> dict[str, Any]:
 def target(batch: dict[str, Array]) -> Float[Array, "b h w 3"]:
     """Return the exact stylised pictures in [0, 1] for a batch from the function `batch`.
 
-    These are the carriers in the colours and under the patterns of their style pictures.
-    Colours are moved as AdaIN moves features: by mean and deviation of each channel.
+    The exact pictures are the carriers in the colours and under the patterns of their style
+    pictures. Colours are moved as AdaIN moves features: by mean and deviation of each channel.
     """
     carrier = batch["carrier"].astype(jnp.float32) / 255
     order, side = batch["order"], carrier.shape[1]
@@ -391,7 +391,7 @@ def _first_stage_loss(
 def _loss(state: dict[str, Any], batch: dict[str, Array]) -> Float[Array, ""]:
     """Return the loss of the later steps.
 
-    It is 10 times the mean absolute error of the stylised pictures, plus 0.3 times the
+    The loss is 10 times the mean absolute error of the stylised pictures, plus 0.3 times the
     cross-entropy of the pattern.
     """
     f, statistics = _features(state, batch)

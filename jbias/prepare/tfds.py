@@ -3,9 +3,9 @@
 jbias prepare tfds --name=imagenette/320px
 
 Writes ArrayRecord shards into a folder below --root; a data set that exists is not changed. To
-train on it, use data=tfds,name=imagenette/320px,tests=validation in the config. Without an
-internet connection the command fails after some minutes: run it on a machine with a connection,
-and copy the folder. Most data sets need TensorFlow for this command
+train on the data set, use data=tfds,name=imagenette/320px,tests=validation in the config.
+Without an internet connection the command fails after some minutes: run the command on a
+machine with a connection, and copy the folder. Most data sets need TensorFlow for this command
 (`pip install 'jbias[prepare]'`), but not for training and evaluation.
 """
 

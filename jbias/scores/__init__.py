@@ -48,8 +48,8 @@ def read(
     sheet: name of the sheet in an Excel file, or number of the table, from 1, in a text file.
     brackets: meaning of a number in brackets after a score, "deviation" or "ignore".
     margins: "ignore" or "keep" rows and columns called All, Average and the like.
-    unit: "percent" or "fraction" if all scores have this unit; "" raises an error if some look
-    like fractions among percentages.
+    unit: "percent" or "fraction" if all scores have this unit; "" raises an error if some
+    scores may be fractions among percentages.
     Raise UnclearError, a ValueError, for a table with several readings; the message lists the
     options that select one. Raise ValueError for an unknown value of an option and, with file
     and line, for a table that cannot be read as scores.

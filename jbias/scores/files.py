@@ -1,7 +1,7 @@
 r"""Readers of files of scores: CSV and similar text, Markdown, LaTeX, JSON, Excel, Parquet.
 
-They return a grid of unparsed cells, which `jbias.stats.score_layout` interprets. Excel and
-Parquet are read by pandas, CSV by Python's csv, with the line of each row.
+The readers return a grid of unparsed cells, which `jbias.stats.score_layout` interprets. Excel
+and Parquet are read by pandas, CSV by Python's csv, with the line of each row.
 """
 
 import csv
@@ -48,8 +48,8 @@ def read(path: str | os.PathLike, *, sheet: str = "") -> score_grid.Grid:
     The format follows from the file's ending, else from its content; other text is read as
     CSV. sheet: name of the sheet in an Excel file; in LaTeX, Markdown and text with columns
     separated by spaces, the number of the table, from 1; "" if there is only one. For other
-    files, `sheet` is ignored. Raise ValueError, with the place in the file, for a missing or
-    damaged file and for one without a table, and UnclearError if there are several tables and
+    files, `sheet` is ignored. Raise ValueError, with the place in the file, for a file that is
+    missing, is damaged or has no table, and UnclearError if there are several tables and
     `sheet` is "".
     """
     path = os.fspath(path)
@@ -112,7 +112,7 @@ def _text(path: str, head: bytes) -> str:
 def _delimited(text: str, path: str, sheet: str) -> list[Row]:
     """Return the rows of a text whose fields are separated by a delimiter or by spaces.
 
-    Blank lines and lines that begin with "#" are left out, and so is an empty last column. The
+    Blank lines, lines that begin with "#", and an empty last column are left out. The
     first row is the header. path: name of the file in messages. sheet: number of the table,
     from 1, if fields are separated by spaces; "" if there is only one.
     Raise ValueError for an empty text and for lines with different numbers of fields; with
@@ -147,10 +147,10 @@ def _delimited(text: str, path: str, sheet: str) -> list[Row]:
 def _delimiter(lines: Sequence[str]) -> str:
     """Return the delimiter in `DELIMITERS` that gives all lines the same number of fields.
 
-    The number must be above 1. If several delimiters do, return the one that is most frequent in
-    the first line; if none does, the most frequent there of all delimiters. "", for columns
-    separated by spaces, if the first line has no comma and no line has another delimiter. lines:
-    the lines that are not blank.
+    The number must be above 1. If several delimiters meet this condition, return the most
+    frequent of them in the first line; if no delimiter does, the most frequent of all delimiters
+    in that line. "", for columns separated by spaces, if the first line has no comma and no line
+    has another delimiter. lines: the lines that are not blank.
     """
     has_sign = any(sign in line for sign in DELIMITERS[1:] for line in lines)
     if not has_sign and "," not in lines[0] and not all("," in line for line in lines):
@@ -172,7 +172,8 @@ def _spaced(lines: Sequence[str], path: str) -> list[list[Row]]:
     A table is a block of at least two lines. A line with another number of fields, such as a
     title, ends the table. If the header lacks the name of the first column, as R writes it, "" is
     added. If a line has two spaces in a row between two fields, fields are separated by two spaces
-    or more, or a tab; else as in `_words`. path: name of the file, for the "path:line" of each row.
+    or more, or a tab; else see `_words`. path: name of the file, for the "path:line" of each
+    row.
     """
     is_aligned = any(re.search(r"\S\s{2,}\S", line) for line in lines)
     tables: list[list[Row]] = []
@@ -204,7 +205,7 @@ def _words(line: str) -> list[str]:
 
 
 def _csv_rows(text: str, path: str, delimiter: str) -> Iterator[Row]:
-    """Yield the rows of a CSV text that are neither blank nor rules such as ---.
+    """Yield the rows of a CSV text, without blank rows and rules such as ---.
 
     Spaces around cells are removed. path: name of the file in messages. Raise ValueError for a
     quote without its end.
@@ -230,7 +231,7 @@ _DASHES = re.compile(r"\s*\|?(?:\s*:?-{1,}:?\s*\|)+\s*(?::?-*:?)?\s*")
 
 
 def _is_markdown(text: str) -> bool:
-    """Return whether a text has the rule of a Markdown table, such as |---|---|."""
+    """Return True if a text has the rule of a Markdown table, such as |---|---|."""
     return any("|" in line and _DASHES.fullmatch(line) for line in text.splitlines())
 
 
@@ -342,7 +343,7 @@ def _fill_spans(rows: Sequence[list[Any]], spans: Sequence[_Span]) -> None:
     """
 
     def has_numbers(i: int) -> bool:
-        """Return whether row i exists and has a number."""
+        """Return True if row i exists and has a number."""
         return 0 <= i < len(rows) and any(map(_is_value, rows[i]))
 
     for span in spans:
@@ -388,8 +389,8 @@ def _excel(path: str, sheet: str) -> list[Row]:
     Columns without a filled cell are left out. sheet: name of the sheet; "" if only one sheet
     has numbers, or if the sheets with numbers are runs (`_are_runs`), which are then joined.
     Raise UnclearError if `sheet` is "" and several sheets that are not runs have numbers. Raise
-    ValueError for an unknown sheet or one without numbers, for a file that is not an Excel file,
-    and if the package that reads Excel is not installed.
+    ValueError for an unknown sheet or a sheet without numbers, for a file that is not an Excel
+    file, and if the package that reads Excel is not installed.
     """
     try:
         _check_unpacked(path)
@@ -462,7 +463,7 @@ def _with_merged_names(frame: pd.DataFrame, spans: Sequence[_Span]) -> pd.DataFr
 
 
 def _are_runs(sheets: dict[str, pd.DataFrame]) -> bool:
-    """Return whether two sheets or more, by name, are runs: seed0, seed1, ..., with one header."""
+    """Return True if two sheets or more, by name, are runs: seed0, seed1, ..., with one header."""
     heads = {tuple(map(str, frame.iloc[0])) for frame in sheets.values()}
     return (
         len(sheets) > 1
@@ -485,14 +486,14 @@ def _join_runs(sheets: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def _has_numbers(frame: pd.DataFrame) -> bool:
-    """Return whether at least two rows of a sheet have a number."""
+    """Return True if at least two rows of a sheet have a number."""
     return (
         sum(any(_is_value(x) for x in row) for row in frame.itertuples(index=False)) > 1
     )
 
 
 def _is_value(cell: Any) -> bool:
-    """Return whether a cell is filled and is a number, a date or a text that begins with one."""
+    """Return True if a cell is filled and is a number, a date or a text that begins with one."""
     plain = _plain_excel(cell)
     return plain is not None and (not isinstance(plain, str) or _starts_number(plain))
 
@@ -541,7 +542,7 @@ def _plain(rows: list[Row]) -> list[Row]:
 
 
 def _choose(tables: list[list[Row]], sheet: str, path: str) -> list[Row]:
-    """Return the table of number `sheet`, from 1, or the only one if `sheet` is "".
+    """Return the table of number `sheet`, from 1, or the only table if `sheet` is "".
 
     path: name of the file in messages. Tables of a single row are not counted. Raise ValueError
     if there is no such table, and UnclearError if there are several and `sheet` is "".
@@ -594,10 +595,10 @@ def _grid(rows: list[Row], path: str, title: str) -> score_grid.Grid:
 
 
 def _names_index(names: Sequence[str], second: Sequence[Any]) -> bool:
-    """Return whether the second line has only the name of the index, as pandas writes it.
+    """Return True if the second line has only the name of the index, as pandas writes it.
 
-    names: the header, whose first cell is then the name of the columns axis. Both names must be
-    known names of columns, such as "dataset".
+    names: the header, whose first cell is then the name of the columns axis. The names of the
+    columns axis and of the index must be known names of columns, such as "dataset".
     """
     texts = [score_grid.label(x) for x in second]
     roles = column_names.meaning(names[0]), column_names.meaning(texts[0])
@@ -607,12 +608,12 @@ def _names_index(names: Sequence[str], second: Sequence[Any]) -> bool:
 def _without_titles(rows: list[Row], width: int) -> list[Row]:
     """Return the rows without titles above a table and footnotes below it; at least two remain.
 
-    Titles and footnotes have text in their first cell only; that of a footnote has a space.
+    Titles and footnotes have text in their first cell only; a footnote's text has a space.
     width: number of columns.
     """
 
     def is_title(row: Row) -> bool:
-        """Return whether a row has text in its first cell only."""
+        """Return True if a row has text in its first cell only."""
         filled = [score_grid.label(x) != "" for x in row[1]]
         return width > 1 and filled[0] and not any(filled[1:])
 
@@ -639,7 +640,7 @@ def _check_named(names: list[str], rows: list[Row], path: str) -> None:
 
 
 def _spans(names: Sequence[str]) -> bool:
-    """Return whether a header line has, after its first cell, a repeated name or a blank.
+    """Return True if a header line has, after its first cell, a repeated name or a blank.
 
     Such a line has names for groups of columns. False if all cells after the first are blank.
     """
@@ -648,7 +649,7 @@ def _spans(names: Sequence[str]) -> bool:
 
 
 def _is_header(cells: Sequence[Any]) -> bool:
-    """Return whether a line names columns: no number after the first cell has decimals, ± or %.
+    """Return True if a line names columns: no number after the first cell has decimals, ± or %.
 
     False if all cells after the first are blank.
     """
@@ -663,14 +664,14 @@ def _is_header(cells: Sequence[Any]) -> bool:
 
 
 def _starts_number(text: str) -> bool:
-    """Return whether a text begins like a number, after markup is removed."""
+    """Return True if a text begins like a number, after markup is removed."""
     return bool(re.match(r"[+-]?[.,]?[0-9]", score_cells.plain_text(text)))
 
 
 def _is_line_of_names(
     tops: Sequence[str], lows: Sequence[str], body: Sequence[Row], count: int
 ) -> bool:
-    """Return whether the first row of the body has only names of index levels.
+    """Return True if the first row of the body has only names of index levels.
 
     pandas writes such a line after two header lines, `tops` and `lows`. False for an empty body
     and for a heading of the rows below it. count: number of columns that name rows.
@@ -683,7 +684,7 @@ def _is_line_of_names(
 
 
 def _is_third_header(rows: Sequence[Row]) -> bool:
-    """Return whether the third line is a header line, as pandas writes for three levels.
+    """Return True if the third line is a header line, as pandas writes for three levels.
 
     There must be five lines or more, and the second line must have names for groups of columns
     (`_spans`). After the first cell, more than half of the third line is filled, with names. The
@@ -705,9 +706,9 @@ def _several_lines(
     """Return the grid of a table that pandas wrote with three or four header lines.
 
     count: number of header lines; a line with the names of the index levels follows them. The
-    cells of the header lines above the last of these names are the names of the grid's levels. A
-    blank in a header line, except the last, takes the name on its left. path: name of the table
-    in messages. title: name of the data set if the table names none.
+    cells of the header lines above the last name of an index level are the names of the grid's
+    levels. A blank in a header line, except the last, takes the name on its left. path: name of
+    the table in messages. title: name of the data set if the table names none.
     """
     lines = [[score_grid.label(x) for x in row] for _, row in rows[:count]]
     index = [score_grid.label(x) for x in rows[count][1]]
@@ -726,7 +727,7 @@ def _several_lines(
 
 
 def _is_numbered(body: Sequence[Row]) -> bool:
-    """Return whether the first column has the numbers 0, 1, 2 and so on."""
+    """Return True if the first column has the numbers 0, 1, 2 and so on."""
     numbers = [score_grid.label(row[0]) for _, row in body]
     return numbers == [str(number) for number in range(len(numbers))]
 
@@ -736,10 +737,10 @@ def _two_lines(rows: list[Row], path: str, title: str) -> score_grid.Grid:
 
     A column's name is a pair of its cells in the two lines; a blank in the first takes the name
     on its left. The name of a column that names rows is a pair of its only name and "". If a
-    third line has only names of the index, as pandas writes it, these columns get their names
-    from that line. In this case, and if the first column has run names or the row numbers of
-    pandas, the first cells of the two lines are the names of the grid's levels. path: name of the
-    table in messages. title: name of the data set if the table names none.
+    third line has only names of the index, as pandas writes it, the columns that name rows get
+    their names from that line. In this case, and if the first column has run names or the row
+    numbers of pandas, the first cells of the two lines are the names of the grid's levels.
+    path: name of the table in messages. title: name of the data set if the table names none.
     """
     tops = [score_grid.label(x) for x in rows[0][1]]
     lows = [score_grid.label(x) for x in rows[1][1]]

@@ -1,7 +1,7 @@
 """Reader of tables of scores in JSON: a list of records, or JSON lines with one record per line.
 
-pandas writes both by `to_json(orient="records")`, the second with `lines=True`. Fields of a
-nested record become columns such as `config.seed`.
+pandas writes the two forms by `to_json(orient="records")`, the second with `lines=True`. Fields
+of a nested record become columns such as `config.seed`.
 """
 
 import collections
@@ -49,8 +49,8 @@ def read(text: str, path: str, *, title: str) -> score_grid.Grid:
 def _records(text: str, path: str) -> list[tuple[str, Record]]:
     """Return (place for messages, fields) of each record; raise ValueError for other JSON.
 
-    A place is "path: record 1" in a list, "path:1" in JSON lines, both counted from 1. A single
-    record that contains lists or records is also refused.
+    A place is "path: record 1" in a list, "path:1" in JSON lines; records and lines are counted
+    from 1. A single record that contains lists or records is also refused.
     """
     if text.lstrip("\ufeff \t\r\n").startswith("["):
         values = _parse(text, path)

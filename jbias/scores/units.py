@@ -32,12 +32,12 @@ def check(values: pd.DataFrame, *, source: str, unit: str) -> None:
 def find_mixed(values: pd.DataFrame) -> str:
     """Return the first algorithm whose scores are probably fractions among percentages.
 
-    The scores of a run are such fractions if `fractions_among_percentages` marks the run and if,
-    on every data set, 100 times its score is in the range of the algorithm's runs that are not
-    marked. If all runs are marked, the range is that of all algorithms, and there must be at
-    least three data sets. The range is extended by 10 % of its maximum at both ends. The name is
-    followed by " run " and the run, if runs have names; "" if there is no such algorithm. values:
-    see `check`.
+    The scores of a run are such fractions if two conditions are met:
+    `fractions_among_percentages` marks the run, and on every data set 100 times its score is in
+    the range of the algorithm's runs that are not marked. If all runs are marked, the range is
+    over all algorithms, and there must be at least three data sets. The range is extended by
+    10 % of its maximum at each end. The name is followed by " run " and the run, if runs have
+    names; "" if there is no such algorithm. values: see `check`.
     """
     table, columns = by_run(values)
     small = fractions_among_percentages(table)
@@ -71,7 +71,7 @@ def by_run(values: pd.DataFrame) -> tuple[np.ndarray, list[tuple[str, str]]]:
 
 
 def fractions_among_percentages(table: np.ndarray) -> np.ndarray:
-    """Return for each column of a matrix whether it may have fractions among percentages.
+    """Return a mask of the columns of a matrix that may have fractions among percentages.
 
     In such a column all scores are at most 1, and the score in each row is below a twentieth of
     the median over the columns that have a score above 1. All False unless scores are in [0, 100]

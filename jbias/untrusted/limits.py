@@ -44,8 +44,8 @@ def max_unpacked(packed: int, times: int = MAX_GROWTH, free: int = _FREE_BYTES) 
 def check_growth(packed: int, unpacked: int, **options: int) -> None:
     """Raise ValueError if a file's unpacked size exceeds `max_unpacked`.
 
-    packed, unpacked: sizes in bytes. options: `times` and `free` of `max_unpacked`. The
-    message has no name of a file; the caller adds it.
+    packed, unpacked: sizes in bytes. options: `times` and `free` of `max_unpacked`. The message
+    has no name of a file; the caller adds the name.
     """
     allowed = max_unpacked(packed, **options)
     if unpacked > allowed:

@@ -68,9 +68,9 @@ def open_text(path: str | os.PathLike, newline: str | None = None) -> TextIO:
 def open_image(source: str | os.PathLike | BinaryIO) -> Iterator[Image.Image]:
     """Context manager: open an image without decoding its pixels; yield the Pillow image.
 
-    The format is recognised by the file's content. Of several frames or pages, such as those of
-    an animated GIF, the first is opened. Decode inside the context. ValueError for formats not
-    in FORMATS, empty files, and images of more than limits.MAX_PIXELS; OSError if the file
+    The format is recognised by the file's content. If the file has several frames or pages, as
+    an animated GIF has, the first is opened. Decode inside the context. ValueError for formats
+    not in FORMATS, empty files, and images of more than limits.MAX_PIXELS; OSError if the file
     cannot be read.
     """
     with contextlib.ExitStack() as stack:
@@ -136,8 +136,8 @@ def read_npz(path: str | os.PathLike, **growth: int) -> dict[str, np.ndarray]:
     """Return {name: array} of all arrays of an .npz file.
 
     growth: `times` and `free` of `limits.max_unpacked`. ValueError if the file is missing or
-    damaged, has pickles or is too large unpacked. The message is the reason without the path;
-    the caller adds it.
+    damaged, has pickles or is too large unpacked. The message is the reason; the caller adds
+    the path.
     """
     try:
         # Opened here, because numpy does not close files that it cannot read.

@@ -2,9 +2,9 @@
 
 A pickle is a program for a stack machine. Python's machine imports and calls all functions that
 the program names. This machine only builds containers, numbers and text. It refuses every other
-instruction, and every name except those of the expected kind of file, with an error that names
-what was refused. Its memory is bounded by the size of the file: no instruction may declare or
-copy more items than the file has.
+instruction, and every name that the expected kind of file does not use. The error names what
+was refused. Its memory is bounded by the size of the file: no instruction may declare or copy
+more items than the file has.
 """
 
 import itertools
@@ -87,7 +87,7 @@ def _instructions(
 class Machine:
     """A stack machine for one pickle; subclasses define the names that a kind of file may use.
 
-    calls: {(module, name): function to call in its place}, for the names that a pickle may
+    calls: {(module, name): function to call instead}, for the names that a pickle may
     call. remedy: end of messages about unknown instructions and names.
     """
 

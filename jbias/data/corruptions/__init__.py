@@ -140,8 +140,8 @@ def corrupt(
 def severity_settings(name: str, side: int, table: int | None = None) -> Rows:
     """Return a corruption's settings for images of `side` pixels, a row for each severity.
 
-    name, table: see `corrupt`. `table` replaces `side`; neither is used for BAR. ValueError for
-    an unknown name and a side or a table without settings.
+    name, table: see `corrupt`. `table` replaces `side`; BAR ignores `table` and `side`.
+    ValueError for an unknown name and a side or a table without settings.
     """
     sides = _entry(name).settings
     if name in BAR:

@@ -47,8 +47,8 @@ def _grid(xp: ModuleType, side: int) -> tuple[Int[Any, "h 1"], Int[Any, "1 w"]]:
 def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
     """Return the image plus 19.6 level sin(u x + v y + phase) in all channels.
 
-    x, y: column and row of a pixel. One of u and v, chosen at random, is U(-pi, pi); the other
-    is U(-a, a), with a the absolute value of the first. phase ~ U(0, 2 pi).
+    x, y: column and row of a pixel. One of u and v, chosen at random, is f ~ U(-pi, pi); the
+    second of the two is U(-abs(f), abs(f)). phase ~ U(0, 2 pi).
     """
     xp = image.__array_namespace__()
     first = rng.uniform(-np.pi, np.pi)
@@ -293,7 +293,7 @@ def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
     light: light of `caustics`; 0 is used outside the image. The slopes of the light are central
     differences, not halved. The displacement in pixels is level * side / 20 times the
     displacement of a ray, see `refraction`. The added light, on the scale of [0, 1], is the
-    difference of both slopes times level / 5, and may be negative.
+    difference of the two slopes times level / 5, and may be negative.
     """
     xp, side = light.__array_namespace__(), len(light)
     light = xp.pad(light, 1)

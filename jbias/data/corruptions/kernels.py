@@ -71,7 +71,7 @@ def blurred(field: Field, sigma: float) -> Field:
 def _stretched(field: Field, count: int, start: int, side: int) -> Field:
     """Return `field` with its first axis resampled linearly to `count` entries, then sliced.
 
-    The slice is start : start + side. End points are kept by the resampling.
+    The slice is start : start + side. Resampling does not change the end points.
     """
     place = (start + np.arange(side)) * ((len(field) - 1) / (count - 1))
     low = np.minimum(place.astype(int), len(field) - 2)
@@ -85,7 +85,7 @@ def magnified(field: Field, factor: float) -> Field:
 
     With `side` the length of the axis, the middle n = ceil(side / factor) entries become
     round(factor n) entries with the same end points, of which the middle `side` are returned.
-    If the number of surplus entries is odd, one more is cut off at the end.
+    If the number of surplus entries is odd, one more entry is cut off at the end.
     """
     side = len(field)
     crop = math.ceil(side / factor)
@@ -97,7 +97,7 @@ def magnified(field: Field, factor: float) -> Field:
 def zoomed(field: Field, factor: float) -> Field:
     """Return the centre of a square field, enlarged by `factor` to the field's full size.
 
-    See `magnified`, which is applied to both axes.
+    See `magnified`, which is applied to the two axes.
     """
     rows = np.swapaxes(magnified(field, factor), 0, 1)
     return np.swapaxes(magnified(rows, factor), 0, 1)
@@ -451,7 +451,7 @@ def photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
 def ice(path: pathlib.Path, scale: float, side: int) -> Image:
     """Return a photograph of frost, scaled by `scale`.
 
-    Raises ValueError unless both sides of the scaled photograph exceed `side` pixels.
+    ValueError unless the height and the width of the scaled photograph exceed `side` pixels.
     """
     photograph = _frost(path, scale)
     if min(photograph.shape[:2]) <= side:

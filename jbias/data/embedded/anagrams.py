@@ -4,12 +4,12 @@ The pictures are for the configural shape score (Doshi, Fel, Konkle and Alvarez,
 https://arxiv.org/abs/2507.00493), whose authors made pairs of animals with a diffusion model.
 Here no network is used, and the stimuli differ from the authors'.
 
-Shapes are those of the embedded data set, in its poses, black on white. For two shapes, tiles
-are assigned to each other so that the sum of squared differences is minimal, and each tile of a
-picture is the mean of the two tiles, grey where they differ. The margin of a picture is the
-squared distance to the nearest other shape in any pose, minus the squared distance to its own
-shape. Of many pairs of poses, the pair is selected for which the smaller margin of the two
-pictures is largest. The search is the same for every size.
+Shapes and poses are as in the embedded data set "shapes", in black on white. For two shapes,
+tiles are assigned to each other so that the sum of squared differences is minimal,
+and each tile of a picture is the mean of the two tiles, grey where they differ. The margin of a
+picture is the squared distance to the nearest other shape in any pose, minus the squared
+distance to its own shape. Of many pairs of poses, the pair is selected for which the smaller
+margin of the two pictures is largest. The search is the same for every size.
 """
 
 import itertools
@@ -135,7 +135,7 @@ def _match(
     squares = (pictures**2).sum(-1)
 
     def margin(tiles: np.ndarray, shape: int) -> float:
-        """Return the margin of a picture with these tiles; see the module's docstring."""
+        """Return the margin of a picture with the given tiles; see the module's docstring."""
         distance = (squares - 2 * pictures @ tiles.ravel()).min(1)
         return np.delete(distance, shape).min() - distance[shape]
 

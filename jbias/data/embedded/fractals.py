@@ -265,8 +265,8 @@ def _contractions(
 def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
     """Return walk(walkers, steps) -> points and tints of random walks by random functions.
 
-    walkers: number of points that are iterated. The points are those of all
-    steps, (2, walkers * steps). Tints, in [0, 1], depend on the last functions applied.
+    walkers: number of points that are iterated. The result has the points of all steps,
+    (2, walkers * steps). Tints, in [0, 1], depend on the last functions applied.
     """
     k = int(rng.integers(2, 5))
     linear, shift = _contractions(rng, k)
@@ -335,7 +335,7 @@ def flame(rng: Rng, size: int) -> Image:
 def _pixels(
     points: Points, centre: Float[np.ndarray, "2 1"], reach: float, size: int
 ) -> tuple[Int[np.ndarray, "m"], Bool[np.ndarray, "n"]]:
-    """Return the pixel index of each point inside the image, and the mask of these points.
+    """Return the pixel index of each point inside the image, and a mask: True for points inside.
 
     centre, reach: centre and half the side of the image, in the units of the points.
     size: side in pixels; pixels are numbered row by row.

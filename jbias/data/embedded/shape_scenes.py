@@ -6,7 +6,7 @@ random numbers per image; its value is about the signed distance, in periods, to
 between its two tones. Only its geometry identifies a texture: each tone covers about half of
 the plane, the lighter tone is chosen at random for each image, and periods are similar. So mean
 colour, contrast and frequency band do not depend on the texture. The textures are modelled on
-those of Hermann and Lampinen 2020, https://arxiv.org/abs/2006.12433.
+the textures of Hermann and Lampinen 2020, https://arxiv.org/abs/2006.12433.
 
 A shape is a signed distance field: for points of the plane (x to the right, y up) the
 distance to the outline, negative inside. The field is used for the filled shape, its outline,
@@ -250,7 +250,7 @@ def _star_corners(points: int, outer: float, inner: float) -> list[tuple[float, 
 def _mirrored(right: Sequence[tuple[float, float]]) -> Field:
     """Return field(x, y) -> signed distances to a polygon that is symmetric about the y axis.
 
-    right: the vertices (x, y) of its right half, from the top down.
+    right: the vertices (x, y) of the polygon's right half, from the top down.
     """
     return _polygon([*right, *((-x, y) for x, y in reversed(right) if x)])
 
@@ -343,7 +343,7 @@ class Scenes:
 def tints(rng: Rng, n: int, hues: Hues, least: float) -> Float[np.ndarray, "n 3"]:
     """Return n random RGB colours in [0, 1] with the value 1 in HSV.
 
-    hues: ranges in degrees. least: saturations are uniform from `least` to 0.9; if it is
+    hues: ranges in degrees. least: saturations are uniform from `least` to 0.9; if `least` is
     negative, from 0 to 0.9, and four in ten are 0.
     """
     widths = np.array([high - low for low, high in hues])
@@ -363,10 +363,10 @@ def _tones(rng: Rng, contrast: Row, echo: Row) -> Float[np.ndarray, "n 3"]:
     contrast: contrast between the texture's tones. echo: contrast of the texture in the
     background.
 
-    The background is brighter than both tones or darker than both, and the second tone
-    brighter or darker than the first, each with probability 1/2. Faint textures, dark shapes
-    on white and light shapes on black all occur, so that a network that has learned shapes
-    recognises plain black shapes.
+    The background is brighter than the two tones or darker than the two tones, and the second
+    tone is brighter or darker than the first, each with probability 1/2. Faint textures, dark
+    shapes on white and light shapes on black all occur, so that a network that has learned
+    shapes recognises black silhouettes.
     """
     n = len(contrast)
     gap = rng.uniform(0.1, 0.3, n)
@@ -385,9 +385,9 @@ def draw(rng: Rng, n: int, *, hues: Hues = KNOWN_HUES, least: float = -1.0) -> S
     hues, least: hues and least saturation of the colours, see `tints`.
 
     Seven in ten backgrounds repeat the texture in other tones (`echo`), as in stylised
-    photographs, which makes texture by far the easier cue. On an earlier drawing (plain
-    backgrounds, turns of 15 degrees at most, shapes a little larger) a network learned
-    shape instead, with a shape bias of 0.91.
+    photographs, which makes texture by far the easier cue. On an earlier version (uniform
+    backgrounds, turns of 15 degrees at most, shapes a little larger) a network learned shape
+    instead, with a shape bias of 0.91.
     """
     scale = rng.uniform(0.6, 0.9, n)
     contrast = rng.uniform(0.2, 0.6, n)

@@ -5,7 +5,7 @@ copy of the texture, at random pose and colour. In training the texture agrees w
 the class with probability `correlation`, so that texture is the easier cue to learn.
 After Trifeature: Hermann and Lampinen, NeurIPS 2020, https://arxiv.org/abs/2006.12433.
 Deviations: drawn from distance fields at any size; 16 shapes and 24 textures of our
-own; colour is random; test sets that mirror those of the shape-bias literature.
+own; colour is random; test sets that mirror the test sets of the shape-bias literature.
 
     train, valid      texture agrees with the class with probability `correlation`
     test              as train, with the same scenes as all sets below
@@ -17,14 +17,14 @@ own; colour is random; test sets that mirror those of the shape-bias literature.
     recoloured        as test, in hues never seen in training
     corrupted         as test, with noise, blur and so on (shape_scenes.CORRUPTIONS)
 
-Scene i of every test set has one shape and pose, so sets can be compared in pairs.
+Scene i of every test set has one shape and pose, so test sets can be compared in pairs.
 
 A correlation of 1/16 makes texture independent of class. By default one texture in a
-hundred disagrees with the class: enough for methods that learn from such images, too few
-for plain training (at 0.95, on an earlier drawing, accuracy on silhouette was 67 after 6
-epochs). Measured with ResNet-18 of width 16, small stem, 32 pixels, 15 epochs of
-batches of 64, SGD 0.1 with momentum 0.9, cosine, decay 5e-4, no augmentation, seed 0;
-accuracy in per cent, shape bias as a share:
+hundred disagrees with the class: enough for methods that learn from such images, too few for
+standard training (at 0.95, on an earlier version, accuracy on silhouette was 67 after 6
+epochs). Measured with ResNet-18 of width 16, small stem, 32 pixels, 15 epochs of batches of 64,
+SGD 0.1 with momentum 0.9, cosine, decay 5e-4, no augmentation, seed 0; accuracy in per cent,
+shape bias as a share:
 
     correlation   valid  silhouette  edge  sketch  stylized  cue_conflict  bias
     0.99           98.6        35.8  26.7    26.0      15.2           6.5  0.071
@@ -83,7 +83,7 @@ _Rule = Callable[[shape_scenes.Scenes], Bool[np.ndarray, "n"]]
 
 
 def _is_cool(scenes: shape_scenes.Scenes) -> Bool[np.ndarray, "n"]:
-    """Return a mask of the images in which the sum of both tints is less red than blue."""
+    """Return a mask of the images in which the sum of the two tints is less red than blue."""
     tint = scenes.fill + scenes.paper
     return tint[:, 0] < tint[:, 2]
 
@@ -172,8 +172,9 @@ def source_fields(
 ) -> dict[str, Any]:
     """Return {"images", "name", "cite", "fingerprint", "preprocessing": value} of a drawn split.
 
-    These are fields of its ArraySource. name: name of the data set. arrays: the drawn arrays,
-    with "image". words: one or two texts for the fingerprint that describe the drawing exactly.
+    The keys are fields of the split's ArraySource. name: name of the data set. arrays: the
+    drawn arrays, with "image". words: one or two texts for the fingerprint that describe the
+    drawing exactly.
     """
     return {
         "images": arrays["image"],
@@ -188,7 +189,7 @@ def _check(split: str, n: int, *, correlation: float, renders: bool) -> None:
     """Raise ValueError for arguments outside their range.
 
     n must be a positive multiple of 16, or of 240 for cue_conflict; correlation in [0, 1];
-    renders False for splits that do not show textures of the classes.
+    renders False for splits without textures of the classes.
     """
     unit = BLOCK if split == "cue_conflict" else len(CLASSES)
     if not isinstance(n, int | np.integer) or n < unit or n % unit:
@@ -303,7 +304,7 @@ def _with_factors(
 ) -> sources.ArraySource:
     """Return the source with a column for each factor that its images show, see FACTORS.
 
-    The scenes are drawn again. split, seed: those of the source.
+    The scenes are drawn again. split, seed: the source's split and seed.
     """
     texture = source.columns.get("attribute")
     block_factors = []
@@ -355,8 +356,8 @@ def make(
     split: one of SPLITS; the module's docstring describes them.
     size: side in pixels, 32 to 224. n: a multiple of 16, or of 240 for cue_conflict. Default:
       4096 for training, 512 for validation, else 480. Image i does not depend on n.
-    correlation: probability that the texture is the class's own; else it is the texture of
-      another class. No effect on splits without texture, cue_conflict and stylized.
+    correlation: probability that the texture is the class's own; otherwise the texture is
+      another class's. No effect on splits without texture, cue_conflict and stylized.
     seed: seed of the drawing.
     renders: True adds arrays["renders"] (n, 16, size, size, 3), every scene drawn with each of
       the 16 textures of the classes; the render with the texture of "attribute" is the image.

@@ -56,7 +56,7 @@ class Listing(NamedTuple):
         )
 
     def by_class(self, labels: Column, classes: Names) -> "Listing":
-        """Return a listing with these labels and class names, sorted by label."""
+        """Return a listing with the given labels and class names, sorted by label."""
         relabelled = self._replace(labels=labels, classes=tuple(classes))
         return relabelled.take(np.argsort(labels, kind="stable"))
 
@@ -324,7 +324,7 @@ def split_indices(
 
 
 def count_note(n: int, published: int | None) -> str:
-    """Return a note with both numbers if `n` differs from the published number, else "".
+    """Return a note with `n` and `published` if the two numbers differ, else "".
 
     n: number of images on disk. published: None if unknown; the result is then "".
     """
@@ -477,7 +477,7 @@ def cut(members: Column, split: Split) -> Column:
 def cut_index(n: int, percent: fractions.Fraction) -> int:
     """Return the index at which n items are cut at a percentage, rounded to the nearest integer.
 
-    Halves are rounded up. Neither side is empty if there are two items or more, except at 0
+    Halves are rounded up. If there are two items or more, no side is empty, except at 0
     and 100 %.
     """
     if percent in (0, 100):

@@ -3,9 +3,9 @@
 ArrayRecord shards hold tf.train.Example records, written by `prepare records` or by TFDS
 (TFDS's protocol buffers read them, without TensorFlow). <split>-index.npz, which `prepare
 records` writes next to its shards, has the label of each record; without this file all records
-are read once, and the result is cached. Parquet files are those of Hugging Face (a struct of
-bytes and path, and a label) or of TFDS (one column of tf.train.Example). Tar shards hold
-WebDataset's samples (<key>.jpg and <key>.cls), or class folders.
+are read once, and the result is cached. Parquet files are Hugging Face's (a struct of bytes and
+path, and a label) or TFDS's (one column of tf.train.Example). Tar shards hold WebDataset's
+samples (<key>.jpg and <key>.cls), or class folders.
 """
 
 import dataclasses
@@ -56,8 +56,8 @@ def _make_listing(
 def example_class() -> Any:
     """Return the protocol buffer class of tf.train.Example, from TFDS.
 
-    While TFDS is imported, it replaces Python's `__import__`, and imports in other threads,
-    such as those of Pillow's decoders, fail. Call this function before threads start.
+    While TFDS is imported, Python's `__import__` is replaced, and imports in other threads,
+    such as in Pillow's decoders, fail. Call this function before threads start.
     """
     from tensorflow_datasets.proto import tf_example_pb2
 
@@ -108,8 +108,8 @@ def read_records(where: str, shards: Names) -> listing.Listing:
     """Return the listing of all records of ArrayRecord shards, in their order.
 
     The index next to the shards is used if there is one, else all records are read once and the
-    result is cached. Class names are those of the index, else of TFDS's file; None if neither
-    file exists. shards: paths. where: start of error messages. ValueError for damaged files.
+    result is cached. Class names are from the index, else from TFDS's file, else None.
+    shards: paths. where: start of error messages. ValueError for damaged files.
     """
     arrays = _checked_index(where, shards)
     if arrays is None:
@@ -260,7 +260,7 @@ def _only_label(features: Mapping[str, Any]) -> int:
 
 
 def _first_name(features: Mapping[str, Any]) -> Any:
-    """Return the first value of a record's first feature in _NAME_KEYS; None if it has none."""
+    """Return the first value of a record's first feature in _NAME_KEYS, or None."""
     for key in _NAME_KEYS:
         values = _values(features, key)
         if values:
@@ -298,9 +298,9 @@ _LISTING_BYTES_PER_ROW = 256
 def read_parquet(where: str, shards: Names) -> listing.Listing:
     """Return the listing of all rows of Parquet shards, in their order.
 
-    Labels and names are read once and cached. Class names are those of the schema (Hugging
-    Face) or of TFDS's file; None if neither has class names. shards: paths. where: start of
-    error messages. ValueError for damaged files or unexpected columns.
+    Labels and names are read once and cached. Class names are from the schema (Hugging Face) or
+    from TFDS's file, else None. shards: paths. where: start of error messages.
+    ValueError for damaged files or unexpected columns.
     """
     if _open_parquet(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
         arrays = cache.for_files("examples", shards, _list_examples, where, shards)
@@ -325,7 +325,7 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
 def _list_examples(where: str, shards: Names) -> ListingArrays:
     """Return the listing's arrays of TFDS's Parquet shards, with rows of tf.train.Example.
 
-    These are the arrays of `_describe_examples` and of `_positions`.
+    The result has the arrays of `_describe_examples` and of `_positions`.
     shards: paths. where: start of error messages.
     """
     groups = []
@@ -442,7 +442,7 @@ def _holds_numbers(kind: Any) -> bool:
 def _parquet_classes(
     where: str, path: str, schema: Any, label: str
 ) -> tuple[str, ...] | None:
-    """Return the class names of column `label` in a schema's metadata; None if it has none.
+    """Return the class names of column `label` in a schema's metadata; None if absent.
 
     schema: the Arrow schema of the file `path`. where: start of error messages. ValueError if
     the metadata have a different form.

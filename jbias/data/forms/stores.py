@@ -58,7 +58,7 @@ class Store(abc.ABC):
     def _positions(self) -> dict[str, np.ndarray]:
         """Return {field: array} of the store's arrays, in the order of its fields.
 
-        These are each image's shard and its position in the shard; {} for a FileStore.
+        The arrays have each image's shard and its position in the shard; {} for a FileStore.
         """
         return {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
 

@@ -2,11 +2,11 @@
 
 WebDataset's key is a file's name up to its first dot, so that "0.jpg", "0.cls" and "0.json"
 are one sample. This rule truncates names with further dots: "22.05.jpg" and "22.06.jpg" have
-the key "22". Here an image has the labels of its whole name ("22.05.cls") and those of its key
-("22.cls").
+the key "22". Here an image has the labels of its whole name ("22.05.cls") and the labels of its
+key ("22.cls").
 
 <key>.cls is text with a number. <key>.json is an object whose "label" (or "cls") is a number;
-an object without these keys, or whose label is the name of the file's class folder, is
+an object without such a key, or whose label is the name of the file's class folder, is
 metadata. Several labels of a sample must agree.
 """
 
@@ -181,10 +181,10 @@ def _are_separate_samples(key: str, images: Sequence[Member]) -> bool:
 def _labels_of(image: Member, group: _Group, *, whole_key: bool) -> list[Label]:
     """Return the labels that belong to an image, in the order of the group.
 
-    With `whole_key`, these are all labels of the group. Otherwise they are the labels with the
-    image's stem and those whose stem is the key alone ("22.cls" for "22.05.jpg"); an image
-    whose stem is the key gets all labels of the group. A label with the stem of another image
-    is left out. group: the group of the image's key.
+    With `whole_key`, all labels of the group are returned. Otherwise the result has the labels
+    with the image's stem and the labels whose stem is the key alone ("22.cls" for "22.05.jpg");
+    an image whose stem is the key gets all labels of the group. A label with the stem of
+    another image is left out. group: the group of the image's key.
     """
     if whole_key:
         return group.labels

@@ -3,8 +3,8 @@
 Layout: <root>/<split>/<class>/<attribute>/*.jpg, as NICO with its contexts, or
 <root>/<split>.csv with a line per image and the columns `file` (relative to <root>), `class`
 and any further columns. Every further column with few distinct values becomes a column of the
-source; it holds the index of each value among the sorted names, which are in the source's
-`values`. The column "attribute" is one of these columns, or a combination of several.
+source, with the index of each value among the sorted names, which are in the source's `values`.
+The column "attribute" is one of the further columns, or a combination of several.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Reader of CelebA: faces with forty attributes, one as the class, another as the shortcut.
 
 Layout: <root>/{img_align_celeba/*.jpg,list_attr_celeba.txt,list_eval_partition.txt},
-or these in the folders Img, Anno and Eval, as published. By default the class is blond hair
-and the attribute gender: Sagawa, Koh, Hashimoto and Liang, ICLR 2020,
+or the same files in the folders Img, Anno and Eval, as published. By default the class is blond
+hair and the attribute gender: Sagawa, Koh, Hashimoto and Liang, ICLR 2020,
 https://arxiv.org/abs/1911.08731.
 """
 
@@ -35,9 +35,9 @@ def read(
 
     label: the flag that is the class.
     attribute: the flag of the column "attribute" (default: Male, or Blond_Hair if the label
-      is Male); or several that exclude each other, such as
+      is Male); or several flags that exclude each other, such as
       "Black_Hair+Blond_Hair+Brown_Hair+Gray_Hair": images with none or more than one of
-      them are left out.
+      the flags are left out.
     flags: further attributes as columns, "Male+Smiling", or "all"; `attribute` then also becomes
       a column of its own name.
     ValueError for unknown flags, for a flag twice in `label` and `attribute`, and for damaged
@@ -106,7 +106,7 @@ def _column(flags: Flags, names: Names) -> Column:
     """Return the column of an attribute.
 
     For one name: 1 if an image has the flag, else 0. For several names: the index of the
-    only flag that an image has, -1 if it has none or more than one. flags: {name: mask}.
+    only flag that an image has, -1 if the image has none or more than one. flags: {name: mask}.
     """
     if len(names) == 1:
         return flags[names[0]].astype(np.int32)

@@ -1,8 +1,9 @@
 """Readers of CIFAR-10, CIFAR-100, the corrupted CIFAR-10-C and CIFAR-100-C, and CIFAR-10.1.
 
-CIFAR is read from its published archives or as folders and shards. Both the "python" and the
-"binary" archive are read, unpacked: <root>/cifar-10-batches-py, <root>/cifar-10-batches-bin,
-<root>/cifar-100-python, <root>/cifar-100-binary, or these folders themselves as root.
+CIFAR is read from its published archives or as folders and shards. The "python" and the
+"binary" archive can be read after unpacking: <root>/cifar-10-batches-py,
+<root>/cifar-10-batches-bin, <root>/cifar-100-python, <root>/cifar-100-binary, or one of the
+four folders as root.
 
 CIFAR-10-C, CIFAR-100-C and CIFAR-10.1 are read from the arrays that their authors publish:
 <root>/[CIFAR-10-C/]{<corruption>,labels}.npy: 50,000 images for each corruption, of which
@@ -29,8 +30,8 @@ from jbias.untrusted import opening
 def read(request: folder.Request) -> base.Source:
     """Return the source of "train", "test" or a part such as "train[:90%]".
 
-    base.Missing, a ValueError, if an archive is incomplete, or if there is neither an archive
-    nor folders or shards. ValueError for files with unexpected contents.
+    base.Missing, a ValueError, if an archive is incomplete, or if there are no archives,
+    no folders and no shards. ValueError for files with unexpected contents.
     """
     where, root = request.where, request.root
     archive = tables.read("cifar")[request.name]

@@ -87,7 +87,7 @@ def make(
     "domain" (the environment 0, 1 or 2).
 
     split: "train" or "test"; for two classes also "train_0" or "train_1", a single training
-      environment; "train" alternates between both. Also a part of every class in the first
+      environment; "train" alternates between the two. Also a part of every class in the first
       n images, such as "train[:90%]".
     root: the folder of MNIST's files.
     form: one of FORMS, see the module's docstring.

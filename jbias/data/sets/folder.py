@@ -6,10 +6,10 @@
 <root>/[data/]*<split>*.parquet       Hugging Face's: an image and a label a row
 <root>/*<split>*.array_record*        tf.train.Example records, as TFDS writes them
 
-A split is one of these, or a part of every class in it: "train[:90%]" and "train[90%:]" are
-disjoint and together "train". Whether an image is in a part depends only on its name. Every
-data set of image files is built here: `find_split` lists the files on disk, `build` makes a
-source.
+A split is all images of such a folder or of such shards, or a part of every class:
+"train[:90%]" and "train[90%:]" are disjoint and together "train". Whether an image is in a part
+depends only on its name. Every data set of image files is built here: `find_split` lists the
+files on disk, `build` makes a source.
 """
 
 import contextlib
@@ -123,7 +123,7 @@ def find_split(request: Request, ignore: Names = ()) -> listing.Listing:
 
     The split is located by its name or by request.spellings; folders have precedence. Images
     are sorted by class, then by name. ignore: patterns of files to skip, for folders.
-    base.Missing, with the nearest folder, if there are neither folders nor shards of the split;
+    base.Missing, with the nearest folder, if the split has no folders and no shards;
     ValueError also for incomplete shards and for shards of several series.
     """
     where, root = request.where, request.root

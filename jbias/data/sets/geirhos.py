@@ -11,11 +11,11 @@ The data set "model_vs_human" has fourteen splits: photos distorted to several d
 sketches and styles, as published in <root>/<split>/dnn/session-1/*.png, 224 pixels, with names
 <number>_<experiment>_dnn_<condition>_<class>_<rest>.png. All splits except sketch and stylized
 have several conditions, with equally many images. The authors' other three sets, edge,
-silhouette and cue-conflict, are those of "geirhos", with the same folders.
+silhouette and cue-conflict, are splits of "geirhos", with the same folders.
 
 Source of model_vs_human: bethgelab/model-vs-human at 79ed7cd, modelvshuman/datasets:
-info_mappings.py for names, experiments.py for conditions; counts are those of a subject's
-trials in raw-data.
+info_mappings.py for names, experiments.py for conditions; counts are from a subject's trials in
+raw-data.
 """
 
 import os
@@ -41,7 +41,7 @@ MODEL_VS_HUMAN_COUNTS = {name: row["images"] for name, row in _SETS.items()}
 def read(request: folder.Request, *, ignore: Names = ()) -> base.Source:
     """Return the source of a split; cue conflict also has columns and measures of shape bias.
 
-    These are the columns of `cues`, and the measures "accuracy" and "shape_bias". For cue
+    The columns are from `cues`; the measures are "accuracy" and "shape_bias". For cue
     conflict, the root may also be the folder that contains the class folders. ignore: patterns
     of files to skip. ValueError if the class folders are not the 16 classes.
     """
@@ -113,8 +113,8 @@ def read_trials(
 ) -> base.Source:
     """Return the source of a split, or of one condition such as "c05" of contrast.
 
-    condition: "" for all; if the split has several, the column "condition" then has the
-    condition of each image. Classes and conditions are those in the file names; images are
+    condition: "" for all; if the split has several conditions, the column "condition" then has
+    the condition of each image. Classes and conditions are read from the file names; images are
     sorted by class. ignore: patterns of files to skip. ValueError for an unknown condition or
     for file names of a different form.
     """
@@ -182,7 +182,7 @@ def read_trial_names(
 
 
 def _find_sessions(where: str, path: str) -> str:
-    """Return the folder of the sessions shown to networks: <path>/dnn if it exists, else `path`.
+    """Return the folder of the networks' sessions: <path>/dnn if it exists, else `path`.
 
     base.Missing if that folder has no folder "session-...". where: start of error messages.
     """

@@ -8,7 +8,7 @@ the WordNet id of its class or the index of this id in the order of WordNet.
 `read_wordnet` reads any data set of these classes, with classes named on disk by WordNet ids;
 by the numbers 0 to 999, as folders or as labels of shards; or by the English names of Hugging
 Face's copies. The order of classes is always that of tables.wnids(): folder "10" is class 10,
-although it is the third in sorted order.
+although the folder is the third in sorted order.
 
 "imagenet_real" has all correct classes of each validation image (ReaL); some images have none.
 Source: Beyer, Hénaff, Kolesnikov, Zhai and van den Oord: Are we done with ImageNet?
@@ -18,12 +18,11 @@ indices in the WordNet order; list i - 1 is for the image with the number i in i
 Data sets with all 1000 classes (new photos, sketches, corruptions, styles) are in
 <root>/<split>/<class>/*, in class folders or shards; the folder names of the authors' archives
 are accepted, too. imagenet_c and imagenet_c_bar have a split for each corruption and severity,
-"fog/3". Images of these two sets and of stylized_imagenet are published at 224 pixels and not
-resized again. Sources: modestyachts/ImageNetV2 at 0b0c3fe, HaohanWang/ImageNet-Sketch at
-03b2038, hendrycks/robustness at 8190fe3, facebookresearch/augmentation-corruption at ba4d5a5,
-rgeirhos/Stylized-ImageNet at 3d58825, hendrycks/imagenet-r at 3131cac, DeepAugment.
-The listed sizes of imagenet_c and imagenet_c_bar are those of images that `prepare corrupt`
-made.
+"fog/3". Images of imagenet_c, imagenet_c_bar and stylized_imagenet are published at 224 pixels
+and not resized again. Sources: modestyachts/ImageNetV2 at 0b0c3fe, HaohanWang/ImageNet-Sketch
+at 03b2038, hendrycks/robustness at 8190fe3, facebookresearch/augmentation-corruption at
+ba4d5a5, rgeirhos/Stylized-ImageNet at 3d58825, hendrycks/imagenet-r at 3131cac, DeepAugment.
+The listed sizes of imagenet_c and imagenet_c_bar are for images from `prepare corrupt`.
 
 ImageNet-A and ImageNet-R have 200 of the 1000 classes each, as unpacked:
 <root>/imagenet-a/<wnid>/*.jpg, <root>/imagenet-r/<wnid>/*.jpg; the split is the folder's
@@ -31,7 +30,7 @@ name. By the authors' rule a network chooses among the 200 classes; `restrict=Fa
 config's entry lets the network choose among all its classes.
 
 "imagenet16" has the images of ImageNet whose class is a member of one of Geirhos' 16 classes
-(Geirhos et al., ICLR 2019; 207 of the 1,000 classes are members). The labels are these 16
+(Geirhos et al., ICLR 2019; 207 of the 1,000 classes are members). The labels are the 16
 classes. The data set is for measures on clean images of 16 classes, such as the critical band
 of Subramanian et al. (NeurIPS 2023).
 
@@ -384,7 +383,7 @@ def _evenly_spaced(labels: Column, num_per_class: int) -> Int[np.ndarray, "m"]:
     """Return ascending indices of at most `num_per_class` images of each of 16 classes.
 
     labels: 0 to 15; images with the label -1 are left out. num_per_class: 0: all images.
-    The images are evenly spaced over those of their class.
+    The images are evenly spaced over all images of their class.
     """
     selected = []
     for label in range(16):

@@ -105,12 +105,12 @@ def stacked(
 ) -> sources.ArraySource:
     """Return the source of MNIST's digits, padded to 32 pixels, above CIFAR-10's images.
 
-    Images are twice as high as wide. Digit k belongs to CIFAR's class k. In "train" both
-    halves are of one class, paired by `seed` (training draws new pairs each epoch, by `pair`
-    of the config's second set). In "test" pairs ignore classes, so that both halves are of one
+    Images are twice as high as wide. Digit k belongs to CIFAR's class k. In "train" the two
+    halves are of one class, paired by `seed` (training draws new pairs each epoch, by `pair` of
+    the config's second set). In "test" pairs ignore classes, so that the two halves are of one
     class in about a tenth of the images.
 
-    root: the folder of CIFAR-10. digits: the folder of MNIST. size: side of either half in
+    root: the folder of CIFAR-10. digits: the folder of MNIST. size: side of each half in
     pixels. answer: "cifar10" or "mnist", the half whose class is the label; the class of the
     other half is the column "texture". ValueError for an unknown `answer` and a negative seed.
     """
