@@ -711,9 +711,9 @@ def _place_of(part: Any, frames: Iterable[types.FrameType], root: str) -> str:
 
 
 def _paths_to(part: Any, whole: Any, depth: int = 8) -> Iterator[tuple[str, ...]]:
-    """Yield each path of keys that leads from a config `whole` to its part `part`.
+    """Yield each path of at most `depth` keys from a config `whole` to the object `part`.
 
-    A path has at most depth + 1 keys.
+    Objects are compared by identity; () is yielded if `part` is `whole`.
     """
     import ml_collections
 
@@ -721,7 +721,8 @@ def _paths_to(part: Any, whole: Any, depth: int = 8) -> Iterator[tuple[str, ...]
         yield ()
     if depth:
         for key, value in whole.items(preserve_field_references=True):
-            if value is part:
+            is_config = isinstance(value, ml_collections.ConfigDict)
+            if value is part and not is_config:
                 yield (key,)
             if isinstance(value, ml_collections.FieldReference):
                 with contextlib.suppress(ml_collections.config_dict.RequiredValueError):

@@ -89,9 +89,10 @@ class Seal:
         return config + jc.diff(seal.get("data") or {}, self.data)
 
     def _differences_without_seal(self, info: Mapping[str, Any]) -> list[str]:
-        """Return a list of one line about the first difference in step, seeds or runs, or [].
+        """Return [line] about the first difference of a checkpoint from this run, or [].
 
-        All checkpoints store these values, also without a seal.
+        Compared are stage, step, seeds and runs, which checkpoints without a seal store, too.
+        info: the checkpoint's info. A line is "key: value there != value here".
         """
         stage, step = info.get("stage", 0), info.get("step", 0)
         if stage >= len(self.last_steps):

@@ -262,9 +262,9 @@ def nearest(image: Pixels, matrix: Int[Array, "6"]) -> Pixels:
 def _linear_nearest(
     h: int, w: int, *, shear: Pair = _NONE, shift: Pair = _NONE
 ) -> Int[Array, "6"]:
-    """Return the matrix, see `nearest`, of the positions of `_linear`.
+    """Return the matrix for `nearest` of a shear and a shift, as `_linear` has them.
 
-    A shear is rounded to 16 bits, and so is its product with half a pixel.
+    shift: whole pixels. A shear is rounded to 16 bits, and so is its product with half a pixel.
     """
 
     def rounded(x: Amount) -> Int[Array, ""]:

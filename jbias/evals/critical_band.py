@@ -393,11 +393,11 @@ def normalised(accuracy: Tables) -> Tables:
 
 
 def threshold_indices(accuracy: Tables) -> Thresholds:
-    """Return each octave's threshold: the number of strengths above the strongest that passes.
+    """Return each octave's threshold: the number of noise levels above the strongest that passes.
 
-    accuracy: in per cent, one row for each of SIGMAS. A strength passes if its accuracy is
-    above CRITERION. Thresholds are whole numbers from 0 to 4; 4 means that no strength passes
-    except, possibly, images without noise. NaN if an accuracy of the octave is NaN.
+    accuracy: in per cent, one row for each of the noise levels SIGMAS. A level passes if its
+    accuracy is above CRITERION. Thresholds are whole numbers from 0 to 4; 4 means that no level
+    passes except, possibly, that without noise. NaN if an accuracy of the octave is NaN.
     """
     passes = np.flip(accuracy, axis=-2) > CRITERION
     num_failed = np.where(passes.any(-2), passes.argmax(-2), HIGHEST)

@@ -246,9 +246,9 @@ def _near_class(name: str, classes: Iterable[str]) -> str:
 def _describe_mismatch(
     network: networks.Network, suite: suites.Suite, datasets: Iterable[str]
 ) -> str:
-    """Return a message on the classes of a network and of the sets that it cannot answer.
+    """Return a message with the classes of a network, and those of sets that it lacks.
 
-    datasets: names of these sets.
+    datasets: names of the data sets on which the network cannot be evaluated.
     """
     by_space: dict[labels.LabelSpace, list[str]] = {}
     for dataset in datasets:

@@ -229,9 +229,10 @@ _UNCHANGED = _Normalisation(np.zeros(3), np.ones(3))
 
 
 def _read_fields(source: Any, origin: str) -> dict[str, Any]:
-    """Return unchecked values from the entries of a dictionary or the attributes of an object.
+    """Return preprocessing values from the entries of a dictionary or attributes of an object.
 
-    Keys: names in Preprocessing.values, if the value is known. "fit" is "squash" if the images are
+    Keys: names in Preprocessing.values, if the value is known. Values are unchecked, except the
+    mean and std of a processor, which include its rescaling, for images in [0, 1]. "fit" is "squash" if the images are
     resized to a height and a width. "resize" is the side before a crop to a crop_size. origin:
     start of error messages. ValueError for a processor whose steps are not only normalisations.
     """

@@ -142,12 +142,12 @@ class _Job(NamedTuple):
     # out.
     rules: Mapping[str, str]
     ranked: Mapping[str, str]  # See probe.Probe.
-    # Equal for measures that need the same answers; None: answers are not shared.
+    # Equal for measures that need the same network outputs; None: outputs are not shared.
     shared_key: tuple | None
 
 
 class _Shared(NamedTuple):
-    """The rules and ranks that measures with the same answers need together."""
+    """All decision rules and rank columns of the measures that share network outputs."""
 
     rules: dict[str, str]  # See _Job.
     ranked: dict[str, str]  # See probe.Probe.

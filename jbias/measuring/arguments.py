@@ -40,7 +40,7 @@ _WORD = re.compile(r"(?<![\w-])(?:--[a-z][a-z-]*|MODEL\b)")
 
 
 def name_arguments(message: str) -> str:
-    """Return a message with the Python arguments for the flags that it names appended.
+    """Return a message, followed by the Python arguments that its flags correspond to.
 
     "--size: ..." becomes "--size: ... (in Python: size=)". The message is unchanged if it names
     no known flag, or already contains "in Python".

@@ -471,9 +471,10 @@ def _printed_single(
 
 
 def _table3(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
-    """Return Table 3: for each model, rows by cluster, D1 first, and a row of means over clusters.
+    """Return Table 3: for each training and network, rows by cluster, and a row of their means.
 
-    On CelebA, the paper's row, if any, follows our row. cells: trained on a single cluster.
+    A training is data, attribute and algorithm; the first cluster is D1. On CelebA, the paper's
+    row for a cluster, if any, follows our row. cells: trained on a single cluster.
     printed: result of `read`.
     """
     cells = sorted(cells, key=lambda x: (*_sort_key(x)[:2], int(x.only_value[1:])))

@@ -438,7 +438,7 @@ def _evaluations(
 
 
 def figures(analysis: Analysis, deviations: pd.DataFrame | None) -> document.Placed:
-    """Yield (section id, figure) for all figures except mean ranks and scores over epochs.
+    """Yield (section id, figure) for the sections alike, seeds, power and selection.
 
     Tested ranks give correlations of data sets, one figure per kind of similarity. Analysed seeds
     give interquartile means, performance profiles and power. Runs give variability, or None if the

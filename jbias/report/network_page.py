@@ -219,7 +219,7 @@ class Page(NamedTuple):
     def table(
         name: str, rows: Iterable[Mapping], **columns: tables.Column
     ) -> tables.Table | None:
-        """Return a table with the columns of `COLUMNS`; None without rows.
+        """Return a table with those columns of `COLUMNS` that have a value; None without rows.
 
         name: name of the table and key of `TABLES`, its caption. rows: values by key of the
         column. columns: columns with other heads or formats than in `COLUMNS`, by key.

@@ -567,8 +567,9 @@ def unclear(
 def with_choices(choices: Choices, name: str, value: str) -> str:
     """Return the suggested value of a choice, such as "score=acc" for name "columns".
 
-    The value for "columns" begins with the columns that the user already gave, in `choices`.
-    value: the suggestion without the user's columns.
+    The value for "columns" begins with the columns that the user already gave in `choices`,
+    except those whose role `value` sets. For other names, `value` is returned. value: the
+    suggestion without the user's columns.
     """
     if name != "columns":
         return value

@@ -2,7 +2,7 @@
 
 pandas writes such headers: `pivot_table(aggfunc=["mean", "std"])` puts a line of statistics above
 the line of data sets, and `pivot(columns=["method", "dataset"])` has a line for each role.
-`simplify` reduces such headers to one line, or to two with a line of statistics.
+`simplify` removes lines of metrics, and makes long tables of headers that name roles.
 """
 
 import collections
@@ -45,10 +45,12 @@ class _Measure(NamedTuple):
 
 
 def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
-    """Return a grid with a header of one line, or of two with a line of statistics, as a Header.
+    """Return a Header: the grid without header lines of metrics, and what is not used.
 
-    Statistics and metrics are recognised by their names. A table whose header lines name algorithms
-    and data sets becomes a long table.
+    Statistics and metrics are recognised by their names. Other header lines stay; the last one has
+    statistics, such as mean and std, if there are deviations. If header lines name algorithms and
+    data sets, the result is a long table with one header line, unless columns name these, too, or
+    there are statistics other than mean and std.
     Raise UnclearError, with the possible choices, if the header has several metrics or no
     mean. Raise ValueError if two columns have the same name, and if the user chose header for
     algorithm and dataset, but the header lines name no algorithms and data sets.
