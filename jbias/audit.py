@@ -533,8 +533,8 @@ class Auditor(NamedTuple):
 def _model_name(network: "networks.Network", apart: bool) -> str:
     """Return the name of a network's model: the run's folder, or else the network's name.
 
-    apart: False: the seeds of a run are one model; True: each network is a model. If the run
-    has another name than its folder, as a branch has, the name is "FOLDER RUN".
+    apart: False: the seeds of a run are one model; True: each network is a model. If the name
+    of the run differs from that of its folder, the result is "FOLDER RUN".
     """
     if apart or "config" not in network.about:
         return network.name

@@ -318,7 +318,7 @@ def train_data_name(config: Mapping[str, Any]) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Return the name in tables of a network or data set.
+    """Return the name of a network or data set as tables show it.
 
     `some/where/mine.py:make` is `mine`, another function `mine.py:wide` is `mine-wide`.
     """

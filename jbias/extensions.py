@@ -131,10 +131,10 @@ def _check_file(where: str, name: str) -> None:
 
 
 def _check_not_file(where: str, name: str) -> None:
-    """Raise ValueError for a name such as mine.py, a file without a function.
+    """Raise ValueError if `name` is a file alone, such as mine.py, without ":" and a function.
 
     where: start of the error message, which ends with a suggestion such as mine.py:make.
-    The names of functions are read from the file's text: no user's code runs.
+    The names of functions are read from the file's text; its code is not run.
     """
     if not name.endswith(".py"):
         return

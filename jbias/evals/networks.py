@@ -282,7 +282,7 @@ def is_run(path: str) -> bool:
 
 
 def is_trained(path: str) -> bool:
-    """Return True if a folder is a run that was trained here, with its classes and seeds."""
+    """Return True if a folder is the workdir of a run that jbias trained."""
     return is_run(path) and (epath.Path(path) / "provenance.json").exists()
 
 

@@ -225,7 +225,8 @@ class NetworkEvaluation:
         """Raise ValueError if the folder has results of another network.
 
         expected: entries of this network's config.json that identify it. A folder without
-        results passes, unless its config.json is from another program.
+        results passes, unless its config.json or provenance.json is from another program; so
+        does a folder with results but no config.json.
         """
         path = self.folder / "config.json"
         has_answers = any(

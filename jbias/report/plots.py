@@ -777,7 +777,7 @@ def handles(looks: Mapping[str, Mapping]) -> dict[str, lines.Line2D]:
 
 
 def dress(axes: Axes, rho: float | None = None) -> None:
-    """Set the colours, grid and ticks of matplotlib axes that all figures share.
+    """Give matplotlib axes the colours, grid and ticks that all figures have.
 
     rho: a number to write above the axes; None for none.
     """

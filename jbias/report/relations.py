@@ -512,10 +512,10 @@ def _undefined_pairs(statistic: pd.DataFrame) -> str:
 
 
 def tables_of(study: Correlations) -> document.Placed:
-    """Yield (section id, table): correlations of pairs, among measures, and influential models.
+    """Yield ("tables", table): correlations of pairs, among measures, and influential models.
 
-    Names: correlations, given (only if measures are given), among_1, among_2, ... and influential.
-    The last table is None without influential models.
+    The tables' names are correlations, given (only if measures are given), among_1, among_2, ...
+    and influential. The last table is None if no model is influential.
     """
     options = study.options
     sign = SIGN[study.options.method]

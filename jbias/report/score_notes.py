@@ -118,7 +118,7 @@ def of_constants(values: pd.DataFrame) -> Iterator[str]:
 
 
 def of_fractions(values: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on algorithms with a run that may have fractions among percentages, if any.
+    """Yield at most one sentence: it names algorithms with a run of fractions, not percentages.
 
     All scores of such a run are at most 1 and, on each data set, below a twentieth of the median of
     the runs with a score above 1. Scores must be from 0 to 100, some of them above 5. Runs without

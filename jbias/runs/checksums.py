@@ -81,8 +81,9 @@ def write(workdir: epath.Path, sums: Checksums, name: str = NAME) -> None:
 
 
 def read(workdir: epath.PathLike, name: str = NAME) -> dict[str, Any]:
-    """Return the checksums of a run by path in the workdir; empty if there is no file.
+    """Return checksums by path in the workdir; {} if there is no file.
 
+    A checksum is the list [bytes, CRC-32], or in older runs the CRC-32 alone, an int.
     name: name of the file, NAME or FOLLOWER. ValueError if the file is damaged.
     """
     path = epath.Path(workdir) / name

@@ -321,8 +321,8 @@ def meaning(name: Any) -> str:
 def is_metric(name: Any) -> bool:
     """Return True if a name denotes a metric, such as accuracy, test_acc or top1_err.
 
-    Without words such as test, val, avg or top, the name must be a metric, or consist of metrics
-    only. Upper case is ignored.
+    Words such as test, val, avg and top are removed first; the remaining name must be a metric, or
+    consist of metrics only. Upper case is ignored.
     """
     word = re.sub(r"@", "", word_of(str(name).replace("/", " ")))
     word = re.sub(r"(?<![^_])top_(?=\d)", "top", word)  # Top-1 accuracy.

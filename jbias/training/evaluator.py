@@ -258,7 +258,7 @@ def _fold_differences(
 def _measure_folding(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> list[float]:
-    """Return the largest change of a logit by folding, per member (`_fold_differences`).
+    """Return, per member, the largest change of a logit if batch norms are folded.
 
     Empty if evaluations do not fold or memory is too small. The largest value is logged at
     the first evaluation after a start.
