@@ -1225,7 +1225,7 @@ def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
 
 
 def _cues_at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
-    """Yield cells of cue conflicts with a share of decisions for shape or texture at chance.
+    """Yield the cells of cue conflicts in which the share of decisions for a cue is at chance.
 
     One class is the shape of an image, and another class is the texture. So a guess among k classes
     matches the shape or the texture with probability 2 / k, and the shape bias of guesses has no
