@@ -472,8 +472,8 @@ def pairwise_matrix(
     frame: a row per model, a column per measure. x, y: names of columns; x = () is all
     columns, and y = () is the pairs within x. method: "spearman" or "kendall".
     A pair is tested over the models that have both measures, with the result of `spearman` or
-    `kendall` for the same seed, and is NaN with fewer than 4 models; `n` is the number of all
-    models. Pairs with a constant measure are NaN and not part of the family.
+    `kendall` for the same seed. If cells are missing or `given` is set, a pair with fewer than 4
+    models is NaN; `n` is the number of all models. Pairs with a constant measure are NaN and not part of the family.
     given: names of covariates, only with "spearman". Each pair is then tested by `partial`, over
     the models that have the pair and all covariates, and is NaN with fewer than 4 + len(given)
     models. Cells that are NaN or None are missing measures.
