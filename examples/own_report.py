@@ -36,7 +36,9 @@ def report(path: str) -> document.Report:
         digits=1,
     )
     caption = "Mean score, and the range over data sets."
+    figure = document.Figure("spread", caption, spread)
     warning = "Means give a point the same weight on every data set; ranks do not."
+    caveats = [document.Text([warning])]
     return document.Report(
         title="Scores",
         heading=f"{len(summary)} algorithms",
@@ -45,12 +47,8 @@ def report(path: str) -> document.Report:
         facts={"Algorithms": len(summary), "Data sets": sets},
         sections=[
             document.Section("means", "Means", [means]),
-            document.Section(
-                "spread", "Spread", [document.Figure("spread", caption, spread)]
-            ),
-            document.Section(
-                "caveats", "What to keep in mind", [document.Text([warning])]
-            ),
+            document.Section("spread", "Spread", [figure]),
+            document.Section("caveats", "What to keep in mind", caveats),
         ],
         results={"means": summary},
     )

@@ -232,9 +232,9 @@ def _read_fields(source: Any, origin: str) -> dict[str, Any]:
     """Return preprocessing values from the entries of a dictionary or attributes of an object.
 
     Keys: names in Preprocessing.values, if the value is known. Values are unchecked, except the
-    mean and std of a processor, which include its rescaling, for images in [0, 1]. "fit" is "squash" if the images are
-    resized to a height and a width. "resize" is the side before a crop to a crop_size. origin:
-    start of error messages. ValueError for a processor whose steps are not only normalisations.
+    mean and std of a processor, which include its rescaling, for images in [0, 1]. "fit" is
+    "squash" if the images are resized to a height and a width. "resize" is the side before a crop
+    to a crop_size. origin: start of error messages. ValueError for a processor whose steps are not only normalisations.
     """
     get = functools.partial(_get, source)
     fields = {}
@@ -522,12 +522,10 @@ def resolve(
         checked = _checked_value("", key, value)
         if key in described.values:
             model_value = described.values[key]
-            is_text = isinstance(checked, str)
-            is_equal = (
-                checked == model_value
-                if is_text
-                else np.allclose(checked, model_value, atol=1e-6)
-            )
+            if isinstance(checked, str):
+                is_equal = checked == model_value
+            else:
+                is_equal = np.allclose(checked, model_value, atol=1e-6)
             if not is_equal:
                 notes.append(
                     f"{key}={format_value(checked)} was given, while "
