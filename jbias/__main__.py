@@ -145,8 +145,8 @@ def _run(argv: Sequence[str] | None) -> int:
     if arguments and arguments[0] in GROUPS.get(command, ()):
         module, arguments = f"{module}.{arguments[0]}", arguments[1:]
     elif command == "papers" or command in GROUPS and _is_mistyped(arguments):
-        line = f"jbias {command}: one of {', '.join(GROUPS[command])}"
-        messages.print_text(line, to_stderr=True)
+        line = _unknown_in_group(command, arguments)
+        messages.print_text(messages.one_line(line), to_stderr=True)
         return 2
     sys.argv = [f"jbias {command}", *arguments]
     _add_working_directory()
@@ -159,6 +159,22 @@ def _run(argv: Sequence[str] | None) -> int:
         messages.print_text(line, to_stderr=True)
         return 2
     return 0
+
+
+def _unknown_in_group(command: str, arguments: Sequence[str]) -> str:
+    """Return the error message for a word after "report" or "papers" that names no report or study.
+
+    command: "report" or "papers". arguments: the words after the command; for "papers" possibly
+    none.
+    """
+    known = GROUPS[command]
+    names = ", ".join(known)
+    if not arguments:
+        return f"jbias {command}: name one of {names}"
+    close = difflib.get_close_matches(arguments[0], known, n=1)
+    hint = f"did you mean {close[0]}? Known: {names}" if close else f"known: {names}"
+    files = ", or the path of an existing file or folder" if command == "report" else ""
+    return f"jbias {command}: unknown {arguments[0]!r}; {hint}{files}"
 
 
 def _add_working_directory() -> None:

@@ -79,13 +79,15 @@ def suggest(name: str, known: Iterable[str], listing: str = "") -> str:
     """Return the end of an error about an unknown name: "did you mean 'erm'? Known: ...".
 
     name: the unknown name. known: the known names. listing: text to print instead of the list of
-    known names. Without known names and listing: "there is none to choose".
+    known names. Without known names and listing: "there is none to choose". The case of letters is
+    ignored in the search for the nearest name.
     """
     known = sorted(known)
     if not known and not listing:
         return "there is none to choose"
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    by_lower_case = {known_name.lower(): known_name for known_name in known}
+    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.5)
+    hint = f"did you mean {by_lower_case[close[0]]!r}? " if close else ""
     return f"{hint}Known: {listing or ', '.join(known)}"
 
 

@@ -63,8 +63,12 @@ def test_groups_without_options_print_a_usage(flag, capsys):
     [
         (["trian"], "unknown command 'trian'; did you mean train?"),
         (["xyz"], "unknown command 'xyz'; one of train, measure, evaluate, report"),
-        (["papers"], "jbias papers: one of biases, distortion, shifts"),
-        (["report", "mesured"], "jbias report: one of "),
+        (["papers"], "jbias papers: name one of biases, distortion, shifts"),
+        (
+            ["report", "mesured"],
+            "jbias report: unknown 'mesured'; did you mean measured? Known: biases, ",
+        ),
+        (["papers", "shitfs"], "unknown 'shitfs'; did you mean shifts?"),
         (["completion", "fish"], "must be bash or zsh"),
     ],
 )

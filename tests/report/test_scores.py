@@ -198,7 +198,9 @@ def test_refuses_missing_files_and_names(tmp_path, capsys):
     )
     assert "choose from ImageNet1k" in refused(capsys, table2, out, "--datasets=edge")
     message = refused(capsys, table2, out, "--reference=erm")
-    assert "--reference: there is no algorithm 'erm'; choose one of ERM, " in message
+    assert (
+        "there is no algorithm 'erm'; did you mean 'ERM'? Known: Debiased, " in message
+    )
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x80")
     refused(capsys, tmp_path / "binary.csv", out)
 
