@@ -29,7 +29,7 @@ SPACES = ("names", "wnid", "entry16")
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Source(abc.ABC):
-    """Random access to the labelled images of one split.
+    """The labelled images of one split, with random access by index.
 
     source[i] is {"image": uint8 (h, w, 3), "label": int, and an int for each further
     column}; ValueError, with the file's name, for an image that cannot be read.
@@ -85,9 +85,9 @@ class Source(abc.ABC):
     def _problems(self) -> Iterator[str]:
         """Yield an error message for each invalid field.
 
-        Invalid are an unknown space, repeated class names, columns without "label", a column
-        that is not int32 (n,), class ids out of range, and an array without n rows or with the
-        name of a column. Ids of column "accepted_..." may be -1. AssertionError if `values`
+        These are invalid: an unknown space, repeated class names, columns without "label", a
+        column that is not int32 (n,), class ids out of range, and an array without n rows or with
+        the name of a column. Ids of column "accepted_..." may be -1. AssertionError if `values`
         lacks the name of a column's value.
         """
         n, k = len(self), len(self.classes)

@@ -596,8 +596,8 @@ def decode_region(
     whole image in reduced pixels. unit: number of original columns that are coded together.
     If chroma is upsampled, neighbours are mixed. One more unit on each side is then decoded, so
     that the pixels are equal to the pixels of the whole image.
-    ValueError if the library reports an error or a warning. `turbojpeg_library` must not be
-    None.
+    ValueError if the library reports an error or a warning. The library must be installed, see
+    `turbojpeg_library`.
     """
     library = turbojpeg_library()
     margin, unit = int(unit > 8), unit // reduction

@@ -33,8 +33,8 @@ class ClassMap(NamedTuple):
     matrix[i, c] > 0 where training class i is a member of decision class c. The decision is
     the class c whose members have the largest mean, sum or maximum of p = softmax(logits), or
     the largest mean logit, depending on `aggregate`. For means and sums, the decision is
-    argmax(p @ matrix); for "mean_logit", argmax(logits @ matrix). If `matrix` is None, the
-    decision is argmax(logits). A test class with relabel -1 has no members and is never the
+    argmax(p @ matrix); for "mean_logit", argmax(logits @ matrix). Without a `matrix` (None),
+    the decision is argmax(logits). A test class with relabel -1 has no members and is never the
     decision.
     """
 
@@ -440,8 +440,8 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
 def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> ClassMap:
     """Return the map from WordNet ids to Geirhos' 16 classes.
 
-    Decisions are all 16 classes. train, test: classes. ValueError if a test class is none of
-    the 16, base.Mismatch if no training class belongs to one of the 16.
+    Decisions are all 16 classes. train, test: classes. ValueError if a test class is not one
+    of the 16, base.Mismatch if no training class belongs to one of the 16.
     """
     sixteen, class_of_id = geirhos16(), _class_of_16()
     for name in test:

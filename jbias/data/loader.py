@@ -204,7 +204,7 @@ def load_into_memory(
     test sets that fit. threads: number of threads that decode.
     sharing: the largest number of processes on a machine; each may use gib / sharing GiB, so
       that all processes of a run decode the same test sets.
-    ValueError if the training sets do not fit into `gib` GiB, which `sharing` does not divide.
+    ValueError if the training sets do not fit into `gib` GiB (not divided by `sharing`).
     """
     free = gib * 2**30 - sum(nbytes(source) for source in resident.values())
     if free < 0:
@@ -364,7 +364,7 @@ def local_batches(
 
 
 def _chunks(images: Images, reading: ReaderOptions) -> Iterator[Batch]:
-    """Yield images in memory as one array, encoded images in pieces of PIECE_SIZE."""
+    """Yield images in memory as one array, and encoded images decoded in arrays of PIECE_SIZE."""
     if not isinstance(images, EncodedImages):
         yield images
         return

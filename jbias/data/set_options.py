@@ -190,7 +190,7 @@ CSV_ERRORS = (OSError, UnicodeDecodeError, csv.Error)
 
 
 def csv_lines(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict]]]:
-    """Return the column names of a CSV file, and (line number, {column: cell}) of each line.
+    """Return the column names of a CSV file, and (line number, {column: raw cell}) of each line.
 
     Names are trimmed, cells are not. Missing cells are "". Cells beyond the header are a list
     under the key "". Raises the errors in CSV_ERRORS.

@@ -292,9 +292,9 @@ def _problems(
 ) -> Iterator[str]:
     """Yield an error message for each invalid argument of `make_shift`.
 
-    Invalid are tables of different shapes, with negative entries or with rows that do not sum
-    to 1, columns that are not integers of the tables' range, unknown parts, sizes or seeds that
-    are not integers of at least 0.
+    These are invalid: tables of different shapes, with negative entries or with rows that do
+    not sum to 1, columns that are not integers of the tables' range, unknown parts, and sizes
+    or seeds that are not integers of at least 0.
     """
     if train.shape != test.shape or train.ndim != 2:
         yield f"both tables must be (classes, values), got {train.shape} and {test.shape}"
@@ -363,10 +363,10 @@ _ONLY = "only-"
 def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
     """Return the source of one part of a shift; its note has the counts by class and value.
 
-    Its column "attribute" has the values of the option "attribute"; images without a value are
-    in no part. options: the option `shift`, with keys of OPTIONS; the module's docstring
-    describes them. ValueError for invalid options, and Infeasible, a ValueError, if images are
-    missing.
+    The source's column "attribute" has the values of the option "attribute"; images without a
+    value are in no part. options: the option `shift`, with keys of OPTIONS; the module's
+    docstring describes them. ValueError for invalid options, and Infeasible, a ValueError, if
+    images are missing.
     """
     where = f"data.{source.name}: shift"
     options = _check_options(where, options)
@@ -593,7 +593,7 @@ def _describe_fewest(counts: Counts, classes: Names, values: Names) -> str:
 def _largest_common_size(
     available: tuple[tuple[int, ...], ...], groups: tuple[int, ...], held_share: float
 ) -> int:
-    """Return the largest number of images that is feasible at all LEVELS.
+    """Return the largest number of images that is feasible at all LEVELS; 0 if none is.
 
     available: images per class and value, a tuple for each class. groups: group of each class.
     held_share: share of the images in valid, and in id_test.

@@ -55,7 +55,7 @@ class TestSet(NamedTuple):
 
 
 class TrainSet(NamedTuple):
-    """The sources of a training stage, concatenated, and the source of a second stream, `other`.
+    """The sources of a training stage, to be concatenated, and `other`, a second stream's source.
 
     Labels of `other` are not used.
     """

@@ -36,7 +36,7 @@ def max_unpacked(packed: int, times: int = MAX_GROWTH, free: int = _FREE_BYTES) 
     """Return the largest allowed unpacked size, in bytes, of a file of `packed` bytes.
 
     times: largest growth, as a multiple of `packed`. free: growth in bytes that is allowed
-    for any file, however small.
+    for any file, however small. The growth is at most MAX_GROWTH_BYTES.
     """
     return packed + min(MAX_GROWTH_BYTES, max(free, times * packed))
 

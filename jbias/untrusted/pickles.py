@@ -125,7 +125,8 @@ class Machine:
     def execute(self, opcode: str, argument: Any) -> None:
         """Execute one instruction; raise ValueError if it is unknown.
 
-        opcode: its name, such as "BINPUT". argument: the instruction's argument, or None.
+        opcode: name of the instruction, such as "BINPUT". argument: the instruction's argument,
+        or None.
         """
         if opcode in self.rules:
             self.rules[opcode](argument)
@@ -200,7 +201,7 @@ class Machine:
     def memoize(self, index: int) -> None:
         """Store the item on top of the stack, which stays there, in the memo at `index`.
 
-        ValueError if `index` exceeds the position in the file: the pickle cannot have so many
+        ValueError if `index` exceeds the position in the file: the pickle cannot have that many
         items.
         """
         if index > self.position:
@@ -212,7 +213,7 @@ class Machine:
         self.memo[index] = value
 
     def recall(self, index: int) -> None:
-        """Push the item of the memo at `index`; raise ValueError if there is none."""
+        """Push the item of the memo at `index`; raise ValueError if it does not exist."""
         if index not in self.memo:
             raise ValueError("its pickle recalls an item that it never stored")
         self.stack.append(self.memo[index])

@@ -194,11 +194,11 @@ def settings(
 ) -> Arrays:
     """Return {name: array}, the settings of a corruption for images of `side` pixels.
 
-    Each parameter of the corruption's function is a number under the parameter's name, in
-    float32 unless it is a count or a flag. Filters made from the parameters are added, for
-    example by `_motion`. A filter may replace the parameter of the same name: `_spatter`
-    replaces "blur". For "frost", the arrays of `_ice` are added. augment.corrupt uses these
-    arrays. Other arguments and errors: see `corrupt`.
+    Each parameter of the corruption's function is a float32 number under the parameter's name.
+    Arrays made from the parameters are added, for example by `_motion`, and replace a parameter
+    of the same name: `_spatter` makes "blur" a matrix and "mud" a bool, `_zoom` makes "count" an
+    int32. For "frost", the arrays of `_ice` are added. augment.corrupt uses these arrays. Other
+    arguments and errors: see `corrupt`.
     """
     rows = severity_settings(name, side, table)
     row = rows[severity_index(severity)]
@@ -228,9 +228,10 @@ def _gaussian(
 
 
 def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
-    """Return P(photons <= j), photons ~ Poisson(count x / 255), for each byte x (row).
+    """Return the probability of at most j photons (column) for each byte x (row).
 
-    Columns j are 0, 1, ..., n - 1; n is large enough for a mean of `most` photons.
+    The number of photons of a byte x has the distribution Poisson(count x / 255). Columns j are
+    0, 1, ..., n - 1; n is large enough for a mean of `most` photons.
     """
     length = 1 << int(most + 8 * most**0.5).bit_length()
     means = np.arange(256)[:, None] * (count / 255)
@@ -238,10 +239,10 @@ def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
 
 
 def _defocus(side: int, radius: float, alias: float) -> Arrays:
-    """Return "chords" (n side side), a filter for each row of a disk, and "count".
+    """Return {"chords": a filter matrix per row of a disk (n side side), "count": their number}.
 
-    "count" is the number of rows, from the middle of the disk, which is symmetric; filters
-    beyond "count" are 0. Edges are mirrored. radius, alias: see kernels.disk.
+    Rows are counted from the middle of the disk, which is symmetric; filters beyond "count"
+    are 0. Edges are mirrored. radius, alias: see kernels.disk.
     """
     disk = kernels.disk(radius, alias)
     reach = len(disk) // 2
@@ -252,7 +253,7 @@ def _defocus(side: int, radius: float, alias: float) -> Arrays:
 
 
 def _motion(radius: int, sigma: float) -> Arrays:
-    """Return "kernel" (_KERNEL) of a motion blur, and "taps", its length before zero-padding.
+    """Return {"kernel": kernel of a motion blur (_KERNEL), "taps": its length without padding}.
 
     radius, sigma: see kernels.motion_kernel.
     """
@@ -262,7 +263,7 @@ def _motion(radius: int, sigma: float) -> Arrays:
 
 
 def _zoom(side: int, step: float, count: int) -> Arrays:
-    """Return "zooms" (count side side), the matrices of a zoom blur, and "count".
+    """Return {"zooms": matrices of a zoom blur (count side side), "count": their number}.
 
     step, count: see kernels.zoom_factors.
     """
@@ -273,7 +274,7 @@ def _zoom(side: int, step: float, count: int) -> Arrays:
 
 
 def _snow(side: int, *row: float) -> Arrays:
-    """Return "zoom" (side side), the matrix of the zoom of snow, and the arrays of `_motion`.
+    """Return {"zoom": the zoom matrix of snow (side side)} and the arrays of `_motion`.
 
     row: all settings of kernels.snow, in their order.
     """
@@ -284,10 +285,10 @@ def _snow(side: int, *row: float) -> Arrays:
 
 @functools.lru_cache(maxsize=2)
 def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
-    """Return "ice" (n h w 3), photographs padded to one size, and "sizes" (n 2).
+    """Return {"ice": photographs padded to one size (n h w 3), "sizes": (n 2)}.
 
-    "sizes" are the heights and widths before padding. scale: scale of the photographs. side:
-    side of the images in pixels. ValueError: see kernels.ice.
+    "sizes" has the height and the width of each photograph before padding. scale: scale of the
+    photographs. side: side of the images in pixels. ValueError: see kernels.ice.
     """
     photographs = [kernels.ice(path, scale, side) for path in paths]
     sizes = np.int32([photograph.shape[:2] for photograph in photographs])
@@ -299,7 +300,7 @@ def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
 
 
 def _spatter(side: int, *row: float) -> Arrays:
-    """Return "blur" and "border" (side side), matrices of spatter, and "mud", True for mud.
+    """Return {"blur", "border": filter matrix of spatter (side side), "mud": True for mud}.
 
     row: all settings of kernels.spatter, in their order. "border" is the identity for water.
     """
@@ -309,10 +310,11 @@ def _spatter(side: int, *row: float) -> Arrays:
 
 
 def _pixelate(side: int, scale: float) -> Arrays:
-    """Return "boxes" (side side), a mask of the pixels that each pixel averages, and "weights".
+    """Return {"boxes": mask of the pixels that each pixel averages (side side), "weights": (side)}.
 
-    "weights" (side) are 2^22 over the number of these pixels, rounded. scale: the shrunk side
-    is int(side scale). Computed by Pillow's box filter on the rows of an identity matrix.
+    "weights" has for each pixel 2^22 over the number of pixels averaged, rounded. scale: the
+    shrunk side is int(side scale). Computed by Pillow's box filter on the rows of an identity
+    matrix.
     """
     small = int(side * scale)
     box = PIL.Image.Resampling.BOX

@@ -84,7 +84,7 @@ def warped_grid(
     sharpness: float,
     scale: float,
 ) -> tuple[Plane, Plane]:
-    """Return coordinates (x, y) that are displaced by sines of themselves, `rounds` times.
+    """Return the coordinates (x, y) of all pixels, displaced `rounds` times by sines of x and y.
 
     xp: array namespace. rounds: at most _ROUNDS. scale: pixels per unit of x and y.
     In each round (x, y) moves by r + 0.3 (-r_y, r_x), r = (cos(p y + time / q),
@@ -261,7 +261,7 @@ def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:
 def draw_caustics(image: Values, rng: Rng, run: Run = _call) -> Plane:
     """Return the light of `caustics`, with a random time and size.
 
-    image: only its side and array namespace are used. run: see the module's docstring.
+    image: only the side and the array namespace are used. run: see the module's docstring.
     """
     side = len(image)
     time = rng.uniform(0.5, 2)
@@ -288,7 +288,7 @@ def refraction(down: Plane, right: Plane) -> Plane:
 
 
 def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
-    """Return for each pixel the displacement of its source (rows, columns), and the added light.
+    """Return (rows, columns, light): the displacement of each pixel's source, and the added light.
 
     light: light of `caustics`; 0 is used outside the image. The slopes of the light are central
     differences, not halved. The displacement in pixels is level * side / 20 times the
@@ -366,10 +366,10 @@ def _lengths(rng: Rng, radius: float, rays: int) -> Float[Any, "rays"]:
 
 
 def sparkles(image: Values, rng: Rng, level: float) -> Values:
-    """Return the image with five white stars of 50 to 199 rays at U(0, side)^2.
+    """Return the image with five white stars of 50 to 199 rays at random positions.
 
-    Lengths of rays are normal with the mean level * side / 100 and a standard deviation of a
-    quarter of the mean; they are at least 1 pixel.
+    Positions are U(0, side)^2. Lengths of rays are normal with the mean level * side / 100 and
+    a standard deviation of a quarter of the mean; they are at least 1 pixel.
     """
     xp, side = image.__array_namespace__(), len(image)
     centres = rng.uniform(0, side, (5, 2))
@@ -381,7 +381,7 @@ def sparkles(image: Values, rng: Rng, level: float) -> Values:
 
 
 def inverse_sparkles(image: Values, rng: Rng, level: float) -> Values:
-    """Return the image, white except inside a star of 50 to 199 rays.
+    """Return the image, turned white except inside a star of 50 to 199 rays.
 
     The star is at U(side / 4, 3 side / 4)^2. Lengths of rays are normal with the mean side / 4
     and a standard deviation of a quarter of the mean. The `amount` of `star` is

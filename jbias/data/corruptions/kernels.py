@@ -81,7 +81,7 @@ def _stretched(field: Field, count: int, start: int, side: int) -> Field:
 
 
 def magnified(field: Field, factor: float) -> Field:
-    """Return the middle of the first axis, enlarged linearly to the length of the axis.
+    """Return the middle of `field` along its first axis, enlarged linearly to the full length.
 
     With `side` the length of the axis, the middle n = ceil(side / factor) entries become
     round(factor n) entries with the same end points, of which the middle `side` are returned.
@@ -141,7 +141,7 @@ def gaussian_noise(x: Unit, rng: Rng, sigma: float) -> Unit:
 
 @on_unit_scale()
 def shot_noise(x: Unit, rng: Rng, count: float) -> Unit:
-    """Return Poisson(count x) / count for each value x; white is `count` photons."""
+    """Return Poisson(count x) / count for each value x; count: photons of a white pixel."""
     return rng.poisson(x * count) / count
 
 
@@ -159,7 +159,7 @@ def speckle_noise(x: Unit, rng: Rng, sigma: float) -> Unit:
 
 @on_unit_scale()
 def gaussian_blur(x: Unit, rng: Rng, sigma: float) -> Unit:
-    """Return the image convolved with a Gaussian of `sigma` pixels; edges repeat."""
+    """Return the image convolved with a Gaussian of `sigma` pixels; edge pixels are repeated."""
     return blurred(x, sigma)
 
 
@@ -432,7 +432,7 @@ def _frost(path: pathlib.Path, scale: float) -> Image:
 def photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
     """Return the absolute paths of the five photographs of frost in `folder`.
 
-    ValueError if `folder` is None or lacks a photograph.
+    ValueError without a folder (None), and for a folder that lacks a photograph.
     """
     source = "ImageNet-C/create_c of https://github.com/hendrycks/robustness"
     remedy = f"pass a folder with {', '.join(FROSTS)}, found in {source}"

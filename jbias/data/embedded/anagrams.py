@@ -73,7 +73,7 @@ def make(split: str, *, size: int = 32, n: int = 480, seed: int = 0) -> base.Sou
 
 
 def _draw(n: int, size: int, seed: int) -> dict[str, np.ndarray]:
-    """Return "image" (n size size 3), "label" and "pair" (n) of n pictures."""
+    """Return {"image": (n size size 3), "label", "pair": (n)} of the first n pictures."""
     images = [_block(block, size, seed) for block in range(n // (2 * len(PAIRS)))]
     label = np.tile(np.ravel(PAIRS), len(images))
     columns = {"label": label, "pair": np.arange(n) // 2}

@@ -70,12 +70,12 @@ def supersampling(size: int) -> int:
 def _escape(
     z: Complex, c: Complex, power: int, steps: int
 ) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-    """Return the smooth count and the trap of the iteration z -> z^power + c, for each point.
+    """Return the smooth escape count and the orbit trap of z -> z^power + c, for each point.
 
-    z: start. Points are iterated until |z| > 32, at most `steps` times. A point that escapes at
-    step n, counted from 0, has the count n + 1 - log_p(log|z| / log 32), p = power; other
-    points have the count `steps`. The trap is the smallest distance of z to the axes during
-    the iteration.
+    z: start of the iteration. Points are iterated until |z| > 32, at most `steps` times. A
+    point that escapes at step n, counted from 0, has the count n + 1 - log_p(log|z| / log 32),
+    p = power; other points have the count `steps`. The trap is the smallest distance of z to
+    the axes during the iteration.
     """
     z, c = (x.copy() for x in np.broadcast_arrays(z, c))
     count, trap = np.full(z.size, float(steps)), np.full(z.size, np.inf)
@@ -227,7 +227,7 @@ def _horseshoe(p: Points) -> Points:
 
 
 def _polar(p: Points) -> Points:
-    """Return (angle / pi, radius - 1) of each point; the angle is that to the y axis."""
+    """Return (angle / pi, radius - 1) of each point; angles are to the y axis."""
     theta, r = np.arctan2(p[0], p[1]), np.hypot(p[0], p[1])
     return np.stack([theta / np.pi, r - 1])
 

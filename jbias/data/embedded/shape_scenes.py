@@ -358,7 +358,7 @@ def tints(rng: Rng, n: int, hues: Hues, least: float) -> Float[np.ndarray, "n 3"
 
 
 def _tones(rng: Rng, contrast: Row, echo: Row) -> Float[np.ndarray, "n 3"]:
-    """Return random brightnesses of the texture's two tones and of the background.
+    """Return random brightnesses of the texture's first and second tone and of the background.
 
     contrast: contrast between the texture's tones. echo: contrast of the texture in the
     background.

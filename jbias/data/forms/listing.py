@@ -35,8 +35,8 @@ _PART = re.compile(rf"(?P<base>[^\[\]]+)(?:\[{_PERCENT}:{_PERCENT}\])?")
 class Listing(NamedTuple):
     """All images of a split: their store, names, byte lengths and labels.
 
-    labels are 0 to k - 1, indices in `classes`. classes is None for shards without class
-    names: the data set then defines the meaning of the labels.
+    labels: 0 to k - 1, indices in `classes`. classes: None for shards without class names; the
+    data set then defines the meaning of the labels.
     """
 
     store: stores.Store
@@ -364,7 +364,7 @@ def digest_named(
 ) -> str:
     """Return the SHA-256 over arrays, in the order of their names, and texts, as hex digits.
 
-    words: text before the arrays. more: text after them.
+    words: text before the arrays. more: text after the arrays.
     """
     return _sha256(words, *(arrays[name] for name in sorted(arrays)), more.encode())
 
@@ -435,10 +435,11 @@ class _File(NamedTuple):
 
 
 def _walk(folder: str, below: str, ancestors: tuple[str, ...]) -> list[_File]:
-    """Return all files under folder/below, at any depth, sorted, without hidden ones.
+    """Return all files under folder/below, at any depth, sorted; hidden files are left out.
 
-    below: path relative to `folder`; [] if it is no folder. ancestors: real paths of the
-    folders above. Links to folders are followed; ValueError for a link to one of `ancestors`.
+    below: path relative to `folder`; if there is no such folder, the result is []. ancestors:
+    real paths of the folders above. Links to folders are followed; ValueError for a link to one
+    of `ancestors`.
     """
     path = os.path.join(folder, below)
     real_path = os.path.realpath(path)

@@ -86,7 +86,7 @@ def serialise_example(features: Mapping[str, bytes | int]) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class ExampleImage:
-    """A callable (serialised tf.train.Example) -> its encoded image.
+    """A callable that maps a serialised tf.train.Example to its encoded image.
 
     For threads and processes: TensorFlow Datasets is imported when the object is created or
     unpickled, before threads start.
@@ -107,7 +107,7 @@ class ExampleImage:
 def read_records(where: str, shards: Names) -> listing.Listing:
     """Return the listing of all records of ArrayRecord shards, in their order.
 
-    The index next to the shards is used if there is one, else all records are read once and the
+    The index next to the shards is used if it exists, else all records are read once and the
     result is cached. Class names are from the index, else from TFDS's file, else None.
     shards: paths. where: start of error messages. ValueError for damaged files.
     """
@@ -195,7 +195,7 @@ class _Record(NamedTuple):
 
 
 def _describe_examples(where: str, records: Iterable[_Record]) -> ListingArrays:
-    """Return arrays "names", "labels", "length" of examples, and "image", the images' key.
+    """Return {"names", "labels", "length": array of examples, "image": key of the images}.
 
     "length" is in bytes; "image" is a text array without axes, "" without examples. An example
     without a name is named by its index, "00000042". ValueError for an example without an
@@ -490,7 +490,7 @@ class _RowGroup(NamedTuple):
 
 
 def _positions(groups: Sequence[_RowGroup]) -> ListingArrays:
-    """Return arrays "shard", "group" and "row", the position of each row of the groups."""
+    """Return {"shard", "group", "row": array}, the position of each row of the groups."""
     shard, group, num_rows = np.array(groups, np.int32).T
     rows = np.concatenate([np.arange(count, dtype=np.int32) for count in num_rows])
     return {
@@ -835,9 +835,9 @@ def _linked_members(
 
 
 def _path_steps(name: str) -> list[str]:
-    """Return the folders and the file name of a member's path, as tar unpacks them.
+    """Return the folders and the file name of a member's path, as tar unpacks the path.
 
-    "./a//0.png" and "/a/0.png" are "a/0.png".
+    For "./a//0.png" and "/a/0.png" the result is ["a", "0.png"].
     """
     return [step for step in name.split("/") if step not in ("", ".")]
 

@@ -135,13 +135,14 @@ class ParquetStore(Store):
 
     @functools.cached_property
     def _read_cached(self) -> Callable[[str, int], Sequence[bytes | None] | Exception]:
-        """`_read_group` with a cache of the last groups."""
+        """Function (path, group) -> result of `_read_group`, with a cache of the last groups."""
         return functools.lru_cache(_CACHED_GROUPS)(self._read_group)
 
     def _read_group(self, path: str, group: int) -> Sequence[bytes | None] | Exception:
-        """Return self.read(path, group), or the error of damaged data, for the cache.
+        """Return self.read(path, group), or the exception if the data are damaged.
 
-        Errors of the system, which have an errno, are raised.
+        The exception is returned to be cached. Errors of the system, which have an errno, are
+        raised.
         """
         try:
             return self.read(path, group)

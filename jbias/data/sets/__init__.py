@@ -124,8 +124,8 @@ def _file_maker(
     ) -> base.Source:
         """Return the source of a split: read(folder.request(name, split, ...), **options).
 
-        root: folder of the data set. size to fill: see `decoding.preprocess`. options: of the
-        parser `read`.
+        root: folder of the data set. options: of the parser `read`. Other arguments: see
+        `decoding.preprocess`.
         """
         request = folder.request(
             name,
@@ -147,8 +147,8 @@ def _file_maker(
 def _file_options(row: Mapping[str, Any], make: Maker, read: Maker) -> base.Options:
     """Return {name: inspect.Parameter} of the options of a data set in files.
 
-    They are the arguments of `make` and of `read`; options of the crop are left out for data
-    sets without crops. row: of tables/data_sets.json. make: the result of `_file_maker`.
+    The options are the arguments of `make` and of `read`; options of the crop are left out for
+    data sets without crops. row: of tables/data_sets.json. make: the result of `_file_maker`.
     read: the parser.
     """
     options = dict(base.keyword_options(make))

@@ -72,7 +72,7 @@ def build(
 def resized(
     images: UInt8[np.ndarray, "n h w 3"], transform: decoding.Preprocess
 ) -> UInt8[np.ndarray, "n size size 3"]:
-    """Return the images preprocessed by `transform`, unchanged if they have its size."""
+    """Return the images preprocessed by `transform`; `images` itself if nothing changes."""
     if images.shape[1:3] == (transform.size, transform.size) == (transform.short,) * 2:
         return images
     return np.stack([np.asarray(transform(Image.fromarray(image))) for image in images])
@@ -114,7 +114,7 @@ def load_pickle(path: str) -> dict[bytes, Any]:
 
 
 class _Dtype:
-    """Stand-in for numpy.dtype; ValueError for any dtype except unsigned bytes."""
+    """A replacement of numpy.dtype; ValueError for any dtype except unsigned bytes."""
 
     def __init__(self, code: Any = b"", *_: Any):
         if not isinstance(code, (str, bytes)):  # The repr of nested lists may not end.
@@ -125,14 +125,14 @@ class _Dtype:
 
 
 class _ByteArray:
-    """Stand-in for numpy's `_reconstruct`: an array of bytes, set by its pickled state."""
+    """An array of bytes, set by its pickled state; replaces numpy's `_reconstruct`."""
 
     def __init__(self, *_: Any):
         self.value: np.ndarray | None = None
 
 
 def _array_class() -> None:
-    """Stand-in for numpy.ndarray, an argument of `_reconstruct` that is never called."""
+    """Replace numpy.ndarray, an argument of `_reconstruct`; never called."""
 
 
 class _ByteArrayMachine(pickles.Machine):

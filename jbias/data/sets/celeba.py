@@ -120,7 +120,7 @@ def _value_names(names: Names) -> tuple[str, ...]:
 
 
 def _locate(where: str, root: str, name: str) -> str:
-    """Return the path of a published file or folder; base.Missing if there is none.
+    """Return the path of a published file or folder; base.Missing if it does not exist.
 
     where: start of error messages.
     """

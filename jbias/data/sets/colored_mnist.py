@@ -230,7 +230,7 @@ def _draw_environments(
     noise: float,
     seed: int,
 ) -> _Drawn:
-    """Return the images of two classes: the environments of a split, alternating.
+    """Return the grey digits of a split with two classes, in turn from its environments.
 
     The columns are "label", "attribute", "digit" and "domain". For "irm", images have every
     second pixel along both axes. root, split, form, seed: see `make`. flips: rate e of flipped
@@ -282,7 +282,7 @@ def _split_environments(form: str, n: int, seed: int) -> list[Int[np.ndarray, "m
 def _draw_shares(
     root: str, split: str, *, form: str, share: float, seed: int
 ) -> _Drawn:
-    """Return the images of ten classes: a split of MNIST in random order.
+    """Return the grey digits of a split with ten classes, in random order.
 
     The columns are "label" and "digit", which are equal, and "attribute".
     root, split, form, seed: see `make`. share: share of each digit's images in its main
@@ -317,7 +317,7 @@ def _table(form: str, share: float) -> Float[np.ndarray, "10 4"]:
 
 
 def _round_to_total(total: int, shares: Float[np.ndarray, "k"]) -> Int[np.ndarray, "k"]:
-    """Return shares of `total`, rounded to integers that sum to it, by largest remainders.
+    """Return shares of `total`, rounded by largest remainders to integers with the sum `total`.
 
     Of equal remainders the first is rounded up.
     """

@@ -29,7 +29,7 @@ from jbias.untrusted import opening
 
 
 class Request(NamedTuple):
-    """A split, or a part of one, of a data set in files, and its preprocessing."""
+    """A request for a split of a data set in files, or a part of the split, with preprocessing."""
 
     name: str  # Name of the data set; for a user's own images, name of their folder.
     split: str  # Such as "train[:90%]".
@@ -48,7 +48,7 @@ class Request(NamedTuple):
         return {name: os.path.join(self.root, name) for name in names}
 
     def source_fields(self, n: int, note: str = "", **more: Any) -> dict[str, Any]:
-        """Return {field: value} of a base.Source: name, cite and note, and `more`.
+        """Return {"name", "cite", "note": text} of a base.Source, and the fields in `more`.
 
         n: number of images of the whole split on disk. note: "" is replaced by
         listing.count_note, which says if n is not the published number.
@@ -217,9 +217,9 @@ def _check_complete(where: str, paths: Names) -> None:
 
 
 def find_folder(request: Request) -> str:
-    """Return the path of a split's folder: the first existing candidate.
+    """Return the path of a split's folder: the first of request.folders that exists.
 
-    Raises ValueError, with the nearest folder, if none exists.
+    Raises ValueError, with the nearest folder, if no folder exists.
     """
     paths, role = [*request.folders.values()], f"split {request.part.base!r}"
     path = next(filter(os.path.isdir, paths), paths[0])

@@ -163,7 +163,7 @@ def read_trial_names(
 ) -> tuple[Column, Column]:
     """Return the class and the condition of each image, from its name.
 
-    They are indices in `classes` and `conditions`. A name is, for example,
+    The two columns are indices in `classes` and `conditions`. A name is, for example,
     "session-1/0001_cop_dnn_c30_knife_10_n03041632_7380.png". ValueError for a name of a
     different form. where: start of error messages.
     """

@@ -49,7 +49,7 @@ def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
 
 
 def _path(where: str, root: str, stem: str) -> str:
-    """Return the path of a published file, packed or not; base.Missing if there is none.
+    """Return the path of a published file, packed or not; base.Missing if it does not exist.
 
     stem: name of the file without ".gz". Some copies have a dot before "idx".
     where: start of error messages.
@@ -159,6 +159,6 @@ def _draw_same_class(
 def _draw(
     rng: np.random.Generator, count: int, members: Int[np.ndarray, "m"]
 ) -> Int[np.ndarray, "count"]:
-    """Return `count` random entries of `members`; none repeats before all have been used."""
+    """Return `count` random entries of `members`; no entry repeats before all are used."""
     order = rng.permutation(members)
     return order[np.arange(count) % len(order)]
