@@ -1,4 +1,4 @@
-"""Messages that name flags of `jbias measure`, with the arguments of jbias.measure added."""
+"""Functions that add arguments of jbias.measure to messages that name flags of `jbias measure`."""
 
 import contextlib
 import re

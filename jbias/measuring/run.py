@@ -1,4 +1,4 @@
-"""Measurement of a model on the user's images, from opening both to the results."""
+"""Functions that measure a model on the user's images and return the results."""
 
 import dataclasses
 import os
@@ -329,9 +329,9 @@ def _inputs(
 ) -> model_inputs.Inputs:
     """Return the preparation of images for a model.
 
-    The size in pixels is `size`, given by the caller; if `size` is None, the size of the runs, else
-    the size in the model's preprocessing, else `default`. Crop and interpolation are from the
-    model's preprocessing; runs have none. ValueError if runs have images of different sizes.
+    The size in pixels is `size`, given by the caller, else the size of the runs, else the size in
+    the model's preprocessing, else `default`. Crop and interpolation are from the model's
+    preprocessing; runs have none. ValueError if runs have images of different sizes.
     """
     described = opened.described
     sizes = {
@@ -470,12 +470,11 @@ def _run(
 ) -> measured.Measured | None:
     """Run a suite on a network and return the results; None if the network failed.
 
-    None also if its folder has no records afterwards. The results include records of earlier
-    calls.
-    out: the parent of the network's folder. call: the network's name is added to its `done` if
-    there are results, and to its `left_out`, with the reason, if the network or a measure
-    failed. first: names of sets, see measured.Measured. lacking: messages on measures that are
-    not in the suite. whole: whether the user left the choice of measures to the suite.
+    None is also returned if the network's folder has no records afterwards. The results include
+    records of earlier calls. out: the parent of the network's folder. call: the network's name is
+    added to its `done` if there are results, and to its `left_out`, with the reason, if the network
+    or a measure failed. first: names of sets, see measured.Measured. lacking: messages on measures
+    that are not in the suite. whole: whether the user left the choice of measures to the suite.
     """
     try:
         failed = runner.run_suite(network, suite, out, call.say, has_all_measures=whole)

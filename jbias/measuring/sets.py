@@ -1,4 +1,4 @@
-"""The folders of images that a user gives, and the suite of all measures that they allow."""
+"""Functions that check a user's folders of images and make the suite that they allow."""
 
 import os
 import types
@@ -27,7 +27,7 @@ class Folders(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Return True if there are no images to measure with."""
+        """Return True if stimuli, imagenet and data are all missing."""
         return not (self.stimuli or self.imagenet or self.data)
 
 
@@ -45,7 +45,7 @@ _OF_FEATURES = ("decoding", "receptive_field")
 
 
 class Plan(NamedTuple):
-    """A suite for a user's folders."""
+    """A suite for a user's folders, with messages on measures that need other folders."""
 
     config: ml_collections.ConfigDict  # The suite's config.
     first: tuple[str, ...]  # Names of its sets of labelled photographs.
@@ -125,7 +125,7 @@ def _spellings() -> dict[str, tuple[str, ...]]:
 
 
 def _split_by_name(path: str) -> str:
-    """Return the name of Geirhos' set that a folder is named for; "" for another folder."""
+    """Return the name of Geirhos' set that a folder is named after; "" for another name."""
     name = os.path.basename(os.path.abspath(path))
     return next((split for split, names in _spellings().items() if name in names), "")
 
@@ -208,11 +208,11 @@ def plan(
 def _own_sets(own_images: OwnImages, space: str) -> dict[str, dict[str, Any]]:
     """Return the options of the suite's sets of a user's own images, by name of the set.
 
-    There is one set for each split, with its name, or "own-<split>" if another set of the suite
-    has that name. Options are split, root, data and, if known, space: "wnid" if `space`, the
-    network's, is "wnid" and all classes are WordNet ids; "entry16" if `space` is "wnid" or
-    "entry16" and all classes are among Geirhos' 16. ValueError for a split whose name cannot
-    be the name of a folder of results.
+    Each split is a set with the name of the split, or "own-<split>" if another set of the suite has
+    that name. Options are split, root, data and, if known, space: "wnid" if `space`, the network's,
+    is "wnid" and all classes are WordNet ids; "entry16" if `space` is "wnid" or "entry16" and all
+    classes are among Geirhos' 16. ValueError for a split whose name cannot be the name of a folder
+    of results.
     """
     options = {"split": "", "root": own_images.root, "data": "folder"}
     if space == "wnid" and {*own_images.classes} <= {*tables.wnids()}:
@@ -246,8 +246,8 @@ def remove_impossible(
 ) -> str:
     """Remove measures from a suite if the model lacks the gradients or sites that they need.
 
-    Returns their names, joined by ", "; "" for none. config: the suite's config, which is
-    changed in place. has_gradients, has_sites: whether the model provides them.
+    Returns the names of the removed measures, joined by ", "; "" for none. config: the suite's
+    config, which is changed in place. has_gradients, has_sites: whether the model provides them.
     """
     names = () if has_gradients else _OF_GRADIENTS
     names += () if has_sites else _OF_FEATURES

@@ -1,4 +1,4 @@
-"""Published results of "Can Biases in ImageNet Models Explain Generalization?", and their page.
+"""Published results of "Can Biases in ImageNet Models Explain Generalization?", and a page on them.
 
 The results are measures of 48 ResNet-50 networks, and of ViT-B/16 networks in the appendix.
 Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509, tables 1 and 2; their

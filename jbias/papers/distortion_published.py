@@ -346,8 +346,8 @@ def _numbers(
 ) -> list[tuple[NumberKey, Number | None]]:
     """Return (cell, {"mean", "std", "n"}) for each number in a row.
 
-    The dict is None for an empty cell. Without a printed deviation, std is NaN and n is None.
-    table: a key of TABLES. row: a row of the table's CSV file.
+    An empty cell has None instead of the dict. Without a printed deviation, std is NaN and n has
+    the value None. table: a key of TABLES. row: a row of the table's CSV file.
     """
     if paper_table.data_column:
         data = row[paper_table.data_column]
@@ -889,5 +889,5 @@ def _roots(data: str) -> list[str]:
 
 
 def _default_model(data: str) -> str:
-    """Return the name of the paper's architecture for a data set, given its title."""
+    """Return the name of the paper's architecture for the data set with the title `data`."""
     return "resnet101" if data == "ImageNet" else "preact_resnet18"

@@ -1,4 +1,4 @@
-"""Tables 1 to 3 of the paper on tests under chosen shifts, with our and printed numbers.
+"""Tables 1 to 3 of a paper on distribution shifts, with our and the printed numbers.
 
 Source: Hu, Sang, Wang and Jiang, Understanding and Testing Generalization of Deep Networks on
 Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190. Accuracies and drops in %.
@@ -84,8 +84,8 @@ Printed = Mapping[str, Mapping[tuple[str, ...], tuple[float, ...]]]
 def read(folder: str) -> Printed:
     """Return the printed numbers in the files ood_*.csv of a folder.
 
-    For the folder "" no file is read, and there are no numbers. ValueError for a missing file
-    or an invalid row.
+    For the folder "", no file is read, and each file has {}. ValueError for a missing file or an
+    invalid row.
     """
     printed: dict[str, dict] = {name: {} for name in _FILES}
     if not folder:

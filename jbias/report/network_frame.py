@@ -75,7 +75,7 @@ _DIFFER["rule"] = "rule {}"
 
 
 class NumberSettings(NamedTuple):
-    """Settings with which one number of one model was measured; None: unknown."""
+    """Settings with which one number of one model was measured; None if unknown."""
 
     dataset: str
     measure: str = ""  # Name of the measure, if any.
@@ -123,7 +123,8 @@ def _number_settings(
 def _differing_options(settings: Mapping[str, Any]) -> str:
     """Return the options of a measure that may differ from the published ones, as text.
 
-    settings: settings of the measurement.
+    The text is such as "size 16, steps 10"; "" without such options. settings: settings of the
+    measurement.
     """
     options = sorted(settings.get("measure", {}).get("options", {}).items())
     return ", ".join(f"{key} {value}" for key, value in options if key not in _FREE)
@@ -240,14 +241,14 @@ class ModelRow(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def row_of(network: network_records.MeasuredNetwork) -> ModelRow:
-    """Return the row of a measured network."""
+    """Return the row of a measured network in the table of models."""
     return row(network.cells(), network.cells("n"), network.measures)
 
 
 def row(
     cells: Cells, sizes: Cells = _NOTHING, measures: Measures = _NOTHING
 ) -> ModelRow:
-    """Return one checkpoint's row.
+    """Return the row of one checkpoint in the table of models: numbers and settings.
 
     cells: values by (data set, condition, metric). sizes: numbers of images or decisions for the
     same keys. measures: settings with the probe of each measure; without settings, the name of a
@@ -292,7 +293,7 @@ def row(
 
 
 def _without_flagged_bands(row: dict[str, float]) -> dict[str, float]:
-    """Return the row, changed in place, with NaN for bands with a flag.
+    """Replace the numbers of flagged critical bands by NaN in place, and return the row.
 
     `critical_band.flag_of_numbers` returns the flag. Records of earlier versions have numbers for
     such bands. Failed fits, wider than `DEGENERATE`, keep their numbers. A row without columns
@@ -391,7 +392,8 @@ def _attack_key(
     """Return the key of accuracy under PGD, or None if there is no clear choice.
 
     The published attack comes first. Without the published attack, the only attack in the norm linf
-    is chosen; without attacks in linf, the only attack is chosen. None for several such attacks.
+    is chosen; without attacks in linf, the only attack is chosen. None without attacks, and for
+    several such attacks.
     """
     attacks: list[CellKey] = []
     for measurement in measurements_by_probe.get("pgd", ()):
@@ -564,9 +566,9 @@ def build_models(
 
 
 def few_decisions(counts: Mapping[str, float] | pd.Series) -> list[str]:
-    """Return a list with a note on models with a shape bias from fewer than 10 decisions, or [].
+    """Return a list with one note on the models that have fewer than 10 decisions, or [].
 
-    counts: number of decisions by model.
+    The decisions are those of the shape bias. counts: number of decisions by model.
     """
     names = [f"{name} ({n:.0f})" for name, n in counts.items() if n < FEW]
     note = (
@@ -577,7 +579,7 @@ def few_decisions(counts: Mapping[str, float] | pd.Series) -> list[str]:
 
 
 def decisions_text(n: float) -> str:
-    """Return the number n of decisions of a shape bias as text, with * below 10."""
+    """Return a number of decisions as text, with "*" at the end if below 10."""
     return f"{n:,.0f}" + ("*" if n < FEW else "")
 
 

@@ -120,7 +120,7 @@ class IntervalCell(NamedTuple):
 def interval_cell(
     network: MeasuredNetwork, measurement: Measurement, number: Number
 ) -> IntervalCell:
-    """Return a number of a measurement with its interval; an end that is not stored is None."""
+    """Return a number of a measurement with its interval; None for an end that is not stored."""
     _, low, high = network.interval(measurement, number.metric, number.condition)
     return IntervalCell(
         metric=number.metric,
@@ -135,7 +135,8 @@ def interval_cell(
 def wilson_cell(count: int, n: int, *, metric: str) -> IntervalCell:
     """Return the share count / n of independent images with its 95 % Wilson interval.
 
-    metric: name of the metric, which is stored in the cell. The value is NaN if n is 0.
+    metric: name of the metric, which is stored in the cell. For n = 0, the value is NaN and the
+    interval is [0, 1].
     """
     low, high = decisions.wilson_interval(count, n)
     value = count / n if n else math.nan
@@ -197,7 +198,7 @@ class NumberRow(NamedTuple):
 
 
 class NetworkFigure(NamedTuple):
-    """A network and a measurement for which the network has a figure of its own."""
+    """A network and a measurement that have a separate figure."""
 
     suffix: str  # Of the figure's name; "" for the only figure.
     measurement: Measurement

@@ -277,7 +277,7 @@ def heat(
 
     panels: table of shares from 0 to 1 by network, all with the same rows; NaN: not measured.
     x_label, y_label: labels of the axes. cell: width and height of a cell in inches. bands: bars
-    above the cells of a panel, with a dot at the centre, by network; None for none.
+    above the cells of a panel, with a dot at the centre, by network; None: no bar.
     """
     rows = max(frame.shape[0] for frame in panels.values())
     columns = max(frame.shape[1] for frame in panels.values())
@@ -321,9 +321,9 @@ def decodability(numbers: Sequence[decisions.Number], *, title: str = "") -> Fig
     """Return a figure of decoding accuracy by site, from input to output.
 
     numbers: results of linear_decoding.measure for one network on one set; sites are the conditions
-    of shape_decoding, in this order. title: title of the figure. Lines are for shape and texture,
-    dashed with shuffled labels; chance is a dotted line per distinct level. Raises ValueError
-    without sites.
+    of shape_decoding, in the order of `numbers`. title: title of the figure. Lines are for shape
+    and texture, dashed with shuffled labels; chance is a dotted line per distinct level. Raises
+    ValueError without sites.
     """
     values = {(number.metric, number.condition): number.value for number in numbers}
     sites = [site for metric, site in values if metric == "shape_decoding"]

@@ -97,7 +97,7 @@ def _network_name(run: str, seed: int, step: int) -> str:
 
 
 def read_config(workdir: str) -> dict[str, Any]:
-    """Return the content of a workdir's config.json; {} if there is none."""
+    """Return the content of a workdir's config.json; {} without the file."""
     return workdirs_lib.read_json(pathlib.Path(workdir) / "config.json")
 
 
@@ -218,7 +218,7 @@ class MeasuredNetwork:
         return [*self.values(measurement, ended(metric), condition).values()]
 
     def rule(self, measurement: Measurement, rule: str) -> str | None:
-        """Return the name of a rule that pools answers; None if the measurement has a single rule.
+        """Return the name of a rule that pools answers; None without several rules.
 
         rule: name of the rule; "" for the first rule of the measurement.
         """
@@ -239,7 +239,7 @@ class MeasuredNetwork:
 
     @property
     def main_accuracy(self) -> tuple[str, Number] | None:
-        """(main data set, accuracy on it); None if there is no plain accuracy.
+        """Return (main data set, accuracy on this set); None without plain accuracy.
 
         The main data set is the first of "imagenet", "test" and "val" that has a result, else the
         first other data set by name.

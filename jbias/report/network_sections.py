@@ -60,8 +60,8 @@ def _overview_row(network: MeasuredNetwork) -> dict[str, Any]:
     """Return the main numbers of a network, by key of the column; accuracies are fractions.
 
     Keys: those of `_OVERVIEW_COLUMNS`, such as set (the main data set) and sets (number of sets of
-    the error consistency). ece is of the first measurement of calibration. A number that was not
-    measured is None, NaN or absent.
+    the error consistency). ece is of the first measurement of calibration. The value of a number
+    that was not measured is NaN or None, or the key is absent.
     """
     numbers = network_frame.row_of(network).numbers
     dataset, number = network.main_accuracy or (None, None)
@@ -129,8 +129,8 @@ def _spectral(page: Page) -> Blocks:
     """Yield figures of accuracy on filtered images, and the table of spectral biases.
 
     The table has a row per network and measurement: accuracy on unfiltered images, its number of
-    images, both biases with intervals, and the spectral ratio. The table is None if nothing was
-    measured.
+    images, both biases with intervals, and the spectral ratio. Without measurements, None is
+    yielded instead of the table.
     """
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("spectral"):
@@ -247,7 +247,7 @@ def _critical_band_figure(
 
 
 def _band_prefix(network: MeasuredNetwork, measurement: Measurement) -> str:
-    """Return the start of the names of the metrics of a critical band."""
+    """Return the prefix of the metrics of a critical band, such as "critical_band_"."""
     options = network.measures[measurement]["measure"]["options"]
     variant = options.get("variant", "bvg")
     return "critical_band_" if variant == "bvg" else f"critical_band_{variant}_"
@@ -479,7 +479,7 @@ def _corruption_blocks(
     """Yield the figure and the table of one set of corrupted images.
 
     The table has a row per corruption and a column per network, with the mean over severities; the
-    files have every severity. A corruption that a network lacks at a severity has no mean; a note
+    CSV file has every severity. A corruption that a network lacks at a severity has no mean; a note
     in `page.notes` names the network. accuracies: rows of `_corruption_accuracies`. images: words
     for these images. suffix: end of the names of the figure and the table.
     """
@@ -532,7 +532,8 @@ def _attacks(page: Page) -> Blocks:
     """Yield the figure and the table of accuracy under attack.
 
     The figure has attacks with at least two budgets, and is left out if there are none. The table
-    has a row per data set, attack and budget, with Wilson intervals; it is None without attacks.
+    has a row per data set, attack and budget, with Wilson intervals. Without attacks, None is
+    yielded instead of the table.
     """
     rows = []
     counts_by_set = {}
@@ -658,11 +659,11 @@ def confusion(network: MeasuredNetwork, measurement: Measurement) -> Confusion |
 
 
 def confusion_table(page: Page) -> tables.Table | None:
-    """Return the table of the 10 most frequent confusions of each network; None without any.
+    """Return the table of the 10 most frequent confusions of each network.
 
-    Columns: network, set, class, as (name of the decision), count, n (images of the class) and
-    share with its interval. Sorted by the lower end of the interval, so that confusions of many
-    images come before confusions of a single image.
+    None without wrong decisions. Columns: network, set, class, as (name of the decision), count, n
+    (images of the class) and share with its interval. Sorted by the lower end of the interval, so
+    that confusions of many images come before confusions of a single image.
     """
     rows = []
     for network, measurement, row in page.measurements("classes"):

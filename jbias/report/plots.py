@@ -123,9 +123,9 @@ def hover_points(
 
 
 def _add_hover(axes: Axes, marks: collections.Collection, words: Sequence[str]) -> None:
-    """Add marks to axes as invisible links with a text each, without effect on the limits.
+    """Make marks invisible and add them to axes, with a text on hover for each mark.
 
-    words: the text of each mark.
+    The limits of the axes are unchanged. words: the text of each mark.
     """
     marks.set(facecolor=(0, 0, 0, 0), edgecolor=(0, 0, 0, 0), linewidth=0, zorder=9)
     marks.set_urls([f"{_HOVER}{text}" for text in words])
@@ -319,7 +319,7 @@ def _difference_bar(
 
 
 def _lanes(spans: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """Return the intervals in lists, one per lane; intervals in a lane are more than 0.5 apart.
+    """Return the intervals of each lane; intervals in one lane are more than 0.5 apart.
 
     spans: intervals (low, high), sorted.
     """
@@ -545,7 +545,7 @@ def blocks(frame: pd.DataFrame, labels: Sequence[int]) -> Figure:
 def blank(width: float, height: float, layout: str | None = None) -> Figure:
     """Return a figure without axes.
 
-    width, height: in inches. layout: layout engine of matplotlib; None for none.
+    width, height: in inches. layout: layout engine of matplotlib; None: no layout.
     """
     with mpl.rc_context(dict(STYLE)):
         fig = Figure(figsize=(width, height), layout=layout)
@@ -779,7 +779,7 @@ def handles(looks: Mapping[str, Mapping]) -> dict[str, lines.Line2D]:
 def dress(axes: Axes, rho: float | None = None) -> None:
     """Give matplotlib axes the colours, grid and ticks that all figures have.
 
-    rho: a number to write above the axes; None for none.
+    rho: a number to write above the axes; None: no number.
     """
     if rho is not None:
         axes.set_title(tables.digits(2)(rho), loc="right", pad=2, **ink())

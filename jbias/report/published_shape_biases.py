@@ -82,6 +82,6 @@ def _bias(
     """Return a shape bias as text with its interval: 3 digits, or 2 digits if from a paper.
 
     bias, low, high: from 0 to 1. either: number of shape and texture decisions, None or 0 for a
-    number from a paper. low, high: ends of the interval, None or NaN for none.
+    number from a paper. low, high: ends of the interval; None or NaN: no interval.
     """
     return tables.interval(tables.digits(3 if either else 2))(bias, low, high)

@@ -230,8 +230,8 @@ def _pair(
     least 4 models, plus one per given measure, has further keys: low, high (bootstrap interval),
     x_left, y_left, partial and partial_pvalue. x_left and y_left (unexplained shares of the
     variance of ranks) require `given`. low and high are left out if x_left or y_left is below
-    `LEAST_UNEXPLAINED`. partial and partial_pvalue (within categories) are left out if there is one
-    category, or more categories than n - 2 - number of given measures.
+    `LEAST_UNEXPLAINED`. partial and partial_pvalue (within categories) are left out for a single
+    category, and for more categories than n - 2 - number of given measures.
 
     subset: frame of models. family: its matrix of correlations. x, y, given: names of measures.
     """
@@ -515,7 +515,7 @@ def tables_of(study: Correlations) -> document.Placed:
     """Yield ("tables", table): correlations of pairs, among measures, and influential models.
 
     The tables' names are correlations, given (only if measures are given), among_1, among_2, ...
-    and influential. The last table is None if no model is influential.
+    and influential. Without influential models, the last item is ("tables", None).
     """
     options = study.options
     sign = SIGN[study.options.method]

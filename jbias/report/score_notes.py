@@ -118,7 +118,7 @@ def of_constants(values: pd.DataFrame) -> Iterator[str]:
 
 
 def of_fractions(values: pd.DataFrame) -> Iterator[str]:
-    """Yield at most one sentence: it names algorithms with a run of fractions, not percentages.
+    """Yield a sentence with the algorithms that have a run of fractions among percentages, if any.
 
     All scores of such a run are at most 1 and, on each data set, below a twentieth of the median of
     the runs with a score above 1. Scores must be from 0 to 100, some of them above 5. Runs without
@@ -212,7 +212,7 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
 
 
 def _first_jump(sizes: np.ndarray, bound: float) -> int:
-    """Return the first index, in the upper half of sorted sizes, after a jump by over 20 times.
+    """Return the first index, in the upper half of sorted sizes, after a jump by a factor over 20.
 
     Return len(sizes) if there is no jump. bound: sizes up to this value are no jump.
     """

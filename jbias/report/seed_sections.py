@@ -24,7 +24,7 @@ _MAX_BARS = 40  # Pairs in the figure; the table has all pairs.
 
 
 def answer(analysis: Analysis) -> tuple[str, str] | None:
-    """Return (headline, basis) of the tests over seeds; None if `analysis.by_seeds` is None.
+    """Return (headline, basis) of the tests over seeds; None without `analysis.by_seeds`.
 
     The headline has the result in one or more sentences; the basis has the tests and their limits.
     If no pair has several runs of both algorithms, the headline starts with "Nothing was tested".
@@ -68,7 +68,7 @@ def _untested(analysis: Analysis) -> tuple[str, str]:
 
 
 def _quoted(datasets: Sequence[str]) -> str:
-    """Return names of data sets in quotes, because a name may look like a file: 'one.csv'."""
+    """Return names of data sets in single quotes as text, such as "'a.csv' and 'b'"."""
     return tables.join([f"'{name}'" for name in datasets])
 
 
@@ -96,7 +96,7 @@ def _swapped(test: seed_tests.SeedTest) -> seed_tests.SeedTest:
 
 
 def _valid_tests(analysis: Analysis, dataset: str) -> list[seed_tests.SeedTest]:
-    """Return the tests on a data set, sorted by p; both algorithms of a pair have several runs."""
+    """Return the tests on a data set whose two algorithms have several runs, sorted by p."""
     tests = [
         test
         for test in oriented(analysis.by_seeds)
@@ -212,7 +212,7 @@ def _advantage(analysis: Analysis, test: seed_tests.SeedTest) -> str:
 
 
 def _digits(analysis: Analysis, test: seed_tests.SeedTest) -> int:
-    """Return the number of digits of a difference: as for scores, more if it would round to 0."""
+    """Return the number of digits of a difference: as for scores, or more if 0 would be shown."""
     digits = analysis.study.unit.digits
     small = abs(test.difference)
     if not 0 < small < 10.0**-digits:
@@ -444,7 +444,10 @@ def _with_single_run(result: seed_tests.SeedTestsResult) -> list[str]:
 
 
 def _subject_with_single_run(result: seed_tests.SeedTestsResult) -> str:
-    """Return "A and B have", with the algorithms of a single run; "each algorithm has" for all."""
+    """Return the subject and verb of a sentence on algorithms with a single run.
+
+    The text is such as "A and B have", or "each algorithm has" if all have a single run.
+    """
     names = _with_single_run(result)
     if len(names) == len(_counts(result)):
         return "each algorithm has"
@@ -463,10 +466,7 @@ def _differences(analysis: Analysis) -> Iterator[str]:
 
 
 def blocks(analysis: Analysis) -> Iterator[document.Block | None]:
-    """Yield the table and the figure of the tests over seeds; nothing without such tests.
-
-    Neither block is None.
-    """
+    """Yield the table and the figure of the tests over seeds; nothing without such tests."""
     if analysis.by_seeds is not None and analysis.by_seeds.family:
         yield table(analysis)
         yield figure(analysis)
@@ -498,7 +498,10 @@ def frame(analysis: Analysis) -> pd.DataFrame:
 
 
 def _heads(study: analysis_lib.BenchmarkScores) -> tuple[str, str, str]:
-    """Return the column heads of (the difference, the first algorithm, the second algorithm)."""
+    """Return the column heads of (the difference, the first algorithm, the second algorithm).
+
+    Such as ("advantage", "better", "worse").
+    """
     if study.has_better_side:
         return "advantage", *study.rank_words
     first, second = study.rank_words
@@ -588,7 +591,7 @@ def _kind_of_interval(analysis: Analysis) -> str:
 
 
 def _cut(analysis: Analysis) -> str:
-    """Return the remark that intervals end at the largest possible difference, or ""."""
+    """Return the remark that intervals end at the largest possible difference; "" if none do."""
     scale = analysis.study.unit.scale
     ends = [
         abs(end) for test in analysis.by_seeds.tests for end in (test.low, test.high)
@@ -644,10 +647,11 @@ def figure(analysis: Analysis) -> document.Figure:
 
 
 def results(analysis: Analysis) -> Mapping[str, Any] | None:
-    """Return the tests over seeds for results.json; None if `analysis.by_seeds` is None.
+    """Return the tests over seeds for results.json; None without `analysis.by_seeds`.
 
     Keys: datasets, algorithms, reference, paired, family (number of tests), target (power), and the
-    frames tests (see `frame`) and significant (dataset, better, worse and Holm's p).
+    frames tests (see `frame`) and significant (columns dataset, better, worse and p, adjusted by
+    Holm).
     """
     result = analysis.by_seeds
     if result is None:

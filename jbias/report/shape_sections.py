@@ -49,7 +49,8 @@ def shape_bias(page: Page) -> Blocks:
     """Yield figures and tables of decisions for shape and texture.
 
     There is a figure per data set, a table with a row per network, data set and rule, a table by
-    class and, if `page.published`, a table with published networks. A table without rows is None.
+    class and, if `page.published`, a table with published networks. None is yielded for a table
+    without rows.
     """
     counts_by_set = page.class_counts("shape_bias", "shape_bias")
     if page.has_figures:
@@ -142,8 +143,8 @@ _CUES_LEFT = (cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED)
 def edges_or_texture(page: Page) -> Blocks:
     """Yield a figure per data set, then one table of accuracies with edges or texture left.
 
-    A table without rows is None. Shape parts are shown only if several networks were measured with
-    the same settings; if settings differ, a note in `page.notes` says so.
+    None is yielded for a table without rows. Shape parts are shown only if several networks were
+    measured with the same settings; if settings differ, a note in `page.notes` says so.
     """
     rows: list[dict] = []
     for suffix, measurement, networks in page.by_measurement("cue_decomposition"):
@@ -215,7 +216,10 @@ def _with_shape_parts(rows: list[dict]) -> list[dict]:
 
 
 def odd_one_out(page: Page) -> Blocks:
-    """Yield the table of odd-one-out choices, one row per data set and site; None without any."""
+    """Yield the table of odd-one-out choices, one row per data set and site.
+
+    Without measurements, None is yielded instead of the table.
+    """
     cells_by_set: dict[str, dict] = {}
     for network, measurement, _, number in page.numbers("odd_one_out", "odd_one_out"):
         by_network = cells_by_set.setdefault(measurement.dataset, {})
@@ -283,9 +287,9 @@ def _people_biases(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeB
 
 
 def agreement_with_people(network: MeasuredNetwork) -> dict[str, decisions.Number]:
-    """Return measures of agreement with humans, by metric: means over the n sets measured.
+    """Return measures of agreement with humans, by metric, averaged over data sets.
 
-    {} if the network was not compared with humans.
+    The field n is the number of data sets. {} if the network was not compared with humans.
     """
     numbers_by_set = {
         network.split(measurement.dataset): network.numbers[measurement]
@@ -312,7 +316,7 @@ def people(page: Page) -> Blocks:
     """Yield the tables of networks and human observers, overall and by degree of distortion.
 
     The first table has a row per network and data set compared with human observers; the last row
-    of a network is the mean over data sets. A table without rows is None.
+    of a network is the mean over data sets. None is yielded for a table without rows.
     """
     rows = []
     for network in page.networks:
@@ -451,7 +455,8 @@ def relative_accuracies(
 ) -> dict[str, tuple[float, float, float]]:
     """Return (share of accuracy left without a cue, low, high), by row of the figure.
 
-    low and high are the ends of the interval. Cues without numbers are left out.
+    The rows are named "cue (condition)". low and high are the ends of the interval. Cues without
+    numbers are left out.
     """
     accuracies = {}
     for condition, row in _CUES.items():
@@ -494,7 +499,7 @@ def decoded_cues(page: Page) -> Blocks:
     """Yield figures and table of linear decoders of shape and texture by site.
 
     There is a figure per network and measurement. The table has a row per network, measurement and
-    site; it is None without rows.
+    site. Without rows, None is yielded instead of the table.
     """
     for suffix, measurement, network in page.network_figures("decoding"):
         drawn = network_plots.decodability(

@@ -282,10 +282,10 @@ def _ends(cells: ShiftCells) -> list[ShiftCell]:
 def _curve(cells: ShiftCells, draws: Draws, tested: TableRow) -> TableRow:
     """Return the row of one kind of shift; "_levels" has one row per level.
 
-    Columns: the columns of the recipe, attribute, kind, verdict, level (the most extreme), seeds, p
-    and holm. Columns with intervals: drop (points) and percent at the most extreme level, control
-    (drop at the control, NaN if not trained), over and normalised (drop and percent minus their
-    values at the control), and area.
+    Columns: the columns of the recipe, attribute, kind, verdict, level (the most extreme), seeds
+    (text), p and holm. Columns with intervals: drop (points) and percent at the most extreme level,
+    control (drop at the control, NaN if not trained), over and normalised (drop and percent minus
+    their values at the control), and area.
 
     cells: levels of the kind, by increasing share. tested: dict with the kind's verdict, p and
     holm.
@@ -382,7 +382,7 @@ def remedies(
 
 
 def _plainness(cell: ShiftCell) -> tuple:
-    """Return a sort key of reference recipes: recipes with the fewest input transforms first."""
+    """Return a sort key of reference recipes: the shortest setting `inputs` comes first."""
     return len(cell.settings.get("inputs", "[]")), cell.recipe
 
 

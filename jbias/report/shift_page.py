@@ -235,7 +235,7 @@ def _run_rows(cells: ShiftCells) -> Iterator[TableRow]:
     """Yield the rows of the table of runs, one per run of each cell.
 
     Keys: workdir, fields of the recipe, attribute, level, seeds (text), ended ("yes" or "no"),
-    device, commit and images; an unknown value is None.
+    device, commit and images; None for an unknown value.
     """
     for cell in cells:
         for run in cell.runs:
@@ -482,7 +482,10 @@ def _short_names(recipes: Iterable[Recipe]) -> dict[Recipe, str]:
 
 
 def _titles(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return titles by pair (data, attribute): the attribute, with the data if data sets differ."""
+    """Return titles by pair (data, attribute).
+
+    A title is the attribute, or "data by attribute" for several data sets.
+    """
     pairs = dict.fromkeys(pairs)
     has_several_data = len({data for data, _ in pairs}) > 1
     return {pair: " by ".join(pair) if has_several_data else pair[1] for pair in pairs}
@@ -608,7 +611,7 @@ def _accuracies_by_size(cells: ShiftCells, draws: Draws, setting: str) -> pd.Dat
 def _note_on_epochs(frame: pd.DataFrame) -> str:
     """Return a note on panels with points of different numbers of epochs, or "".
 
-    frame: the result of `_accuracies_by_size`.
+    frame: data of a figure; without the column epochs, there is no note.
     """
     if "epochs" not in frame:
         return ""

@@ -35,7 +35,7 @@ Seeds = Float[np.ndarray, "s"]
 
 
 class Recipe(NamedTuple):
-    """Training of networks apart from the shift; fields are texts of the page."""
+    """A training recipe without the shift: model, algorithm, data and settings, as text."""
 
     model: str
     algorithm: str
@@ -116,7 +116,7 @@ class ShiftCell:
 
     @property
     def tested(self) -> tuple[int, int]:
-        """(number of test images in distribution, number out of distribution)."""
+        """Return (number of test images in distribution, number out of distribution)."""
         outside = sum(n for name, n in self.sizes.items() if name.startswith(f"{OOD}-"))
         return self.sizes[ID], self.sizes.get(OOD, outside)
 
@@ -268,7 +268,7 @@ def _measured(cell: ShiftCell, rows: pd.DataFrame) -> tuple[ShiftCell, list[str]
 
 
 def _shift_of(run: workdirs.Run) -> Mapping[str, Any]:
-    """Return the options of the shift that a run was trained under; {} if there is none.
+    """Return the options of the shift that a run was trained under; {} without a shift.
 
     If several stages have a shift, the last of these stages is used. Raises ValueError for an
     unknown level.
@@ -358,7 +358,7 @@ def _of_run(run: workdirs.Run, row: pd.Series) -> ShiftCell:
 
 
 def _of_recipe(tree: Any, inside: str = "") -> Any:
-    """Return settings without paths of data, and settings of a shift without fields of the cell.
+    """Return settings without paths of data and, within `shift`, without fields of the cell.
 
     tree: nested settings. inside: key of `tree` in its parent.
     """
@@ -375,7 +375,7 @@ def _of_recipe(tree: Any, inside: str = "") -> Any:
 def _names(
     group_keys: Sequence, settings: Sequence[Mapping], cells: ShiftCells
 ) -> list[str]:
-    """Return for each cell, as text, its settings that differ between cells of its group.
+    """Return the settings of each cell that differ within its group, as one text per cell.
 
     group_keys, settings: one per cell; cells with equal keys are a group. The text is such as
     "width=64, depth=3", with "default" for a setting that the cell lacks, and "" if the settings of
@@ -431,7 +431,7 @@ def _check_poolable(first: ShiftCell, run: workdirs.Run) -> None:
 
 
 def _sort_key(cell: ShiftCell) -> tuple:
-    """Return (data, attribute, recipe, level), which orders cells as on the page."""
+    """Return a sort key of cells: (data, attribute, recipe, position of the level, level)."""
     known = [*shifts.LEVELS, cell.level]
     recipe = cell.recipe
     level = (known.index(cell.level), cell.level)

@@ -143,7 +143,10 @@ def _walk(folder: pathlib.Path, depth: int) -> Iterator[pathlib.Path]:
 
 
 def _age(workdir: pathlib.Path) -> float | None:
-    """Return the seconds since the last log line or heartbeat; None without such files."""
+    """Return the seconds since the last change of the log, the heartbeat or the file "done".
+
+    None if all of these files are missing.
+    """
     times = []
     for name in ("done", status.HEARTBEAT_FILE, "log.txt"):
         with contextlib.suppress(OSError):
@@ -221,7 +224,8 @@ def _columns(table: Sequence[dict[str, str]], width: int) -> list[str]:
     """Return the names of the columns that fit; the least important are dropped first.
 
     Columns without text in any run are dropped, too; "run" and "state" always stay. table: text by
-    column, one dict per run. width: characters per line.
+    column; the first dict has the heads, the next dicts are one per run. width: characters per
+    line.
     """
     needed = ("run", "state")
     shown = [n for n in _HEAD if n in needed or any(line[n] for line in table[1:])]
@@ -235,7 +239,7 @@ def _columns(table: Sequence[dict[str, str]], width: int) -> list[str]:
 
 
 def _cells(row: RunProgress, name: str) -> dict[str, str]:
-    """Return the text of each column of `_HEAD`, by its name; "" if unknown or not applicable.
+    """Return the text of each cell of a run by column of `_HEAD`; "" if unknown or inapplicable.
 
     name: name of the run in the table.
     """

@@ -106,7 +106,7 @@ class Table:
     def on_page(self) -> "Table":
         """The table for the page, with `page_columns` as last columns.
 
-        Transposed if it is too wide, `corner` is set, and the transposed table is narrower.
+        Transposed if the table is too wide, `corner` is set, and the transposed table is narrower.
         """
         table = self._with_page_columns()
         if not table.corner or table.print_width <= FITS:

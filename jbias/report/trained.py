@@ -45,9 +45,10 @@ def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
     """Return the pairs (algorithm, test set) in which training images are like the test images.
 
     In these pairs, a run of the algorithm saw unmodified images of a training set with the
-    distribution of the test set, or a kind of modified images that the test set also has. Test
-    sets that all algorithms were trained on are left out. A run without settings, or without
-    settings of a test set, is ignored for this test set. datasets: names of the test sets.
+    distribution of the test set, or a kind of modified images that the test set also has. Test sets
+    that all algorithms were trained on are left out. A run without settings, or without settings of
+    a test set, is ignored for this test set. The algorithm is the label of the run. datasets: names
+    of the test sets.
     """
     trained = set()
     known = set()
@@ -164,13 +165,13 @@ def _location(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _mappings(tree: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """Return the mappings in the list `tree[key]`; [] if the value is missing or no list."""
+    """Return the mappings in the list `tree[key]`; [] if the value is missing or not a list."""
     values = tree.get(key)
     values = values if isinstance(values, list | tuple) else []
     return [value for value in values if isinstance(value, Mapping)]
 
 
 def _mapping(tree: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the mapping `tree[key]`; {} if the value is missing or no mapping."""
+    """Return the mapping `tree[key]`; {} if the value is missing or not a mapping."""
     value = tree.get(key)
     return value if isinstance(value, Mapping) else {}

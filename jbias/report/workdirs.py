@@ -116,7 +116,7 @@ class Run:
 
     @property
     def base_label(self) -> str:
-        """The label in the settings, else `paper_name`.
+        """The label in the settings, else the result of `paper_name`.
 
         The field `label` is this name, with a suffix for the settings in which runs differ.
         """
@@ -188,7 +188,7 @@ class Records:
 
 
 def read(patterns: Sequence[str]) -> Records:
-    """Return the records and runs of all workdirs that match.
+    """Return the records and runs of all workdirs that match the patterns.
 
     patterns: workdirs (paths or globs). Raises ValueError if no workdir has an evaluation, and as
     `results.find_workdirs`, `results.read` and `load` do.
@@ -300,7 +300,7 @@ def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 
 def _suffixes(group: Sequence[Run]) -> list[str]:
-    """Return the differing settings of each run, such as "rate=0.1, size=64"; "" for none.
+    """Return the differing settings of each run, such as "rate=0.1, size=64", or "".
 
     A setting that a run lacks is "default". If more than 3 settings differ, the text is the name of
     the first run with the same settings. If a run has no config.json, the texts are the names of
@@ -350,7 +350,7 @@ def assumed(start: Mapping[str, Any]) -> str:
 def _costs(path: pathlib.Path) -> dict[str, Any]:
     """Return the content of the file costs.json; {} without the file.
 
-    Raises ValueError if its structure is invalid.
+    Raises ValueError if the content is invalid.
     """
     costs = read_json(path)
     try:
