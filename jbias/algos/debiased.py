@@ -229,10 +229,11 @@ def _num_shrinks(milestones: Sequence[float], step: int, steps: int) -> int:
 
 
 def _shrink(batch: base.Batch, num_shrinks: int, min_size: int) -> dict[str, Any]:
-    """Return a copy of the batch with smaller images: pixel i is pixel floor(i old / new).
+    """Return a copy of the batch with images made smaller by nearest-neighbour sampling.
 
-    The sides of "image" and "renders" are divided by sqrt(2) `num_shrinks` times and rounded,
-    but not below `min_size` pixels; smaller images are never enlarged.
+    Pixel i of a new side is pixel floor(i * old side / new side) of the old side. The sides of
+    "image" and "renders" are divided by sqrt(2) `num_shrinks` times and rounded, but not below
+    `min_size` pixels; smaller images are never enlarged.
     """
     batch = dict(batch)
     for name in PICTURES if num_shrinks else ():

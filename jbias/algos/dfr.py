@@ -100,9 +100,9 @@ def add_batch(
 
 
 def moments(sums: dict[str, Array]) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
-    """Return the mean and standard deviation of features; 1 for a constant feature.
+    """Return the mean and the standard deviation of each feature.
 
-    sums: result of `add_batch`.
+    The returned deviation of a constant feature is 1. sums: result of `add_batch`.
     """
     var = sums["square"] / jnp.maximum(sums["count"], 1e-12)
     return sums["mean"], jnp.sqrt(jnp.where(var > 1e-12, var, 1))

@@ -45,8 +45,8 @@ def make(
     mix_group: number of neighbouring images whose statistics define the spread, at least 2.
 
     p and factor may be traced. With p = 0 this equals ERM: bit for bit if p is a number, up
-    to rounding if p is traced (another program averages stage 4). ValueError for a value out
-    of range and for sites that the net lacks.
+    to rounding if p is traced (the map of stage 4 is then averaged differently). ValueError
+    for a value out of range and for sites that the net lacks.
     """
     options.check_plain("dsu", "in [0, 1]", p=p)
     options.check_plain("dsu", "at least 0", factor=factor)

@@ -78,7 +78,8 @@ def make(
     def init(key, image, net_variables):
         """Return {"stats": {"log_q": log weights of the groups, equal at first}}.
 
-        The arguments (see base.Algo.parts) are unused.
+        The value of a group without training examples is -1e9. The arguments (see
+        base.Algo.parts) are unused.
         """
         uniform = -jnp.log(jnp.sum(has_examples))
         return {"stats": {"log_q": jnp.where(has_examples, uniform, _NEVER)}}

@@ -110,10 +110,10 @@ def environments(where: str, columns: Columns, by: str) -> Groups:
 def means(
     values: Float[Array, "b"], members: Float[Array, "b g"]
 ) -> tuple[Float[Array, "g"], Float[Array, "g"]]:
-    """Return the weighted mean of each group, and 1 for groups in the batch, else 0.
+    """Return two arrays: the weighted mean of each group, and 1 if the batch has the group.
 
-    members: weights of the examples in the groups, from Groups.members. The mean of a group
-    that is not in the batch is 0.
+    Both are 0 for a group that the batch lacks. members: weights of the examples in the
+    groups, from Groups.members.
     """
     total = jnp.sum(members, axis=0)
     present = (total > 0).astype(values.dtype)

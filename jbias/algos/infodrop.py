@@ -150,7 +150,7 @@ def _make_drop(
         draws = int(rate * height * width)
 
         def sample_mask(share, key):
-            """Return an image's mask (h, w, channels), False where to drop; share: (h, w)."""
+            """Return an image's mask (h, w, channels), False for dropped values; share: (h, w)."""
             mask = sample(share.ravel(), key, draws=draws, channels=channels)
             return mask.reshape(height, width, channels)
 
@@ -177,7 +177,7 @@ def drop_shares(
     bandwidth: float = 1.0,
     per_image: bool = False,
 ) -> Float[Array, "b h2 w2"]:
-    """Return the probability of each position of a convolution's output in one draw.
+    """Return the probability that one draw selects each position of a convolution's output.
 
     The probabilities, called shares, of an image sum to 1 and have no gradient.
 
@@ -289,7 +289,7 @@ def sample_exact(
     repeats = jnp.cumsum(jax.random.exponential(k_again, shape), axis=0)
 
     def has_all_draws(time):
-        """Return True for each channel whose draws are complete at its time (channels)."""
+        """Return a boolean per channel: True if its draws are complete; time: (channels)."""
         time = time[None]
         hits = jnp.sum(first <= time, axis=0, dtype=jnp.float32)
         exposure = jnp.sum(share * jnp.clip(time - first, 0, time - early), axis=0)

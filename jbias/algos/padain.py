@@ -69,7 +69,7 @@ def _is_active_at(x: Float[Array, "b h w c"], site: str) -> bool:
 def skip_when_shut(
     algo: base.Algo, plain: base.Algo, gates: Callable, p: float | Array
 ) -> base.Algo:
-    """Return `algo`, computed as `plain` in steps in which no gate is open.
+    """Return an algorithm like `algo` that runs `plain` in steps in which no gate is open.
 
     If no gate is open, both algorithms must give the same loss, up to rounding. Each algorithm must
     have exactly one loss.
@@ -140,8 +140,9 @@ def _any_open(acts: Bool[Array, " gates"]) -> Bool[Array, ""]:
 
 @_any_open.def_vmap
 def _any_open_of_all_seeds(_count, _batched, acts):
-    """Return (True if any gate of any seed is open, False: the result has no seed axis).
+    """Return (`any_open`, False): `any_open` is True if any gate of any seed is open.
 
-    All seeds in one program take the same branch. This is the rule of `_any_open` for vmap.
+    False: the first value has no seed axis. All seeds in one program take the
+    same branch. This is the rule of `_any_open` for vmap.
     """
     return _any_open(acts.reshape(-1)), False

@@ -61,8 +61,8 @@ def make(
 def weights(counts: np.ndarray, power: float) -> Float[jnp.ndarray, "g"]:
     """Return the weight of an example of each group: n n_g^-power / sum_h n_h^(1 - power).
 
-    The weight is 0 for groups without examples. counts: number n_g of examples per group; n is
-    the sum of all n_g.
+    The weight is 0 for groups without examples, which the sum leaves out. counts: number n_g of
+    examples per group; n is the sum of all n_g.
     """
     n = jnp.asarray(counts, jnp.float32)
     unscaled = jnp.where(n > 0, jnp.maximum(n, 1) ** -power, 0)

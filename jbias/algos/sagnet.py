@@ -194,7 +194,7 @@ def _biasbed_updates(
     """
 
     def is_other(path: base.Path) -> bool:
-        """Return True if a parameter is neither in the style head nor a trunk's batch norm."""
+        """Return True for a parameter outside of the style head and the trunk's batch norms."""
         return not _in_style(path) and not in_trunk_norm(path)
 
     norms = base.Update("style_adv", in_trunk_norm, clip=clip, plus="class")

@@ -31,7 +31,7 @@ def candidates(
     """Return the names of the strategies to compare for `count` seeds, the default first.
 
     strategy: config.run.strategy; unless "auto", only this name is returned. steps: length
-    of the run. Only the default is returned if the run has less than `_MIN_STEPS` steps,
+    of the run. Only the default is returned if the run has fewer than `_MIN_STEPS` steps,
     several processes (which must all choose the same strategy), several CPU devices, or at most one
     seed per position of the mesh axis "seed".
     """
@@ -64,17 +64,17 @@ def choose_strategy(
 ) -> dict[str, Any]:
     """Return {"strategy": name}, and the cost of each candidate if several were compared.
 
-    The costs are {"cycles": {name: cost}} on TPUs, whose compiler estimates cycles, else
-    {"seconds": {name: cost}}. A cost is the cost of one step of one seed in the first stage.
+    The costs are an entry "cycles": {name: cost} on TPUs, whose compiler estimates cycles, else
+    "seconds": {name: cost}. A cost is the cost of one step of one seed in the first stage.
     The costs lack strategies that failed, need too much memory or were left out (see `_compare`).
-    The result has no costs if the default strategy was too slow to compare. The states of timed
-    steps are dropped.
+    The result has no costs if `earlier` is used or the default strategy was too slow to compare.
+    The states of timed steps are dropped.
 
     placed: the stages and the memory that they need. earlier: what this function returned when
     the run was first started, or None; the strategy in `earlier` is used again if this strategy
     is still a candidate ("auto" means the default). say: prints a line.
 
-    Nothing is compared if there is one candidate, or if memory is scarce
+    Nothing is compared if there is only one candidate, or if memory is scarce
     (`Placement.crowded`). If memory is scarce, config.run.strategy is returned, even if this option
     is "auto". The default strategy is compared first. Further strategies are compared
     only while the comparison probably takes less than `_MAX_SECONDS` in total, and less than
@@ -214,8 +214,8 @@ def _cost(
 ) -> float | None:
     """Return the cost of one seed's step in the first stage; infinite if a stage does not fit.
 
-    name: the strategy. unit: "cycles" or "seconds". is_first: the strategy is the default; the
-    result is None if its first timed steps, with compilation, take more than `_MAX_SECONDS`.
+    name: the strategy. unit: "cycles" or "seconds". is_first: the strategy is the default;
+    return None if its first timed steps, with compilation, take more than `_MAX_SECONDS`.
     """
     compiled_programs: dict[int, jax.stages.Compiled] = {}
     run = {**placed.run, "strategy": name}
@@ -268,7 +268,8 @@ def estimated_cycles(
 def _relative_size(name: str, count: int) -> int:
     """Return the size of a strategy's program, as a multiple of the program of one seed.
 
-    name: the strategy. count: seeds. On TPUs and GPUs, the compilation of ten unrolled seeds
+    name: the strategy. count: number of seeds. The size is 1 + count // 2 if seeds or
+    convolutions are unrolled, else 1. On TPUs and GPUs, the compilation of ten unrolled seeds
     took four to five times as long as the compilation of one seed.
     """
     strategy = seed_axis.STRATEGIES[name]

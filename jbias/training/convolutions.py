@@ -1,4 +1,4 @@
-"""Faster convolutions in a training step: one per seed under vmap, in chunks on CPUs.
+"""Replace convolutions in a training step: one per seed under vmap, or in chunks on a CPU.
 
 A function is traced before its convolutions are replaced. In the traced jaxpr, derivatives
 are already taken, so the forward convolution and both gradient convolutions are equations
@@ -122,7 +122,7 @@ def _with_batching_rule(eqn: core.JaxprEqn) -> Callable:
 
     @convolution.def_vmap
     def rule(num_seeds, batched, lhs, rhs):
-        """Return (outputs, True), stacked along a leading axis of seeds; for custom_vmap.
+        """Return (outputs stacked along a leading axis of seeds, True), as custom_vmap requires.
 
         batched: two booleans, whether lhs and rhs have a leading axis of `num_seeds` seeds. An
         operand without this axis is the same for all seeds.

@@ -27,7 +27,7 @@ _FALLBACK = "fallback"  # Key of the fallback in a state's stats.
 
 
 class Rollback(NamedTuple):
-    """config.rollback of a stage, in steps.
+    """The options config.rollback of a stage, with durations in steps.
 
     A seed that diverges returns to its latest saved state, at most `times` times. Its state
     is saved every `every` steps, counted from the stage's `first` step. Each rollback
@@ -40,7 +40,7 @@ class Rollback(NamedTuple):
     first: int = 0
 
     def target(self, step: int) -> int:
-        """Return the step to return to if `step`, counted from 1, failed."""
+        """Return the step whose state is restored if `step`, counted from 1, failed."""
         return step - 1 - (step - 1 - self.first) % self.every
 
 
@@ -109,7 +109,10 @@ def rollback_nonfinite(
     def step(
         state: train_step.State, batch: Any, key: Any, static: Hashable = None
     ) -> tuple[train_step.State, dict[str, Any]]:
-        """Take a step; FROZEN is 1 for a frozen seed, ROLLED_BACK 1 at a rollback, else 0."""
+        """Take a step; add the metrics FROZEN and ROLLED_BACK.
+
+        FROZEN is 1 if the seed is frozen, ROLLED_BACK is 1 if this step is rolled back, else 0.
+        """
         stats = dict(state.stats)
         fallback = stats.pop(_FALLBACK)
         state, count = state._replace(stats=stats), fallback["count"]
@@ -311,7 +314,10 @@ class Monitor:
         return events
 
     def _accumulate(self, seed: Hashable, values: Mapping[str, float]) -> None:
-        """Add a step's metrics to a seed's sums and count; maxima: only norms of gradients."""
+        """Add a step's metrics to a seed's sums, and update its count and maxima.
+
+        Only norms of gradients have maxima.
+        """
         sums = self.sums.setdefault(seed, dict.fromkeys(values, 0.0))
         maxima = self.maxima.setdefault(seed, {})
         self.counts[seed] = self.counts.get(seed, 0) + 1

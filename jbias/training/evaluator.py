@@ -143,7 +143,7 @@ def rebuild_decisions(
     """Write the damaged or lost files of a step's decisions again, from the step's states.
 
     Does nothing if a stop is requested. Logs a line, which says if a new file's checksum
-    differs from the recorded one.
+    differs from the recorded checksum.
     """
     predictions = _predict(job, stage, states)
     if predictions:
@@ -231,7 +231,7 @@ def _decision_rule(job: RunContext, test: splits.TestSet) -> inference.DecisionR
 def _fold_differences(
     job: RunContext, stage: Stage, states: PackedStates
 ) -> list[float]:
-    """Return the largest change of a logit by folded batch norms, one value per member.
+    """Return a list with the largest change of a logit by folded batch norms, per member.
 
     The change is the absolute difference between the logits with folded and with exact
     batch norms; the maximum is over all classes and the images of the first batch of the
@@ -290,7 +290,7 @@ def _batch_size(job: RunContext) -> int:
 
 
 def _batches(job: RunContext, images: Sequence[Any]) -> Iterator[jax.Array]:
-    """Yield the batches of several arrays of images, concatenated, on the devices.
+    """Yield batches, on the devices, of the concatenated images of several data sets.
 
     All batches have `_batch_size` images; the last batch is padded. images: one array or
     reader per data set. If one process cannot read its share of a batch, all processes raise
@@ -414,8 +414,8 @@ def _records(
     "diverged", whose value is the step at which the seed diverged. Each rollback in this stage
     so far has a record "rolled_back", whose value is the factor on the learning rate.
 
-    Records of other data sets: the measures of the set. The value is None and the status
-    "diverged" if the seed diverged or the logits of any image are not finite.
+    Records of other data sets: the measures of the set. If the seed diverged or the logits of
+    any image of the set are not finite, value and count are None and the status is "diverged".
 
     decisions_by_set: one entry per set of `job.tests`. difference: the member's entry of
       `_fold_differences`; None: batch norms are not folded, or the difference is unknown.

@@ -308,8 +308,8 @@ def _called(
     line: an instruction in HLO text. code: its opcode, such as "while"; opcodes other than
     conditional, while, call and async-start yield nothing. branch_probability: see
     `operations`. gate_probabilities: probability of a branch by the name of its computation,
-    for conditionals whose scope gives the probability. Runs are counted per run of the line.
-    The number of runs is None if the line is a loop whose number of iterations is unknown.
+    for conditionals whose scope gives the probability. Runs are counted per run of the line;
+    None for a loop whose number of iterations is unknown.
     """
     called = dict(_CALLED.findall(line))
     if code == "conditional":
@@ -408,7 +408,7 @@ def by_part(
 
 
 def unestimated(operations: Iterable[Operation]) -> dict[str, float]:
-    """Return the number of runs of operations without an estimate of cycles.
+    """Return the number of runs, by kind, of operations without an estimate of cycles.
 
     The keys are opcodes, or the targets of custom calls. Only opcodes that do work, such as
     "sort" and "gather", are counted.

@@ -1,7 +1,7 @@
 """Input pipelines, which supply the batches for the steps of a stage.
 
 A resident set is on the device completely. A streamed set is read from its files in each
-seed's own order. Of a windowed set, one part (a window) is on the device, shared by all seeds,
+seed's own order. A windowed set has one part (a window) on the device, shared by all seeds,
 while the next window is read. If several processes train, each process reads its share of the
 rows. The shared rows of an input are the rows on the device from which all seeds draw their
 batches: all rows of a resident set, and the rows of one window of a windowed set.
@@ -64,7 +64,7 @@ class InputPipeline(abc.ABC):
 
     @abc.abstractmethod
     def shapes(self) -> tuple[PyTree, PyTree]:
-        """Return jax.ShapeDtypeStructs of a result of `batch` and of `shared`."""
+        """Return the shapes of the results of `batch` and `shared`, as jax.ShapeDtypeStructs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -307,7 +307,7 @@ class StreamedInput(InputPipeline):
 
 
 class BatchPieces(NamedTuple):
-    """The pieces in which one process reads its part of all batches.
+    """A reader of one process's part of all batches, in numbered pieces.
 
     Pieces are numbered by step, then by seed, then by position in the batch. A call with the
     number of a piece reads and returns the rows of the piece.
@@ -385,7 +385,7 @@ class WindowedInput(InputPipeline):
         self._rows, self._numbers = None, None
 
     def wait(self, step: int, stop_requested: Callable[[], bool]) -> bool:
-        """Wait for the windows of a step; return False if a stop was requested first."""
+        """Wait for a step's windows; return True, or False if a stop was requested first."""
         numbers = self.order.windows(step)
         return numbers == self._numbers or all(
             stream.wait(number, stop_requested)
@@ -438,7 +438,7 @@ class WindowedInput(InputPipeline):
 
 
 class WindowPieces(NamedTuple):
-    """The pieces in which one process reads its part of all windows of one set.
+    """A reader of one process's part of all windows of one set, in numbered pieces.
 
     Pieces are numbered by window, then by position. A call with the number of a piece reads and
     returns the rows of the piece.
@@ -476,7 +476,7 @@ class WindowPieces(NamedTuple):
 
 
 class _WindowStream:
-    """The windows of one set in the host's memory, of which one is read ahead.
+    """A reader of the windows of one set into the host's memory, one window ahead.
 
     stop: the number of the last window plus 1.
     """

@@ -294,8 +294,8 @@ def _read_stream(
     """Return the options of streaming, and the options of the transforms on the device.
 
     Unless the option `crop` is "host" or "device", the set is in the device's memory and the
-    options of streaming are None. With "host", a random crop must be the first transform and is
-    left out of the returned transforms.
+    options of streaming are None. With "host", a random crop, if any, must be the first transform
+    and is left out of the returned transforms.
 
     places: names of the options in the config, for messages. options: config.train or
     config.train.other. inputs: options of the batch transforms. size: side of the images in

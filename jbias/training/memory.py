@@ -65,7 +65,7 @@ class Need(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The number of seeds of a stage on the devices at a time, and bytes per device."""
+    """The number of seeds of a stage that fit on the devices together, and bytes per device."""
 
     count: int  # Seeds that fit; 0: not even one.
     wanted: int  # Seeds that config.run asks for.
@@ -108,8 +108,8 @@ class Placement:
     def lay_out(self, strategy: str, say: Callable[[str], None]) -> list[stages.Stage]:
         """Return the stages, laid out on the devices with as many seeds at a time as fit.
 
-        strategy: a name, as in `seed_axis.STRATEGIES`. say: receives log lines. ValueError if
-        a stage does not fit.
+        strategy: "auto" or a name in `seed_axis.STRATEGIES`. say: receives log lines. ValueError
+        if a stage does not fit.
         """
         fits, laid_out = self.fits_by(strategy), []
         if not all(stage_fit.count for stage_fit in fits):
@@ -202,7 +202,7 @@ def fit_stages(
     say: Callable[[str], None],
     all_min: Callable[[int | None], int | None] = lambda free: free,
 ) -> Placement:
-    """Return the stages of a run, for the largest number of shares that fits into memory.
+    """Return the `Placement` of a run's stages with the most shares that fit into memory.
 
     A share is a part of the devices with seeds of its own; see `candidate_stages`.
     build: builds the stages of `count` seeds for a mesh. run: config.run. say: receives log
@@ -332,8 +332,9 @@ def input_bytes(stage: stages.Stage, trained: stages.Stage) -> int:
 
     stage: the stage with the training sets. trained: the stage that is trained at the time; may
     be the same stage. A set that is completely in memory is on the devices during all stages.
-    A streamed set counts only during its own stage: two windows, because a window is loaded
-    while another is used, or one if the first window lasts for the whole stage.
+    A windowed set counts only during its own stage: two windows, because a window is loaded
+    while another is used, or one if the first window lasts for the whole stage. A streamed set
+    without windows counts 0 bytes.
     """
     total, num_steps = 0, stage.last - stage.first
     for pipeline in stage.pipelines.values():

@@ -116,6 +116,7 @@ def _time_table(
 ) -> list[str]:
     """Return the lines of a Markdown table of the 20 longest times, after an empty line.
 
+    The columns are kind, place, share of the total in percent, and milliseconds per step.
     heading: head of the first column, "kind" or "operation". spent: nanoseconds, summed over
     `steps` steps, by (kind, place) as in `label_operations`.
     """
@@ -136,7 +137,8 @@ def _limit_row(
 
     quantity: first cell, such as "operations". amount: per step of one seed. rate: steps of
     a seed per second. device: jax's `device_kind`. limit: "flops" or "bytes", the field of
-    `targets.DeviceKind` with the device's maximum per second.
+    `targets.DeviceKind` with the device's maximum per second. The share is in percent, or
+    "not known" for an unknown device.
     """
     share, limits = "not known", device_limits(device)
     if limits:
@@ -171,7 +173,7 @@ def time_by_operation(
 ) -> collections.Counter:
     """Return nanoseconds by label, summed over all threads and streams of a trace.
 
-    folder: folder with traces, of which the latest is read; ValueError if there is none.
+    folder: folder with traces, of which the latest is read; ValueError without a trace.
     names: label of each operation by its name, from `label_operations`; other operations
     are left out.
     """

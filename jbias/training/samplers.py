@@ -175,7 +175,7 @@ class MixtureSampler(Sampler):
 
         counts: number of examples per set. shares: fraction of a batch per set. batch: number
         of examples per batch. stream: name of the random stream. steps: batches per window;
-        None: no windows. ValueError unless there is one positive share per set, the shares sum
+        None: no windows. ValueError unless each set has one positive share, the shares sum
         to 1, each share of a batch is a whole number of examples, and no set has fewer examples
         than its share of a batch.
         """
@@ -238,9 +238,9 @@ def make_sampler(examples: int, batch: int, steps: int | None, stream: str) -> S
     """Return the sampler of one set: a `WindowSampler`, or an `EpochSampler` without windows.
 
     examples: number of examples of the set. batch: examples per batch. steps: largest number
-    of batches per window. There are no windows if `steps` is None or one window contains the
-    whole set. Windows have equal numbers of batches, but the last may have fewer. stream:
-    name of the random stream. ValueError if the batch is not between 1 and `examples`.
+    of batches per window; None: no windows. There are no windows either if one window would
+    contain the whole set. Windows have equal numbers of batches, but the last may have fewer.
+    stream: name of the random stream. ValueError if the batch is not between 1 and `examples`.
     """
     epochs = EpochSampler(examples, batch, stream=stream)
     if steps is None or steps * batch >= examples:
@@ -408,7 +408,7 @@ def _generator(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairedSampler(Sampler):
-    """An order of a second set's examples: each has the class of the first set's example.
+    """An order of a second set's examples, whose classes match the first set's batches.
 
     Row i of a batch is paired with row i of the first set's batch. In each epoch the second
     set's examples of a class are put into a random order and assigned to the first set's
@@ -449,7 +449,7 @@ class PairedSampler(Sampler):
 
     @functools.cached_property
     def _partners(self) -> Callable[[int, int], Int[np.ndarray, "n"]]:
-        """A function from (seed, epoch) to the second set's partner of each example.
+        """A function (seed, epoch) -> the partner of each example of the first set.
 
         Partners are indices of examples in the second set, in the order of the first set. The
         function caches the partners of 32 epochs.

@@ -61,7 +61,7 @@ class SeedLayout(NamedTuple):
         return spread if spread > 1 else 0
 
     def pack(self, trees: Iterable[PyTree]) -> PackedStates:
-        """Return the given trees arranged in waves: on the devices if there is one wave.
+        """Return the given trees, arranged in waves; a single wave is moved to the devices.
 
         Several waves stay in the host's memory. If seeds are spread over devices or several
         processes train, the trees pass through the host, so that each device receives only
@@ -153,7 +153,7 @@ class SeedLayout(NamedTuple):
         return has_peers or len(self.waves) > 1 or self.devices.shape["seed"] > 1
 
     def _split_into_waves(self, trees: Iterable[PyTree]) -> Iterator[tuple[Wave, int]]:
-        """Yield (trees, width) of each wave: its trees, one per seed, and its `width`."""
+        """Yield the pair (trees, width) of each wave; trees: one per seed of the wave."""
         trees = iter(trees)
         for number, count in enumerate(self.waves):
             yield tuple(itertools.islice(trees, count)), self.width(number)
@@ -375,8 +375,8 @@ def multi_step(
     """Return a function that takes several steps of all seeds.
 
     step: the step of one seed, (state, argument, shared, static) -> (state, output). An
-      argument is a pair (seed argument, batch); the batch is on the host or the devices. If the
-      argument of a tree is None, the state of the tree does not change and the output is None.
+      argument is a pair (seed argument, batch); the batch is on the host or the devices. A
+      tree with None as its argument keeps its state and has None as its output.
     scanned: the number of steps in one compiled loop (`scan_steps`). The loop is used only for
       exactly `scanned` steps with batches on the host; other steps are dispatched one by
       one. 0 and 1: no loop. A loop is faster on accelerators. A loop is slower on a CPU, which
@@ -417,7 +417,7 @@ def _step_active_trees(
     shared: Any,
     static: Hashable,
 ) -> tuple[Wave, Sequence[Wave]]:
-    """Take steps of the trees of a wave that have arguments; return (states, outputs).
+    """Step only the trees of a wave that have arguments; return (states, outputs) of all trees.
 
     states: one per tree. steps: for each step, one argument per tree; None in all steps for a tree
     whose state does not change. Outputs are per step and tree, None for trees without arguments.
@@ -446,7 +446,7 @@ def _step_active_trees(
 def _dispatched_steps(
     step: SeedFunction, strategy: Strategy, layout: SeedLayout, *, scanned: int
 ) -> _WaveSteps:
-    """Return a function for several steps of a wave, dispatched from this thread.
+    """Return a function that takes several steps of a wave, dispatched from this thread.
 
     step: the step of one seed. scanned: the number of steps in one compiled loop, see
     `multi_step`.
@@ -553,7 +553,7 @@ def _are_on_host(batches: PyTree) -> bool:
 
 
 def _threaded_steps(step_tree: SeedFunction, layout: SeedLayout) -> _WaveSteps:
-    """Return a function for several steps of a wave, with one thread per tree.
+    """Return a function that takes several steps of a wave, with one thread per tree.
 
     step_tree: the step of one tree, as `map_tree` returns it.
     """

@@ -151,7 +151,7 @@ def open_run(
     """Open and check a run, and return its context; nothing is trained.
 
     All data sets are opened and checked first, so that a wrong config fails immediately. Then
-    process 0 writes config.json and provenance.json to the workdir, with `follows` evaluate.json.
+    process 0 writes config.json and provenance.json to the workdir, or evaluate.json if `follows`.
 
     say: receives log lines. team: the processes that train together; only process 0 writes.
     follows: whether another process trains the run and this process only evaluates the run; if so,
@@ -328,6 +328,10 @@ def _describe_data(
 ) -> dict[str, dict[str, Any]]:
     """Return the entries of provenance.json about each data set, by name of the set.
 
+    An entry is the result of `splits.describe`; "preprocessing" is replaced for a streamed set.
+    Entries of `tests` also have "scored" (number of images), "decision" (description of the class
+    map) and, if the class map has a digest, "answers" (the digest).
+
     sets: the opened data sets. streamed: descriptions of the streamed sets, by name. tests:
     the sets to evaluate on.
     """
@@ -356,7 +360,7 @@ def check_same_code(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
 
 
 def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
-    """Raise ValueError if a finished run was trained on data that differ from the config's.
+    """Raise ValueError if a finished run was trained on other data than the config names.
 
     The default workdir is named by the run's identity, which leaves out the paths of data,
     so two configs with different data may have the same workdir. The data are not opened if
@@ -402,7 +406,7 @@ def _check_equal_data(
 def _describe_folding(
     built_stages: Sequence[stages.Stage], run: Mapping[str, Any]
 ) -> dict[str, int]:
-    """Return {"folded_norms": number of batch norms that evaluations fold}, {} if none.
+    """Return {"folded_norms": number of batch norms that evaluations fold}, or {} if 0.
 
     The number is the largest of all stages. run: config.run.
     """
@@ -435,7 +439,7 @@ def _initial_nets(
 
     The networks are None if they are not needed: without config.init, in a run that has
     checkpoints, and if this process `follows` a run. In a run that has checkpoints or is
-    followed, the digest is read from provenance.json. Without config.init the digest is None.
+    followed, the digest is read from provenance.json. Without config.init both are None.
     """
     if not config["init"]:
         return None, None

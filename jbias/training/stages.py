@@ -69,8 +69,9 @@ class StepShapes(NamedTuple):
 class Stage:
     """One stage of a run: the steps from `first` to `last`, with data and functions.
 
-    members: all seeds of all branches. program: the functions of one seed of the first
-    branch. rollback: None: a failed seed is frozen.
+    first, last: number of steps taken since the start of the run, at the start and at the end
+    of the stage. members: all seeds of all branches. program: the functions of one seed of the
+    first branch. rollback: None: a failed seed is frozen.
     """
 
     spec: run_spec.StageSpec
@@ -311,8 +312,9 @@ def build_stages(
     evaluation only, config.fix and config.vary are not checked.
 
     plans: per stage, the input plan of each data set ("train", "other"). images: images of
-    the sets that are in memory, by name; None: stages for evaluation only, without
-    pipelines. make_pipeline: a function with the arguments of `input_plan.make_pipeline`.
+    the sets that are in memory, by name; None: stages for evaluation only, whose
+    `pipelines` are the plans. make_pipeline: a function with the arguments of
+    `input_plan.make_pipeline`.
     """
     config, built = spec.config, []
     first_source = plans[0]["train"].source

@@ -271,8 +271,8 @@ def micro_batch(
     Block j of the batch belongs to micro-batch j % count; scalars and keys in the batch are
     unchanged. A micro-batch has the same examples on any number of devices, and no example
     moves to a different device if each device has a multiple of `count` blocks. Views of an
-    image stay together, and count as one example. ValueError if the batch is not a multiple of
-    `count` blocks.
+    image stay together, and count as one example. batch["other"] is divided in the same way.
+    ValueError if the batch is not a multiple of `count` blocks.
     """
     rows, block_rows = len(batch["image"]), block * batch.get("views", 1)
     if rows % (count * block_rows):

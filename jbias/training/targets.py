@@ -1,4 +1,4 @@
-"""Parse names of devices to compile for, which this machine need not have; list their limits.
+"""Parse the names of devices to compile for, and list the limits of these devices.
 
 The compiler for TPUs comes with libtpu, the compiler for GPUs with jax's CUDA plugin. Both
 compilers are in the extra `plan`. Neither compiler needs a device or NVIDIA's libraries.

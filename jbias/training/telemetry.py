@@ -123,7 +123,7 @@ def advance_profiled(
 
     Steps of a compiled loop are dispatched one by one, because the page has the operations of a
     single step; the first of these dispatches compiles the step and is not traced. Metrics are
-    returned for all steps.
+    returned for all steps. Sets `job.profiled`.
 
     states, steps, shared, static: the arguments of `stage.advance`; `steps` has the
     arguments of each step.
@@ -159,7 +159,7 @@ def advance_profiled(
 def _report_progress(job: RunContext, speed: console.Speed) -> None:
     """Write progress and speed to the heartbeat; send speed and recent means to the loggers.
 
-    The loggers get the speed as "speed/steps" and "speed/images" (per second) of the mean
+    The loggers get the speed as "speed/steps" and "speed/images" (per second), with the means
     over seeds.
     """
     _write_heartbeat(
@@ -177,7 +177,7 @@ def _report_progress(job: RunContext, speed: console.Speed) -> None:
 
 
 def _write_heartbeat(job: RunContext, phase: str, step: int, **fields: Any) -> None:
-    """Update the heartbeat file in process 0.
+    """Update the heartbeat file in process 0; an OSError is ignored.
 
     phase: current activity. fields: further fields of `status.Heartbeat.update`.
     """
@@ -217,8 +217,8 @@ def _recent_means(job: RunContext) -> dict[str, dict[str, float]]:
     """Return the mean of each metric of training since the last call of this function.
 
     The means are by name of the seed in loggers, then by tag, such as "progress/loss_class".
-    The means start again after an evaluation. Seeds that diverged, or took no step since then,
-    are left out.
+    The means start again after an evaluation. Seeds that diverged, or took no step in that
+    time, are left out.
     """
     monitor = job.monitor
     resets, last_counts, last_sums = job.last_progress
@@ -243,7 +243,7 @@ def _recent_means(job: RunContext) -> dict[str, dict[str, float]]:
 def _with_means(
     numbers: Mapping[str, dict[str, float]],
 ) -> dict[str, dict[str, float]]:
-    """Return the numbers with the mean over the seeds of each branch added.
+    """Return a copy of `numbers` to which the means over the seeds of each branch are added.
 
     numbers: by name of the seed in loggers, then by tag. Means have the name
     "<branch>/mean", or "mean" in a run without branches; the tag "train/diverged" has no mean.
