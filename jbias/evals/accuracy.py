@@ -74,7 +74,10 @@ def class_numbers(
 
 
 def by_class(decided: decisions.Decisions) -> decisions.Numbers:
-    """Return "class_accuracy" for each class with images; condition "class=<class id>"."""
+    """Return a list with a Number "class_accuracy" for each class with images.
+
+    The condition of a Number is "class=<class id>".
+    """
     return class_numbers({"": decided})
 
 
@@ -192,7 +195,7 @@ Marks = Bool[np.ndarray, "rows n"] | Int[np.ndarray, "rows n"]
 def bootstrap_counts(
     marks: Marks, *, draws: int, seed: int
 ) -> Int[np.ndarray, "draws rows"]:
-    """Return each row's sum of marks in bootstrap samples of n of the n images.
+    """Return each row's sum of marks in bootstrap samples of the n images.
 
     marks: whole numbers, one row per statistic and one column per image. draws: the number of
     bootstrap samples. All rows of a sample have the same images. Images with equal marks are
@@ -251,7 +254,8 @@ def mean_ends(
 ) -> decisions.Numbers:
     """Return `metric`_lower and `metric`_upper: a 95 % bootstrap interval of mean(marks / highest).
 
-    marks: whole numbers in 0 ... highest, one for each independent unit (image or pair).
+    marks: whole numbers in 0 ... highest, one for each independent unit (image or pair). n of
+    both numbers is the number of units.
     condition: the condition of both numbers.
     """
     n = len(marks)

@@ -126,8 +126,8 @@ def _make_probe(
     """Return the probe of an attack.
 
     kind: "pgd" or "fgsm", the start of metrics' names. step_sizes: step size by budget.
-    description: the end of each condition's name. Other options: see `make`. ValueError if
-    two budgets are equal in four digits.
+    description: text after the budget in each condition's name. Other options: see `make`.
+    ValueError if two budgets are equal in four digits.
     """
     conditions, groups = {"": _params(0.0, 0.0, 0)} if strict else {}, {}
     for eps, step_size in step_sizes.items():

@@ -1,4 +1,4 @@
-"""Tests and ranks of attributes of images, by the drop of accuracy under a shift of each attribute.
+"""Tests and ranking of image attributes, by the drop of accuracy under a shift of each attribute.
 
 If two attributes are correlated in the images, both show the drop in accuracy that one of them
 causes. `stratified_drop` returns the drop of one attribute with another attribute held fixed.
@@ -114,11 +114,11 @@ def _class_effect(
 def _cell_weights(
     row: Float[np.ndarray, "m"], n: Int[np.ndarray, "m t"]
 ) -> Float[np.ndarray, "m t"] | None:
-    """Return W such that sum(W * cell means) is sum_b row_b u_b of the fitted effects.
+    """Return the weights of the cell means in the weighted sum of the fitted row effects.
 
-    The effects u_b (rows) and v_t (columns) are from the least-squares fit u_b + v_t to the cell
-    means, weighted by n, the number of images by cell. None if the sum is undefined: it depends on
-    cells without images.
+    With weights W, sum(W * means) is sum_b row_b u_b. The effects u_b (rows) and v_t (columns) are
+    from the least-squares fit u_b + v_t to the cell means, weighted by n, the number of images by
+    cell. None if the sum is undefined: it depends on cells without images.
     """
     m, t = n.shape
     design = np.zeros((m, t, m + t))

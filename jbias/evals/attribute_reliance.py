@@ -305,7 +305,7 @@ class ShiftDrop:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reliance:
-    """The drops of one attribute by kind of shift; `kinds` is empty if it cannot be tested."""
+    """The drops of one attribute by kind of shift; `kinds` is empty for an untestable attribute."""
 
     kinds: Mapping[str, ShiftDrop]  # By kind.
     classes: Int[np.ndarray, "k"]  # Ids of the tested classes.

@@ -116,7 +116,7 @@ def reliability(
 
 
 def of_decisions(decided: decisions.Decisions, *, bins: int = BINS) -> Reliability:
-    """Return `reliability` of decisions, over the images that have a correct class.
+    """Return the result of `reliability` for the decisions on images that have a correct class.
 
     bins: the number of bins, of equal width. ValueError without columns "confidence" and
     "likelihood".

@@ -37,10 +37,11 @@ _VECTORS_AT_ONCE = 256
 def fit_gaussians(
     values: Float[np.ndarray, "v f"], *, highest: float
 ) -> tuple[Float[np.ndarray, "v"], ...]:
-    """Return (a, mu, s, squares, converged) of a exp(-(f - mu)^2 / (2 s^2)) fitted to each row.
+    """Fit a Gaussian to each row of values and return (a, mu, s, squares, converged), by row.
 
-    values: at f = 0, 1, ... `squares`, the sum of squared residuals, is minimised over
-    0 <= a <= highest, mu and s, in float64. Each result has shape (v,).
+    The Gaussian is a exp(-(f - mu)^2 / (2 s^2)). values: at f = 0, 1, ... `squares`, the sum of
+    squared residuals, is minimised over 0 <= a <= highest, mu and s, in float64. Each result has
+    shape (v,).
 
     The squares have several minima. Levenberg and Marquardt's method, with a projection of a,
     starts from the lowest eight minima on a grid of (mu, s) with the best a at each, and the
@@ -59,7 +60,7 @@ def fit_gaussians(
 def _fit(
     values: Float[np.ndarray, "v f"], highest: float
 ) -> tuple[Float[np.ndarray, "v"], ...]:
-    """Return (a, mu, s, squares, converged) of `fit_gaussians` for up to _VECTORS_AT_ONCE rows."""
+    """Return the result of `fit_gaussians` for up to _VECTORS_AT_ONCE rows of values."""
     starts = _starts(values, highest)
     p, cost, done = _descend(
         starts, np.repeat(values, STARTS, axis=0), highest, rounds=ROUNDS
@@ -202,7 +203,7 @@ def _starts(
 
 
 def _are_minima(cost: Float[np.ndarray, "v m w"]) -> Bool[np.ndarray, "v m w"]:
-    """Return True for each cell below its eight neighbours; of equal cells, for the first only."""
+    """Return True for each cell below its eight neighbours; for the first only, if cells tie."""
     rows, columns = cost.shape[1:]
     padded = np.pad(cost, ((0, 0), (1, 1), (1, 1)), constant_values=np.inf)
     are_lowest = np.ones(cost.shape, bool)
@@ -242,7 +243,7 @@ FEWEST_OCTAVES = 4  # A fit has three parameters.
 
 @dataclasses.dataclass(frozen=True)
 class CriticalBand:
-    """A fitted band; its numbers are NaN if `flag` is not "".
+    """The fitted critical band; its metrics are NaN if `flag` is not "".
 
     bandwidth: full width at half height, in octaves. center_frequency: nominal, in
     cycles per image. peak_noise_sensitivity: 2^(a - 4) for height a; 1 if a is at its bound.
@@ -393,7 +394,9 @@ def normalised(accuracy: Tables) -> Tables:
 
 
 def threshold_indices(accuracy: Tables) -> Thresholds:
-    """Return each octave's threshold: the number of noise levels above the strongest that passes.
+    """Return each octave's threshold: the number of noise levels that prevent recognition.
+
+    These are the levels above the strongest level that passes.
 
     accuracy: in per cent, one row for each of the noise levels SIGMAS. A level passes if its
     accuracy is above CRITERION. Thresholds are whole numbers from 0 to 4; 4 means that no level
@@ -410,9 +413,9 @@ def continuous_thresholds(accuracy: Tables) -> Thresholds:
     accuracy: one table, in per cent, with one row for each of SIGMAS; an octave with NaN has
     the threshold NaN. The curve is clean / (1 + exp(k (log2 sigma - m))), with clean the
     octave's accuracy without noise, fitted by least squares to the four strengths. The
-    threshold is 1/2 - log2(sigma / 0.16) at the crossing. Rounded to a whole number, it equals
-    the threshold from `threshold_indices`. It is clipped to 0 ... 5. It is 5 if the
-    accuracy without noise does not pass. These thresholds are part of neither protocol.
+    threshold is 1/2 - log2(sigma / 0.16) at the crossing, clipped to 0 ... 5, and 5 if the
+    accuracy without noise does not pass. Rounded to a whole number, the threshold equals that
+    from `threshold_indices`. These thresholds are part of neither protocol.
     """
     strength = np.log2(np.array(SIGMAS[1:]) / SIGMAS[-1])
     return np.array([_crossing(strength, column) for column in np.transpose(accuracy)])
@@ -423,8 +426,8 @@ def _crossing(
 ) -> float:
     """Return the continuous threshold of an octave, in 0 ... HIGHEST + BEYOND.
 
-    It is 0.5 minus the strength at which the curve of `_logistic` is CRITERION, clipped to this
-    range; the highest value if the accuracy without noise is at most CRITERION; NaN if an
+    The threshold is 0.5 minus the strength at which the curve of `_logistic` is CRITERION, clipped
+    to this range; the highest value if the accuracy without noise is at most CRITERION; NaN if an
     accuracy is NaN. strength: log2(sigma / 0.16) of the four noises. column: accuracies in per
     cent by sigma, the first without noise.
     """
@@ -633,7 +636,7 @@ def _band_numbers(
 
     Metrics, each after the prefix: threshold, with the condition "noise at <frequency>" of
     each octave; each of METRICS, with _lower, _upper and _undefined; residual; each of FLAGS,
-    1 if the band has it, else 0. With the prefix "critical_band" the mean frequency of each
+    1 if the band has this flag, else 0. With the prefix "critical_band" the mean frequency of each
     octave's noise is included, as critical_band_centroid.
     """
     numbers = []
@@ -681,11 +684,11 @@ def band_interval(
 ) -> decisions.Numbers:
     """Return a list of three Numbers: the ends of a 95 % bootstrap interval, and a share.
 
-    Their metrics are `name`_lower, `name`_upper and `name`_undefined. `_undefined` is the share
-    of bootstrap samples whose band has a flag instead of numbers; these samples are left out of
-    the interval. For metric="center_frequency", samples with the centre outside of the octaves
-    are not left out: they are below or above all other samples, and an end of the interval that
-    falls on such a sample is None. Both ends are None if `value` is NaN or no sample is left.
+    Their metrics are `name`_lower, `name`_upper and `name`_undefined. `_undefined` is the share of
+    bootstrap samples whose band has a flag instead of numbers; these samples are left out of the
+    interval. For metric="center_frequency", samples with the centre outside of the octaves are not
+    left out: they are below or above all other samples, and an end of the interval that falls on
+    such a sample has the value None. Both ends are None if `value` is NaN or no sample is left.
     metric: one of METRICS. bands: of the bootstrap samples. n: the number of images. value: the
     metric of all images.
     """

@@ -200,7 +200,7 @@ def numbers(
     shape_bias_lower, shape_bias_upper: ends of Wilson's 95 % interval of the overall shape
       bias; left out if no decision matches the shape or the texture.
     shape_bias_undefined: the share of shape classes without a shape or texture decision, whose
-      shape bias is None, among the classes with a cue-conflict image.
+      shape bias has the value None, among the classes with a cue-conflict image.
     fraction_shape, fraction_texture: decisions that match the cue on images whose cues conflict,
       divided by the number of all images, as in the reference code.
     fraction_neither: decisions that match neither cue, among images whose cues conflict.
@@ -256,7 +256,7 @@ def _absolute_numbers(
 
 
 def _to_number(bias: ShapeBias, condition: str = "") -> decisions.Number:
-    """Return the number "shape_bias": shape decisions among shape and texture decisions."""
+    """Return the Number "shape_bias", the share of shape among shape and texture decisions."""
     either = bias.n_shape + bias.n_texture
     return decisions.share("shape_bias", bias.n_shape, either, condition)
 

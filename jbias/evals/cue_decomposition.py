@@ -16,7 +16,7 @@ Share = Float[np.ndarray, "*n"]  # Accuracy in [0, 1], by network.
 
 
 def robustness(original: Share, diffused: Share, shuffled: Share) -> Share:
-    """Return R_cd = (Q_S + Q_T) / (2 Q_O) of accuracies; 1 without a loss, NaN if Q_O is 0.
+    """Return the cue robustness R_cd = (Q_S + Q_T) / (2 Q_O); 1 without a loss, NaN if Q_O is 0.
 
     original, diffused, shuffled: the accuracies Q_O, Q_S and Q_T, of networks or samples.
     """
@@ -24,7 +24,7 @@ def robustness(original: Share, diffused: Share, shuffled: Share) -> Share:
 
 
 def shape_part(diffused: Share, shuffled: Share) -> Share:
-    """Return S_cd = (Q_S / s) / (Q_S / s + Q_T / t) of each of several networks, in [0, 1].
+    """Return the shape part S_cd = (Q_S / s) / (Q_S / s + Q_T / t) of each network, in [0, 1].
 
     diffused, shuffled: the accuracies Q_S and Q_T; s and t are their means over the networks,
     so that values are comparable among these networks only: 1/2 for a network with average
@@ -38,7 +38,7 @@ def shape_part(diffused: Share, shuffled: Share) -> Share:
 def numbers(
     by_condition: decisions.ByName, *, draws: int = 1000, seed: int = 0
 ) -> decisions.Numbers:
-    """Return accuracies by condition, and cue_robustness, which is R_cd.
+    """Return the accuracy of each condition, and cue_robustness, the result of `robustness`.
 
     by_condition: decisions on unchanged, diffused and shuffled images, in this order.
     cue_robustness_lower and cue_robustness_upper: a bootstrap interval of 95 % over images,

@@ -1,6 +1,7 @@
-"""Reader of tables of decisions by other programs or human observers, to measure like a network.
+"""Reader of tables of decisions that other programs or human observers made.
 
-A CSV or Parquet file has one row per stimulus; the default columns are model-vs-human's:
+The decisions are measured like those of a network. A CSV or Parquet file has one row per
+stimulus; the default columns are model-vs-human's:
 
     object_response    the decided class, by its name in the set
     imagename          the stimulus: its name from `export_stimuli`, or the set's file
@@ -67,7 +68,7 @@ _NO_ROW, _NO_ANSWER = -1, -2
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DecidedNetwork(networks.Network):
-    """A network of which only decisions are known; it has the interface inference.BoundNetwork.
+    """A network with stored decisions instead of weights; implements inference.BoundNetwork.
 
     decided: by (set, condition), for each image of the set a class id, _NO_ROW or _NO_ANSWER.
     """
@@ -395,7 +396,7 @@ def _located_rows(
 def _only_set(
     where: str, image: str, images: Mapping[str, "_Images"], column: str
 ) -> str:
-    """Return the name of the only set, or of the set that has the image; "" if none has it.
+    """Return the name of the only set, or of the set that has an image; "" if no set has the image.
 
     where: start of the error message. image: name in the table. images: by set. column: name
     of the table's column of sets, for the message. ValueError if several sets have the image.
@@ -548,7 +549,7 @@ class _Images:
         )
 
     def _folder(self) -> str:
-        """Return " (<folder of the set's images>)" for messages, or "" if it has no folder."""
+        """Return " (<folder of the set's images>)" for messages; "" if the set has no folder."""
         root = getattr(self.store, "root", "")
         return f" ({root})" if root else ""
 

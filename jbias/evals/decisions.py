@@ -237,7 +237,7 @@ def per_rule(metric: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
 
 
 def share(metric: str, count: int, n: int, condition: str = "") -> Number:
-    """Return the share `count` of `n` as a Number; its value is None if n is 0."""
+    """Return the share `count` / `n` as a Number, with the value None if n is 0."""
     count, n = int(count), int(n)
     return Number(metric, count / n if n else None, count, n, condition)
 
@@ -245,7 +245,7 @@ def share(metric: str, count: int, n: int, condition: str = "") -> Number:
 def mean(metric: str, marks: Bool[np.ndarray, "n"], condition: str = "") -> Number:
     """Return the share of True entries of `marks`, one per image, as a Number.
 
-    Its value is None if `marks` is empty.
+    The Number has the value None if `marks` is empty.
     """
     return share(metric, np.sum(marks), len(marks), condition)
 
@@ -266,9 +266,9 @@ def wilson_ends(number: Number) -> Numbers:
 def cross_entropy(likelihood: Float[np.ndarray, "n"]) -> float:
     """Return the mean of -log likelihood, in nats.
 
-    likelihood: by image, the probability of the correct class.
-    A likelihood below the smallest normal float32, such as after an underflow, is replaced by this
-    smallest number, whose -log is 87.3.
+    likelihood: by image, the probability of the correct class. A likelihood below the smallest
+    normal float32, such as after an underflow, is replaced by this smallest number, whose -log is
+    87.3.
     """
     return float(-np.log(np.maximum(likelihood, np.finfo(np.float32).tiny)).mean())
 
@@ -285,9 +285,10 @@ def ratio(numerator: ArrayLike, denominator: ArrayLike) -> Float[np.ndarray, "..
 
 
 def quantity(metric: str, value: float | None, n: int, condition: str = "") -> Number:
-    """Return a Number without a count; its value is None if `value` is None, NaN or infinite.
+    """Return a Number without a count, with the given value.
 
-    n: the number of images that the value was computed from.
+    value: None, NaN and infinity become None. n: the number of images that the value was computed
+    from.
     """
     is_defined = value is not None and np.isfinite(value)
     return Number(metric, float(value) if is_defined else None, None, n, condition)

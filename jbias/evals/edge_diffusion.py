@@ -70,13 +70,13 @@ def make(
 
 
 def diffuse(image: probe.Images, steps: int | Array) -> probe.Images:
-    """Return images u after time steps of 0.2 of du/dt = 2 div(D grad u), clipped to [0, 1].
+    """Return images diffused by du/dt = 2 div(D grad u) in time steps of 0.2, clipped to [0, 1].
 
-    image: in [0, 1]. steps: the number of time steps. All channels have the same D.
-    D has the eigenvectors of the smoothed structure tensor of the smoothed 255 u, and
-    1 / sqrt(1 + (m / l)^2) for its eigenvalues m, with l = 1/15: diffusion is weak across
-    edges and strong along them. Images are mirrored at their borders, so that little flows
-    out. ValueError for sides of less than three pixels.
+    image: the images u at the start, in [0, 1]. steps: the number of time steps. All channels have
+    the same D. D has the eigenvectors of the smoothed structure tensor of the smoothed 255 u, and
+    1 / sqrt(1 + (m / l)^2) for its eigenvalues m, with l = 1/15: diffusion is weak across edges and
+    strong along them. Images are mirrored at their borders, so that little flows out. ValueError
+    for sides of less than three pixels.
     """
     sides = image.shape[1:3]
     must = f"sides must be of at least {_MIN_SIDE} pixels"

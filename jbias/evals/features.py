@@ -99,9 +99,9 @@ def _pool(x: Array, pool: int) -> Float[Array, "b d"]:
 def _project(
     x: Float[Array, "b d"], columns: int, seed: int, site: str
 ) -> Float[Array, "b c"]:
-    """Return `columns` sums of the features with random signs; x itself if it is not wider.
+    """Return `columns` sums of the features with random signs.
 
-    seed, site: determine the signs.
+    Features with at most `columns` columns are returned unchanged. seed, site: determine the signs.
     """
     d = x.shape[1]
     if d <= columns:

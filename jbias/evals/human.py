@@ -233,9 +233,10 @@ def compare(network: trials.Trials, people: People, dataset: str) -> decisions.N
 def overall(by_set: Mapping[str, Sequence[decisions.Number]]) -> decisions.Numbers:
     """Return the means of the metrics OVERALL over the 17 sets, with equal weights.
 
-    by_set: the result of `numbers` by set. A metric that a set lacks is left out. If sets are
-    missing, the mean is over the remaining sets, and its condition is, for instance, "12 of 17
-    sets" instead of "". ValueError without sets, or for a set that is not in SETS.
+    by_set: the result of `numbers` by set. n of a Number is the number of these sets. A metric that
+    a set lacks is left out. If sets are missing, the mean is over the remaining sets, and its
+    condition is, for instance, "12 of 17 sets" instead of "". ValueError without sets, or for a set
+    that is not in SETS.
     """
     are_sets = bool(by_set) and {*by_set} <= {*SETS}
     probe.check(are_sets, "human", f"sets must be some of {', '.join(SETS)}", [*by_set])

@@ -39,7 +39,7 @@ class Trial(NamedTuple):
 
 
 class ImageNames:
-    """The images of a set, to look up by any accepted spelling of their names.
+    """An index of the images of a set by all accepted spellings of their names.
 
     names: paths relative to the set's folder, with slashes. folders: names of that folder, for
     paths that begin above it. without_folder: whether the last part of a name is enough if
@@ -90,7 +90,7 @@ class ImageNames:
         return []
 
     def _without_folder(self, path: str) -> str:
-        """Return a path's last part if the path has no folder, or ends in the set's folder.
+        """Return a path's last part if the path has no folder, or if its last folder is the set's.
 
         Return "" otherwise, and if a folder of the path is also a folder inside the set.
         """
@@ -99,7 +99,7 @@ class ImageNames:
         return last if is_in_set and not self._inner_folders & {*folders} else ""
 
     def _relative(self, path: str) -> Iterator[str]:
-        """Yield the path, and its remainder after each folder that is named like the set's folder."""
+        """Yield the path, and its part after each folder that is named like the set's folder."""
         yield path
         names = path.split("/")
         for place, name in enumerate(names[:-1]):
@@ -108,7 +108,7 @@ class ImageNames:
 
 
 class PublishedNames:
-    """Geirhos' stimuli, to look up by their names in model-vs-human's tables of answers.
+    """An index of Geirhos' stimuli by their names in model-vs-human's tables of answers.
 
     names: the set's files. conditions: the conditions of a "model_vs_human" set, whose files
     have such names; () for a "geirhos" set, whose files are <class>/<stimulus>.png.
@@ -163,7 +163,7 @@ def parse_trial(name: str) -> Trial | None:
 
 
 def _index(names: Sequence[str], form: Callable[[str], str]) -> Places:
-    """Return the positions of the names in the sequence, ascending, by form(name)."""
+    """Return a dict from form(name) to the positions of names of this form, ascending."""
     index: Places = collections.defaultdict(list)
     for i, name in enumerate(names):
         index[form(name)].append(i)

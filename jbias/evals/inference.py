@@ -247,15 +247,16 @@ def decide_sets(
     halt: Callable[[], bool] = lambda: False,
     fetch: Callable[[PyTree], PyTree] = jax.device_get,
 ) -> Iterator[list[Int[np.ndarray, "n"] | ScoredDecisions]]:
-    """Yield for each set, in order, a list with one entry per seed: its decisions on n images.
+    """Yield, for each set in order, a list with the decisions of each seed on the set's images.
 
     An entry is an array of class ids, or `ScoredDecisions` if the set's rule has labels.
 
-    score_seeds: result of `make_scorer`, mapped over seeds. variables: one entry per network
-    or group of seeds. batches: the images of all sets in order, in batches of one size, on
-    the devices, the last padded. rules: one per set. split: turns the decisions of a batch,
-    once on the host, into one array per seed. halt: called before each batch; if it returns
-    True, the remaining sets are not yielded. fetch: brings decisions to the host.
+    score_seeds: result of `make_scorer`, mapped over seeds; it returns a tuple of logits, one entry
+    per entry of `variables`. variables: one entry per network or group of seeds. batches: the
+    images of all sets in order, in batches of one size, on the devices, the last padded. rules: one
+    per set. split: turns the decisions of a batch, once on the host, into one entry per seed. halt:
+    called before each batch; if it returns True, the remaining sets are not yielded. fetch: brings
+    decisions to the host.
     """
     set_number, chunks = 0, []
     for rows, answers in _batches_ahead(score_seeds, variables, batches, rules, halt):
@@ -371,11 +372,11 @@ class StimulusOrigin(NamedTuple):
 class BoundNetwork(Protocol):
     """A network in a fixed precision and on fixed devices.
 
-    predict: (stimuli in [0, 1], their origin) -> logits. Most measures need nothing else;
-    a measure that needs an attribute that is None is left out. apply: (variables, stimuli) ->
-    the same logits, differentiable by JAX. at: (variables, images, site) -> (activations,
-    gradient), see probe.Rows.at. net: a flax module or a taps.Readable, for measures that
-    read activations at all sites. graded: whether logits contain more than the decided class.
+    predict: (stimuli in [0, 1], their origin) -> logits. Most measures need nothing else; a measure
+    is left out if an attribute that the measure needs has the value None. apply: (variables,
+    stimuli) -> the same logits, differentiable by JAX. at: (variables, images, site) ->
+    (activations, gradient), see probe.Rows.at. net: a flax module or a taps.Readable, for measures
+    that read activations at all sites. graded: whether logits contain more than the decided class.
     """
 
     apply: Callable[[PyTree, probe.Images], Logits] | None
@@ -638,7 +639,7 @@ def _run_conditions(
 
 
 def run_look(network: BoundNetwork, shown_probe: probe.Probe, batch: Batch) -> PyTree:
-    """Return the result of the probe's `look` at a batch; None without a `look`."""
+    """Return the result of the probe's function `look` for a batch; None if `look` is not set."""
     if shown_probe.look is None:
         return None
     return _look(
@@ -797,7 +798,7 @@ def _rows(
     def look(image: probe.Images, site: str) -> tuple[Array, Array]:
         """Return (activations, gradient) at a site for images in [0, 1]; see probe.Rows.at.
 
-        `at` and `variables`: see the enclosing function; ValueError if `at` is None.
+        `at` and `variables`: see the enclosing function; ValueError without `at`.
         """
         if at is None:
             raise ValueError(
@@ -844,7 +845,7 @@ def agreement(
     shown_probe: probe.Probe,
     batches: Iterable[Batch],
 ) -> decisions.Numbers:
-    """Return a Number "agreement" for the probe's first and last condition.
+    """Return a list of Numbers "agreement", for the probe's first and last condition.
 
     Agreement is the share of images for which two networks have their largest logit at the same
     class, on stimuli made with `network`. A probe with a single condition has one Number.

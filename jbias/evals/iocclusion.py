@@ -35,11 +35,11 @@ class Curve(NamedTuple):
 def index(
     train: Share, test: Share, hidden_train: Share, hidden_test: Share
 ) -> Float[np.ndarray, "*r"]:
-    """Return |(A(train^i) - A(test^i)) / (A(train) - A(test))|, of accuracies A in [0, 1].
+    """Return the iOcclusion index |(A(train^i) - A(test^i)) / (A(train) - A(test))|.
 
-    train^i: the training images, without augmentation, each with a fraction i of its pixels
-    hidden. hidden_train, hidden_test: A(train^i) and A(test^i). Arrays have one entry per
-    run. NaN without a gap, that is for |A(train) - A(test)| < 1e-6.
+    A: accuracy in [0, 1]. train^i: the training images, without augmentation, each with a fraction
+    i of its pixels hidden. hidden_train, hidden_test: A(train^i) and A(test^i). Arrays have one
+    entry per run. NaN without a gap, that is for |A(train) - A(test)| < 1e-6.
     """
     gap = np.asarray(train, np.float64) - test
     hidden_gap = np.asarray(hidden_train, np.float64) - hidden_test

@@ -38,7 +38,7 @@ Rows = Float[np.ndarray, "n d"]
 
 
 class CrossValidated(NamedTuple):
-    """Cross-validated decisions, made by weights that were fitted without the example."""
+    """Cross-validated decisions: each example is decided by weights fitted without the example."""
 
     decided: Labels  # By example, the decided class.
     fits: int  # Number of fits.
@@ -232,7 +232,7 @@ def measure(
     seed: int = 0,
     classes: Sequence[str] = (),
 ) -> decisions.Numbers:
-    """Return decoding accuracies and dimensions of shape and texture; conditions are sites.
+    """Return decoding accuracies and dimensions of shape and texture, with sites as conditions.
 
     images: an array, or a loader.LazyImages, which reads images when it is indexed.
     columns: "label", the shape's class, and the column named by `texture`. If there are
@@ -371,8 +371,8 @@ def _decoding_numbers(
 ) -> decisions.Numbers:
     """Return the decoding accuracies and decodability of a factor at a site; see `measure`.
 
-    The accuracies are for the labels and for the shuffled labels; decodability is None if all
-    labels are equal. Last are the shares of unfinished fits, if there are any. x: result of
+    The accuracies are for the labels and for the shuffled labels; decodability has the value None
+    if all labels are equal. Last are the shares of unfinished fits, if there are any. x: result of
     `normalize_features`.
     """
     name, n = f"{factor.name}_decoding", len(factor.y)

@@ -158,8 +158,8 @@ def numbers(
       training images and a network trained with this method.
     mix_diversity: the mean of lam CE(y) + (1 - lam) CE(y'), in nats, over the same images.
     Cross-entropies (CE) are computed by decisions.cross_entropy over images with a class;
-    without such images, diversity and mix_diversity are None. Without images affinity is None,
-    too.
+    without such images, diversity and mix_diversity are None. Without any images, affinity has
+    the value None, too.
     """
     accuracies = {}
     for name in ("", *methods):

@@ -42,7 +42,7 @@ def choose(
     """Return the size and options of a network's images; ValueError for an unknown interpolation.
 
     described: the network's own preprocessing. size: requested by the caller, in pixels, or
-    None. default: the size in pixels if `size` is None and `described` has no size. The described
+    None. default: the size in pixels if neither `size` nor `described` gives a size. The described
     short side before the crop applies at the described size only. At another size, a crop
     fraction as in timm still applies: the short side is floor(size / fraction). Options that the
     model does not describe are left out, and so is the fit "crop"; with the fit "border", "fill"
@@ -78,7 +78,7 @@ def choose(
 
 
 def _resize(values: Mapping[str, Any], size: int) -> int | None:
-    """Return the short side before the crop, in pixels; None if no value determines it.
+    """Return the short side before the crop, in pixels, at least `size`; None if it is unknown.
 
     values: the values of a Preprocessing. size: side of the crop, in pixels.
     """

@@ -289,8 +289,8 @@ def is_trained(path: str) -> bool:
 def path_stem(path: str) -> str:
     """Return the default name of the network in a file, a folder or a repository on the hub.
 
-    It is the file's name without its last suffix, the folder's name, or OWNER-NAME-COMMIT with
-    eight digits of the commit.
+    The name is the file's name without its last suffix, the folder's name, or OWNER-NAME-COMMIT
+    with eight digits of the commit.
     """
     if hub.is_hub(path):
         repository = hub.parse(path, _FLAG)
@@ -370,7 +370,7 @@ def from_file(
 
     name: name of the network's folder of results; default: the file's name. model: a name in
     models.MODELS or path/to/file.py:function; None: read from the file. classes: see
-    `read_classes`; None: the names in the file itself, if there is one for each output, else
+    `read_classes`; None: the names in the file itself, if they are as many as the outputs, else
     ImageNet's classes. about: entries of `Network.about`; "id", if given, replaces `name`, and
     "name" replaces the algorithm in the records; "constants" has the origins of "mean" and "std" in
     words, if `options` give these; "train_data" and "method" are the training set and method for
@@ -563,7 +563,7 @@ def _open_seed(
 
 
 def _model_name(net: nn.Module) -> str:
-    """Return the name in models.MODELS that makes a module of this type, with these arguments.
+    """Return the name in models.MODELS that makes modules of the type and arguments of `net`.
 
     Only arguments that the name fixes are compared; of several names, the one that fixes the most
     is returned. Without such a name, the name of the module's type.

@@ -142,9 +142,10 @@ def replacement(
 def fill_params(
     where: str, fill: str, mean: Sequence[float], others: probe.Partners | None
 ) -> dict[str, Array]:
-    """Return the arrays of a fill for `replacement`: "colour" and, for "other", "others".
+    """Return the arrays that `replacement` needs for a fill, by name.
 
-    "colour" is black unless `fill` is "mean".
+    The names are "colour", which is black unless `fill` is "mean", and, for the fill "other",
+    "others", the images.
 
     where: start of the error message. fill: one of FILLS. mean: the colour for fill "mean",
     in [0, 1]. others: the images for fill "other". ValueError for invalid options.

@@ -33,7 +33,7 @@ def measure(
     batch: int = 32,
     seed: int = 0,
 ) -> decisions.Numbers:
-    """Return odd_one_out at each site: the mean of `scores` of the features over images.
+    """Return odd_one_out at each site: the mean over images of the features' `scores`.
 
     odd_one_out is followed by odd_one_out_lower and odd_one_out_upper, the ends of a 95 %
     bootstrap interval over images. Conditions are sites; the numbers of the last site are

@@ -139,7 +139,7 @@ class Predictor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PredictorNetwork(networks.Network):
-    """A `Predictor` whose outputs were checked; it has the interface inference.BoundNetwork."""
+    """A network made of a `Predictor` with checked outputs; implements inference.BoundNetwork."""
 
     predictor: Predictor
     kind: str  # One of KINDS.
@@ -172,13 +172,19 @@ class PredictorNetwork(networks.Network):
 
     @functools.cached_property
     def apply(self) -> Callable | None:
-        """Return a function (variables, images) -> logits, or None; always the same object."""
+        """Return a function (variables, images) -> logits, always the same object.
+
+        None if the predictor has no `apply`.
+        """
         apply = self.predictor.apply
         return apply and (lambda variables, image: apply(image))
 
     @functools.cached_property
     def at(self) -> Callable | None:
-        """Return `at` of an inference.BoundNetwork, or None; always the same object."""
+        """Return the function `at` of an inference.BoundNetwork, always the same object.
+
+        None if the predictor has no `at`.
+        """
         at = self.predictor.at
         return at and (lambda variables, image, site: at(image, site))
 

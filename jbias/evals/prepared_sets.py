@@ -246,9 +246,9 @@ def _near_class(name: str, classes: Iterable[str]) -> str:
 def _describe_mismatch(
     network: networks.Network, suite: suites.Suite, datasets: Iterable[str]
 ) -> str:
-    """Return a message with the classes of a network, and those of sets that it lacks.
+    """Return a message that compares a network's classes with the classes of some data sets.
 
-    datasets: names of the data sets on which the network cannot be evaluated.
+    datasets: names of the data sets of which the network has no class.
     """
     by_space: dict[labels.LabelSpace, list[str]] = {}
     for dataset in datasets:
@@ -407,8 +407,8 @@ def _stimulus_keeper(
 def batch_size(suite: suites.Suite, prepared: PreparedSet) -> int:
     """Return the number of images per batch, a multiple of the number of devices.
 
-    It is suite.run["batch"], or, if this entry is 0, 32 on a CPU and 256 elsewhere, but at most the
-    number of images; then it is rounded up to a multiple.
+    The number is suite.run["batch"], or, if this entry is 0, 32 on a CPU and 256 elsewhere, but at
+    most the number of images; the number is then rounded up to a multiple.
     """
     shards = suite.devices.shape["data"]
     default = 32 if xla.platform() == "cpu" else 256

@@ -82,7 +82,8 @@ def read(model: Any) -> Preprocessing:
     """Return the preprocessing that a module, or a module that it wraps, describes.
 
     model: a module of PyTorch, or any object; its attributes ATTRIBUTES are read, in this order,
-    until one has values; then the attributes of the module that it wraps, up to four levels deep.
+    until one has values; then the attributes of the module that it wraps, and so on, for up to
+    four modules.
     If an attribute is a layer that normalises images, the search ends with a note. Without
     values, `values` is empty. ValueError for invalid values in timm's configuration; other
     attributes that cannot be read are named in `notes`.
@@ -234,7 +235,8 @@ def _read_fields(source: Any, origin: str) -> dict[str, Any]:
     Keys: names in Preprocessing.values, if the value is known. Values are unchecked, except the
     mean and std of a processor, which include its rescaling, for images in [0, 1]. "fit" is
     "squash" if the images are resized to a height and a width. "resize" is the side before a crop
-    to a crop_size. origin: start of error messages. ValueError for a processor whose steps are not only normalisations.
+    to a crop_size. origin: start of error messages. ValueError for a processor with steps other
+    than normalisations.
     """
     get = functools.partial(_get, source)
     fields = {}
@@ -362,7 +364,8 @@ def _read_steps(steps: Sequence, origin: str) -> tuple[dict[str, Any], tuple[str
 
     Several Normalize steps are combined into one mean and std. "size" is from the last Resize or
     CenterCrop, "resize" from the last Resize. With a step that turns images into numbers and
-    without a Normalize, the values are mean 0 and std 1. origin: start of error messages.
+    without a Normalize, the values are mean 0 and std 1, or std 1/255 if the numbers are bytes.
+    origin: start of error messages.
     ValueError as `_read_normalize` raises.
     """
     values, unread = {}, []
@@ -424,7 +427,7 @@ def _read_normalize(
 
 
 def _size_of_step(step: Any) -> Any:
-    """Return the unchecked `size`, or else `width`, of a Resize or CenterCrop; None without both."""
+    """Return the unchecked `size`, or else `width`, of a Resize or CenterCrop; None if missing."""
     size = getattr(step, "size", None)
     return getattr(step, "width", None) if size is None else size
 

@@ -100,7 +100,7 @@ class Probe(NamedTuple):
 
 
 class NotFiniteError(ValueError):
-    """Outputs, gradients or weights of a network are NaN or infinite: no decision is possible."""
+    """Error for outputs, gradients or weights of a network that are NaN or infinite."""
 
 
 def are_distinct(values: Sequence) -> bool:

@@ -58,7 +58,7 @@ def fields(
     seed: int = 0,
     batch: int = 32,
 ) -> dict[str, Float[np.ndarray, "h w"]]:
-    """Return by site the effective receptive field of its middle unit, which sums to 1.
+    """Return, by site, the effective receptive field of the site's middle unit, with the sum 1.
 
     variables: the module's weights. images: uint8, or floats in [0, 1]. sites: some of
     models.taps.sites; None: all that have rows and columns. seed: seed of the random

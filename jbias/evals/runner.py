@@ -62,7 +62,7 @@ def run_suite(
     *,
     has_all_measures: bool = True,
 ) -> list[str]:
-    """Evaluate one network and write its results; return a message on each failed measure.
+    """Evaluate one network and write its results; return messages on failed measures and sets.
 
     Measures whose results are stored are skipped. out: the parent of the network's folder.
     say: called with lines for the user, including these messages. has_all_measures: whether
@@ -165,7 +165,7 @@ class _Findings(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NetworkEvaluation:
-    """One network on one suite: prepares sets, runs measures and stores results.
+    """The evaluation of one network on one suite: preparation of sets, measures and results.
 
     folder: the folder of the network's results. say: called with lines for the user. failures:
     messages on measures that failed.

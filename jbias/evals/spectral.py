@@ -46,14 +46,14 @@ def numbers(
 ) -> decisions.Numbers:
     """Return accuracies and their ratios to the clean accuracy by condition, and the biases.
 
-    accuracy: by condition. accuracy_ratio: by condition, except CLEAN, the accuracy divided by
-    the accuracy under CLEAN. low_freq_bias and high_freq_bias: the mean ratio over cut-offs 0.1
-    to 0.5, as in the published table; with the ending _text, over 0.1 to 0.4. spectral_ratio:
+    accuracy: by condition. accuracy_ratio: by condition, except CLEAN, the accuracy divided by the
+    accuracy under CLEAN. low_freq_bias and high_freq_bias: the mean ratio over cut-offs 0.1 to 0.5,
+    as in the published table; with the ending _text, over 0.1 to 0.4. spectral_ratio:
     high_freq_bias / (low_freq_bias + high_freq_bias). Biases whose cut-offs are not all measured
     are left out. Each bias and spectral_ratio is followed by the ends of its 95 % bootstrap
     interval over images and the share of undefined samples, as _lower, _upper and _undefined.
-    Values are None if the accuracy under CLEAN is 0. by_condition: decisions under CLEAN and the
-    conditions of `condition_name`. draws: bootstrap samples.
+    Ratios and biases are None if the accuracy under CLEAN is 0. by_condition: decisions under CLEAN
+    and the conditions of `condition_name`. draws: bootstrap samples.
     """
     row = {condition: i for i, condition in enumerate(by_condition)}
     counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)

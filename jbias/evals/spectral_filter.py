@@ -75,7 +75,7 @@ def show(rows: probe.Rows, params: Mapping[str, Array]) -> probe.Images:
 def low_pass(
     image: Float[Array, "b n n c"], params: Mapping[str, Array]
 ) -> Float[Array, "b n n c"]:
-    """Return the real part of each channel with only the frequencies in the box.
+    """Return the images with only the frequencies in the box, the real part of each channel.
 
     params: result of `_params`, of which "even" and "edge" are used. ValueError for images of
     another side.

@@ -52,7 +52,7 @@ _SET_ARGUMENTS = {"measures", "dataset", "files"}
 
 
 class Measure(NamedTuple):
-    """One probe, its options, and the sets that it shows."""
+    """A probe with its options and the sets whose images are shown."""
 
     name: str
     probe: str  # A key of MAKERS, or the name of the user's own probe.
@@ -97,7 +97,7 @@ class Measure(NamedTuple):
 
 
 class Task(NamedTuple):
-    """One measure on one set."""
+    """A measure with one of its sets."""
 
     measure: Measure
     dataset: str  # Name of the set.
@@ -441,7 +441,7 @@ def _open_sets(
     needs: Mapping[str, str],
     say: probe.Say,
 ) -> tuple[dict[str, base.Source], dict[str, str]]:
-    """Return (open sets, reasons why sets are missing) of some measures, both by name.
+    """Return (open sets, reasons why sets are missing), two dicts by set, for some measures.
 
     needs: by set, the suite's argument that provides it. say: called with a line on missing
     sets. ValueError if all are missing, or if a set that exists cannot be opened.

@@ -182,7 +182,7 @@ def _tiles(side: int, g: int) -> dict[str, np.ndarray]:
 
 
 def shuffle_tiles(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """Return an image with tiles in random order among tiles of equal height and width.
+    """Return an image whose tiles are permuted at random among tiles of equal height and width.
 
     s: result of `settings` for "shuffle".
     """
@@ -294,12 +294,13 @@ def blur(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
 def non_local_means(
     image: Image, key: PRNGKeyArray, *, s: Settings, template: int, search: int
 ) -> Image:
-    """Return an image of means over a window, weighted by the similarity of surroundings.
+    """Return an image filtered by non-local means, as whole numbers.
 
-    Weights are exp(-D / 3 h^2), or 0 if that is below LEAST_WEIGHT, with h the strength and D the
-    mean, over the square of radius `template`, of squared differences summed over channels.
-    search: radius of the window, in pixels. s: result of `settings` for "non_local_means". key:
-    unused. Edges are mirrored without repeating the last pixel.
+    Each pixel is a weighted mean over a window. Weights are exp(-D / 3 h^2), or 0 if that is below
+    LEAST_WEIGHT, with h the strength and D the mean, over the square of radius `template`, of
+    squared differences summed over channels. search: radius of the window, in pixels. s: result of
+    `settings` for "non_local_means". key: unused. Edges are mirrored without repeating the last
+    pixel.
     """
     planes = jnp.moveaxis(image, -1, 0)
     padded = _mirror(planes, search + template)
@@ -358,7 +359,10 @@ def _weighted_mean(sums: tuple[Array, Array]) -> Image:
 
 
 def grey(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
-    """Return (1 - a) x + a grey(x), as whole numbers, with a = s["strength"]; key: unused."""
+    """Return an image x with part of its colour removed: (1 - a) x + a grey(x), as whole numbers.
+
+    a is s["strength"]. key: unused.
+    """
     levels = critical_band_stimuli.grey(image / 255)[..., None]
     return imagenet_c.to_bytes((1 - s["strength"]) * image + s["strength"] * levels)
 

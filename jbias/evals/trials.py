@@ -43,7 +43,7 @@ _PHOTO = re.compile(r"n\d{8}")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trials:
-    """The answers of one subject on one set, each image once, sorted by `image`."""
+    """The answers of one subject to images of one set, with one answer per image."""
 
     subject: str  # Name of a person or network.
     image: tuple[str, ...]  # Ids, see `image_id`.
@@ -86,11 +86,12 @@ def image_id(name: str) -> str:
 
 
 def read(path: str, dataset: str = "") -> Trials:
-    """Return the answers in one file, with conditions spelled as in geirhos.CONDITIONS.
+    """Return the answers in one file, sorted by image id.
 
-    dataset: one of geirhos.CONDITIONS; for other names, conditions are not checked.
+    Conditions are spelled as in geirhos.CONDITIONS. dataset: one of geirhos.CONDITIONS; for
+    other names, conditions are not checked.
     ValueError, with the line number, for another header, an empty cell, a response or category
-    that is none of the 16 classes, an unknown condition of the set, two answers to one image,
+    that is not one of the 16 classes, an unknown condition of the set, two answers to one image,
     or two subjects; and for a file without rows.
     """
     classes = tuple(labels.geirhos16())

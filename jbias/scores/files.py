@@ -360,10 +360,10 @@ def _fill_spans(rows: Sequence[list[Any]], spans: Sequence[_Span]) -> None:
 
 
 def _spanned(cell: str) -> list[str]:
-    """Return the cells that a LaTeX cell covers.
+    """Return the texts of the cells that a LaTeX cell covers.
 
-    A \\multicolumn is its text and then empty cells, a \\multirow its text. Another cell is
-    returned as it is, in a list.
+    A \\multicolumn gives its text and then empty texts, a \\multirow only its text. Another cell
+    is returned unchanged, in a list.
     """
     match = re.fullmatch(
         r"\\multicolumn\s*\{(\d+)\}\s*\{(?:[^{}]|\{[^{}]*\})*\}\s*\{(.*)\}",
@@ -386,11 +386,11 @@ def _spanned(cell: str) -> list[str]:
 def _excel(path: str, sheet: str) -> list[Row]:
     """Return the rows of an Excel file that have a filled cell.
 
-    Columns without a filled cell are left out. sheet: name of the sheet; "" if only one sheet
-    has numbers, or if the sheets with numbers are runs (`_are_runs`), which are then joined.
-    Raise UnclearError if `sheet` is "" and several sheets that are not runs have numbers. Raise
-    ValueError for an unknown sheet or a sheet without numbers, for a file that is not an Excel
-    file, and if the package that reads Excel is not installed.
+    Columns without a filled cell are left out; blank cells are None or "". sheet: name of the
+    sheet; "" if only one sheet has numbers, or if the sheets with numbers are runs (`_are_runs`),
+    which are then joined. Raise UnclearError if `sheet` is "" and several sheets that are not runs
+    have numbers. Raise ValueError for an unknown sheet or a sheet without numbers, for a file that
+    is not an Excel file, and if the package that reads Excel is not installed.
     """
     try:
         _check_unpacked(path)
@@ -493,7 +493,7 @@ def _has_numbers(frame: pd.DataFrame) -> bool:
 
 
 def _is_value(cell: Any) -> bool:
-    """Return True if a cell is filled and is a number, a date or a text that begins with one."""
+    """Return True if a cell is a number, a date or a text that begins like a number."""
     plain = _plain_excel(cell)
     return plain is not None and (not isinstance(plain, str) or _starts_number(plain))
 

@@ -37,7 +37,7 @@ def find_mixed(values: pd.DataFrame) -> str:
     the range of the algorithm's runs that are not marked. If all runs are marked, the range is
     over all algorithms, and there must be at least three data sets. The range is extended by
     10 % of its maximum at each end. The name is followed by " run " and the run, if runs have
-    names; "" if there is no such algorithm. values: see `check`.
+    names. "" if no algorithm has such scores. values: see `check`.
     """
     table, columns = by_run(values)
     small = fractions_among_percentages(table)
@@ -58,7 +58,7 @@ def find_mixed(values: pd.DataFrame) -> str:
 
 
 def by_run(values: pd.DataFrame) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Return (matrix of scores, list of the (algorithm, run) of each of its columns).
+    """Return (matrix of scores, list with the pair (algorithm, run) of each column).
 
     Rows are data sets; rows and columns are sorted by name. Runs that lack a data set are left
     out. values: see `check`. Raise ValueError if a run has two scores on a data set.
