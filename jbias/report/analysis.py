@@ -121,14 +121,14 @@ def unit_of(metric: str, values: Sequence[float]) -> Unit:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BenchmarkScores:
-    """Scores of algorithms on data sets, one row per seed, and their source.
+    """Scores of algorithms on data sets, one row per seed, and the source of the scores.
 
-    `values` has the columns algorithm, dataset, seed, value (a fraction for accuracies of runs),
-    count (images counted in the value) and n (images). For a file, count and n are NA, and there is
-    a column deviation if the scores are means with a deviation. `unfit` holds (data set, reason)
-    for data sets that may not be compared. `twins` holds (first, second, reason): two algorithms,
-    or two seeds of one algorithm, with the same results. The fields after `notes` are for runs
-    only, except `layout_notes`.
+    `values` has the columns algorithm, dataset, seed ("run:seed" for runs), value (a fraction for
+    accuracies of runs), count (images counted in the value) and n (images). For a file, count and n
+    are NA, and there is a column deviation if the scores are means with a deviation. `unfit` holds
+    (data set, reason) for data sets that may not be compared. `twins` holds (first, second,
+    reason): two algorithms, or two seeds of one algorithm, with the same results. The fields after
+    `notes` are for runs only, except `layout_notes`.
     """
 
     source: str
@@ -173,11 +173,12 @@ class BenchmarkScores:
 
     @property
     def winner_phrase(self) -> str:
-        """The phrase "is better than", for sentences such as "A is better than B".
+        """The phrase that compares two algorithms, as in "A is better than B".
 
-        A is the algorithm with the better rank. For runs with a metric of cue conflicts, the
-        phrase is, for example, "has more shape bias than" or "has a higher mrr shape than". If the
-        smallest score ranks first, "less" and "lower" replace "more" and "higher".
+        A is the algorithm with the better rank. The phrase is "is better than". For runs with a
+        metric of cue conflicts, the phrase is, for example, "has more shape bias than" or "has a
+        higher mrr shape than". If the smallest score ranks first, "less" and "lower" replace "more"
+        and "higher".
         """
         metric = self.options.metric
         larger = self.options.larger_is_better
@@ -198,7 +199,7 @@ class BenchmarkScores:
 
     @property
     def rank_words(self) -> tuple[str, str]:
-        """("better", "worse"), the words for two algorithms in the order of their mean ranks.
+        """The words for two algorithms in the order of their mean ranks: ("better", "worse").
 
         The words are ("higher", "lower") for runs with a metric of cue conflicts.
         """
@@ -206,16 +207,16 @@ class BenchmarkScores:
 
     @property
     def best(self) -> str:
-        """The word for the score of rank 1: "best".
+        """The word for the score of rank 1: "best", "largest" or "smallest".
 
-        The word is "largest" or "smallest" for runs with a metric of cue conflicts.
+        The word is "best" except for runs with a metric of cue conflicts.
         """
         side = "largest" if self.options.larger_is_better else "smallest"
         return "best" if self.has_better_side else side
 
     @property
     def ranks_first(self) -> str:
-        """The phrase "larger is better" or "smaller is better".
+        """The phrase on the order of scores: "larger is better" or "smaller is better".
 
         For runs with a metric of cue conflicts: "larger ranks first" or "smaller ranks first".
         """
@@ -455,7 +456,7 @@ class Analysis:
 
     @property
     def cliques(self) -> tuple[tuple[int, ...], ...]:
-        """Groups of algorithms, as column indices, that Nemenyi's test does not separate."""
+        """Groups (column indices) of algorithms that Nemenyi's test does not separate."""
         return posthoc.cliques(self.nemenyi.ranks, self.critical_difference)
 
     @property
@@ -524,12 +525,12 @@ class Analysis:
 
 
 def analyse(study: BenchmarkScores) -> Analysis:
-    """Return the means and the rank tests of a study, on means with 12 significant digits.
+    """Return the means per cell of a study, and the rank tests of these means.
 
-    A cell has no mean if one of its seeds has no score. The tests leave out algorithms without any
-    mean, data sets in `study.unfit`, and data sets without the mean of an algorithm. With --strict,
-    data sets that an algorithm trained on are also left out. If fewer than two algorithms or data
-    sets remain, all tests are None.
+    The tests use means with 12 significant digits. A cell has no mean if one of its seeds has no
+    score. The tests leave out algorithms without any mean, data sets in `study.unfit`, and data
+    sets without the mean of an algorithm. With --strict, data sets that an algorithm trained on are
+    also left out. If fewer than two algorithms or data sets remain, all tests are None.
 
     For a study of one or two data sets, tests over seeds replace the rank tests. Raises ValueError
     as `compare_seeds` does. `with_evidence` adds further tests.
@@ -1195,11 +1196,12 @@ def _classes(study: BenchmarkScores) -> dict[str, int]:
 
 
 def _at_chance(study: BenchmarkScores) -> Iterator[dict[str, Any]]:
-    """Yield cells with 1 / classes in the 95 % Wilson interval of the mean accuracy over seeds.
+    """Yield the cells with chance accuracy in the 95 % Wilson interval of their mean accuracy.
 
-    The interval is for the number of images of one network. Cells have the study's metric. Data
-    sets without a known number of classes are skipped, and so are cells with a missing score or
-    different numbers of images. See `BenchmarkScores.at_chance` for the keys.
+    Chance accuracy is 1 / number of classes. The mean is over seeds; the interval is for the number
+    of images of one network. Cells have the study's metric. Data sets without a known number of
+    classes are skipped, and so are cells with a missing score or different numbers of images. See
+    `BenchmarkScores.at_chance` for the keys.
     """
     classes = _classes(study)
     values = study.values[study.values["dataset"].isin([*classes])]

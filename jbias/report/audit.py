@@ -1,4 +1,4 @@
-"""Class for the audit of a model, and functions that build its report page.
+"""Class for the results of an audit of a model, and functions that build the report page.
 
 An audit finds the attributes of images that lower accuracy, and the size of the drops.
 """
@@ -92,11 +92,11 @@ Candidate = attribute_audit.Candidate
 
 
 class Examples(NamedTuple):
-    """p pairs of images of one class; the first network classifies only one image correctly.
+    """Pairs of images of one class: the first network is right on one and wrong on the other.
 
-    agrees, disagrees: first and second image (h x w pixels, RGB) of each pair, in the order of
-    `pairs`. The value of the attribute agrees with the class in the first image, and disagrees in
-    the second.
+    There are p pairs. agrees, disagrees: first and second image (h x w pixels, RGB) of each pair,
+    in the order of `pairs`. The value of the attribute agrees with the class in the first image,
+    and disagrees in the second.
     """
 
     pairs: Sequence[attribute_audit.Pair]
@@ -226,10 +226,10 @@ def write(
     With several models, `out` has an overview, and each model has its page in a folder of
     out/models, named by `_file_name`; models with the same name get "-" and the model's number in
     `audits`, from 1. For one model, the lines are the headline, the basis and the path of the page.
-    For several models, the lines are the headline of each model and the path of the page. audits:
-    one for each model. notes: further caveats, such as networks that were left out. figures: file
-    formats of the figures, as for `document.write`. Raises ValueError as `document.write` does,
-    before anything is written.
+    For several models, the lines are the headline of each model and the path of the overview. A
+    path follows "written: ". audits: one for each model. notes: further caveats, such as networks
+    that were left out. figures: file formats of the figures, as for `document.write`. Raises
+    ValueError as `document.write` does, before anything is written.
     """
     reports = [report(audited, notes) for audited in audits]
     if len(audits) == 1:
@@ -255,10 +255,11 @@ def write(
 
 
 def report(audited: Audited, notes: Sequence[str]) -> document.Report:
-    """Return the page of one model; the files also have the frames `curves`, `cells` and `flips`.
+    """Return the report on one model.
 
-    Figures, tables of groups and probabilities are left out if no attribute was tested. notes:
-    caveats, which precede the caveats of the audit.
+    The frames of the report are the results of `curves`, `cells` and `flips`. Figures, tables of
+    groups and probabilities are left out if no attribute was tested. notes: caveats, which precede
+    the caveats of the audit.
     """
     levels = curves(audited)
     pairs = flips(audited)
@@ -366,7 +367,7 @@ def _overview(
 
 
 def _file_name(name: str) -> str:
-    """Return the name with "-" for characters that are unsafe in file names."""
+    """Return the name with unsafe characters for file names replaced by "-"."""
     return re.sub(r"[^\w.-]+", "-", name)
 
 
@@ -422,7 +423,7 @@ def _after_chance(audited: Audited, headline: str) -> str:
 
 
 def chance_sentence(audited: Audited) -> str:
-    """Return a sentence on accuracy near or below chance, or on networks that guess; or "".
+    """Return a sentence on accuracy near or below chance, or on guessing networks; "" for neither.
 
     An accuracy is near chance if it is less than `tau` above chance, or not significantly above
     chance. For a higher accuracy, the sentence names the networks that guess; the sentence is ""
@@ -482,9 +483,10 @@ def _count(items: Sequence, noun: str) -> str:
 
 
 def direction(audited: Audited, candidate: Candidate) -> str:
-    """Return a phrase that names the values with higher accuracy, for two groups of classes.
+    """Return a phrase that names the values with higher accuracy in each of two groups of classes.
 
-    Examples: "red with cat; blue with dog"; for the kind "marginal", "red better than blue".
+    candidate: a tested attribute. Examples: "red with cat; blue with dog"; for the kind "marginal",
+    "red better than blue".
     """
     chosen = candidate.result.kinds[candidate.kind].chosen
     classes, values = map(np.array, audited.names(candidate))
@@ -720,7 +722,7 @@ def cells(audited: Audited) -> pd.DataFrame:
 
 
 def groups(audited: Audited, candidate: Candidate) -> tables.Table | None:
-    """Return the table of accuracy by class (rows) and value; None for more than 400 cells.
+    """Return the table of accuracy by class (row) and value (column); None above 400 cells.
 
     The page shows accuracies in % and numbers of images; the files have fractions. The worst cell
     is bold; cells in distribution are shaded. candidate: a tested attribute.
@@ -900,7 +902,7 @@ def likelihood_figure(audited: Audited, candidate: Candidate) -> plots.Figure:
 
 
 def flips_figure(audited: Audited, name: str) -> plots.Figure:
-    """Return a figure of pairs of images, a column per pair, with the class above.
+    """Return a figure of pairs of images, one column per pair, with the class above the column.
 
     The value of the attribute agrees with the class in the first row, and disagrees in the second.
     Below an image are the value, the decision and its probability. A wrong decision also has the

@@ -142,9 +142,9 @@ def _check_options(study: analysis_lib.BenchmarkScores) -> None:
 def _facts(analysis: Analysis) -> dict[str, object]:
     """Return the short facts at the top of the page, by label, such as {"Algorithms": 5}.
 
-    Labels: Algorithms, Data sets, In the tests ("k × n" or "none"), "Seeds each" or "Runs each"
-    (Scores for a file of means), Selection for runs, Test images (sum over data sets) if known, and
-    Diverged seeds if there are any.
+    Labels: Algorithms, Data sets, In the tests (such as "5 × 8" for 5 algorithms and 8 data sets,
+    or "none"), "Seeds each" or "Runs each" (Scores for a file of means), Selection for runs, Test
+    images (sum over data sets) if known, and Diverged seeds if there are any.
     """
     study, (n, k) = analysis.study, analysis.means.shape
     facts = {
@@ -173,7 +173,7 @@ def _is_tested(analysis: Analysis) -> bool:
 
 
 def _paragraphs(analysis: Analysis) -> document.Placed:
-    """Yield (section id, paragraph): tests that were not run, stability, power, similar data sets.
+    """Yield (section id, paragraph) on tests not run, stability, power and similar data sets.
 
     If ranks were not tested, only paragraphs of the section "tests" are yielded.
     """
@@ -215,7 +215,7 @@ def _tables(
     bias_table: tables.Table | None,
     biases: Mapping[str, Mapping[str, str]],
 ) -> document.Placed:
-    """Yield (section id, table or None) in the order of the page.
+    """Yield (section id, table) in the order of the page; a table without rows is None.
 
     deviations: the result of `variability`. bias_table, biases: the results of `shape_bias` and
     `shape_biases` of `benchmark_tables`.
@@ -439,7 +439,7 @@ def _evaluations(
 
 
 def figures(analysis: Analysis, deviations: pd.DataFrame | None) -> document.Placed:
-    """Yield (section id, figure) for the sections alike, seeds, power and selection.
+    """Yield (section id, figure) for the sections "alike", "seeds", "power" and "selection".
 
     Tested ranks give correlations of data sets, one figure per kind of similarity. Analysed seeds
     give interquartile means, performance profiles and power. Runs give variability, or None if the
@@ -457,9 +457,9 @@ def figures(analysis: Analysis, deviations: pd.DataFrame | None) -> document.Pla
 
 
 def curves(analysis: Analysis) -> document.Placed:
-    """Yield (section id, figure or None): the metric and the shape bias over epochs.
+    """Yield (section id, figure or None) of the metric and of the shape bias over epochs.
 
-    Nothing is yielded for a file of scores.
+    A figure without records is None. Nothing is yielded for a file of scores.
     """
     if analysis.study.is_runs:
         for metric in dict.fromkeys((analysis.study.options.metric, "shape_bias")):
@@ -732,9 +732,9 @@ def _by_epoch(
 
 
 def _has_all_seeds(seeds: pd.DataFrame) -> pd.Series:
-    """Return a mask of the rows at epochs with the largest number of seeds of the panel's line.
+    """Return a mask of the rows at epochs where a curve has its largest number of seeds.
 
-    seeds: one row per seed with the columns panel, line, x and value.
+    A curve is a line in a panel. seeds: one row per seed with the columns panel, line, x and value.
     """
     line = ["panel", "line"]
     sizes = seeds.groupby([*line, "x"], observed=True)["value"].transform("size")

@@ -157,8 +157,9 @@ def _deviation(unit: analysis_lib.Unit, cell: Mapping) -> str:
 def reference(analysis: Analysis) -> tables.Table | None:
     """Return the table of each algorithm's mean minus the reference's mean, per data set.
 
-    The last column is p of Nemenyi's test, NaN if the pair was not tested. None if the reference is
-    the only algorithm. `study.options.reference` must be an algorithm of the study.
+    Columns: algorithm, one per data set, and p of Nemenyi's test, NaN if the pair was not tested.
+    None if the reference is the only algorithm. `study.options.reference` must be an algorithm of
+    the study.
     """
     study = analysis.study
     unit = analysis.study.unit
@@ -213,8 +214,8 @@ def _dataset_columns(
 def runs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of scores, one row per seed, or run, of an algorithm.
 
-    There is a column per data set. Rows are in the order of the study's algorithms, then sorted by
-    the number at the end of the seed's name. None without scores.
+    Columns: algorithm, seed, and one per data set. Rows are in the order of the study's algorithms,
+    then sorted by the number at the end of the seed's name. None without scores.
     """
     repeat = study.repeats.removesuffix("s")
     keys, columns = _dataset_columns(
@@ -241,9 +242,10 @@ def runs(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
 def validation(study: analysis_lib.BenchmarkScores) -> tables.Table | None:
     """Return the table of validation accuracies and selected epochs, one row per algorithm.
 
-    Columns: algorithm, seeds, validation accuracy over seeds, images, and epochs (only the first
-    and the last of more than 10). The selection "worst_class" adds the accuracy and the number of
-    images of each seed's worst class. None if no run has a validation accuracy.
+    Columns: algorithm, seeds, validation accuracy over seeds, images (text), and epochs (text; the
+    page has only the first and the last of more than 10). The selection "worst_class" adds the
+    accuracy and the number of images of each seed's worst class. None if no run has a validation
+    accuracy.
     """
     rows = []
     selected = study.selected
@@ -500,7 +502,7 @@ _BLOCK_HEADS = {
 
 
 def blocked(analysis: Analysis) -> tables.Table | None:
-    """Return the table of p of Friedman's test over blocks of similar data sets.
+    """Return the table of p-values of Friedman's test over blocks of similar data sets.
 
     The first row is the test over single data sets; one row per kind of similarity follows.
     Columns: by, blocks (number of blocks), f and means (p over the blocks' means, by F and by
@@ -548,9 +550,10 @@ def blocked(analysis: Analysis) -> tables.Table | None:
 
 
 def dataset_blocks(analysis: Analysis) -> tables.Table | None:
-    """Return the table of the block of each data set, numbered from 1; one row per data set.
+    """Return the table of the blocks of similar data sets, with one row per data set.
 
-    There is a column of block numbers per kind of similarity. Never None for tested ranks.
+    A column per kind of similarity has the number, from 1, of the data set's block. Never None for
+    tested ranks.
     """
     rows = {"dataset": analysis.datasets}
     rows |= {
@@ -799,7 +802,8 @@ def outperforming(analysis: Analysis) -> tables.Table | None:
     The page has one row per algorithm except B, the files one per algorithm and data set. Columns:
     algorithm, pairs (shared seeds), p with its interval (mean over data sets), and the numbers of
     data sets significant, better and ordered (almost stochastic order). p, significant and better
-    are missing for fewer than 3 shared seeds. The study must have a tested reference and analysed
+    are missing for fewer than 3 shared seeds. Instead of ordered, the files have violation and
+    bound of almost stochastic order. The study must have a tested reference and analysed
     seeds; the table is then never None.
     """
     runs = analysis.runs

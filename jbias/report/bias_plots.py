@@ -34,7 +34,7 @@ def curves(
     *,
     is_log: bool = False,
 ) -> Figure:
-    """Return a figure with a panel of lines per key: thin for models, thick for category means.
+    """Return a figure of curves: thin lines for models, thick lines for means over a category.
 
     panels: curves by title of the panel. categories: category of each model, in the order of the
     rows of the frames. labels: labels of the x and y axes. is_log: True for an x axis to base 2
@@ -67,7 +67,7 @@ def curves(
 def spread(
     frame: pd.DataFrame, names: Sequence[str], categories: pd.Series, *, x: str
 ) -> Figure:
-    """Return a figure with a row per measure: a box from quartile to quartile, a marker per model.
+    """Return a figure with a row per measure, with a box of the quartiles and a marker per model.
 
     Within a row, each category of models has its own lane.
 
@@ -146,10 +146,11 @@ def pairs(
 
 
 def read_photographs(folder: str) -> list[Image]:
-    """Return up to three photographs of a folder, (224, 224, 3) in [0, 1], cropped as for networks.
+    """Return the first three photographs of a folder by path, each (224, 224, 3) in [0, 1].
 
-    The first photographs by path are read; folders in `folder` are searched, too. Raises ValueError
-    for a folder without images, and for an image that cannot be read.
+    The short side is resized to 256 pixels, then the centre is cropped. Folders in `folder` are
+    searched, too; the list is shorter for fewer photographs. Raises ValueError for a folder without
+    images, and for an image that cannot be read.
     """
     files = pathlib.Path(folder).rglob("*")
     paths = sorted(path for path in files if listing.is_image(path.name))

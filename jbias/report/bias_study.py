@@ -175,7 +175,7 @@ def _checkpoint_row(records: pd.DataFrame) -> network_frame.ModelRow:
 
 
 def _first_runs(records: pd.DataFrame) -> dict[str, str]:
-    """Return for each run the first run with the same settings apart from the seeds.
+    """Return the first run with the same settings apart from the seeds, by name of the run.
 
     A run without config.json is its own first run. records: columns run and workdir.
     """
@@ -216,7 +216,7 @@ def _kind(
 
 
 def _mean(seeds: pd.DataFrame) -> dict[str, Any]:
-    """Return a model's row by column: means over its seeds, NaN if one seed has no value.
+    """Return a model's row as a dict by column: means over seeds, NaN if one seed has no value.
 
     seeds: one row per seed. For several seeds, the column seeds has their number, and columns of
     text have the first seed's text. shape_n is the smallest over seeds. Means of several seeds have
@@ -314,7 +314,7 @@ def _matrix_with_titles(matrix: relations.Matrix) -> relations.Matrix:
 
 
 def _map_titles(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """Return a copy of a frame with titles instead of names in these columns."""
+    """Return a copy of a frame with titles instead of names in the columns `columns`."""
     frame = frame.copy()
     for column in columns:
         frame[column] = frame[column].map(title)
@@ -401,7 +401,7 @@ def _scatter(
     panel: tuple[float, float],
     rho: pd.DataFrame | None = None,
 ) -> plots.Figure:
-    """Return `relations.scatter` with the marker styles of all categories of the study.
+    """Return the figure of `relations.scatter`, with a marker style for each category of the study.
 
     frame: one row per model. grid: rows of pairs (x, y) of columns. panel: width and height of a
     panel in inches. rho: numbers above the panels, x in rows and y in columns.
@@ -418,7 +418,7 @@ def _scatter(
 
 
 def _among(study: Correlations, name: str, measures: tuple[str, ...]) -> Blocks:
-    """Yield the heat map of correlations among these measures, if analysed.
+    """Yield the heat map of correlations among `measures`; nothing if they were not analysed.
 
     name: name of the figure and key of its caption.
     """
@@ -578,7 +578,8 @@ def accuracy_table(models: ModelTable) -> tables.Table:
 def average_table(models: ModelTable) -> tables.Table:
     """Return a table of average accuracies in %, one row per category of training.
 
-    Accuracies are means over the models of the category. The column "models" has their number.
+    Columns: training, models (number of models), and the averages, as means over the models of the
+    category.
     """
     groups = models.frame.groupby("training", sort=False)
     names = [*models.members]
@@ -638,11 +639,12 @@ def bias_table(models: ModelTable) -> tables.Table:
 def _model_table(
     name: str, frame: pd.DataFrame, measures: Sequence[str], **caption_fields: str
 ) -> tables.Table:
-    """Return a table of measures by model; failed fits of bands are only in the files.
+    """Return a table of measures, one row per model.
 
-    Columns: name, training and the measures; the files also have model (the index) and epsilon.
-    name: name of the table and key of its caption. frame: one row per model. measures: columns to
-    show. caption_fields: further values for the caption.
+    Critical bands of failed fits are only in the files. Columns: name, training and the measures;
+    the files also have model (the index) and epsilon. name: name of the table and key of its
+    caption. frame: one row per model. measures: columns to show. caption_fields: further values for
+    the caption.
     """
     data = frame[["name", "training", "epsilon", *measures]]
     data = data.rename_axis("model").reset_index()

@@ -41,7 +41,7 @@ def _write(
 ) -> list[str]:
     """Write the report to the folder `out`; return the lines to print.
 
-    The lines are the headline, the basis, the notes on the models, and the path of the page.
+    The lines are the headline, the basis, the notes on the models, and "written: <path>".
     measured, kinds, each_seed, out, images, figures: values of the flags of the same names.
     settings: options of `bias_study.analyse`.
     """

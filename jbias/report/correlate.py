@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _write(args: argparse.Namespace) -> list[str]:
     """Write the report for the parsed flags `args`; return the lines to print.
 
-    The lines are the headline, the basis, and the path of the page.
+    The lines are the headline, the basis, and "written: <path of the page>".
     """
     # Imported late: --help and argument errors should not wait for these imports.
     from jbias.report import document, relations

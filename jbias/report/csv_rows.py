@@ -14,7 +14,7 @@ _MARKS = (",", ";", "\t")
 
 
 def read(path: str, needed: Sequence[str] = ()) -> tuple[list[str], Lines]:
-    """Return (column names, iterator over (file:line, fields by name) of each row).
+    """Return (column names, iterator over the rows as (file:line, fields by column name)).
 
     The separator is comma, semicolon or tab: the most frequent in the first line. Quoted
     fields may contain separators and line breaks. Spaces around fields are removed, empty
@@ -95,7 +95,7 @@ def _rows(reader: Any, rows: Iterator[list[str]], head: list[str], path: str) ->
 def read_named(
     path: str, needed: Sequence[str], filled: str, *, key: str | None = None
 ) -> dict[str, Line]:
-    """Return (file:line, fields by name) of each row, by the row's name.
+    """Return a dict from the name of each row to (file:line, fields of the row by column name).
 
     key: column with the names of the rows; None for the first column. needed: columns that the file
     must have in addition to `filled` and `key`. filled: column whose fields must not be empty.

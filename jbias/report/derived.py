@@ -73,7 +73,7 @@ class Derived(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Scores, m rows and n columns, and the precision of each column."""
+    """A matrix of scores with m rows and n columns, and the precision of each column."""
 
     values: Float[np.ndarray, "m n"]
     units: Float[np.ndarray, "n"]  # Last printed decimal place; 0 for full precision.
@@ -179,7 +179,7 @@ def _near_all_others(columns: _Columns) -> np.ndarray:
 
 
 def _linear(columns: _Columns, names: Sequence[str]) -> dict[int, Derived]:
-    """Return up to 20 columns, by index, that are linear functions of another column.
+    """Return up to 20 columns that are linear functions of another column, as `Derived` by index.
 
     Only the functions of `_LINEAR`, such as copies, are searched, and agreements that may be by
     chance are left out. Of two columns that are linear functions of each other, the column with
@@ -212,7 +212,7 @@ def _linear_tolerance(
     start: float,
     factor: float,
 ) -> Float[np.ndarray, "m s"]:
-    """Return the largest rounding error of column - (start + factor * source), per row.
+    """Return the largest rounding error of (column - (start + factor * source)) per row and source.
 
     place: index of the column. sources: indices of the s sources.
     """
@@ -522,8 +522,8 @@ def _scale(values: Float[np.ndarray, "m n"]) -> float:
     """Return the median over columns of the deviation from the mean of all other columns.
 
     The deviation of a column is the standard deviation over rows of (column - mean of all other
-    columns). Outlying scores, such as scores of a run that diverged, are left out. The result is 0 without
-    scores.
+    columns). Outlying scores, such as scores of a run that diverged, are left out. The result is 0
+    without scores.
     """
     values = _usual_values(values)
     present = np.isfinite(values)
@@ -651,7 +651,7 @@ def _wide(values: pd.DataFrame, rows: list[str], column: str) -> pd.DataFrame:
 def _find_in_table(
     table: pd.DataFrame, copies: bool = True, **options
 ) -> list[Derived]:
-    """Return the result of `find` for the columns of a table without missing scores.
+    """Return the result of `find` for those columns of a table that have no missing scores.
 
     copies: see `find`. options: further arguments of `find`, one value per column.
     """

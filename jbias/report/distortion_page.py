@@ -120,7 +120,7 @@ _COLUMNS = {
 
 
 class Layout(NamedTuple):
-    """Layout of a table of values: names of columns, and rows.
+    """Layout of a table of values: heads of its columns, and keys of the numbers in its rows.
 
     rows: (texts of the first columns, `NumberKey` of each further column).
     """
@@ -134,11 +134,11 @@ class Layout(NamedTuple):
 def report(
     study: DistortionStudy, *, notes: Sequence[str] = (), runs: Sequence[str] = ()
 ) -> document.Report:
-    """Return the page of a study; its last caveats are `ALWAYS`.
+    """Return the report page of a data-distortion study.
 
-    notes: further caveats. runs: workdirs that trained the networks (paths or globs), for the
-    table of training costs. Raises ValueError if `runs` is not empty but matches no run, and as
-    `distortion_study.find_measurement` does.
+    The last caveats of the page are those in `ALWAYS`. notes: further caveats. runs: workdirs that
+    trained the networks (paths or globs), for the table of training costs. Raises ValueError if
+    `runs` is not empty but matches no run, and as `distortion_study.find_measurement` does.
     """
     hiding = study_lib.hiding(study.groups.values())
     value_table = comparison(value_layout(study), study)
@@ -354,8 +354,8 @@ def _indices(study: DistortionStudy) -> tables.Table | None:
     """Return the table of DI indices in %, one row per group, measurement and distortion.
 
     Columns: the fields of `Key`, measure, condition, n, images and by_chance. Each of the variants
-    "share" and "count" has mean, std, low, high, worst and dominant (a class or "none"). None
-    without stored decisions.
+    "share" and "count" has the columns <variant>_mean, _std, _low, _high, _worst and _dominant (a
+    class or "none"). None without stored decisions.
     """
     rows = []
     for key, measurement, condition in dict.fromkeys(_conditions(study)):
@@ -567,8 +567,8 @@ def _with_totals(
 ) -> pd.DataFrame:
     """Return the rows of a frame followed by a row of sums for each device.
 
-    label: column that gets the word "total". device: column of the device. sums: columns to sum,
-    in addition to the costs.
+    An empty frame is returned unchanged. label: column that gets the word "total". device: column
+    of the device. sums: columns to sum, in addition to the costs.
     """
     if frame.empty:
         return frame
@@ -800,10 +800,10 @@ def _by_fill(
 
 
 def _curve_pair(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return curves of CutOcclusion, and of iOcclusion with the most salient pixels hidden.
+    """Return a frame with the curves of CutOcclusion and of iOcclusion.
 
-    frame: rows of `_by_fill`. For the columns see `_lines`; the panel is "CutOcclusion" or
-    "iOcclusion".
+    The curves of iOcclusion have the most salient pixels hidden. For the columns see `_lines`; the
+    panel is "CutOcclusion" or "iOcclusion". frame: rows of `_by_fill`.
     """
     accuracy = _lines(frame, "test")
     index = _lines(frame, "iocclusion")
@@ -829,10 +829,11 @@ def _curve_figure(
 
 
 def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return a curve per line and masking, for maskings with more than 2 shares.
+    """Return a frame of curves, one per line and masking, by share of hidden pixels.
 
-    Columns: line, panel (the masking in words), x (hidden share in %), value (the column `column`
-    of `frame`) and std (`column`_std). frame: rows of `_by_fill`.
+    Maskings with at most 2 shares are left out. Columns: line, panel (the masking in words), x
+    (hidden share in %), value (the column `column` of `frame`) and std (`column`_std). frame: rows
+    of `_by_fill`.
     """
     frame = frame.dropna(subset=[column])
     share_counts = frame.groupby("masking", sort=False)["hidden"].transform("nunique")
@@ -904,7 +905,7 @@ def _wrong_figure(
     suffix: str,
     data: str,
 ) -> document.Placed:
-    """Yield (section id, figure) of wrong predictions by class, clean and distorted.
+    """Yield one (section id, figure) of wrong predictions by class, clean and distorted.
 
     Nothing is yielded if no group has a DI index. keys: keys of the groups. quantity: name of the
     DI index. suffix: end of the figure's name. data: data set and model as text, for the caption.

@@ -106,7 +106,7 @@ MeasuredNetwork = network_records.MeasuredNetwork
 
 
 class Key(NamedTuple):
-    """Identity of a group; fields are texts on the page.
+    """Key of a group of networks: model, data set, method and training as texts on the page.
 
     training: left-out classes or data, or `PLAIN`.
     """
@@ -118,7 +118,7 @@ class Key(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Method, data set and training as text."""
+        """Method, data set and training as text, such as "MixUp on CIFAR-10, without cat"."""
         return ", ".join(filter(None, (f"{self.method} on {self.data}", self.training)))
 
 
@@ -196,7 +196,7 @@ class DistortionStudy:
 
 
 def read(patterns: Sequence[str]) -> tuple[DistortionStudy, list[str]]:
-    """Return (groups of measured networks, notes) from workdirs.
+    """Return (study, notes): the measured networks in workdirs by group, and notes on them.
 
     patterns: workdirs (paths or globs). Raises ValueError as `network_records.read` does, and if a
     seed of a group was measured twice.
@@ -313,8 +313,8 @@ def find_measurement(
     """Return the measurement of a probe with these options; None if nothing matches.
 
     dataset: name of the data set. If "test" was not measured, "test" selects the first measured
-    data set that is neither for training nor for validation and has no cue conflicts. options:
-    options of the probe that must have these values; fill may also be one of several fills. Raises
+    data set that is not in `_NO_TESTS`, such as training data and cue conflicts. options: options
+    of the probe that must have these values; fill may also be one of several fills. Raises
     ValueError if several measurements match, or if options differ between networks.
     """
     candidates: dict[Measurement, dict[str, MeasuredNetwork]] = {}
@@ -635,7 +635,7 @@ def mean(values: np.ndarray) -> float:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Values:
-    """One quantity of the r seeds of a group, as shown on the page.
+    """Values of one quantity for the r seeds of a group, as shown on the page.
 
     units: values that a permutation test may exchange between groups, one entry per seed;
       empty if unknown. statistic: maps units to the tested number: the mean, and for
@@ -680,7 +680,11 @@ class Values:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Columns of a table by name: fields and properties; seeds and values (`runs`) as text."""
+        """The row of a table that shows the quantity, by name of the column.
+
+        Keys: mean, std, n, left_out, images, low, high, by_chance, dominant, and the texts seeds
+        and values (`runs`), joined by spaces.
+        """
         names = ("mean", "std", "n", "left_out", "images", "low", "high", "by_chance")
         row = {name: getattr(self, name) for name in (*names, "dominant")}
         row["seeds"] = " ".join(map(str, self.seeds))
@@ -718,8 +722,8 @@ def _value(group: Group, quantity: str, method: str) -> Values | None:
     """Return the values of one of `QUANTITIES` of a group; None if not measured.
 
     Accuracies and DI indices are in %; other quantities are unchanged. Seeds without a value are
-    left out. method: title of the augmentation that the probe "mixing"
-    applies; other quantities ignore `method`.
+    left out. method: title of the augmentation that the probe "mixing" applies; other quantities
+    ignore `method`.
     """
     if quantity.startswith("di_"):
         measurement, condition = interference_condition(group, quantity)
@@ -845,7 +849,7 @@ def index(
     result has no values if all seeds are left out. measurement, condition: measurement and
     condition of the distorted images, as returned by `interference_condition`. variant: "share"
     (growth of a class's share of the errors) or "count" (growth of a class's number of errors per
-    image). Only the result for "share" has `by_chance`, and `units` for `product`.
+    image). For "share", the result also has `by_chance`, and `units` to which `product` applies.
     """
     classes, clean, distorted = _group_decisions(group, measurement, condition)
     if not clean:

@@ -122,7 +122,7 @@ class Section:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Report:
-    """A page and its other files.
+    """Content of a report: the page, results.json and further files.
 
     `results` is the content of results.json without answer, warnings and the list of files:
     mappings, sequences, numbers, frames (as records) and text; values that are missing or not
@@ -157,11 +157,11 @@ def sections(
     unfolded: Collection[str] | None = None,
     printed: Collection[str] = (),
 ) -> list[Section]:
-    """Return a section per title, also without blocks, in the order of `titles`.
+    """Return one section per title, in the order of `titles`, with the blocks of the section.
 
-    titles: title by section id. placed: (section id, block) in the order of the blocks in a
-    section; a block None is skipped. unfolded: ids of open sections; None for all. printed: ids of
-    folded sections that are printed even if closed.
+    A section may have no blocks. titles: title by section id. placed: (section id, block) in the
+    order of the blocks in a section; a block None is skipped. unfolded: ids of open sections; None
+    for all. printed: ids of folded sections that are printed even if closed.
     """
     blocks: dict[str, list[Block]] = {name: [] for name in titles}
     for name, block in itertools.chain.from_iterable(placed):
@@ -316,7 +316,7 @@ def _formats_in_words(formats: Sequence[str]) -> str:
 
 
 class _Drawing:
-    """Figures that are drawn by forks of this process, and in `finish` by this process.
+    """A pool of processes that draw the figures of a report: forks, and this process in `finish`.
 
     Each process takes the next figure, from the last to the first, because figures over all
     epochs are the largest and come last. If JAX is loaded, no process is forked: a fork has

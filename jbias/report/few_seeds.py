@@ -204,7 +204,7 @@ def _table(
 
 
 def _figure(repeats: str, means: pd.DataFrame) -> document.Figure | None:
-    """Return the table as curves over the number of seeds; None for a single number of seeds.
+    """Return the figure of statistics over the number of seeds; None for a single number of seeds.
 
     There is a panel per statistic, with a line for each of the first 12 rows. repeats: noun for the
     scores, "seeds" or "runs". means: see `_table`.

@@ -53,7 +53,7 @@ def grid_of(study: analysis_lib.BenchmarkScores) -> tuple[str, pd.DataFrame]:
 
 
 def frame(study: analysis_lib.BenchmarkScores, grid: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per metric and run of the grid: score, validation and selection.
+    """Return a frame of scores and validation accuracies, one row per metric and row of `grid`.
 
     Columns: the columns of `grid` (label, algorithm, value), and
     metric: the metric of the study, and shape bias if known.
@@ -94,7 +94,7 @@ def frame(study: analysis_lib.BenchmarkScores, grid: pd.DataFrame) -> pd.DataFra
 
 
 def pairs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per metric and pair of methods, with shares of cases with the same order.
+    """Return a frame that compares methods over the grid, one row per metric and pair of methods.
 
     runs: the result of `frame`. Columns:
     metric.

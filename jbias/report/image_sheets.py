@@ -107,9 +107,9 @@ def mean_maps(means: Mapping[str, MeanMap], *, title: str) -> plots.Figure:
 def overlay(
     image: Float[np.ndarray, "h w 3"], weight: Float[np.ndarray, "h w"]
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Return a grey version of an image in [0, 1] under a coloured map.
+    """Return a blend of the grey version of an image in [0, 1] and a coloured map.
 
-    weight: the map in [0, 1], which is the strength of the colour.
+    weight: the map, with colours from black (0) to nearly white (1); values are clipped to [0, 1].
     """
     grey = np.asarray(image, np.float64) @ [0.299, 0.587, 0.114]
     colour = mpl.colormaps[MAPS](np.clip(weight, 0, 1))[..., :3]

@@ -294,7 +294,7 @@ def _with_defaults(
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the records of evaluations that rules select from; ValueError if there are none.
 
-    frame: records of runs. Seeds that diverged are left out.
+    frame: records of runs. Seeds that diverged, earlier stages and training data are left out.
     """
     chosen = selection.evaluations(frame)
     if chosen.empty:
@@ -338,9 +338,10 @@ def averaged(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def _is_used(rows: pd.DataFrame, by: list[str]) -> pd.Series:
-    """Return a mask of the rows that `averaged` uses for the groups of equal columns `by`.
+    """Return a mask of the rows that `averaged` uses.
 
-    True for rows without a condition, and for all rows of groups without such a row.
+    True for rows without a condition, and for all rows of groups without such a row. A group has
+    equal values in the columns `by`.
     """
     is_whole = rows["condition"] == ""
     keys = pd.Series(results.number_rows(rows, by), rows.index)
