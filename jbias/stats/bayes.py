@@ -254,7 +254,7 @@ def _tail(
     df: int,
     rounding: Float[np.ndarray, "n"],
 ) -> Float[np.ndarray, "n"]:
-    """Return P(mean + scale t(df) > 0) per data set.
+    """Return P(mean + scale t(df) > 0) per data set; arguments are broadcast.
 
     If scale is 0, the probability is 1 for a positive mean, 0 for a negative mean, and else 1/2. A
     mean or scale no larger than `rounding` counts as 0.
@@ -279,7 +279,7 @@ def _result(
 ) -> PosteriorResult:
     """Return the result from the probabilities of the p pairs i < j.
 
-    right: P(first better). left: P(second better).
+    right: P(first better), (p,) or, per data set, (p, n). left: P(second better), in this shape.
     """
     better = resampling.pair_matrix(right, lambda _: np.moveaxis(left, 0, -1))
     rope = np.clip(1 - better - np.swapaxes(better, -1, -2), 0, 1)

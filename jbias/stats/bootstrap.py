@@ -1,4 +1,4 @@
-"""Bootstrap intervals of means, aggregates, profiles and pairs; and the stability of rankings.
+"""Bootstrap intervals of means, aggregates, profiles and pairs, and the stability of rankings.
 
 Runs are resampled as in `resampling`. Aggregates and profiles follow Agarwal, Schwarzer,
 Castro, Courville and Bellemare 2021, https://arxiv.org/abs/2108.13264 (rliable). Deviation: rliable
@@ -174,10 +174,10 @@ def performance_profiles(
     draws: int = 2000,
     seed: int = 0,
 ) -> ProfilesResult:
-    """Return the share of scores (runs times data sets) of at least t, for each threshold t.
+    """Return the share of each algorithm's normalised scores that are at least t, per threshold t.
 
-    If the curve of algorithm A is above the curve of algorithm B at all thresholds, A is
-    stochastically better.
+    A score is the result of a run on a data set. If the curve of algorithm A is above the curve of
+    algorithm B at all thresholds, A is stochastically better.
     thresholds: normalised scores; None: 51 values from 0 to 1.
     scores, bounds, confidence, draws: see `intervals`, which normalises in the same way.
     datasets: whether to draw data sets, too.
@@ -296,10 +296,11 @@ def _pairs(
     num_datasets: int | None,
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> PairsResult:
-    """Return the matrices of a statistic and of wins, filled from the p pairs i < j.
+    """Return a PairsResult, filled from the statistic of the p pairs i < j.
 
     value, drawn: the statistic in the table and in each draw. even: value of the statistic if
-    neither algorithm is better; a draw within `rounding` of `even` counts as half a win.
+    neither algorithm is better; the pair (j, i) has the value 2 even - value. A draw
+    within `rounding` of `even` counts as half a win.
     confidence, num_datasets, bounds: see `resampling.estimate`.
     """
     upper = resampling.estimate(
@@ -391,7 +392,7 @@ class RankStabilityResult:
 
     @property
     def best(self) -> Float[np.ndarray, "k"]:
-        """Share of draws in which each algorithm has the best mean rank; ties are divided."""
+        """Share of draws in which each algorithm has the best mean rank; ties are shared."""
         return self.places[:, 0]
 
 

@@ -344,9 +344,10 @@ def core_of_metric(name: Any) -> str:
 
 
 def is_of_training(name: Any) -> bool:
-    """Return True if a name has the word loss, or starts with train, val, valid, dev and so on.
+    """Return True if a name denotes a loss, or a score of training or validation, such as val_acc.
 
-    Other first words: training and validation. Upper case is ignored.
+    Such names have the word loss, or the first word train, training, val, valid, validation or
+    dev. Upper case is ignored.
     """
     words = word_of(str(name).replace("/", " ")).split("_")
     return words[0] in _TRAINING or "loss" in words
@@ -438,7 +439,7 @@ def is_margin(name: Any) -> bool:
 
 
 def word_of(name: Any) -> str:
-    """Return a name in lower case, with "_" between words and without units and arrows."""
+    """Return a name in lower case, with "_" between words, without units, arrows and footnotes."""
     text = score_cells.bare_name(str(name))
     text = re.sub(r"\((?:%|↑|↓|in %|m|g|k)\)|\[(?:%|↑|↓)\]|[%↑↓#]", " ", text.lower())
     return re.sub(r"[\s_\-.]+", "_", text.strip()).strip("_")
@@ -460,7 +461,10 @@ def is_bookkeeping(name: str) -> bool:
 
 
 def is_difference(name: str) -> bool:
-    """Return True if a name is Δ, delta, diff, difference, gain, gap or improvement."""
+    """Return True if a name is Δ, delta, diff, difference, gain, gap or improvement.
+
+    Upper case, units and arrows are ignored (`word_of`).
+    """
     return word_of(name) in (
         "δ",
         "∆",
@@ -500,7 +504,7 @@ def _known_names() -> dict[str, frozenset[str]]:
 def count_known(names: Sequence[str], kind: Literal["algorithms", "datasets"]) -> int:
     """Return the number of names that are in the list of common names of this kind.
 
-    kind: "algorithms" or "datasets".
+    kind: "algorithms" or "datasets". Upper case, spaces and punctuation are ignored.
     """
     return sum(_letters(name) in _known_names()[kind] for name in names)
 

@@ -91,6 +91,7 @@ class _Kappas(NamedTuple):
 def _kappas(correct: Marks, pairs: Pairs, *, counts: Int[np.ndarray, "w n"]) -> _Kappas:
     """Return kappa of each pair of observers, for each of w weightings of the images.
 
+    The result also has the observed and the expected agreement, in the same shape.
     counts: weight of each image as a whole number, a row per weighting.
     """
     first, second = np.transpose(pairs)

@@ -49,9 +49,9 @@ class Orders(NamedTuple):
 def draw_orders(
     groups: Int[np.ndarray, "n"], permutations: int, *, seed: int, cells: int
 ) -> Orders:
-    """Return orders of n models that permute models within their groups only.
+    """Return orders of n models, as indices, in which models move only within their groups.
 
-    All orders if there are at most `permutations`, else `permutations` random ones.
+    All such orders if there are at most `permutations`, else `permutations` random ones.
     groups: number of each model's group.
     cells: number of array elements that one order needs in memory; a batch has about 2^21 / `cells`
     orders. The random orders do not depend on `cells`. Raise ValueError for fewer than 1
@@ -185,6 +185,7 @@ def _adjust_family(
 ) -> MatrixResult:
     """Return the tests of x by y (x by x without y) with p adjusted over the family.
 
+    A p that is NaN is not part of the family. num_models: `n` of the result.
     Without y, the family is the pairs above the diagonal, and their p-values are copied below the
     diagonal: p of (i, j) and of (j, i) may differ, because their random orders differ.
     """
@@ -218,8 +219,8 @@ def _adjust_family(
 def numeric_columns(frame: pd.DataFrame, names: Names) -> Float[np.ndarray, "n k"]:
     """Return columns of a frame (rows: models, columns: measures) as an array of numbers.
 
-    Texts of numbers are converted. Raise ValueError for a cell that is not a finite number, and
-    for fewer than 3 models.
+    names: the columns, in the order of the result. Texts of numbers are converted. Raise
+    ValueError for a cell that is not a finite number, and for fewer than 3 models.
     """
     values = frame[list(names)].apply(pd.to_numeric, errors="coerce")
     values = values.to_numpy(np.float64)
@@ -290,7 +291,10 @@ def _check_names(
 
 
 class _Statistics(NamedTuple):
-    """Correlations of measures x by measures y, and of x with permuted y."""
+    """Correlations of measures x by measures y, and of x with permuted y.
+
+    `permuted` maps b orders, arrays of indices of the n models, to the correlations in each order.
+    """
 
     observed: Float[np.ndarray, "p q"]
     permuted: Callable[[Int[np.ndarray, "b n"]], Float[np.ndarray, "b p q"]]
@@ -298,7 +302,10 @@ class _Statistics(NamedTuple):
 
 
 def _spearman(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Statistics:
-    """Return Spearman's rho of each column of x with each column of y."""
+    """Return Spearman's rho of each column of x with each column of y, observed and permuted.
+
+    The field `permuted` is a function that returns rho for permuted y. A constant column has NaN.
+    """
     x, y = (standardize(scipy.stats.rankdata(values, axis=0)) for values in (x, y))
 
     def permuted(orders):
@@ -312,7 +319,10 @@ def _spearman(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Stat
 
 
 def _kendall(x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n q"]) -> _Statistics:
-    """Return Kendall's tau-b of each column of x with each column of y."""
+    """Return Kendall's tau-b of each column of x with each column of y, observed and permuted.
+
+    The field `permuted` is a function that returns tau-b for permuted y. A constant column has NaN.
+    """
     first, second = np.triu_indices(len(x), 1)
 
     def signs(values):
@@ -436,7 +446,10 @@ def as_columns(**measures: Values) -> list[Float[np.ndarray, "n"]]:
 
 
 def _real_numbers(values: Values) -> np.ndarray:
-    """Return values as an array, NaN where masked; raise ValueError for complex numbers or times."""
+    """Return values as an array, with NaN where values are masked.
+
+    Raise ValueError for complex numbers and times.
+    """
     if np.ma.isMaskedArray(values):
         values = np.ma.filled(values.astype(np.float64), np.nan)
     array = np.asarray(values)
@@ -470,10 +483,11 @@ def pairwise_matrix(
     """Return the correlations of columns x with columns y of a frame, with adjusted p.
 
     frame: a row per model, a column per measure. x, y: names of columns; x = () is all
-    columns, and y = () is the pairs within x. method: "spearman" or "kendall".
+    columns except `given`, and y = () is the pairs within x. method: "spearman" or "kendall".
     A pair is tested over the models that have both measures, with the result of `spearman` or
     `kendall` for the same seed. If cells are missing or `given` is set, a pair with fewer than 4
-    models is NaN; `n` is the number of all models. Pairs with a constant measure are NaN and not part of the family.
+    models is NaN; `n` is the number of all models. Pairs with a constant measure are NaN and not
+    part of the family.
     given: names of covariates, only with "spearman". Each pair is then tested by `partial`, over
     the models that have the pair and all covariates, and is NaN with fewer than 4 + len(given)
     models. Cells that are NaN or None are missing measures.
@@ -530,7 +544,7 @@ def partial(
     permutations: int = 9_999,
     seed: int = 0,
 ) -> CorrelationResult:
-    """Return the rank correlation of x and y that groups and covariates leave unexplained.
+    """Return the partial rank correlation of x and y, given groups and covariates, with its test.
 
     rho = r_x . r_y / (|r_x| |r_y|), r the residuals of the ranks after least squares on a
     constant for each group and on the ranks of the covariates: for one covariate z,
@@ -598,8 +612,8 @@ def _controls(
 ) -> tuple[Int[np.ndarray, "n"], Float[np.ndarray, "n d"]]:
     """Return the number of each model's group, and an orthonormal basis of the controls.
 
-    Controls are a constant per group and the covariates, given as ranks. Raise ValueError as
-    `partial` does for groups and controls.
+    Controls are a constant per group and the covariates, given as ranks. Without `groups`, all
+    models are in group 0. Raise ValueError as `partial` does for groups and controls.
     """
     n = len(covariates)
     if groups is None and not covariates.shape[1]:

@@ -61,7 +61,7 @@ class BlocksResult:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockedFriedmanResult(permutation.PermutationResult):
-    """Friedman's test with whole blocks permuted.
+    """Friedman's test by permutation of whole blocks of data sets.
 
     `approximate` is the usual test, which counts each data set as independent.
     """

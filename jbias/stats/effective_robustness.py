@@ -29,7 +29,7 @@ _SCALES = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EffectiveRobustnessResult:
-    """A fit of out- to in-distribution accuracy, and the distance of n models above the fit."""
+    """The effective robustness of n models, and the line that is fitted to the accuracies."""
 
     robustness: Float[np.ndarray, "n"]  # Percentage points, -100 to 100.
     # Ends of the interval: uncertainty of the fit only; NaN if no resample gives a line.
@@ -136,7 +136,7 @@ def _as_share(
     """Return accuracies in per cent as shares in (0, 1); 0 and 1 are moved by half an image.
 
     id_or_ood: name of the accuracy in messages. images: number of images, needed for 0 and 1.
-    Raise ValueError for accuracies outside 0 to 100, if `images` is None but needed, and if no
+    Raise ValueError for accuracies outside 0 to 100, if `images` is needed but None, and if no
     accuracy is above 1, as the accuracies are then shares ("ood" with `images` is not checked for
     this).
     """

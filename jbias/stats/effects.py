@@ -21,7 +21,7 @@ _MAD_TO_DEVIATION = 1 / scipy.stats.norm.ppf(0.75)  # Of a normal distribution.
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EffectsResult:
-    """Effect sizes of every ordered pair (row against column); the diagonal has no effect."""
+    """Effect sizes of every ordered pair (row against column); the diagonal is 0 (A12: 1/2)."""
 
     datasets: tuple[str, ...]
     algorithms: tuple[str, ...]
@@ -51,7 +51,8 @@ def effect_sizes(
     unequal medians if both MADs are 0. r = (W+ - W-) / (W+ + W-), zero differences included in the
     ranking (Kerby 2014, Pratt 1959). g = J(n-1) mean / std of the differences over data sets,
     J(v) = Gamma(v/2) / (sqrt(v/2) Gamma((v-1)/2)) (Hedges 1981). g is inf if the difference is the
-    same on all data sets, and NaN for two data sets: J(1) is 0 because the mean of g does not exist.
+    same on all data sets, and NaN for two data sets: J(1) is 0 because the mean of g does not
+    exist.
 
     scores: see `score_table.read`; with several runs.
     datasets: whether to draw data sets, too. Intervals of mean A12 and Cliff's delta are then
@@ -142,8 +143,7 @@ def rank_biserial(
 
     (W+ - W-) / (W+ + W-), W+ and W- the sums of the ranks of positive and negative
     differences by absolute value, with zeros included in the ranking; 0 if all differences are 0.
-    Absolute differences no further apart than
-    `tolerance` tie, also with 0.
+    Absolute differences no further apart than `tolerance` tie, also with 0.
     """
     # A true zero is added as the lowest size of each row, so that small sizes tie with it.
     sizes = np.pad(np.abs(np.swapaxes(differences, 1, 2)), ((0, 0), (0, 0), (1, 0)))

@@ -22,7 +22,10 @@ _QUANTILES = 500  # Larger sets of group means are thinned to about as many quan
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FewSeedsResult:
-    """Results to expect from studies with s seeds per method; NaN for methods with too few seeds."""
+    """Reliability of studies with few seeds per method; NaN for methods with too few seeds.
+
+    Axis s is in the order of the argument `seeds` of `few_seeds`.
+    """
 
     apart: Float[np.ndarray, "s k"]  # Share of draws: two groups of a method differ.
     lead: Float[np.ndarray, "s k"]  # Expected lead of the best of k copies of a method.
@@ -121,8 +124,8 @@ def _share_reversed(
 ) -> Float[np.ndarray, "k k"]:
     """Return, for each pair, the share of draws in another order than with all seeds.
 
-    The share includes draws in which the two methods tie. The share is NaN if neither method is
-    ahead, or if a method has too few seeds.
+    The matrix is symmetric. The share includes draws in which the two methods tie. The share is NaN
+    if neither method is ahead, or if a method has too few seeds.
     means: sorted group means of each method with enough seeds, by the method's index.
     is_ahead: True where the row's mean of all seeds is above the column's mean by more than the
     tolerance.
@@ -167,7 +170,7 @@ def _groups(n: int, s: int, draws: int, seed: int) -> Int[np.ndarray, "_ m"]:
 
 @functools.lru_cache(maxsize=64)
 def _chance_of_best(groups: int, k: int) -> Float[np.ndarray, " m"]:
-    """Return the probability that each of `groups` sorted means is the largest of k drawn.
+    """Return the probability that each of `groups` sorted means is the largest of k drawn means.
 
     The k means are drawn with replacement.
     """

@@ -126,7 +126,7 @@ def sample_posterior(
 ) -> PosteriorDraws:
     """Return draws from the posterior of the differences x - y, from `CHAINS` chains.
 
-    x, y: statistics of the two sides of each pair; y is None if x has differences.
+    x, y: statistics of the two sides of each pair; y: None if x has differences.
     draws: number of draws of each chain, after the warm-up.
     """
     rng = np.random.default_rng(seed)
@@ -274,7 +274,7 @@ def _draw_degrees(
 
 
 def _log_prior() -> Float[np.ndarray, "g"]:
-    """Return the log prior of each point of the grid: Gamma(a, b), over uniform a and b."""
+    """Return the log prior of nu - 1 at each point of the grid: Gamma(a, b), averaged over a, b."""
     a = 1 + (np.arange(40) + 0.5) / 40
     b = 0.01 + 0.09 * (np.arange(40) + 0.5) / 40
     density = scipy.stats.gamma.pdf(_GRID[:, None, None], a[:, None], scale=1 / b)

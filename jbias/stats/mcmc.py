@@ -25,7 +25,7 @@ def split_rhat(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "..."]:
 
 
 def effective_draws(draws: Float[np.ndarray, "c d ..."]) -> Float[np.ndarray, "..."]:
-    """Return, for the mean of each quantity, the effective number of the c d draws.
+    """Return the effective sample size of each quantity's mean over the c d draws.
 
     By Geyer's initial monotone sequence; inf for a quantity that does not vary.
     """

@@ -22,7 +22,7 @@ def adjust(
 ) -> Float[np.ndarray, "m"]:
     """Return adjusted p-values, in the order of `pvalues`.
 
-    method: a key of `METHODS`.
+    method: a key of `METHODS`. Without p-values, the result is empty.
     The family-wise error rate is controlled by bonferroni and holm always, by hochberg and
     hommel under independence and positive dependence, and by shaffer for all k (k-1)/2 pairs of
     k algorithms. The false discovery rate is controlled by bh under independence and positive

@@ -234,11 +234,11 @@ def seeds_for_t(
     """Return the number of seeds per method with which a t-test detects a difference of means.
 
     Student's test of two samples, two-sided at `alpha`, with power `target`. deviation:
-    standard deviation over a method's seeds. The normal approximation with its correction,
-    2 (z_alpha/2 + z_target)^2 deviation^2 / difference^2 + z_alpha/2^2 / 4 (Guenther 1981, The
-    American Statistician 35), at least 2. A number below 1000 is increased, to 1000 at most,
-    until the noncentral t has this power. Raise ValueError for a difference or deviation that
-    is not positive, and an alpha or target outside (0, 1).
+    standard deviation over a method's seeds. The number is the normal approximation with its
+    correction, 2 (z_alpha/2 + z_target)^2 deviation^2 / difference^2 + z_alpha/2^2 / 4 (Guenther
+    1981, The American Statistician 35), rounded up and at least 2. A number below
+    1000 is increased, to 1000 at most, until the noncentral t has this power. Raise ValueError for
+    a difference or deviation that is not positive, and an alpha or target outside (0, 1).
     """
     _check_positive(difference=difference, deviation=deviation)
     score_table.check_share("target", target)
@@ -343,14 +343,14 @@ def _denoising_factor(
     """Return the factor, 0 to 1, by which to multiply deviations to remove noise.
 
     variance: variance of the deviations. noise: part of this variance that is due to noise. The
-    factor is 0 if the noise is larger than the variance.
+    factor is 0 if the noise is at least the variance.
     """
     share = np.divide(noise, variance, out=np.ones_like(variance), where=variance > 0)
     return np.sqrt(np.clip(1 - share, 0, 1))
 
 
 class _Tests:
-    """The three tests with their critical values, for n data sets and k algorithms.
+    """Critical values of the t, Wilcoxon and Nemenyi tests, for n data sets and k algorithms.
 
     alpha: level of Nemenyi's test; pair_alpha: level of a single t or Wilcoxon test.
     """
@@ -361,8 +361,9 @@ class _Tests:
         self.gap = posthoc.critical_difference(n, k, alpha)
 
     def detect(self, studies: _Studies, difference: float) -> dict[str, np.ndarray]:
-        """Return, by test, True for studies (b,) that detect that the first of the pair is better.
+        """Return, by test, a bool array (b,): True where a study detects that the first is better.
 
+        The first is the better algorithm of the study's pair. Keys: "t", "wilcoxon" and "nemenyi".
         difference: the true advantage of the first, which is added to its means.
         """
         means, pairs = studies
@@ -416,7 +417,7 @@ def _wilcoxon_critical(n: int, alpha: float) -> float:
 def _minimal_differences(
     studies: _Studies, tests: _Tests, target: float
 ) -> dict[str, float]:
-    """Return, by test, the difference detected with power `target`, by bisection.
+    """Return, by test, the smallest difference detected with power `target`, by bisection.
 
     The same studies are used for all differences. inf: not even 100 times the largest mean is
     detected with this power.

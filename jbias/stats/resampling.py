@@ -27,7 +27,7 @@ _MIN_DRAWS = 100
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Estimate:
-    """A number or array of numbers with percentile intervals (see `estimate`)."""
+    """A number or an array of numbers, with the ends of an interval for each number."""
 
     value: Float[np.ndarray, "..."]
     low: Float[np.ndarray, "..."]
@@ -80,6 +80,7 @@ def draw(
 ) -> Draws:
     """Return random draws of runs with replacement, and of data sets, too, if `datasets` is true.
 
+    Without `datasets`, each draw has every data set once.
     draws: number of draws, b. runs: runs of each algorithm in a draw; None: as many as the table
     has. Raise ValueError for fewer than 100 draws or 1 run, and as `require_runs` does.
     """
@@ -208,7 +209,8 @@ def pair_matrix(
 
     Pairs are in the order (0, 1), (0, 2), ..., (1, 2), ...
     turn: function from the values of the pairs (i, j), with the pairs moved to the last axis,
-    (..., p), to the values of (j, i) in this shape. diagonal: value on the diagonal.
+    (..., p), to the values of (j, i) in this shape; by default these are equal.
+    diagonal: value on the diagonal.
     """
     values = np.moveaxis(np.asarray(values, dtype=np.float64), 0, -1)
     k = (1 + math.isqrt(1 + 8 * values.shape[-1])) // 2

@@ -155,7 +155,7 @@ def bare_name(text: str) -> str:
 
 
 def _strip_links(text: str, keep_notes: bool) -> str:
-    """Return a text without images and HTML tags; a link is replaced by its words.
+    """Return a text without images and HTML tags; a link is replaced by its text.
 
     keep_notes: keep footnote marks and citations.
     """
@@ -232,7 +232,8 @@ def is_missing(text: str) -> bool:
 def parse(text: str, commas: Commas) -> Cell | None:
     """Return the parsed text of a cell; None if it is neither a finite number nor missing.
 
-    The number may have a percent sign, which does not change the value.
+    A missing score has the value NaN. The number may have a percent sign, which does not change the
+    value.
     A number in brackets is a spread, as in "73.8 (0.2)". With a sign, the number in brackets is a
     difference from another row, and is ignored. An interval, as in "73.8 [73.1, 74.5]", marks
     the value as a summary; its ends are not returned. A whole number in brackets after a number

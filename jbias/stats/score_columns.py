@@ -107,7 +107,10 @@ class Columns:
         self.keep_unfinished = ""  # The choice that keeps these rows, in words.
 
     def _parse(self, value: Any) -> score_cells.Cell | None:
-        """Return the parsed cell of a value; None if it is neither a number nor missing."""
+        """Return the parsed cell of a value; None if it is neither a finite number nor missing.
+
+        A missing score has the value NaN. A bool is not a number.
+        """
         if value is None or value is pd.NA:
             return score_cells.Cell(math.nan)
         if isinstance(value, str):
@@ -166,8 +169,8 @@ class Columns:
     def _find_roles(self) -> list[str]:
         """Return the role of each column; the docstring of the class lists the roles.
 
-        The user's choice decides, else the column's name if its header has one line and its cells
-        fit, else its cells.
+        The user's choice has priority, then the column's name (if its header has one line and its
+        cells fit the role), then its cells.
         """
         chosen = self._chosen()
         roles = []
@@ -216,7 +219,8 @@ class Columns:
     def _is_spread_before(self, column: int) -> bool:
         """Return True if a column without a name has spreads (±0.3) of the column before.
 
-        All filled cells, at least one, must begin with ±, +/-, +- or LaTeX's pm. False for column 0.
+        All filled cells, at least one, must begin with ±, +/-, +- or LaTeX's pm. False for
+        column 0.
         """
         texts = [
             str(x).strip()
@@ -313,9 +317,9 @@ class Columns:
     def leave_out_unfinished(self) -> None:
         """Remove the rows of runs that did not finish, and describe them in `unfinished`.
 
-        Nothing changes if the table has no such rows, or a chosen role for the column of states.
         `keep_unfinished` then names the choice that keeps the rows: ignore=COLUMN with the
-        column of states. Raise ValueError if no run finished.
+        column of states. Nothing changes if the table has no such rows, or if the user chose a role
+        for the column of states. Raise ValueError if no run finished.
         """
         unfinished = run_states.find_unfinished(self.names, self.grid.cells)
         if unfinished is None or self.roles[unfinished.column] != "text":
@@ -381,7 +385,8 @@ class Columns:
         Columns are matched by names such as photo and photo_std. A name such as photo_sd is matched
         only if the column's numbers are small compared with the scores. Columns of scores without
         spreads are left out.
-        values: indices of columns of numbers; columns of deviations are added.
+        values: indices of columns of numbers, which may be scores or spreads. Columns with the
+        role deviation may be spreads, too.
         """
         known = {}
         for j in reversed(values):
@@ -498,7 +503,8 @@ class Columns:
     def _named(self, name: str, i: int, role: str) -> str:
         """Return a name from row i unchanged; raise ValueError if it is empty.
 
-        The texts nan, none, nat and <na> also count as empty. role: "algorithm" or "dataset", for the message.
+        The texts nan, none, nat and <na> also count as empty. role: "algorithm" or "dataset", for
+        the message.
         """
         if not name or name.lower() in ("nan", "none", "nat", "<na>"):
             raise ValueError(

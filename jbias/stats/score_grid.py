@@ -62,7 +62,7 @@ def plain_value(value: Any) -> Any:
 
 
 def label(value: Any) -> str:
-    """Return the text of a cell, whole floats without ".0"; "" for None, NaN and NA."""
+    """Return the stripped text of a cell: whole floats without ".0"; "" for None, NaN and NA."""
     if value is None or value is pd.NA:
         return ""
     if isinstance(value, float):
@@ -73,5 +73,5 @@ def label(value: Any) -> str:
 
 
 def is_blank(value: Any) -> bool:
-    """Return True if a cell is None, NaN, NA, or text of spaces only."""
+    """Return True if a cell is blank: None, NaN, NA, or text of spaces only."""
     return label(value) == ""

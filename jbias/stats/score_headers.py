@@ -45,7 +45,7 @@ class _Measure(NamedTuple):
 
 
 def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
-    """Return a Header: the grid without header lines of metrics, and what is not used.
+    """Return the grid without header lines of metrics, with descriptions of unused columns.
 
     Statistics and metrics are recognised by their names. Other header lines stay; the last one has
     statistics, such as mean and std, if there are deviations. If header lines name algorithms and
@@ -197,9 +197,9 @@ def _select_metric(
 ) -> tuple[list[_Measure], score_columns.Choices, list[str]]:
     """Return the columns of the chosen metric, the choices that still apply, and unused metrics.
 
-    All columns if there is one metric that the user did not choose, or if the header names nothing
-    but metrics and statistics. Columns without a metric always stay. Raise UnclearError for several
-    metrics without a choice.
+    All columns and choices are returned if the header has a single metric that the user did not
+    choose, or if it names only metrics and statistics. Columns without a metric always stay. Raise
+    UnclearError for several metrics without a choice.
     """
     metrics = [*dict.fromkeys(x.metric for x in columns if x.metric)]
     chosen = choices.columns.get("score", "")
@@ -306,8 +306,9 @@ def _select_mean(
 
 
 def _has_roles(levels: Sequence[str]) -> bool:
-    """Return True if one header line is named for algorithms, one for data sets, and at most one
-    for runs.
+    """Return True if header lines are named for algorithms and data sets, each exactly once.
+
+    levels: names of the header lines. At most one line may be named for runs.
     """
     roles = [column_names.meaning(level) for level in levels]
     named = [role for role in roles if role in ("algorithm", "dataset", "run")]
@@ -315,11 +316,11 @@ def _has_roles(levels: Sequence[str]) -> bool:
 
 
 def _convert_to_long(header: Header) -> Header:
-    """Convert a table whose header lines name algorithms and data sets to a long table.
+    """Return the header of a table, converted to a long table with a row per score.
 
-    Returns the header of the long table. The header is unchanged if columns also name algorithms or
-    data sets, or if there are statistics other than mean and std. Rows without a score are left
-    out.
+    Header lines must name algorithms and data sets. The header is returned unchanged if columns
+    also name algorithms or data sets, or if there are statistics other than mean and std. Rows
+    without a score are left out.
     """
     grid = header.grid
     is_value = [any(names[1:]) for names in grid.columns]

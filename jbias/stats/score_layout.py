@@ -1,9 +1,9 @@
 """Conversion of any table of scores to a tidy one: the roles of columns and axes.
 
 Long tables name the algorithm, the data set and the score of each row. Wide tables have a row
-per algorithm and a column per data set, or a row per data set and a column per algorithm. Such tables
-may also have a column of seeds or a second header line. Columns and axes are recognised by names
-(`column_names`). If names leave several readings, this module does not guess: it raises
+per algorithm and a column per data set, or a row per data set and a column per algorithm. Such
+tables may also have a column of seeds or a second header line. Columns and axes are recognised by
+names (`column_names`). If names leave several readings, this module does not guess: it raises
 UnclearError with the readings and the choice (`score_columns.Choices`) that selects one.
 """
 
@@ -108,8 +108,7 @@ class _Table(score_columns.Columns):
     def _choose_metric(self) -> None:
         """Keep the rows of one metric, if a column names the metric of each row.
 
-        The column of metrics is a column of text that is called metric, measure, variable or the
-        like.
+        The column of metrics is a column of text with a name such as metric, measure or variable.
         Raise UnclearError for several metrics, unless the user chose one.
         """
         for j in self.columns_of("text"):
@@ -225,8 +224,9 @@ class _Table(score_columns.Columns):
     def _scores_of_long(self) -> list[int]:
         """Return the column of scores of a long table, in a list, or the columns of its runs.
 
-        Set `spreads`. A single column of numbers without a role is the score. Raise UnclearError
-        if several may be the score, and ValueError if none may.
+        Set `spreads`. A single column of numbers without a role is the score. Without numbers, the
+        only column with the name of a metric is returned. Raise UnclearError if several columns
+        may be the score, and ValueError if none may.
         """
         scores = self.columns_of("score")
         self.spreads = self.spreads_of([*scores, *self.columns_of("number")])
@@ -467,8 +467,9 @@ class _Table(score_columns.Columns):
     def _split_run_names(self, labels: list[int]) -> None:
         """Split labels such as ERM_seed0 into name and run, with a new column of runs.
 
-        Nothing changes unless all labels end in a run and a name repeats, or if a column has runs,
-        the user chose the column of algorithms, or several columns name the rows.
+        Nothing changes if a label does not end in a run, or if no name repeats. Nothing changes
+        either if a column has runs, the user chose the column of algorithms, or several columns
+        name the rows.
         """
         if (
             self.columns_of("run")
@@ -955,7 +956,7 @@ class _Table(score_columns.Columns):
     def _reading(
         self, rows: list[score_rows.Row], kind: str, runs_from: str
     ) -> Reading:
-        """Return the reading of these scores, without margins (rows or columns of averages).
+        """Return the reading of these scores, without margins (averages or sums of other scores).
 
         A metric that all names of data sets share is removed from them (`_without_metric`).
         kind: kind of the table, in words. runs_from: origin of the names of runs, in words, or

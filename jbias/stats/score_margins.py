@@ -121,7 +121,7 @@ def _are_alike(algorithm: _Margin, dataset: _Margin) -> bool:
 
 
 def _is_of_both(algorithm: _Margin, dataset: _Margin) -> bool:
-    """Return True if both names are certainly margins: they share a name that no method has.
+    """Return True if the algorithm and the data set are certainly margins, of the same name.
 
     A method may be called average, so an algorithm of that name must also be near the mean of the
     other algorithms. No method has the name of a sum.
@@ -137,7 +137,7 @@ def _remove_margins(
     is_chosen: bool,
     source: str,
 ) -> tuple[list[score_rows.Row], list[str]]:
-    """Return the rows without these margins, and a description of each margin.
+    """Return the rows without these margins, and a description per distinct name of a margin.
 
     is_chosen: whether the user chose to ignore the margins; if not, each description has the choice
     that keeps the margin. source: path of the table, "" for data in memory.

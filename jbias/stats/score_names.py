@@ -1,4 +1,4 @@
-"""Names of algorithms and data sets in files, without markup, footnote marks and citations.
+"""Removal of markup, footnote marks and citations from names of algorithms and data sets.
 
 Marks that distinguish two names of a column, or two columns, stay.
 """
@@ -15,8 +15,9 @@ Name = TypeVar("Name", bound=Hashable)
 def without_notes(grid: score_grid.Grid) -> tuple[score_grid.Grid, dict[str, str]]:
     """Return a grid whose names have no markup, footnote marks and citations.
 
-    The second value is a dict from each new name to the original one, for names that changed.
-    The cells of a column do not change if half of its filled cells, or more, are scores.
+    The second value is a dict from each new name to the name with its footnote marks and citations,
+    for names that lost such marks. The cells of a column do not change if half of its filled cells,
+    or more, are scores.
     """
     heads = _shortened(grid.columns, _shorten_levels)
     old_names = {
@@ -49,7 +50,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _marked(name: str) -> str:
-    """Return a name without markup, with its marks of footnotes and citations."""
+    """Return a name without markup, but with its footnote marks and citations."""
     return score_cells.plain_text(name, keep_notes=True)
 
 

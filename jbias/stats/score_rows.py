@@ -123,9 +123,9 @@ def describe_runs(
 ) -> str:
     """Return a line on the runs, for the user: their number per algorithm, and `source`.
 
-    With one run per algorithm, the line says that scores are means of runs that are not in the
-    table if `tidy` has the column "deviation", or names `errors` as not used; `source` is then left
-    out.
+    With one run per algorithm there are two other lines, without `source`: that scores are means
+    over runs that the table does not have (if `tidy` has the column "deviation"), or else that
+    `errors` are not used (if there are any).
     tidy: frame from `to_frame`. source: origin of the names of runs, such as "column 'seed'";
     "" if runs have no names. errors: names of columns of standard errors or confidence
     intervals, which are not used.
@@ -188,9 +188,9 @@ def describe_values(
 
 
 def describe_old_names(tidy: pd.DataFrame, old_names: Mapping[str, str]) -> str:
-    """Return a clause, from "; " on, that lists names without their footnote marks and citations.
+    """Return a clause that lists the names that lost footnote marks or citations; "" for none.
 
-    "" if no name had any.
+    The clause begins with "; ".
     tidy: frame from `to_frame`. old_names: original name by new name; names that `tidy` does
     not have are not listed.
     """

@@ -99,7 +99,7 @@ class Scores:
     ) -> "Scores":
         """Return the table of the data sets and algorithms with these names, in this order.
 
-        (): all. Raise ValueError for an unknown name.
+        An empty argument selects all. Raise ValueError for an unknown name.
         """
         rows = [
             find_name(name, self.datasets, "dataset")
@@ -418,7 +418,7 @@ def rank(scores: Table, *, larger_is_better: bool) -> Float[np.ndarray, "n k"]:
 def near_levels(
     values: Float[np.ndarray, "*m n"], errors: float | Float[np.ndarray, "..."]
 ) -> Int[np.ndarray, "*m n"]:
-    """Return the level of each value along the last axis: 0, 1, ..., equal for ties.
+    """Return the dense rank (level) of each value along the last axis: 0, 1, ..., equal for ties.
 
     errors: rounding error of each value (broadcast to `values`). Neighbours tie if they
     differ by no more than the larger of their two errors. Ranks of the levels are ranks of
@@ -568,7 +568,7 @@ def shrink_huge(values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 
 
 def require_squares(table: Scores) -> None:
-    """Raise ValueError, naming a cell, for scores above 1e75: their fourth powers overflow."""
+    """Raise ValueError, naming a cell, for |scores| above 1e75, whose fourth powers overflow."""
     too_large = np.argwhere(np.nan_to_num(np.abs(table.values)) > _LARGEST_SQUARED)
     if len(too_large):
         cells = _describe_cells(too_large, table.datasets, table.algorithms)

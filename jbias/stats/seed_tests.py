@@ -115,9 +115,10 @@ def compare_seeds(
     draws: int = 9_999,
     seed: int = 0,
 ) -> SeedTestsResult:
-    """Return tests of all pairs of algorithms, or of each against a reference, on every data set.
+    """Return tests on each data set of all pairs of algorithms, or of all against a reference.
 
     scores: any input of `score_table.read`, with one data set or more and several runs.
+    reference: name of the algorithm that is the second of every test; None: all pairs.
     paired: False for Welch's t, t = (m_1 - m_2) / sqrt(s_1^2 / n_1 + s_2^2 / n_2), its
     interval, and p by permutation of the runs. True for Student's t of the differences of runs
     with the same name, and p by flipped signs; for designs in which equal seeds share a factor that
@@ -232,7 +233,8 @@ def _test_pair(
 ) -> SeedTest:
     """Return the test of two algorithms on a data set, with p not yet adjusted.
 
-    pair: names of the algorithms. settings: arguments of `compare_seeds`.
+    pair: names of the algorithms. settings: arguments of `compare_seeds`. If an algorithm has a
+    single run, nothing is tested, and `why_not` says so.
     """
     first, second = _runs_of_pair(table, dataset, pair, settings)
     counts = len(first), len(second)

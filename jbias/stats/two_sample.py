@@ -225,7 +225,7 @@ def welch_t(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> Me
 
 
 def paired_t(differences: Float[np.ndarray, "n"]) -> MeanTest:
-    """Return Student's t test that at least 2 differences have the mean 0."""
+    """Return Student's t test of the null that the mean of at least 2 paired differences is 0."""
     error = deviation(differences) / math.sqrt(len(differences))
     return _mean_test(float(differences.mean()), error, len(differences) - 1)
 
