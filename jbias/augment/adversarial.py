@@ -64,7 +64,7 @@ def pgd(
       which compiles faster and needs the same memory for any number of steps.
     start: first iterate, for example the result of an earlier call; None: the image.
     random_start: True: the first iterate is the result of `starts`, and `start` is ignored;
-      the key of an image depends on its position in the batch. ValueError if `key` is None.
+      the key of an image depends on its position in the batch. ValueError without a `key`.
     keep_best: True: for each image, return the iterate of highest loss, the start included,
       which costs one more evaluation of the loss. False: return the last iterate.
     """
@@ -157,7 +157,7 @@ _draw_in_box = functools.partial(jax.random.uniform, minval=-1, maxval=1)
 
 
 def _draw_direction(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-    """Return a random array of l2 norm 1; shape: of one image, (h, w, c)."""
+    """Return a random array of l2 norm 1; shape: (h, w, c) of one image."""
     return _direction(jax.random.normal(key, shape))
 
 

@@ -87,7 +87,7 @@ def make(
     names = ALL_OPERATIONS if all_ops else OPERATIONS
 
     def augment(image: Image, key: PRNGKeyArray) -> Float[Array, "v h w 3"]:
-        """Return the augmented copies of an image: views - 1, but at least 1.
+        """Return augmented copies of an image (h w 3): views - 1 of them, but at least 1.
 
         A copy is (1 - m) image + m `mixture`, with its own chains and m from `draw`.
         """

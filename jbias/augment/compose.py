@@ -80,7 +80,7 @@ HALVES = ("top", "bottom")
 def half(
     *, mix: options.Transform, which: str, mix_group: int = 32
 ) -> options.Transform:
-    """Return a transform of one half of each image; the rest of the image is unchanged.
+    """Return a transform that applies `mix` to one half of each image, and keeps the other half.
 
     which: "top" or "bottom".
     mix: the transform to apply to the half, in a config for example

@@ -55,7 +55,7 @@ def make(
 
 
 def mix_sampler(alpha: float, variant: str = "area") -> mixing.Sampler:
-    """Return draw(key, batch, keep_label) -> mixing.Mix, whose mask is 0 in a random box.
+    """Return a function draw(key, batch, keep_label) -> mixing.Mix; its mask is 0 in a random box.
 
     alpha, variant: see `make`.
     """

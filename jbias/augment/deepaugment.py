@@ -41,7 +41,7 @@ class ImageOrder(NamedTuple):
 
     @property
     def index_by_network(self) -> list[Int[np.ndarray, "m"]]:
-        """`index`, split into one array per damaged network: each renewal starts an array."""
+        """The image indices in order, split into a list of arrays, one per damaged network."""
         return np.split(self.index, np.flatnonzero(self.renewed)[1:])
 
 
@@ -59,7 +59,7 @@ def draw_order(key: PRNGKeyArray, n: int, *, renewal: float = RENEWAL) -> ImageO
 
 
 def generator(key: PRNGKeyArray, number: int) -> np.random.Generator:
-    """Return a NumPy generator seeded by a JAX key; each `number` is a different stream."""
+    """Return a NumPy generator seeded by a JAX key; each `number` gives a different stream."""
     words = np.asarray(jax.random.key_data(key)).tolist()
     return np.random.default_rng([*words, number])
 
@@ -101,12 +101,12 @@ def scale_count(count: int, num_rows: int, num_published: int) -> int:
 
 
 def gelu(x: Weight) -> Weight:
-    """Return x times the normal distribution function of x, without approximation."""
+    """Return the exact GELU of x: x times the standard normal distribution function of x."""
     return (x * scipy.special.ndtr(x)).astype(x.dtype)
 
 
 def amplified(x: Weight, rng: np.random.Generator, most: float) -> Weight:
-    """Return x (1 + most u v) with random u and v ~ U(0, 1): one u, and a v per element."""
+    """Return x (1 + most u v), with one u ~ U(0, 1) and one v ~ U(0, 1) per element."""
     return (x * (1 + most * rng.random() * rng.random(x.shape))).astype(x.dtype)
 
 

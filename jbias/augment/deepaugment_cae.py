@@ -124,7 +124,7 @@ draw, damage = deepaugment.make(_OPTIONS, 1)
 
 
 class _Numbers(NamedTuple):
-    """U(0, 1) numbers of an image: one per kernel weight and one per element of its code.
+    """The U(0, 1) numbers of an image: one per kernel weight and one per element of its code.
 
     All options use the same numbers, since only one option acts on an image.
     """
@@ -232,7 +232,7 @@ def _is_flipped(channels: int, numbers: _Numbers) -> Bool[Array, "1 1 c"]:
 
 
 def _identity(channels: int) -> Float[Array, "c c 3 3"]:
-    """Return the 3 x 3 kernel that changes nothing, [to, from, row, column]."""
+    """Return the 3 x 3 kernel that changes nothing, with axes (output, input, row, column)."""
     return jnp.zeros((channels, channels, 3, 3)).at[:, :, 1, 1].set(jnp.eye(channels))
 
 

@@ -109,12 +109,15 @@ def _shifted(x: Weight, rng: Rng) -> Weight:
 
 
 def _blurred(x: Weight, rng: Rng) -> Weight:
-    """Return kernels cross-correlated with random kernels U(-1, 2 u - 1) / 6, one u ~ U(0, 1)."""
+    """Return the kernels x, cross-correlated with random kernels.
+
+    The weights of the random kernels are U(-1, 2 u - 1) / 6, with a single u ~ U(0, 1).
+    """
     return _filtered(x, (2 * rng.random(x.shape) * rng.random() - 1) / 6)
 
 
 def _smeared(x: Weight, rng: Rng) -> Weight:
-    """Return kernels cross-correlated with random kernels, whose weights are >= 0 with sum 1.
+    """Return the kernels x, cross-correlated with random kernels of weights >= 0 and sum 1.
 
     The nine weights of a random kernel are drawn from Dirichlet(0.1, ..., 0.1).
     """
@@ -147,9 +150,9 @@ def _largest_alone(x: Weight, rng: Rng) -> Weight:
 
 
 def _filtered(weight: Weight, bank: Float[np.ndarray, "p i 3 3"]) -> Weight:
-    """Return kernels (o i h w) correlated like images of i channels with the kernels `bank`.
+    """Return the kernels `weight` (o i h w), cross-correlated with the kernels `bank`.
 
-    The result is (o p h w).
+    `weight` is treated as o images of i channels; the result is (o p h w).
     """
     height, width = weight.shape[2:]
     padded = np.pad(weight, ((0, 0), (0, 0), (1, 1), (1, 1)))
@@ -316,7 +319,7 @@ def _apply_last(
     option: Int[Array, "b"],
     is_skipped: Bool[Array, "b layers"],
 ) -> Map:
-    """Return y, but for images with "skip" the last layer that is not skipped, applied to x.
+    """Return y, replaced for images with "skip" by the last layer not skipped, applied to x.
 
     x, y: input and output of the body. option: index in INSIDE. is_skipped: see
     `_draw_skipped`.

@@ -33,7 +33,7 @@ class Affine(NamedTuple):
 
 
 def broadcastable(stats: Stats) -> Float[Array, "b 1 1 c"]:
-    """Return statistics (b c) with the four axes of a map.
+    """Return statistics (b c) reshaped to (b 1 1 c), to broadcast with a map.
 
     Statistics are stored with two axes: with four a TPU uses eight times the memory.
     """
@@ -171,7 +171,7 @@ def randomise_style(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
 
 
 def randomise_content(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
-    """Return x with another image's normalised map in each image's own mean and variance.
+    """Return for each image another image's map, scaled to the image's own mean and variance.
 
     The other image's map is a constant: gradients pass only through the image's own mean and
     variance. group: number of consecutive images among which partners are drawn; must divide

@@ -42,7 +42,7 @@ def make(
     partner: str = "batch",
     mix_group: int = 32,
 ) -> options.Transform:
-    """Return the FMix transform: x' = M x + (1 - M) x_partner, M a mask of 0 and 1 per batch.
+    """Return the FMix transform: x' = M x + (1 - M) x_partner, with one 0/1 mask M per batch.
 
     The mean of M is lam ~ Beta(alpha, alpha), which also weights the labels.
 
@@ -71,7 +71,7 @@ def mix_sampler(
     spectrum: str = "isotropic",
     where: str = "fmix",
 ) -> mixing.Sampler:
-    """Return draw(key, batch, keep_label) -> mixing.Mix, with one random mask per call.
+    """Return a function draw(key, batch, keep_label) -> mixing.Mix, with one random mask per call.
 
     alpha, decay, max_soft, spectrum: see `make`; ValueError for an unknown spectrum and for
     `max_soft` out of range. where: start of error messages.
@@ -80,7 +80,7 @@ def mix_sampler(
     options.check_choice(where, "spectrum", spectrum, SPECTRA)
 
     def draw(key, batch, keep_label):
-        """Return a Mix with a random mask (1 h w 1) for all images, and lam, about its mean.
+        """Return a Mix: a random mask (1 h w 1) for all images, and lam, nearly the mask's mean.
 
         key, batch, keep_label: see mixing.Sampler; only the size of the batch's images is used.
         """

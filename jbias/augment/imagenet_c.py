@@ -52,7 +52,7 @@ def filter_both_axes(x: Field, matrix: Float[Array, "h h"]) -> Field:
 def blur_along_line(
     field: Field, kernel: Float[Array, "k"], taps: Number, degrees: Array
 ) -> Field:
-    """Return a map blurred along a line, as by data.corruptions.kernels.motion_blurred.
+    """Return a map blurred along a line, as data.corruptions.kernels.motion_blurred does.
 
     The result has whole numbers. field: values from 0 to 255. kernel: weights along the line;
     the first `taps` are used. degrees: direction of the line, from the x axis towards y,
@@ -113,7 +113,7 @@ def _mirrored(i: Int[Array, "h w"], side: int, border: str) -> Int[Array, "h w"]
 
 
 def draw_each(distribution: Callable, *channels: int) -> Callable:
-    """Return draw(key, side) -> (numbers,), an array (side, side, *channels).
+    """Return a function draw(key, side) -> (numbers,), an array (side, side, *channels).
 
     distribution: (key, shape) -> random numbers, such as jax.random.normal.
     channels: the number of channels; no argument for one number per pixel.
@@ -122,7 +122,7 @@ def draw_each(distribution: Callable, *channels: int) -> Callable:
 
 
 def draw_numbers(count: int) -> Callable:
-    """Return draw(key, side) -> a tuple of `count` U(0, 1) numbers; side is not used."""
+    """Return a function draw(key, side) -> tuple of `count` U(0, 1) numbers; side is not used."""
     return lambda key, side: tuple(jax.random.uniform(key, (count,)))
 
 
@@ -133,9 +133,11 @@ draw_uniforms = draw_each(jax.random.uniform, 3)
 def shot_noise(x: Image, drawn: tuple, s: Settings) -> Image:
     """Return the image with each value x replaced by 255 n / count, n ~ Poisson(count x / 255).
 
-    n is the smallest number whose distribution function is above the U(0, 1) number drawn.
+    n is the smallest number whose distribution function is above a U(0, 1) number.
+    drawn: (numbers,), a U(0, 1) number for each value of x.
     Settings: `count`; `photons` (256, m), m a power of two: the distribution functions of n
     for each byte x.
+    x and the result: values from 0 to 255.
     """
     photons = s["photons"]
     table_size = photons.shape[1]
@@ -169,6 +171,7 @@ def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     drawn: not used. Settings: `chords` (n, w, w), a matrix for each row of the disk, starting
     at the middle, which filters a row of pixels; `count`, the number of matrices to use,
     starting at the first. The disk is symmetric.
+    x and the result: values from 0 to 255.
     """
     side, reach = len(x), len(s["chords"]) - 1
     padded = jnp.pad(x, ((reach, reach), (0, 0), (0, 0)), mode="reflect")
@@ -185,7 +188,7 @@ def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def draw_glass(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 h w 2"]]:
-    """Return (numbers,): U(0, 1), for each pixel's column and row offset in each sweep."""
+    """Return (numbers,), the U(0, 1) numbers for the column and row offset per sweep and pixel."""
     return (jax.random.uniform(key, (_MAX_SWEEPS, side, side, 2)),)
 
 
@@ -195,6 +198,7 @@ def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     drawn: from `draw_glass`. Settings: `blur` (h, h), the filter as a matrix; `reach`, the
     largest offset in pixels; `sweeps`, the number of sweeps. Sweeps copy pixels in the order
     of the reference (`glass_origins`).
+    x and the result: values from 0 to 255.
     """
     side, reach = len(x), s["reach"]
     x = to_bytes(filter_both_axes(x, s["blur"])).reshape(-1, 3)
@@ -251,6 +255,7 @@ def zoom_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
     drawn: not used. Settings: `zooms` (n, h, h), a matrix for each zoom; the first `count`
     are used.
+    x and the result: values from 0 to 255.
     """
 
     def add(i: Number, total: Image) -> Image:
@@ -271,6 +276,7 @@ def snow(x: Image, drawn: tuple, s: Settings) -> Image:
 
     drawn: from `draw_snow`. Settings: see data.corruptions.kernels.snow; `zoom` (h, h) is
     the enlargement as a matrix; `kernel` and `taps`, see `blur_along_line`.
+    x and the result: values from 0 to 255.
     """
     layer = filter_both_axes(s["mean"] + s["sigma"] * drawn[0], s["zoom"])
     layer = to_bytes(255 * jnp.where(layer < s["least"], 0, layer))
@@ -284,11 +290,12 @@ def snow(x: Image, drawn: tuple, s: Settings) -> Image:
 
 
 def frost(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Return keep x + add ice, with a random crop of one of the photographs `ice`.
+    """Return keep * x + add * crop, with a random crop of one of the photographs `ice`.
 
     drawn: three U(0, 1) numbers: for the photograph, and for the crop's top and left.
     Settings: `keep` and `add`, weights; `ice` (n, h, w, 3), padded to one size; `sizes` (n, 2),
     heights and widths before the padding.
+    x and the result: values from 0 to 255.
     """
     side = len(x)
     u_which, u_top, u_left = drawn
@@ -331,6 +338,7 @@ def spatter(x: Image, drawn: tuple, s: Settings) -> Image:
     drawn: (numbers,), one N(0, 1) number per pixel. Settings: see
     data.corruptions.kernels.spatter; `blur` and `border` (h, h) are filters as matrices;
     `mud`: True: mud, False: water.
+    x and the result: values from 0 to 255.
     """
     layer = filter_both_axes(s["mean"] + s["sigma"] * drawn[0], s["blur"])
     layer = jnp.where(layer < s["least"], 0, layer)
@@ -429,7 +437,7 @@ def _equalised(x: Integers) -> Integers:
 
 
 def _windows(padded: Array, size: int) -> list[list[Array]]:
-    """Return the size x size shifted parts of a padded map: [i][j] starts at row i, column j."""
+    """Return size x size shifted views of a padded map; view [i][j] starts at row i, column j."""
     h, w = (length - size + 1 for length in padded.shape)
     return [[padded[i : i + h, j : j + w] for j in range(size)] for i in range(size)]
 
@@ -444,6 +452,7 @@ def pixelate(x: Image, drawn: tuple, s: Settings) -> Image:
 
     The result is equal to Pillow's. drawn: not used. Settings: `boxes` (h, h), zeros and ones;
     `weights` (h), 2^22 over the number of ones in each row.
+    x and the result: values from 0 to 255.
     """
 
     def along(x: Image) -> Image:
@@ -480,6 +489,7 @@ def elastic_transform(x: Image, drawn: tuple, s: Settings) -> Image:
 
     drawn: from `draw_elastic`. Settings: `jitter` and `alpha` in pixels, see
     data.corruptions.kernels.elastic_transform; `smoother` (h, h), the filter as a matrix.
+    x and the result: values from 0 to 255.
     """
     side = len(x)
     points, *fields = drawn

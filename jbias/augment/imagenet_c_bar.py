@@ -47,12 +47,12 @@ def _draw_rings(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "..."], ...]
 
 
 def _draw_uniforms(*shapes: tuple[int, ...]) -> Callable:
-    """Return draw(key, side) -> a tuple of U(0, 1) arrays of the given shapes; side is not used."""
+    """Return draw(key, side) -> tuple of U(0, 1) arrays of the given shapes; side is not used."""
     return lambda key, side: tuple(sampling.uniforms(key, *shapes))
 
 
 def _draw_phases(num_fields: int) -> Callable:
-    """Return draw(key, side) -> U(0, 1) numbers for the phases of `num_fields` fields.
+    """Return a function draw(key, side) -> U(0, 1) numbers for the phases of `num_fields` fields.
 
     The result is a tuple of arrays (side, side - side // 2): the left half of each field.
     """
@@ -64,7 +64,7 @@ def _draw_phases(num_fields: int) -> Callable:
 
 
 def _draw_stars(num_stars: int) -> Callable:
-    """Return draw(key, side) -> random numbers for stars: (centres, rays, *lengths).
+    """Return a function draw(key, side) -> (centres, rays, *lengths), random numbers for stars.
 
     centres: U(0, 1) (n 2), row and column. rays: U(0, 1) (n), for the numbers of rays.
     lengths: N(0, 1), an array of _MAX_RAYS for each star. With one star, `centres` is (2) and

@@ -39,7 +39,7 @@ def round_trip(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
 
 
 def _halved(x: Integers) -> Integers:
-    """Return means of 2 x 2 pixels; halves are rounded down in even and up in odd columns."""
+    """Return the means of 2 x 2 pixels; halves are rounded down in even and up in odd columns."""
     total = x[::2, ::2] + x[::2, 1::2] + x[1::2, ::2] + x[1::2, 1::2]
     return (total + 1 + jnp.arange(total.shape[1])[None] % 2) >> 2
 
@@ -76,7 +76,7 @@ _COSINES = np.int32(np.concatenate(_PAIRS, 1).reshape(8, 8))
 
 
 def _blocks(x: Integers, steps: Int[Array, "8 8"]) -> Integers:
-    """Return a channel after the quantisation of the cosine transform of 8 x 8 blocks.
+    """Return a channel whose 8 x 8 blocks were cosine-transformed, quantised and transformed back.
 
     steps: of the quantisation, for each frequency (down, across). The width must be a
     multiple of 8. The last row is repeated up to a height that is a multiple of 8, also in

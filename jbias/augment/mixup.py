@@ -34,7 +34,7 @@ def make(
 
 
 def mix_sampler(alpha: float) -> mixing.Sampler:
-    """Return draw(key, batch, keep_label) -> mixing.Mix, with a mask of constant value lam.
+    """Return a function draw(key, batch, keep_label) -> mixing.Mix, with the constant mask lam.
 
     alpha: parameter of lam's distribution, see mixing.draw_lambda.
     """

@@ -66,7 +66,7 @@ def check_choice(where: str, name: str, value: str, known: Iterable[str]) -> Non
 
 
 def each_image(transform: Callable, **strengths: Any) -> Transform:
-    """Return apply(batch, key) -> batch, which transforms each image with its own key.
+    """Return a function apply(batch, key) -> batch that transforms each image with its own key.
 
     transform: (image (h w c), key) -> image, of a fixed shape. The key of an image depends on
       its position in the batch.

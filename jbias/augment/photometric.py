@@ -170,7 +170,7 @@ def standardise_as(
 ) -> options.Transform:
     """Return a transform that maps images x to (x - mean) / std * as_std + as_mean.
 
-    The result is not clipped. The network's first layer maps it to (x - mean) / std.
+    The result is not clipped. The network's first layer maps the result to (x - mean) / std.
     mean, std: normalisation of the data set. as_mean, as_std: normalisation of the network.
       Each is a sequence of one value, or of one value per channel; ValueError for a wrong
       length, and for a standard deviation that is not positive.
@@ -216,7 +216,7 @@ def blur(
 def gaussian_blur(image: Map, sigma: Float[Array, ""], radius: int) -> Map:
     """Return the map convolved with a Gaussian along both axes, clipped to [0, 1].
 
-    The Gaussian is exp(-i^2 / 2 sigma^2) for |i| <= radius pixels, over its sum. Edges are
+    The Gaussian is exp(-i^2 / 2 sigma^2) for |i| <= radius pixels, divided by its sum. Edges are
     mirrored.
     """
     i = jnp.arange(-radius, radius + 1)

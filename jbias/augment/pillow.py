@@ -84,6 +84,7 @@ def bilinear(image: Pixels, where: Ramps) -> Pixels:
     The value is p00 + (p01 - p00) u + (p10 - p00) v + (p11 - p10 - p01 + p00) u v, rounded
     down, with p the four pixels and (u, v) the distances right of and below p00. Neighbours
     beyond the border are border pixels. Positions outside the image give 0.
+    image: packed pixels, see `pack`.
     """
     corners = memory.materialize(_corners, image, where)
     inside_x, _, u = _split_position(where.xx, where.xy, image.shape[1])
@@ -111,9 +112,9 @@ def cosine_and_sine(degrees: int) -> tuple[float, float]:
 
 
 def _corners(image: Pixels, where: Ramps) -> list[Pixels]:
-    """Return the four pixels around every position, upper left and right, then the lower two.
+    """Return the pixels upper left, upper right, lower left and lower right of each position.
 
-    Each is an image (h, w) of packed pixels.
+    The result is a list of four images (h, w) of packed pixels.
     """
     h, w = image.shape
     _, left, _ = _split_position(where.xx, where.xy, w)
@@ -143,7 +144,7 @@ def _split_position(
 
 
 def _multiply(u: Fraction, v: Fraction) -> Fraction:
-    """Return the product u v, rounded down, with an error of a few 2^-42."""
+    """Return the product u v, rounded down, with an error of a few units of 2^-42."""
     low = u[0] * v[2] + u[1] * v[1] + u[2] * v[0]
     middle = u[0] * v[1] + u[1] * v[0] + (low >> _LIMB)
     high = u[0] * v[0] + (middle >> _LIMB)
@@ -248,6 +249,7 @@ _UNIT, _HALF = 1 << 16, 1 << 15
 def nearest(image: Pixels, matrix: Int[Array, "6"]) -> Pixels:
     """Return the nearest pixel at each position (X, Y); 0 outside the image.
 
+    image: packed pixels.
     matrix: (a, b, c, d, e, f) times 2^16: X = a x + b y + c, Y = d x + e y + f.
     """
     h, w = image.shape
@@ -262,9 +264,9 @@ def nearest(image: Pixels, matrix: Int[Array, "6"]) -> Pixels:
 def _linear_nearest(
     h: int, w: int, *, shear: Pair = _NONE, shift: Pair = _NONE
 ) -> Int[Array, "6"]:
-    """Return the matrix for `nearest` of a shear and a shift, as `_linear` has them.
+    """Return the matrix for `nearest` of a shear and a shift; arguments: see `_linear`.
 
-    shift: whole pixels. A shear is rounded to 16 bits, and so is its product with half a pixel.
+    A shear is rounded to 16 bits, and so is its product with half a pixel.
     """
 
     def rounded(x: Amount) -> Int[Array, ""]:
@@ -278,14 +280,14 @@ def _linear_nearest(
 
 
 def _rotate_nearest(h: int, w: int, degrees: Amount) -> Int[Array, "6"]:
-    """Return the matrix, see `nearest`, of a rotation of an h x w image anticlockwise."""
+    """Return the matrix for `nearest` of an anticlockwise rotation of an h x w image."""
     matrices = jnp.asarray(_rotation_matrices(h, w))
     return matrices[degrees.astype(jnp.int32) + MAX_ANGLE]
 
 
 @functools.cache
 def _rotation_matrices(h: int, w: int) -> Int[np.ndarray, "n 6"]:
-    """Return the matrix, see `nearest`, of each angle from -MAX_ANGLE to MAX_ANGLE degrees.
+    """Return the matrices for `nearest` of all angles from -MAX_ANGLE to MAX_ANGLE degrees.
 
     Matrices are computed in float64 in Pillow's order of additions.
     """
@@ -350,7 +352,7 @@ def solarize(threshold: Float[Array, ""]) -> Table:
 
 
 def equalize(pixels: Pixels) -> Table:
-    """Return the table that equalises the histogram of each channel.
+    """Return the table (3 256) that equalises the histogram of each channel.
 
     With n pixels, c of them with the largest value, and s = (n - c) // 255:
     (s // 2 + pixels of smaller value) // s, at most 255; the identity where s is 0.
@@ -371,7 +373,7 @@ def histogram(channel: Pixels) -> Int[Array, "256"]:
 
 
 def autocontrast(pixels: Pixels) -> Table:
-    """Return the table that stretches each channel to 0 ... 255.
+    """Return the table (3 256) that stretches each channel to 0 ... 255.
 
     A channel with a single value does not change. For values i from lo to hi the table has
     floor(255 (i - lo) / (hi - lo)), minus one where the exact result is a whole number and
@@ -436,7 +438,7 @@ def grey(pixels: Pixels) -> Pixels:
 
 
 def mean_grey(pixels: Pixels) -> Pixels:
-    """Return an image of one grey: the mean luma, rounded."""
+    """Return a uniform grey image of the mean luma, rounded."""
     mean = (2 * jnp.sum(luma(pixels)) + pixels.size) // (2 * pixels.size)
     return jnp.broadcast_to(mean * 0x010101, pixels.shape)
 
@@ -514,9 +516,9 @@ def apply(
 ) -> Pixels:
     """Return the image after operation names[kind].
 
-    kind: index in `names`, may be traced. amount: of the operation, in the units of the
-    module's docstring. names: the possible operations: WARPS, keys of TABLES and of BLENDS,
-    or "identity". interpolation: of warps, BILINEAR or NEAREST.
+    image: packed pixels, see `pack`. kind: index in `names`, may be traced. amount: of the
+    operation, in the units of the module's docstring. names: the possible operations: WARPS,
+    keys of TABLES and of BLENDS, or "identity". interpolation: of warps, BILINEAR or NEAREST.
     """
 
     def select(default: PyTree, known: Sequence[str], make: Callable) -> PyTree:

@@ -123,7 +123,7 @@ def mix_two(
 
 
 def add(u: Image, v: Image, *, a: Share, b: Share) -> Image:
-    """Return a u + b v for images with grey as zero: [a (2u - 1) + b (2v - 1) + 1] / 2."""
+    """Return [a (2u - 1) + b (2v - 1) + 1] / 2, a weighted sum in which grey (0.5) is zero."""
     return a * u + b * v + (1 - a - b) / 2
 
 

@@ -50,7 +50,7 @@ class Replay:
 
 
 def from_host(corruption: Callable) -> Callable:
-    """Return apply(image, drawn, settings) -> image, which runs a NumPy corruption in JAX.
+    """Return a function apply(image, drawn, settings) -> image: a NumPy corruption, run in JAX.
 
     `apply` takes and returns values from 0 to 255. drawn: the corruption's random numbers,
     see Replay. settings: by name, a value for each parameter of the corruption except `run`.

@@ -40,12 +40,12 @@ class Submodule(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, x: Map, key: Key, *, train: bool) -> Array:
-        """Return forward(scope, x), for the scope of this call."""
+        """Return forward(scope, x), with a `Scope` of this module, `key` and `train`."""
         return self.forward(Scope(self, key, train), x)
 
 
 class Scope(NamedTuple):
-    """One call of a `Submodule`; its methods create named layers and apply them to x."""
+    """The module, key and `train` of a call of a `Submodule`, with methods that apply layers."""
 
     module: Submodule
     key: Key
@@ -207,7 +207,7 @@ class Backbone(nn.Module):
         return 5 if name.startswith("fc") else 0
 
     def _head(self, x: Map, key: Key, train: bool) -> Array:
-        """Return logits, given the output x of stage 4; by default `fc` on its spatial mean."""
+        """Return logits, given the output x of stage 4; default: `fc` of the spatial mean of x."""
         x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
         return self.fc(x.astype(jnp.float32))
 
@@ -219,7 +219,7 @@ class Backbone(nn.Module):
         return x
 
     def _drop(self, x: Array, name: str, key: Key, train: bool) -> Array:
-        """Return x after dropout in training, else x.
+        """Return x after dropout in training, else x unchanged.
 
         name: name of the random stream, which is derived from `key`.
         """
@@ -268,7 +268,7 @@ class BatchNormed(Backbone):
     norm_group: int = 0
 
     def _norm(self) -> Callable[..., nn.Module]:
-        """Return a function from fields of layers.BatchNorm to a batch norm of the network."""
+        """Return a function that makes a batch norm; arguments: fields of layers.BatchNorm."""
         return functools.partial(
             layers.BatchNorm,
             dtype=self.dtype,

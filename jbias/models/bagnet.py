@@ -42,7 +42,7 @@ def block(
     stride: int,
     project: bool,
 ) -> backbone.Map:
-    """Return the map after a bottleneck without padding; the shortcut is cropped at its end.
+    """Return the map after a bottleneck without padding, whose shortcut is cropped to fit.
 
     width: channels of the first two convolutions; the block has 4 * width outputs.
     size, stride: kernel size and stride of the second convolution.

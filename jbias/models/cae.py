@@ -99,7 +99,7 @@ def apply(
     *,
     damage: Callable | None = None,
 ) -> Float[Array, "b 4*h//4 4*w//4 3"]:
-    """Return the given images, in [0, 1], encoded and decoded; the result is in (-1, 1).
+    """Encode and decode images in [0, 1]; return the reconstructions, in (-1, 1).
 
     Sides are rounded down to multiples of 4.
 

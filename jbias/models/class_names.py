@@ -59,7 +59,7 @@ def _read_json(path: pathlib.Path) -> Any:
 
 
 def _from_provenance(workdir: pathlib.Path) -> dict[str, Any]:
-    """Return "class_names" and "space" of a run's training set, {} if not in its provenance."""
+    """Return {"class_names", "space"} of a run's training set; {} if the run stores no names."""
     provenance = _read_json(workdir / "provenance.json")
     train_set = provenance["data"]["train/0"] if provenance else {}
     if not isinstance(train_set, Mapping) or "names" not in train_set:

@@ -47,7 +47,7 @@ class CNN(backbone.BatchNormed):
     def _stage(
         self, number: int, x: backbone.Map, key: backbone.Key, train: bool
     ) -> backbone.Map:
-        """Return the output of stage `number`, 1 to 4, without the site after it."""
+        """Return the output of stage `number`, 1 or 2, without the site after the stage."""
         stages = (self.stage1_conv, self.stage1_bn), (self.stage2_conv, self.stage2_bn)
         conv, bn = stages[number - 1]
         x = taps.through(self, conv(x), f"stage{number}.conv", key, train)

@@ -65,7 +65,7 @@ PUBLISHED = torch_layers.deepaugment_weights(
 def init(
     key: PRNGKeyArray, *, features: int = 64, blocks: int = 16, scale: int = 4
 ) -> dict[str, np.ndarray]:
-    """Return random initial weights by name; layers that shift the mean have published weights.
+    """Return random initial weights by name; layers that shift the mean get their published values.
 
     The other weights are uniform within +-1/sqrt(inputs of the layer), as in PyTorch.
     Arguments: see `shapes`.
@@ -88,12 +88,13 @@ def apply(
     before: Callable | None = None,
     body: Callable | None = None,
 ) -> Float[Array, "b scale*h scale*w 3"]:
-    """Return the images, in [0, 1], enlarged; the result is not clipped to [0, 1].
+    """Return images in [0, 1], enlarged by the network; the result is not clipped to [0, 1].
 
     before: features -> features, both (b h w c); changes the input of the body. None: no
       change.
     body: (layers, features) -> features; runs the layers of the body, each a function of
-      (b h w c): the blocks and then a convolution. None: run them one after the other.
+      (b h w c): the blocks and then a convolution; `features` is added to the result. None:
+      run the layers one after the other.
     """
     x = torch_layers.conv(weights, "sub_mean", _RANGE * image)
     x = torch_layers.conv(weights, "head.0", x)
@@ -113,7 +114,7 @@ def apply(
 
 
 def is_trainable(name: str) -> bool:
-    """Return True if training updates the weight: for all names but the shifts of the mean."""
+    """Return True unless `name` is a weight of the layers that shift the mean, which are fixed."""
     return not name.startswith(("sub_mean.", "add_mean."))
 
 

@@ -75,7 +75,10 @@ def fold_norms(apply: Apply) -> Apply:
                 levels[id(slope)] = None
 
         def skip_folded_norms(call, args, kwargs, context):
-            """Return a module's output; for a folded batch norm, its input plus its level."""
+            """Return a module's output; for a folded batch norm, the input plus the norm's level.
+
+            Arguments: see flax.linen.intercept_methods.
+            """
             module = context.module
             if not _is_call(context, layers.BatchNorm):
                 return call(*args, **kwargs)
@@ -148,7 +151,7 @@ _MARK = "folding: call "
 def _find_pairs(
     jaxpr: Any, calls: Sequence[_Convolution | _Norm]
 ) -> list[tuple[_Convolution, _Norm]]:
-    """Return the pairs of a convolution and a batch norm that is the only reader of its output.
+    """Return the pairs of a convolution and the batch norm that alone reads the output.
 
     A pair is left out if its kernel, bias or scale is read more than once, or if it is inside
     a loop or a branch.

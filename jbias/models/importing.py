@@ -77,7 +77,7 @@ def best_match(
     options: Mapping[str, Any],
     is_named: bool,
 ) -> NetworkMatch | None:
-    """Return the best match of the arrays to a network, by `_quality`; None if there is none.
+    """Return the best match of the arrays to a network, by `_quality`, or None without a match.
 
     All prefixes and naming schemes are tried.
 
@@ -330,7 +330,7 @@ class _File(NamedTuple):
         return {**self.constants, **stored, **self.options}
 
     def origin(self, match: NetworkMatch, key: str) -> str:
-        """Return the origin of a constant in words, if the caller did not give it.
+        """Return the origin, in words, of a constant that the caller did not give.
 
         key: "mean" or "std".
         """
@@ -345,7 +345,7 @@ class _File(NamedTuple):
 
 
 def _find_matches(file: _File, model: str | None) -> list[NetworkMatch]:
-    """Return the matches of the file to a model; if `model` is None, to all plausible models.
+    """Return the matches of the file to `model`; for the model None, to all plausible models.
 
     If no model is plausible, the match to the model with the most similar names is returned.
     An export with this package's names has one match, to the model in its metadata. Empty if
@@ -375,7 +375,7 @@ def _find_matches(file: _File, model: str | None) -> list[NetworkMatch]:
 
 
 def _match_similar_names(file: _File) -> list[NetworkMatch]:
-    """Return a list of the match to the network with the most similar names.
+    """Return a list with one match, to the network whose names are the most similar.
 
     Empty if the file's options make no such network.
     """

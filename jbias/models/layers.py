@@ -125,7 +125,7 @@ def flatten(x: Float[Array, "b h w c"]) -> Float[Array, "b n"]:
 
 
 def _cell_weights(n: int, side: int) -> Float[np.ndarray, "s n"]:
-    """Return the weight of each of n pixels (columns) in the mean of each cell (rows)."""
+    """Return a matrix: entry (i, j) is the weight of pixel j of n in the mean of cell i."""
     i, pixel = np.arange(side)[:, None], np.arange(n)[None]
     inside = (pixel >= i * n // side) & (pixel < -((-(i + 1) * n) // side))
     return inside / inside.sum(1, keepdims=True)
@@ -158,7 +158,8 @@ class BatchNorm(nn.Module):
     ) -> Float[Array, "n *m c"]:
         """Return x normalised by the batch (train) or by the running statistics.
 
-        With `train`, the running statistics in the collection "stats" are updated.
+        With `train`, the running statistics in the collection "stats" are updated. While variables
+        are initialised, `train` has no effect.
         """
         rescaled = None
         if isinstance(x, taps.Rescaled):
@@ -197,7 +198,7 @@ class BatchNorm(nn.Module):
     def _update_average(
         self, old: Float[Array, "c"], new: Float[Array, "*g c"]
     ) -> Float[Array, "c"]:
-        """Return the running statistic after one step, given the old one.
+        """Return the running statistic after one step, given the old statistic.
 
         new: statistic of the batch, or one per group, whose mean is used.
         """

@@ -96,7 +96,7 @@ def class_of(model: str) -> type[nn.Module]:
 
 
 def preset(model: str) -> Mapping[str, Any]:
-    """Return the options that a network's name fixes, such as its depth, by name."""
+    """Return the options that a network's name fixes, such as the depth, by name; {} if none."""
     make = MODELS[model]
     return make.keywords if isinstance(make, functools.partial) else {}
 
@@ -113,9 +113,10 @@ def option_names(model: str) -> tuple[str, ...]:
 
 
 def shapes(model: str, options: Mapping[str, Any], side: int = SIDE) -> Any:
-    """Return the tree of shapes of a network's variables, for images of `side` pixels a side.
+    """Return a network's variables as a tree of jax.ShapeDtypeStruct, without computing them.
 
-    model, options: key of MODELS, and options of the network.
+    model, options: key of MODELS, and options of the network. side: side of the images, in
+    pixels.
     """
     return taps.shapes(MODELS[model](**options), side).variables
 

@@ -164,9 +164,10 @@ def _check_names(where: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _read_torch(path: str | os.PathLike, entry: str | None) -> dict[str, np.ndarray]:
-    """Return the only state dict in a file of PyTorch, or in its container `entry`.
+    """Return the arrays, by name, of the only state dict in a file of PyTorch.
 
-    ValueError if there is no state dict, if there are several, or if there is no such container.
+    entry: container to read, see `read`; None: the whole file. ValueError if there is no state
+    dict, if there are several, or if there is no such container.
     """
     file = torch_files.load(path)
     where = os.fspath(path)
@@ -238,10 +239,11 @@ def _normalisation_constants(
 
 
 def strip_prefixes(arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the arrays under shorter names, once for each chain of prefixes that occurs.
+    """Yield the arrays with a chain of prefixes removed from names, once for each chain.
 
-    Names without the chain are unchanged. A chain whose removal would give two arrays
-    the same name is skipped.
+    Chains: see `_prefix_chains`; the first chain is "", with which no name changes. Names
+    without the chain do not change. A chain whose removal would give two arrays the same
+    name is skipped.
     """
     for chain in _prefix_chains(arrays):
         stripped = {name.removeprefix(chain): array for name, array in arrays.items()}

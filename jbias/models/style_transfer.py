@@ -109,9 +109,10 @@ def adain(f: Map, content: Statistics, style: Statistics, *, alpha: float) -> Ma
 def make_transfer(encode: Callable, decode: Callable) -> Transfer:
     """Return the style transfer of an encoder and a decoder; its result has no gradient.
 
-    The styles are taken from the images in the batch `style`, or in the batch itself if `style`
-    is None, after `permute`.
+    The styles are those of the images in the batch `style`, or by default in the batch itself,
+    after `permute`.
 
+    The result is transfer(batch, permute, alpha, style=None) -> images; see registry.TRANSFERS.
     encode: images in [0, 1] -> features. decode: features -> images.
     """
 
@@ -207,9 +208,9 @@ PUBLISHED = weight_files.PublishedWeights(
 
 
 def nest(arrays: Mapping[str, np.ndarray], net: str) -> dict[str, Any]:
-    """Return the variables of one network, given arrays by names such as net/layer/kernel.
+    """Return the variables {"params": tree} of one network.
 
-    net: "encoder" or "decoder".
+    arrays: by names such as "encoder/2/kernel". net: "encoder" or "decoder".
     """
     return {"params": traverse_util.unflatten_dict(dict(arrays), sep="/")[net]}
 
@@ -218,8 +219,8 @@ def vgg(*, weights: str | None = None) -> Transfer:
     """Return the transfer of the published VGG.
 
     weights: a converted file or the folder of the published files. ValueError, with the
-    page to download from, if `weights` is None or does not exist. The output of the transfer is
-    not clipped to [0, 1] and has 8 ceil(side / 8) pixels a side.
+    page to download from, if `weights` is not given or does not exist. The output of the transfer
+    is not clipped to [0, 1] and has 8 ceil(side / 8) pixels a side.
     """
     arrays = weight_files.load(PUBLISHED, weights)
     encode = functools.partial(VGGStack(VGG_ENCODER).apply, nest(arrays, "encoder"))
@@ -235,7 +236,7 @@ _he, _zero = nn.initializers.he_normal(), nn.initializers.zeros
 
 
 class SmallEncoder(nn.Module):
-    """The small encoder: images in [0, 1] -> features (b h/4 w/4 128)."""
+    """An encoder with few layers, from images in [0, 1] to features (b h/4 w/4 128)."""
 
     @nn.compact
     def __call__(self, x: Float[Array, "b h w 3"]) -> Float[Array, "b h2 w2 c"]:
@@ -261,7 +262,7 @@ class StyleCode(nn.Module):
 
 
 class SmallDecoder(nn.Module):
-    """The small decoder: features -> images (b 4h 4w 3), not clipped to [0, 1].
+    """A decoder with few layers, from features to images (b 4h 4w 3), not clipped to [0, 1].
 
     A pattern of learned tiles is repeated over the images and added. origin: (row, column) of
     the tiles' pixel at the upper left corner of all images.

@@ -134,7 +134,7 @@ _calls = contextvars.ContextVar("_calls", default=lambda tap, *args: tap(*args))
 def site_key(key: Key, name: str) -> PRNGKeyArray:
     """Return the random key of a site or dropout layer, by its name and the network's key.
 
-    ValueError if `key` is None.
+    ValueError for the key None.
     """
     if key is None:
         raise ValueError(f"models.taps: training {name} needs a key, got None")
@@ -160,7 +160,7 @@ def through(
       is rescaled here, because rescaling in batch norm would change the rounding of results
       even if the tap changes nothing.
 
-    With a tap in training: ValueError if `key` is None, TypeError if the tap returns None.
+    With a tap in training: ValueError for the key None, TypeError if the tap returns None.
     """
     if train:
         if module.tap is None:
@@ -320,7 +320,8 @@ def site_gradient(
 class NetworkShapes(NamedTuple):
     """Shapes of a network's variables and of the features at its sites.
 
-    sites: shapes for a batch of two images, in the order of computation.
+    variables: tree of jax.ShapeDtypeStruct. sites: shapes for a batch of two images, in the
+      order of computation.
     """
 
     variables: Mapping[str, Any]

@@ -242,7 +242,7 @@ class _Machine(pickles.Machine):
         raise ValueError(f"{request}, which is no tensor; {_REMEDY}")
 
     def set_state(self, thing: Any, state: Any) -> Any:
-        """Return an OrderedDict as it is, or a dtype with the byte order state[1].
+        """Return an OrderedDict unchanged, or a dtype with the byte order state[1].
 
         Attributes of an OrderedDict are dropped. ValueError for an unknown byte order.
         """
@@ -335,7 +335,7 @@ def load(path: str | os.PathLike) -> TorchFile:
 
 
 def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Return the arrays of the state dict that is the content of a file, by name.
+    """Return the arrays, by name, of a file whose content is one state dict.
 
     Entries that are not tensors are left out. ValueError, one line, if the file has another
     format, is damaged, or names anything but tensors, containers, numbers and text; OSError

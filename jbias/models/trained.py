@@ -46,7 +46,7 @@ def load(
     options: options of the network; they override the options of the run.
 
     ValueError if the folder is not the workdir of a run or branch, or lacks the model, seed or
-    checkpoint; if `seed` is None and the run has several; and for an unknown option.
+    checkpoint; if no seed is given and the run has several; and for an unknown option.
     """
     where, folder = os.fspath(workdir), pathlib.Path(workdir).resolve()
     workdir, branch = folder, ""
@@ -88,7 +88,7 @@ def load(
 
 
 def read_json(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
-    """Return the content of a JSON file in a workdir, a dict.
+    """Return the content of a JSON file in a workdir as a dict.
 
     needed: entries that must exist, such as "model.name", which is `name` in `model`.
     ValueError if the file is not JSON or an entry is missing; OSError if the file cannot be
@@ -111,8 +111,8 @@ def read_json(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
 def _branch_index(where: str, folder: str, config: Mapping[str, Any]) -> int:
     """Return the index of the branch of a run with this folder name.
 
-    where: path, for messages. folder: "" for a run without branches. config: config of the run.
-    ValueError if there is no such branch.
+    where: path, for messages. folder: "" for a run without branches, with index 0. config: config
+    of the run. ValueError if there is no such branch.
     """
     varied = config.get("vary") or []
     if bool(varied) != bool(folder):
@@ -195,9 +195,10 @@ def _validation(workdir: pathlib.Path, step: int, entry: str) -> tuple[int, floa
 
 
 def _read_evaluation(workdir: pathlib.Path, step: int) -> dict[str, float]:
-    """Return the validation accuracies that a separate evaluation process wrote, fractions.
+    """Return the validation accuracies that a separate evaluation process wrote.
 
-    Keys are "<stage>/<seed>". {} if there is no such file; runs with branches have no such file.
+    The accuracies are fractions. Keys are "<stage>/<seed>". {} if there is no such file;
+    runs with branches have no such file.
     """
     path = workdir / "evals" / f"{step}.jsonl"
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
@@ -214,11 +215,13 @@ def read_nets(
 ) -> tuple[list[Net], dict[str, Any]]:
     """Return (networks, info) of a checkpoint: one network per seed, branch after branch.
 
-    If the run averages its weights, the averages are returned. The arrays are NumPy arrays;
-    files are not changed. ValueError if the checkpoint cannot be read or belongs to another run
-    than the workdir's config.json. Lack of memory and PermissionError are raised unchanged.
+    A network is {"params", "stats"}, trees of NumPy arrays: the average if the run averages its
+    weights. Files are not changed. ValueError if the checkpoint cannot be read or belongs to
+    another run than the workdir's config.json. Lack of memory and PermissionError are
+    raised unchanged.
 
-    checkpoints: the folder of the checkpoints in the workdir.
+    checkpoints: the folder of the checkpoints in the workdir. info: the stored description of
+    the checkpoint, with entries such as "stage" and "step".
     """
     path = pathlib.Path(checkpoints).resolve() / str(step)
     config = path.parents[1] / "config.json"
@@ -261,9 +264,9 @@ def _read_states(path: pathlib.Path) -> Any:
 
 
 def nets_of(states: Sequence[Any]) -> list[Net]:
-    """Return for each train state the network {"params", "stats"} that evaluation uses.
+    """Return the networks {"params", "stats"} that evaluation uses, one per train state.
 
-    This is the moving average of the network if the state has one, else the current network.
+    The moving average of the network is returned if the state has one, else the current network.
     """
     return [_net_of({"params": s.params, "stats": s.stats}) for s in states]
 
@@ -282,7 +285,7 @@ def _checksum(tree: Any) -> int:
 
 
 def _net_of(state: Mapping[str, Any]) -> Net:
-    """Return the moving average of the network in a train state, or the current network."""
+    """Return the moving average of a train state's network if stored, else the current network."""
     current = {"params": state["params"]["net"], "stats": state["stats"]["net"]}
     return state["stats"].get("average", current)
 

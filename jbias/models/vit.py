@@ -178,7 +178,7 @@ class ViT(backbone.Backbone, kw_only=True):
         return x
 
     def _head(self, x: backbone.Map, key: backbone.Key, train: bool) -> Array:
-        """Return the logits, given the output x of stage 4."""
+        """Return the logits, or the pooled features if `classes` is 0; x: output of stage 4."""
         if self.pool == "token":
             x = self.norm(x[:, 0, 0])
         else:
@@ -206,7 +206,7 @@ NAMES = (
 
 
 def _torchvision(first: str, second: str) -> tuple:
-    """Return the naming rules for torchvision's vit_b_16, (pattern of our path, its name) each.
+    """Return naming rules, (pattern of our path, torchvision's name), for torchvision's vit_b_16.
 
     first, second: names of the linear layers of the MLP; torchvision 0.14 changed these names.
     """

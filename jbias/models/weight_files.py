@@ -64,7 +64,7 @@ def load(published: PublishedWeights, path: Path | None) -> dict[str, np.ndarray
     """Return the converted arrays, by name, at a path.
 
     path: a file of `write_npz`, or a folder of the published files. ValueError, with the page
-    to download from, if the path is None or missing. ValueError for a damaged file and for
+    to download from, if the path is missing or not given. ValueError for a damaged file and for
     arrays of other names or shapes.
     """
     if path is None:

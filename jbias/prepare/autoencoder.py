@@ -32,7 +32,7 @@ Images = UInt8[np.ndarray, "n h w 3"]
 
 
 class Net(NamedTuple):
-    """A network from images to images, and its training for small images.
+    """An image-to-image network, with its sizes and training options for small images.
 
     apply(weights, image, keys, *, damaged) -> images `scale` times larger, for images in
     [0, 1], (b h w 3). keys (b): a random key per image. damaged: True damages the code or
@@ -325,7 +325,7 @@ def train(
 
 
 def _make_step(net: Net, tx: optax.GradientTransformation, enlarge: int) -> Callable:
-    """Return step(weights, state, images, key) -> (weights, state), compiled.
+    """Return the compiled function step(weights, state, images, key) -> (weights, state).
 
     state: state of the optimiser `tx`. images: bytes (b h w 3). key: for the random windows
     and the network. enlarge: see `train`.

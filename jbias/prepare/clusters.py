@@ -474,8 +474,7 @@ def _cluster_classes(
 
     classes: names. members: ascending indices of each class's images; the rows of a class's
     Clusters are in this order. blocks: the result of `read_features`. rule: the result of
-    `_rule`. ValueError if a cluster has fewer than
-    rule["least"] images.
+    `_rule`. ValueError if a cluster has fewer than rule["least"] images.
     """
     all_clusters, items = [], [*enumerate(zip(classes, members, strict=True))]
     # One thread: the matrices are thin, so that threads would wait for each other, and the

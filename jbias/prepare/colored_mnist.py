@@ -160,9 +160,9 @@ def _write_arrays(path: pathlib.Path, source: base.Source) -> None:
 
 
 def _rows(source: base.Source) -> dict[str, list[np.ndarray]]:
-    """Return {title: up to 12 first images}, a row of the sheet for each class.
+    """Return {title: images}, rows of the sheet: the first images of a class, at most 12.
 
-    With several environments, a row for each class in each environment. Rows without images
+    With several environments, each class has a row for each environment. Rows without images
     are left out.
     """
     label = source.columns["label"]

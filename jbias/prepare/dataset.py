@@ -219,7 +219,7 @@ def image_paths(
 def write_image(path: pathlib.Path, image: Picture, kind: str, **options: Any) -> None:
     """Write an image file atomically, and create its folder.
 
-    kind: Pillow's name of a format, "PNG". options: of Pillow's writer of this format.
+    kind: Pillow's name of a format, such as "PNG". options: of Pillow's writer of this format.
     """
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, kind, **options)
@@ -303,7 +303,7 @@ def check_settings(
 
 
 def claim(where: str, folder: pathlib.Path, split: str, settings: Mapping) -> None:
-    """Write `settings` to folder/<split>.json; ValueError if `check_settings` refuses them."""
+    """Write `settings` to folder/<split>.json; raise the errors of `check_settings`."""
     check_settings(where, folder, split=split, settings=settings)
     write_file(folder / f"{split}.json", json.dumps(settings, indent=1) + "\n")
 

@@ -151,7 +151,7 @@ def run(args: argparse.Namespace) -> str:
 def _check(source: base.Source, args: argparse.Namespace) -> None:
     """Raise ValueError for flags that are out of range or do not fit together.
 
-    args.flags: the true values of --true-swaps and --true-skips, by name.
+    args.flags: {name: True} for each of --true-swaps and --true-skips that is given.
     """
     base.check_choice(f"{_WHERE}: --format", args.format, _FORMATS)
     wrong, flags = "", ", ".join(args.flags)
@@ -281,7 +281,7 @@ def _make_images(
 
 
 def _program(net: autoencoder.Net, args: argparse.Namespace) -> Callable:
-    """Return run(weights, images, keys) -> the damaged network's output, compiled.
+    """Return a compiled function run(weights, images, keys) -> the damaged network's output.
 
     Images are bytes (b h w 3) before and after; with --short, the output is larger by the
     network's scale. weights: damaged. keys: (b), one for each image.
@@ -291,8 +291,7 @@ def _program(net: autoencoder.Net, args: argparse.Namespace) -> Callable:
     def run(weights, images, keys):
         """Return the damaged network's output for images, as bytes; arguments: see `_program`.
 
-        Without --short, the output has the size of the images. Fractions of
-        bytes are truncated.
+        Without --short, the output has the size of the images. Fractions of bytes are truncated.
         """
         images = images.astype(jnp.float32) / 255
         if args.short:
@@ -314,7 +313,7 @@ def _program(net: autoencoder.Net, args: argparse.Namespace) -> Callable:
 
 
 def _reader(source: base.Source, short: int) -> Callable:
-    """Return read(index) -> images (m h w 3) of the source, resized.
+    """Return a function read(index) -> images (m h w 3) of the source, resized.
 
     short: short side in pixels, a multiple of 16; the long side is rounded to a multiple of
     short / 16, or of 4 if that is larger, so that few sizes occur. All images of a call must

@@ -132,7 +132,7 @@ def _scenes(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]) -> Drawn:
     """Return images, carriers and strengths of scenes of the embedded data set "shapes".
 
     scale: scale of the pattern, one of SCALES. texture: index of each picture's pattern in
-    _PATTERNS.
+    _PATTERNS. Images and carriers are (n SIDE SIDE 3), on the scale [0, 1]; strengths are (n).
     """
     size, n = SIDE * scale, len(texture)
     scenes, shape = shape_scenes.draw(rng, n), rng.integers(0, 16, n)
@@ -148,7 +148,7 @@ def _scenes(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]) -> Drawn:
 def _leaves(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]) -> Drawn:
     """Return images, carriers and strengths of layers of shapes in flat colours.
 
-    Arguments: see `_scenes`.
+    Arguments and result: see `_scenes`.
     """
     size, n = SIDE * scale, len(texture)
     x, y = shape_scenes.axes(n, size)
@@ -179,7 +179,7 @@ def _windows(
 
     photos: at least SIDE pixels a side. scale: scale of the pattern, one of SCALES.
     texture: index of each picture's pattern in _PATTERNS; its length is the number of
-    windows.
+    windows. Result: see `_scenes`.
     """
     n, (height, width) = len(texture), photos.shape[1:3]
     which = rng.integers(0, len(photos), n)
@@ -195,9 +195,10 @@ def _windows(
 
 
 def _add_pattern(rng: Rng, carrier: Images, share: Planes) -> Drawn:
-    """Return images, the carriers under a pattern; the carriers; and random strengths.
+    """Return (images, carriers, strengths): images are carriers with a pattern added.
 
-    share: share of the pattern's second tone in each pixel. 15 % of the strengths are 0.
+    Strengths are random; 15 % of them are 0. share: share of the pattern's second tone in each
+    pixel.
     """
     n = len(carrier)
     strength = rng.uniform(0.05, 0.6, n) * (rng.random(n) < 0.85)
@@ -308,7 +309,7 @@ def train(pictures: Pictures, key: PRNGKeyArray, *, steps: int) -> dict[str, Any
 
 
 def batch(rng: Rng, pictures: Pictures) -> dict[str, Any]:
-    """Return a random training batch of BATCH pictures, a dict.
+    """Return a random training batch of BATCH pictures as a dict.
 
     The batch has the fields of Pictures; "order" (b), the index in the batch of each picture's
     style picture; and "origin" (2), the row and column of the tiles at the first pixel.
@@ -340,7 +341,7 @@ def target(batch: dict[str, Array]) -> Float[Array, "b h w 3"]:
 
 
 def _make_step(tx: optax.GradientTransformation, loss: Callable) -> Callable:
-    """Return step(state, opt, batch) -> (state, opt), compiled: one step of gradient descent.
+    """Return a compiled function step(state, opt, batch) -> (state, opt), one training step.
 
     state: parameters. opt: state of the optimiser `tx`. loss: (state, batch) -> scalar.
     """

@@ -34,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> str:
-    """Convert the weights of one network; return a line with the number of values and files.
+    """Convert the weights of one network; return a line with the value count and the files' names.
 
     args: the flags of `add`. ValueError, with the address of the published files, if a file
     is missing or is not the published one.
