@@ -135,7 +135,7 @@ class Spec:
 
     @property
     def needs(self) -> str:
-        """Text: the files expected on disk, the size of the download and its address."""
+        """Text with the files expected on disk, the size of the download and its address."""
         download = f"; {self.size}, from {self.where}" if self.size else ""
         return f"{self.about}{download}"
 

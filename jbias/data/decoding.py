@@ -102,7 +102,7 @@ class Preprocess:
 
     @property
     def description(self) -> str:
-        """Text: the preprocessing in words, for tables.
+        """The preprocessing in words, for tables.
 
         For example "Pillow bilinear antialias: short side 256, centre crop 224".
         """

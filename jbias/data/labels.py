@@ -173,7 +173,7 @@ def _space_of_names(names: tuple[str, ...]) -> LabelSpace:
 
 
 def _differing_pairs(classes: Names, names: Names) -> tuple[tuple[str, str], ...]:
-    """Return the pairs (class, name) that differ.
+    """Return the pairs (class, name) in which class and name differ.
 
     classes: WordNet ids or the user's names. names: name of each class in other data sets,
     or the user's name.

@@ -172,7 +172,10 @@ def _entry(name: str) -> Corruption:
 
 
 def _side(image: Image) -> int:
-    """Return the side of a square image in pixels; ValueError for an invalid image."""
+    """Return the side of a square image in pixels.
+
+    ValueError unless the image is uint8 (h, h, 3) with h of at least 32.
+    """
     is_array, smallest = isinstance(image, np.ndarray), min(SIDES)
     shape = image.shape if is_array else ()
     is_square = len(shape) == 3 and shape[0] == shape[1] >= smallest and shape[2] == 3

@@ -141,7 +141,10 @@ def gaussian_noise(x: Unit, rng: Rng, sigma: float) -> Unit:
 
 @on_unit_scale()
 def shot_noise(x: Unit, rng: Rng, count: float) -> Unit:
-    """Return Poisson(count x) / count for each value x; count: photons of a white pixel."""
+    """Return the image with photon noise: Poisson(count x) / count for each value x.
+
+    count: number of photons of a white pixel.
+    """
     return rng.poisson(x * count) / count
 
 

@@ -117,7 +117,7 @@ def _busy(count: Float[np.ndarray, "n"], steps: int) -> float:
 
 
 def _painted(rng: Rng, draw: Draw, size: int, steps: int) -> Image:
-    """Return a picture coloured by the count, or by the trap where points never escape.
+    """Return a picture coloured by escape count, or by orbit trap where points never escape.
 
     `_escape` defines count and trap. draw: (size, steps) -> count and trap of each pixel.
     size: side of the picture in pixels.
@@ -263,7 +263,7 @@ def _contractions(
 
 
 def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
-    """Return walk(walkers, steps) -> points and tints of random walks by random functions.
+    """Return walk(walkers, steps) -> (points, tints), random walks by random functions.
 
     walkers: number of points that are iterated. The result has the points of all steps,
     (2, walkers * steps). Tints, in [0, 1], depend on the last functions applied.
@@ -366,7 +366,7 @@ KINDS: Mapping[str, Callable] = {f.__name__: f for f in (flame, julia, mandelbro
 
 
 def make(split: str, *, size: int = 32, n: int = 512, seed: int = 0) -> base.Source:
-    """Return the source of n pictures, drawn or from the cache; classes are the KINDS.
+    """Return the source of n pictures, drawn or from the cache; the classes are KINDS.
 
     split: "train". size: side in pixels, 32 to 224. n: at least 1; picture i does not depend
     on n. ValueError for arguments outside their range.

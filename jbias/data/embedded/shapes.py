@@ -1,4 +1,4 @@
-"""The embedded data set "shapes": shapes are the classes, textures the shortcut.
+"""The embedded data set "shapes": shapes are the classes, and textures are the shortcut.
 
 Sixteen shapes, each filled with a texture, on a background that may show a fainter
 copy of the texture, at random pose and colour. In training the texture agrees with
@@ -89,7 +89,7 @@ def _is_cool(scenes: shape_scenes.Scenes) -> Bool[np.ndarray, "n"]:
 
 
 def _margin(scenes: shape_scenes.Scenes) -> Float[np.ndarray, "n"]:
-    """Return for each image the distance of the background's tone to the shape's nearer tone."""
+    """Return the distance of each background's tone to the nearer tone of its image's shape."""
     return np.abs(scenes.tones[:, :2] - scenes.tones[:, 2:]).min(1)
 
 

@@ -490,7 +490,10 @@ class _RowGroup(NamedTuple):
 
 
 def _positions(groups: Sequence[_RowGroup]) -> ListingArrays:
-    """Return {"shard", "group", "row": array}, the position of each row of the groups."""
+    """Return {"shard", "group", "row": array}, the position of each row of the groups.
+
+    "row" is the index in the row group.
+    """
     shard, group, num_rows = np.array(groups, np.int32).T
     rows = np.concatenate([np.arange(count, dtype=np.int32) for count in num_rows])
     return {

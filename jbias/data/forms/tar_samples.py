@@ -250,7 +250,7 @@ class _Pairs(list):
 
 
 def _class_number(value: Any) -> int | None:
-    """Return a JSON value as a class number; None for all other values.
+    """Return a JSON value as a class number; None if the value is not a class number.
 
     Class numbers are integers from 0 to limits.MAX_CLASSES - 1, also written as 3.0 or "3";
     true and false are 1 and 0.

@@ -72,7 +72,7 @@ def build(
 def resized(
     images: UInt8[np.ndarray, "n h w 3"], transform: decoding.Preprocess
 ) -> UInt8[np.ndarray, "n size size 3"]:
-    """Return the images preprocessed by `transform`; `images` itself if nothing changes."""
+    """Return the images preprocessed by `transform`, without a copy if no resize is needed."""
     if images.shape[1:3] == (transform.size, transform.size) == (transform.short,) * 2:
         return images
     return np.stack([np.asarray(transform(Image.fromarray(image))) for image in images])

@@ -335,7 +335,7 @@ def _paint(
     palette: Sequence[tuple[int, int, int]],
     grey: bool,
 ) -> UInt8[np.ndarray, "n h w 3"]:
-    """Return images of intensity times colour, on black.
+    """Return the grey digits in colour on black: intensity times colour.
 
     colour: index in `palette` of each image. palette: colours of 0 and 1 per channel.
     grey: True uses white instead of all colours.

@@ -97,8 +97,8 @@ def read_wordnet(
 ) -> base.Source:
     """Return the source of a split of ImageNet classes, in the order of WordNet ids.
 
-    subset, classes, ignore: see `read`. ValueError for a class outside the 1000, and
-    for missing classes unless `subset` is True and classes have names, not numbers. With
+    subset, classes, ignore: see `read`. ValueError for a class outside the 1000, and for
+    missing classes unless `subset` is True and classes have names, not numbers. With
     `subset`, labels are indices in the classes that occur. base.Missing without the split.
     """
     where, images = request.where, folder.find_split(request, ignore)

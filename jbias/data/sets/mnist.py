@@ -145,7 +145,7 @@ def stacked(
 def _draw_same_class(
     rng: np.random.Generator, first: Column, second: Column
 ) -> Int[np.ndarray, "n"]:
-    """Return for each label in `first` the index of a random equal label in `second`.
+    """Return the index of a random equal label in `second` for each label in `first`.
 
     No index repeats before all indices of that label have been used.
     """
