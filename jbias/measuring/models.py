@@ -182,7 +182,7 @@ def settle_classes(
     folders_in_words: str = OF_FOLDERS,
     has_stimuli: bool,
 ) -> tuple[str | Sequence[str] | Mapping[str, str], str]:
-    """Return (`classes` for the predictor, message on how they were chosen).
+    """Return (classes of the predictor's outputs, message on the choice of these classes).
 
     Classes that the caller gave are returned, with the names in place of "folders" and
     "geirhos16"; a function that returns class names has the predictor's classes. The message is

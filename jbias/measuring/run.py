@@ -34,7 +34,7 @@ _OF_DECISIONS = ("accuracy", "classes", "shape_bias", "human")
 
 
 class Request(NamedTuple):
-    """A model, the folders of images to measure it on, and options of the measurement.
+    """A model, the folders of images for its measurement, and options of the measurement.
 
     model, options: see models.read. size: image side in pixels; None: the model's side,
     else a default. images: number of images for measures that change images; 0: all. only:

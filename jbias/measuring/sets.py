@@ -105,7 +105,7 @@ def find_stimuli(path: str) -> tuple[str, ...]:
 
 
 def _splits_in(path: str) -> tuple[str, ...]:
-    """Return the names of Geirhos' sets in a folder, as `find_stimuli` does; () for none."""
+    """Return the names of Geirhos' sets in a folder, as `find_stimuli` does; () if none exist."""
     spellings = _spellings()
     splits = [
         split

@@ -121,7 +121,7 @@ def _columns() -> dict[str, list[str]]:
 
 
 def read(path: str, ids: Sequence[str] = STUDY) -> ModelTable:
-    """Return the models' measures, in the authors' units, from their benchmark.csv.
+    """Return the table of models from the authors' file benchmark.csv, in the units of the file.
 
     path: path of the file. ids: the models, STUDY or VIT. Accuracies on ImageNet-C and C-bar are
     means over their columns, spectral biases over five cut-offs. ValueError, with file and line,

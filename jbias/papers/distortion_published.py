@@ -1,4 +1,4 @@
-"""Printed numbers and claims of the data-distortion paper, compared with measured results.
+"""Printed numbers and claims of a paper on data distortion, compared with measured results.
 
 Source: Marcu and Pruegel-Bennett, On the Effects of Artificial Data Modification, ICML 2022,
 https://arxiv.org/abs/2110.13968; means and standard deviations over five runs; for ImageNet, over
@@ -416,7 +416,7 @@ def order(claim: Claim, more: float, less: float) -> str:
 def _side(
     claim: Claim, more: float, less: float, counts: Sequence[int]
 ) -> dict[str, Any]:
-    """Return the entries of _BLANK with means, counts and order, without p-values.
+    """Return a test without p-values: the entries of _BLANK, with means, counts and order.
 
     more, less: the two means. counts: numbers of runs of the two groups.
     """

@@ -410,7 +410,7 @@ def _attack_key(
 def _column_settings(
     name: str, key: CellKey, sizes: Cells, measures: Measures
 ) -> NumberSettings:
-    """Return the settings of the number with this key.
+    """Return the settings with which the number of a key was measured.
 
     name: name of the column. sizes: numbers of images by key; used for accuracies only. measures:
     settings of measurements. The options of "pgd" are the attack. The options of other columns are

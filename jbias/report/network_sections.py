@@ -454,7 +454,7 @@ def _corruptions(page: Page) -> Blocks:
 
 
 def _corruption_accuracies(page: Page) -> pd.DataFrame:
-    """Return one row per network, measure, set, corruption and severity, with the accuracy.
+    """Return accuracies, one row per network, measure, set, corruption and severity.
 
     Columns: network, measure, set, corruption, severity and accuracy (from 0 to 1). The measure is
     "" unless a network has one corruption and severity of the set in two measures.

@@ -161,7 +161,7 @@ def headline(networks: Networks) -> tuple[str, str]:
 
 
 def _warnings(networks: Networks) -> Iterator[str]:
-    """Yield up to three phrases that name networks: at chance, and with few images.
+    """Yield up to three phrases on networks at chance and on networks with few images.
 
     The phrases are on accuracy at chance, on shape or texture decisions at chance, and on main
     accuracies from fewer than 100 images.

@@ -829,7 +829,7 @@ def multiples(
     legend: Mapping[str, mpl_artist.Artist],
     **options,
 ) -> Figure:
-    """Return a figure with a panel per title.
+    """Return a figure with one panel per item of `panels`.
 
     panels: data by title. draw: function that draws the data of a panel on axes, called as
     `draw(axes, data)`. labels: labels of the x and y axes. legend: artist by name. options:

@@ -192,7 +192,7 @@ def _test_sentence(
 
 
 def _holm_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
-    """Return the p by which a test is significant or not, such as "Holm p = 0.033"."""
+    """Return the p-value of a test adjusted by Holm as text, such as "Holm p = 0.033"."""
     return f"Holm {prose.p_equals(test.adjusted)}"
 
 

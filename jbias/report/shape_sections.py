@@ -141,7 +141,7 @@ _CUES_LEFT = (cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED)
 
 
 def edges_or_texture(page: Page) -> Blocks:
-    """Yield a figure per data set, then one table of accuracies with edges or texture left.
+    """Yield a figure per data set, then a table of accuracies on images with one cue left.
 
     None is yielded for a table without rows. Shape parts are shown only if several networks were
     measured with the same settings; if settings differ, a note in `page.notes` says so.

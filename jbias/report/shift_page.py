@@ -133,7 +133,7 @@ def table(
 
 
 def report(study: shift_runs.ShiftStudy, args: argparse.Namespace) -> document.Report:
-    """Return the page of a study.
+    """Return the report page of a study of shifts.
 
     args: parsed flags of the command `jbias report shifts`. Raises ValueError as
     `shift_drops.remedies` does for an unknown reference.
@@ -667,7 +667,7 @@ def against(frame: pd.DataFrame) -> plots.Figure:
 
 
 def learning(frame: pd.DataFrame) -> plots.Figure:
-    """Return a figure of curves of means with bands of one deviation.
+    """Return a figure of mean accuracy by iteration, with bands of one standard deviation.
 
     frame: columns panel, line (test set), x (iteration), value and std, in %. At most 9 panels are
     drawn.
