@@ -68,7 +68,7 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
 
 
 def make_tile_order(*, seed: int = 0) -> probe.Probe:
-    """Return a probe with two conditions: "", unchanged images, and "swapped", with tiles moved.
+    """Return a probe with the conditions "" (unchanged images) and "swapped" (tiles moved).
 
     Each of an image's 4 by 4 tiles is swapped with another tile. seed: seed of the random pairs
     of tiles. Metrics: see `order_numbers`.

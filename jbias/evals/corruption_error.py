@@ -162,7 +162,7 @@ def summarise_errors(
     is_imagenet_c: bool = True,
     clean_error: float | None = None,
 ) -> ErrorSummary:
-    """Return mean error, mCE and relative mCE of one network on corrupted images.
+    """Return the mean error, mean corruption error (mCE) and relative mCE of one network.
 
     cells: accuracy in [0, 1] by (corruption, severity). names: the corruptions of the
     benchmark. is_imagenet_c: whether the benchmark is ImageNet-C with 1,000 classes, so that
@@ -223,7 +223,7 @@ class BenchmarkMean(NamedTuple):
 
 
 def corruption_means(records: Mapping[Key, float]) -> dict[str, BenchmarkMean]:
-    """Return the mean accuracies of "imagenet_c" and "imagenet_cbar", by these names.
+    """Return the mean accuracy on "imagenet_c" and on "imagenet_cbar", as a dict by name.
 
     A benchmark is left out unless all of its 95 or 50 conditions are measured. records:
     metrics in [0, 1] by (data set, condition, metric); NaN is ignored. A data set of one

@@ -136,7 +136,7 @@ def best_place(
 def cues_of(
     columns: Mapping[str, Classes], ranked: Mapping[str, str] = RANKED
 ) -> dict[str, Classes]:
-    """Return the class ids (int32) whose ranks to compute, by the name of the column of ranks.
+    """Return the class ids (int32) that are ranked, by the name of the column of ranks.
 
     columns: a set's columns by name. ranked: by the name of a column of ranks, the name of the
     column of class ids. {} if any column of class ids is missing.

@@ -282,11 +282,11 @@ def _batches_ahead(
     rules: Sequence[DecisionRule],
     halt: Callable[[], bool],
 ) -> Iterator[tuple[slice, tuple]]:
-    """Yield (rows of the batch that are of the set, result of `decide_batch`) per batch and set.
+    """Yield, for each batch and set, (slice of the set's rows, result of `decide_batch`).
 
-    Results are on the devices. Up to BATCHES_AHEAD + 1 batches are in flight, so that the
-    devices never wait for the host. If `halt` returns True, results in flight are dropped.
-    Arguments: see `decide_sets`.
+    The slice is of the batch's rows. Results are on the devices. Up to BATCHES_AHEAD + 1 batches
+    are in flight, so that the devices never wait for the host. If `halt` returns True, results in
+    flight are dropped. Arguments: see `decide_sets`.
     """
     waiting, first = collections.deque(), 0
     for images in batches:
@@ -389,7 +389,7 @@ class BoundNetwork(Protocol):
 
 
 class BoundJaxNetwork(NamedTuple):
-    """A `BoundNetwork` in JAX.
+    """A `BoundNetwork` whose logits are computed by a JAX function.
 
     Compiled programs are cached by the functions `apply` and `at`: use the same object for
     the same function.
@@ -407,7 +407,7 @@ class BoundJaxNetwork(NamedTuple):
 
 
 class StimulusCache:
-    """Cache, on the devices, of stimuli that take long to make, for use by later networks.
+    """A cache on the devices for stimuli that are slow to make, shared by several networks.
 
     room: the size of the cache in bytes; stimuli that do not fit are computed again.
     """
@@ -579,7 +579,7 @@ def _run_conditions(
     num_stored: int = 0,
     classes: int = 0,
 ) -> Iterator[_BatchAnswers]:
-    """Yield the answers to each batch under each condition, while they are computed.
+    """Yield the answers to each batch under each condition, without waiting for the devices.
 
     num_stored: the number of answers (pairs of batch and condition) that the journal has,
     which are skipped. Other arguments: see `run_probe`.

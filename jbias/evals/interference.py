@@ -187,7 +187,7 @@ def of_runs(
 
 
 def by_chance(clean: Runs, distorted: Runs, *, classes: int) -> float:
-    """Return the expected mean index ("share") of these runs if distortion prefers no class.
+    """Return the mean index ("share") of runs that is expected if distortion favours no class.
 
     Arguments and errors: see `of_runs`.
 
@@ -246,7 +246,7 @@ def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
 def numbers(
     by_condition: decisions.ByName, *, classes: int
 ) -> Iterator[decisions.Number]:
-    """Return the accuracy of each condition, and its di_index in percent relative to "".
+    """Return the accuracy of each condition, and the di_index, in percent, of distorted images.
 
     by_condition: decisions on unchanged images ("", which has no di_index) and on distorted
     images. classes: the number of classes. The variant is "share"; for a single network,

@@ -112,9 +112,10 @@ def salient_mask(rank: Int[Array, "h w"], count: Number, least: Number) -> Mask:
 
 
 def pixel_count(thousandths: Number, pixels: int) -> Number:
-    """Return ceil(thousandths pixels / 1000), exact up to two million pixels.
+    """Return the number of hidden pixels, ceil(thousandths * pixels / 1000).
 
-    thousandths: the hidden fraction times 1000. pixels: the number of pixels of the image.
+    The result is exact up to two million pixels. thousandths: the hidden fraction times 1000.
+    pixels: the number of pixels of the image.
     """
     return -(-thousandths * pixels // 1000)
 
@@ -188,7 +189,10 @@ def make(
     classes: Sequence[str] = (),
     seed: int = 0,
 ) -> probe.Probe:
-    """Return a probe with conditions "", unchanged, and "rectangle 0.3", "grad_cam most 0.3", ...
+    """Return a probe that hides growing parts of images, by several kinds of masks.
+
+    The condition "" shows unchanged images. Other conditions are named by mask, order (only for
+    "grad_cam") and hidden fraction, such as "rectangle 0.3" and "grad_cam most 0.3".
 
     masks: "rectangle", inside the image, with sides rounded to even numbers of pixels; "fourier",
       large patches, and "grad_cam", both of exactly ceil(i h w) pixels.
@@ -296,7 +300,7 @@ def _params(name: str, thousandths: int, common: Mapping[str, Array]) -> dict[st
 
 
 def _thousandths(fractions: Sequence[float]) -> dict[float, int]:
-    """Return each fraction times 1000, by fraction.
+    """Return a dict from each fraction to the fraction times 1000, a whole number.
 
     ValueError unless fractions are distinct, between 0 and 1, with at most three digits.
     """

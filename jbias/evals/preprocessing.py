@@ -264,7 +264,7 @@ def _read_fields(source: Any, origin: str) -> dict[str, Any]:
 def _read_processor(
     get: Callable[[str], Any], fields: Mapping[str, Any], origin: str
 ) -> dict[str, list[float]]:
-    """Return {"mean", "std"}, for images in [0, 1], that equal a processor's steps together.
+    """Return the "mean" and "std", for images in [0, 1], that are equal to a processor's steps.
 
     get: returns an attribute of the processor by name, None if it is missing. fields: values
     of the processor by name, of which "mean" and "std" are read. origin: start of error

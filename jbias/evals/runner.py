@@ -118,10 +118,10 @@ def _describe_constant_answer(
 
 
 def _constant_class(by_condition: decisions.ByName, classes: Sequence[str]) -> str:
-    """Return the name of the class that all unchanged images are decided as; "" for several.
+    """Return the name of the class that all unchanged images are decided as, or "".
 
-    classes: names by class id. "" also if there is no condition "", if its images have a single
-    label, or if all of them are undecided.
+    classes: names by class id. "" if there are several classes or no condition "", if its images
+    have a single label, or if all of them are undecided.
     """
     unchanged = by_condition.get("")
     if unchanged is None or len(np.unique(unchanged.columns.get("label", ()))) < 2:
@@ -726,7 +726,7 @@ class NetworkEvaluation:
         by_condition: decisions.ByName | None,
         details: Mapping[str, Any],
     ) -> None:
-        """Write a task's decisions, its description, and last its records, which mark it as done.
+        """Write a task's decisions, description and, last, records, which mark the task as done.
 
         numbers: the numbers for the records. by_condition: decisions; None to write none.
         details: entries that are added to the description. The task's journal is deleted.

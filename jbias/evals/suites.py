@@ -203,7 +203,7 @@ def changed_options(probe_name: str, options: Mapping[str, Any]) -> dict[str, An
 
 
 def check_measure(measure: Measure, side: int) -> None:
-    """Raise ValueError for options of a measure that are invalid for any set; open no set.
+    """Raise ValueError for options of a measure that are invalid for any set; sets stay closed.
 
     If the probe has an argument that only an open set provides, such as the names of its files,
     only names and types of the options are checked. Files that the probe lacks raise nothing.
@@ -476,7 +476,7 @@ def _open_sets(
 
 
 def _check_kinds(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a suite's `run` with defaults.
+    """Check the entries of a suite, and return its entry `run` completed with defaults.
 
     ValueError for a missing, unknown or mistyped entry of the suite, a number that is NaN or
     infinite, a size that is not 1 to 16,384 pixels, and a negative batch, agree, threads or gib.

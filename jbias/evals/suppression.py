@@ -27,7 +27,7 @@ _EACH_BILATERAL = [f"bilateral {d}" for d in BILATERAL]
 
 
 def _named(form: str, strengths: Iterable[float | str]) -> tuple[str, ...]:
-    """Return the names of conditions: `form`, a format string, with each strength."""
+    """Return the names of conditions, made from each strength by the format string `form`."""
     return tuple(form.format(strength) for strength in strengths)
 
 

@@ -463,7 +463,7 @@ def _with_merged_names(frame: pd.DataFrame, spans: Sequence[_Span]) -> pd.DataFr
 
 
 def _are_runs(sheets: dict[str, pd.DataFrame]) -> bool:
-    """Return True if two sheets or more, by name, are runs: seed0, seed1, ..., with one header."""
+    """Return True if there are several sheets, named like runs (seed0, ...), with equal headers."""
     heads = {tuple(map(str, frame.iloc[0])) for frame in sheets.values()}
     return (
         len(sheets) > 1
