@@ -71,7 +71,7 @@ def read_scores(source, *, verbose: bool = True, **choices):
 
 
 def _explain_missing(kind, error, trace) -> None:
-    """Print one line and exit if a package is missing; otherwise print the traceback.
+    """Print one line and exit with code 2 if a package is missing; else print the traceback.
 
     A function for sys.excepthook, so that `python -m jbias.X` ends like `jbias X`. kind,
     error, trace: type, value and traceback of the exception.

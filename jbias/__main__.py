@@ -1,4 +1,4 @@
-"""The command `jbias COMMAND ...` runs the module that belongs to COMMAND.
+"""The command `jbias COMMAND ...`, which runs the module of COMMAND.
 
 jbias                     list the commands
 jbias train --help        show the options of a command

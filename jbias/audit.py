@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(arguments: Mapping[str, Any]) -> None:
-    """Raise ValueError for unknown presets and kinds of shift; arguments: values by name."""
+    """Raise ValueError for an unknown preset or kind of shift; arguments: values by name."""
     jc.check(arguments)
     jc.check_all_known("--kinds", arguments["kinds"], _KINDS)
 
@@ -191,7 +191,7 @@ def parser() -> cli.Parser:
 
 
 class Answers(NamedTuple):
-    """The decisions of one network about all images of the data set.
+    """The decisions of one network on all images of the data set.
 
     model: name of the model, which the seeds of a run share. network: name of the network.
     classes: names of the network's classes.
@@ -357,9 +357,10 @@ def _columns(
 
 
 class Auditor(NamedTuple):
-    """The data set whose images networks classify, and the columns that are audited.
+    """The data set whose images the networks classify, and its columns to audit.
 
-    args: the parsed arguments. columns, values, notes: as `_columns` returns them.
+    args: the parsed arguments. suite: as `_open_suite` returns it. columns, values, notes: as
+    `_columns` returns them.
     """
 
     args: argparse.Namespace
@@ -485,7 +486,7 @@ class Auditor(NamedTuple):
 
         Examples are at most --pairs pairs of images that differ in the attribute, one
         classified correctly and one wrongly by the first network. Nothing is yielded if
-        --pairs is 0.
+        --pairs is 0. audited: the tests of one model.
         """
         import numpy as np
 

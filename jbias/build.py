@@ -25,7 +25,7 @@ from jbias.runtime import mesh, messages
 
 
 class BatchTransform(NamedTuple):
-    """A batch transform with its properties."""
+    """A function that transforms a batch, with its properties."""
 
     stream: str  # Name of its random stream.
     apply: Callable  # (batch, key) -> batch
@@ -73,7 +73,7 @@ def lookup(
 def check_name(
     where: str, options: Mapping[str, Any], known: Mapping | extensions.Registry
 ) -> None:
-    """Raise ValueError for an options["name"] that `lookup` rejects; run no user's code.
+    """Raise ValueError if `lookup` rejects options["name"]; do not run the user's code.
 
     where, options, known: see `lookup`.
     """
@@ -327,7 +327,7 @@ _LOSS_ARGUMENTS = ("params", "stats", "batch", "key", "static")
 
 
 def _guarded(path: str, make: Callable[..., base.Algo]) -> Callable[..., base.Algo]:
-    """Return the user's `make` with errors that name the user's file.
+    """Return the user's `make`, wrapped so that its errors name the user's file.
 
     Errors in the functions of the algorithm that it returns name the file, too. path: the
     file of `make`.
@@ -359,7 +359,7 @@ def _guarded(path: str, make: Callable[..., base.Algo]) -> Callable[..., base.Al
 
 
 def _fail(must: str, got: Any) -> NoReturn:
-    """Raise TypeError(`must`, got ...); must: the requirement, such as "x must be text"."""
+    """Raise a TypeError with the text "MUST, got GOT"; must: such as "x must be text"."""
     raise TypeError(f"{must}, got {str(got)[:80]}")
 
 
@@ -423,7 +423,10 @@ def _guarded_losses(
 
 
 def _check_stats(stats: Any, new_stats: Any) -> None:
-    """Raise TypeError if an algorithm's stats change structure or shapes in a step."""
+    """Raise TypeError if an algorithm's stats change structure or shapes in a step.
+
+    stats, new_stats: the stats before and after the step.
+    """
     expected, got = _shapes(stats), _shapes(new_stats)
     if expected != got:
         place = max(key for key in expected | got if expected.get(key) != got.get(key))

@@ -142,10 +142,10 @@ def _describe(
 def _describe_gradients(
     algo: base.Algo, losses: Callable[..., dict[str, Any]], args: tuple[Any, ...]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (part of the parameters, text about the arrays that receive a gradient).
+    """Yield (name, text about the arrays that receive a gradient) for each part of the parameters.
 
-    An example is "1,000 weights, a gradient for 3 of 4 arrays". The text also names the arrays
-    without a gradient, with the reason.
+    An example of a text is "1,000 weights, a gradient for 3 of 4 arrays". The text also names
+    the arrays without a gradient, with the reason.
     losses: function from `args` to losses by name. args: arguments or their shapes; the
     first is the parameters.
     """
@@ -155,7 +155,7 @@ def _describe_gradients(
     names = sorted(filter(None, losses_used))
 
     def gradients(params, *other_args):
-        """Return a list of the gradient of each loss in `names`, each a tree like `params`.
+        """Return the gradients of the losses in `names`, a list of trees like `params`.
 
         params, other_args: the arguments of `losses` of the enclosing call.
         """

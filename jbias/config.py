@@ -79,8 +79,8 @@ def suggest(name: str, known: Iterable[str], listing: str = "") -> str:
     """Return the end of an error about an unknown name: "did you mean 'erm'? Known: ...".
 
     name: the unknown name. known: the known names. listing: text to print instead of the list of
-    known names. Without known names and listing: "there is none to choose". The case of letters is
-    ignored in the search for the nearest name.
+    known names. Without known names and listing, the result says that no name can be chosen. The
+    case of letters is ignored in the search for the nearest name.
     """
     known = sorted(known)
     if not known and not listing:
@@ -631,7 +631,7 @@ def _describe_entry_error(error: BaseException, root: str) -> str:
 def _naming_entries(root: str, place: str = "") -> Iterator[None]:
     """Turn an error of ml_collections inside the context into a ValueError.
 
-    The message names the entry of the config.
+    The message names the entry of the config. Other errors are raised unchanged.
 
     root: name of the whole config, such as "config". place: start of the message.
     """
@@ -735,7 +735,7 @@ def _paths_to(part: Any, whole: Any, depth: int = 8) -> Iterator[tuple[str, ...]
 
 
 def _show_value(value: Any) -> str:
-    """Return a value as text for a message: its repr; for types that configs lack, the type."""
+    """Return a value as text for a message: the repr of plain data, else the type's name."""
     import ml_collections
 
     if isinstance(value, ml_collections.ConfigDict):
@@ -784,7 +784,7 @@ def change(
 
 
 def _is_option_of_changed_name(key: str, keys: Collection[str]) -> bool:
-    """Return True if a change sets an option of a function that is changed, too.
+    """Return True if a change sets an option of a function whose name is changed, too.
 
     key: key of the change, such as "algo.strength". keys: keys of all changes; True if
     "algo.name" or "algo.data", which name the function, is among them. False for these two keys.
@@ -795,7 +795,7 @@ def _is_option_of_changed_name(key: str, keys: Collection[str]) -> bool:
 
 
 def _check_changes(changes: Iterable[str], flag: str) -> list[str]:
-    """Return the changes as a list; ValueError unless they are a list of texts, not one text.
+    """Return the changes as a list; ValueError for a single text or an item that is not text.
 
     flag: "config" or "suite", for the message.
     """
@@ -808,7 +808,7 @@ def _check_changes(changes: Iterable[str], flag: str) -> list[str]:
 
 
 def _split_key(key: str, where: str) -> list[str | int]:
-    """Return the names and indices in a key: train, inputs, 0, p for `train.inputs[0].p`.
+    """Return the names and indices in a key: ["inputs", 0, "p"] for `inputs[0].p`.
 
     where: start of the error message. ValueError for a malformed key.
     """
@@ -942,15 +942,15 @@ def _children(tree: Any) -> dict[Any, Any]:
 def read_value(text: str, old: Any, kind: type, *, where: str, remedy: str = "") -> Any:
     """Return a text converted to the type of the value that it replaces.
 
-    old: the old value. kind: its type, which may be known even if the value is None. where:
+    old: the old value. kind: its type, which may be known even for the value None. where:
     start of the error message. remedy: end of the message for a text of another type.
 
     Text is used as it is, without quotes around it. Numbers are decimal, without
     underscores. Booleans are true or false in any case, 1 or 0. Lists are Python literals
     with brackets, and are converted to `kind`, a list or a tuple. Mappings are literals, too.
-    "None" is None unless `kind` is text. If the old value is None and `kind`
-    unknown, the value is the Python literal in the text, or else the text. Numbers inside
-    literals must be decimal and finite. ValueError for other texts.
+    The text "None" becomes None unless `kind` is text. For an old value None of unknown `kind`,
+    the result is the Python literal in the text, or else the text. Numbers inside literals must
+    be decimal and finite. ValueError for other texts.
     """
     value = parse_value(text)
     plain = text.strip()
@@ -983,7 +983,7 @@ _WORDS: Mapping[str, bool] = {"true": True, "1": True, "false": False, "0": Fals
 
 
 class _QuotedOrNothing(str):
-    """A text whose repr is quoted, and "nothing" if it is empty."""
+    """A text whose repr is the quoted text, or "nothing" for an empty text."""
 
     def __repr__(self) -> str:
         return super().__repr__() if self else "nothing"
@@ -1082,7 +1082,7 @@ def _is_plain(value: Any) -> bool:
 
 
 class _SourceLoader(importlib.machinery.SourceFileLoader):
-    """Loader that compiles a file from its text, never from cached bytecode.
+    """A loader that compiles a file from its text, never from cached bytecode.
 
     Python uses cached bytecode if the file's size and its second of modification are
     unchanged, so a file edited twice within a second could run in its old version.
@@ -1133,7 +1133,7 @@ _PRESETS = pathlib.Path(str(resources.files("jbias.configs")))
 
 
 def preset_names(flag: str) -> list[str]:
-    """Return the names NAME of --<flag>=jbias:NAME, sorted, such as "erm" or "suites/biases".
+    """Return the sorted values of NAME in --<flag>=jbias:NAME, such as "erm" or "suites/biases".
 
     flag: one of PRESET_FLAGS. Only files that define the function of the flag, such as get_config,
     are listed. Suites are left out for "config".
@@ -1180,7 +1180,8 @@ def resolve_preset(value: str, flag: str) -> str:
 def check(flags: Mapping[str, Any]) -> None:
     """Raise ValueError if one of a command's flags names an unknown preset.
 
-    flags: values by name of the argument, such as {"config": "jbias:sagnet"}.
+    flags: values by name of the argument, such as {"config": "jbias:sagnet"}; a value is a
+    text, a list of texts, or None.
     """
     for flag in PRESET_FLAGS & flags.keys():
         values = flags[flag] or ()

@@ -23,7 +23,7 @@ from jbias.runtime import messages
 
 
 class Registry(NamedTuple):
-    """The functions that names may mean in one entry of a config or suite."""
+    """The functions that may be named in one entry of a config or suite."""
 
     group: str  # Of entry points, without "jbias.".
     known: Mapping[str, Any]  # The functions of jbias, by name.
@@ -60,7 +60,7 @@ def find(where: str, name: str, registry: Registry, noun: str = "") -> Any:
 
 
 def check_name(where: str, name: str, registry: Registry, noun: str = "") -> None:
-    """Raise ValueError if `find` would not find the name; run no user's code.
+    """Raise ValueError if `find` would not find the name; do not run the user's code.
 
     A user's file is only checked to exist. Arguments: see `find`.
     """
@@ -131,7 +131,7 @@ def _check_file(where: str, name: str) -> None:
 
 
 def _check_not_file(where: str, name: str) -> None:
-    """Raise ValueError if `name` is a file alone, such as mine.py, without ":" and a function.
+    """Raise ValueError if `name` ends with .py, because it names a file but no function.
 
     where: start of the error message, which ends with a suggestion such as mine.py:make.
     The names of functions are read from the file's text; its code is not run.
@@ -159,7 +159,7 @@ def _run(path: str, content: bytes) -> dict[str, Any]:
 
 
 def guard(path: str, function: Any, registry: Registry | None = None) -> Any:
-    """Return the function with errors that name the user's file and line.
+    """Return the function, wrapped so that its errors name the user's file and line.
 
     If the function returns a function of this file, that function is wrapped, too.
 
@@ -212,12 +212,12 @@ def line_of(path: str, *functions: Any) -> int:
 
 
 def names_file(text: str) -> bool:
-    """Return True if a text contains the name of a function in a file, as mine.py:make."""
+    """Return True if a text contains the name of a function in a file, such as mine.py:make."""
     return jc.FUNCTION_IN_FILE.search(text) is not None
 
 
 def files(tree: Any) -> list[str]:
-    """Return the names such as mine.py:make in a config or suite, without repetitions."""
+    """Return the distinct names of the form mine.py:make in a config or suite, in order."""
     if isinstance(tree, Mapping):
         tree = [*tree.values()]
     if isinstance(tree, list | tuple):

@@ -190,9 +190,9 @@ class Look(NamedTuple):
     ) -> dict[str, "np.ndarray"]:
         """Return the drawn images of a set under each condition, by condition.
 
-        Values are arrays (n, h, w, 3), floats in [0, 1]. If "" is not among the conditions, the
-        first entry is the unchanged images as uint8; see `prepared_sets.condition_images`.
-        Arguments: see `draw_sheet`.
+        Values are arrays (n, h, w, 3), floats in [0, 1]. The key of condition "" is
+        `prepared_sets.UNCHANGED`; if "" is not among the conditions, the first entry has this key
+        and the unchanged images as uint8. Arguments: see `draw_sheet`.
         """
         from jbias.evals import prepared_sets
 
@@ -395,9 +395,10 @@ def _saliency(
 ) -> tuple["image_sheets.NetworkMaps", "image_sheets.MeanMap | None"]:
     """Return the saliency maps of the drawn images of a set, and a mean map or None.
 
-    The mean map is over `look.maps` images. bound: the network. title: title of the progress bar.
-    dataset: name of the set. prepared: the set as this network gets it. Decisions follow the set's
-    first decision rule. ValueError if the layer or the network has no maps.
+    The mean map is over `look.maps` images; None if `look.maps` is 0. Decisions follow the set's
+    first decision rule. bound: the network. title: title of the progress bar. dataset: name of
+    the set. prepared: the set as this network gets it. ValueError if the layer or the network has
+    no maps.
     """
     import numpy as np
 

@@ -166,8 +166,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Print the plan of the run for each target; return the exit code.
 
-    The code is 2 if no target could be planned, 0 if the run fits on at least one target, and else
-    1. changes: the arguments --config.KEY=VALUE.
+    The code is 2 if no target could be planned, 0 if the run fits on at least one target, and
+    otherwise 1. changes: the arguments --config.KEY=VALUE.
     """
     from jbias.training import targets
 
@@ -201,7 +201,7 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
 def _plan(
     args: argparse.Namespace, config: dict[str, Any], target: "targets.Target"
 ) -> dict[str, Any]:
-    """Return the plan for one target by name, as `run_estimates.plan` does.
+    """Return the plan for one target, a dict as `run_estimates.plan` returns it.
 
     With --compare, {"target", "error"} instead of a ValueError.
     """
@@ -344,7 +344,8 @@ def _comparison_text(plans: Sequence[Mapping[str, Any]]) -> list[str]:
 def _comparison(plans: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Return the rows of a table of plans: the header, then the cells of each target.
 
-    The row of a target with an error has only the target and the error.
+    Columns are the keys of _COLUMNS that any plan has. The row of a target with an error has only
+    the target and the error.
     """
     columns = tuple(key for key in _COLUMNS if any(key in plan for plan in plans))
     rows = [columns]
@@ -357,7 +358,7 @@ def _comparison(plans: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as text for a table; None as "-"."""
+    """Return a value as text for a table: None as "-", True as "yes", False as "no"."""
     if value is None or isinstance(value, bool):
         return {None: "-", True: "yes", False: "no"}[value]
     if isinstance(value, float):

@@ -50,7 +50,7 @@ from jbias.training.stages import Stage
 
 
 class UnknownSize(ValueError):
-    """A missing data set has no published size, and the user gave none."""
+    """Raised for a missing data set whose size is neither published nor given by the user."""
 
 
 class AssumedSize(NamedTuple):
@@ -64,7 +64,7 @@ NOTHING_ASSUMED = AssumedSize()
 
 
 class _AbsentStore(NamedTuple):
-    """The store of a missing data set; it has only a length."""
+    """The store of a missing data set, which has only a length."""
 
     names: range
 
@@ -80,8 +80,8 @@ def open_source(
     where: start of error messages. options: options of the data set, such as config.train. size:
     side of the images in pixels. assumed: numbers of images and classes of a missing set whose
     numbers are not published. UnknownSize, a ValueError, if these numbers are needed and not given;
-    ValueError if the set cannot be opened for another reason than missing files, or has no square
-    images or a user's own code.
+    ValueError for other errors than missing files, and for a missing set of a user's own or with
+    images that are not square.
     """
     try:
         return splits.open_source(where, options, size)
@@ -134,7 +134,7 @@ class _Shapes(input_pipeline.InputPipeline):
 
 
 def pipeline_shapes(plan: input_plan.InputPlan, **_: Any) -> _Shapes:
-    """Return an input pipeline of a plan that has only shapes, no images.
+    """Return an input pipeline that has the shapes of a plan's batches, but no images.
 
     `batch_shape` and `rows_shape` are trees of jax.ShapeDtypeStruct: the indices of a batch, and
     the rows that seeds share. If the host crops the images of a stream, `batch_shape` is the rows
@@ -374,7 +374,7 @@ def _compile_with(
         def compile_step(
             step, strategy, shapes, devices, count, stage_programs=stage_programs
         ) -> memory.Need:
-            """Compile the step, store the program by `count`, and return the bytes it needs.
+            """Compile the step, store the program by `count`, and return its `memory.Need`.
 
             step, strategy, shapes, devices, count: see `memory.lower_step`. stage_programs: the
             programs of the stage by number of seeds, to which the program is added.
@@ -415,8 +415,8 @@ def _compile_program(
 ) -> Program:
     """Return a program that is compiled for the target, with its memory and operations.
 
-    If the program is too large for the compiler, `compiled` is None, and its memory is from the
-    compiler's message. activity: name of the program in the log. step, strategy, shapes,
+    If the program is too large for the compiler, `compiled` has the value None, and the memory is
+    from the compiler's message. activity: name of the program in the log. step, strategy, shapes,
     devices, count: see `memory.lower_step`.
     """
     on_gpu, flops, launches = request.target.platform == "gpu", 0.0, {}
@@ -586,7 +586,7 @@ def plan(
 
     The names are the keys that `jbias plan --json` prints. Bytes are per device; a step is
     one step of all seeds. Times are None if a step does not fit into memory. "remedy" exists only
-    if no seed fits and `remedies` is true; its value is None if no change was found.
+    if no seed fits and `remedies` is true: a text, or None without a suitable change.
 
     say: receives lines about the progress. assumed: sizes of missing data sets. remedies:
     whether to search for a change of the config with which a seed fits, if no seed fits.

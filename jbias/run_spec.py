@@ -145,7 +145,7 @@ def _check_part(where: str, part: Mapping[str, Any]) -> None:
 def _check_rollback(rollback: Mapping[str, Any]) -> None:
     """Raise ValueError for wrong options of config.rollback; {} is valid: no rollback.
 
-    There must be all of times (0 or more), factor (in (0, 1]) and every (a duration).
+    The required options are times (0 or more), factor (in (0, 1]) and every (a duration).
     """
     where, known = "config.rollback", ("times", "factor", "every")
     if not rollback:
@@ -182,7 +182,7 @@ def _check_duration(where: str, duration: str) -> None:
 
 
 def check_trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[str, Any]:
-    """Return `config`, read from a workdir of a possibly untrusted source, unchanged.
+    """Check a config that was read from a possibly untrusted workdir, and return it unchanged.
 
     ValueError if an entry has a wrong type or a value that no config may have
     (`config.check_finite`). ValueError also if the config names a Python file, unless the
@@ -364,7 +364,7 @@ class Member(NamedTuple):
 
 
 def members(seeds: Sequence[int], branches: Sequence[Branch]) -> tuple[Member, ...]:
-    """Return the members of a run: all seeds of the first branch, then of the next one."""
+    """Return the members of a run: all seeds of the first branch, then all of the next."""
     return tuple(Member(seed, branch) for branch in branches for seed in seeds)
 
 
@@ -439,7 +439,7 @@ def _check_ranges(stage: StageSpec) -> None:
 
 
 def _is_seed(value: Any) -> bool:
-    """Return True for whole numbers of 32 bits, from which random keys can be derived."""
+    """Return True for a whole number from 0 to 2**32 - 1, from which keys can be derived."""
     return type(value) is int and 0 <= value < 2**32
 
 
@@ -450,7 +450,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _are_distinct(values: Any) -> bool:
-    """Return True for a list of at least one finite number, all different in float32."""
+    """Return True for a non-empty list of finite numbers that are all different in float32."""
     import numpy as np  # Imported late, so that --help is fast.
 
     largest = float(np.finfo(np.float32).max)

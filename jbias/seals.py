@@ -21,7 +21,7 @@ _REMEDY = (
 
 
 class ForeignError(ValueError):
-    """An undamaged checkpoint belongs to another run."""
+    """Raised for an undamaged checkpoint that belongs to another run."""
 
 
 def foreign_error(checkpoint: Any, differing: Sequence[str]) -> ForeignError:
@@ -89,7 +89,7 @@ class Seal:
         return config + jc.diff(seal.get("data") or {}, self.data)
 
     def _differences_without_seal(self, info: Mapping[str, Any]) -> list[str]:
-        """Return [line] about the first difference of a checkpoint from this run, or [].
+        """Return a list of one line about a checkpoint's first difference from this run, or [].
 
         Compared are stage, step, seeds and runs, which checkpoints without a seal store, too.
         info: the checkpoint's info. A line is "key: value there != value here".

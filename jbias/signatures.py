@@ -1,4 +1,4 @@
-"""Reader of the options of functions in a Python file, without running the file.
+"""Functions that read the options of functions in a Python file, without running the file.
 
 The options are needed before the file may run: the compiler's flags must be set, and the
 other processes of the run must be joined, before a user's code runs.
@@ -25,7 +25,7 @@ _PLAIN: Mapping[str, type] = {
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """A parameter of a function: its type and its default, NoneType and None if unknown."""
+    """A parameter of a function: its type, or NoneType if unknown, and its default, or None."""
 
     kind: type
     default: Any = None
@@ -123,7 +123,7 @@ def _option(annotation: ast.expr | None, default: ast.expr | None) -> Option:
 
 
 def _name_of_type(annotation: ast.expr | None) -> str:
-    """Return the name X of an annotation X, "X", X[...] or X | None; "" for others."""
+    """Return the name X of an annotation X, "X", X[...] or X | None; else ""."""
     match annotation:
         case ast.Name(id=name):
             return name

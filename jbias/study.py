@@ -107,8 +107,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
     args: the parsed arguments; with --dry-run, only print each run and its state. changes: changes
     of all configs, such as --config.epochs=5. A stop signal ends the training; all work is saved.
-    ValueError for a remote --workdir, as `plan_runs` does, and if no network is trained in the
-    end.
+    ValueError for a remote --workdir, for errors of `plan_runs`, and if no network is trained.
     """
     log = console.logger(None)
     if files.is_remote(args.workdir):

@@ -181,7 +181,7 @@ def _normalise(
 
 
 class _Network:
-    """A PyTorch module as functions of JAX arrays.
+    """A PyTorch module with methods that compute logits and features of JAX arrays.
 
     Arguments `image` are normalised images (b, h, w, 3). sites: see `wrap`.
     """
@@ -228,7 +228,7 @@ class _Network:
         """Return the logits of images (b, 3, h, w), and each site's features by name.
 
         Features have PyTorch's layout. If a module runs several times, its first features are
-        returned.
+        returned. A site without a tensor of 3 or 4 axes as output is left out.
         """
         features: dict[str, torch.Tensor] = {}
 
@@ -291,7 +291,7 @@ class _Network:
 
     @contextlib.contextmanager
     def graph(self, image: Any, sites: Sequence[str]) -> Iterator[tuple]:
-        """Yield (images, logits, list of the sites' features), tensors joined by autograd.
+        """Yield (images, logits, list of the sites' features), tensors in one autograd graph.
 
         image: normalised images; the yielded images require a gradient.
         """

@@ -43,7 +43,7 @@ def run(
     *,
     stop_signal: signals.StopSignal | None = None,
 ) -> bool:
-    """Train, evaluate and record; return True unless every seed diverged.
+    """Train and evaluate a run, and write its records; return True unless every seed diverged.
 
     A run that is done is not trained again. team: the processes that train together; only
     process 0 uses the workdir. stop_signal: records stop signals; to train several runs one
@@ -140,7 +140,7 @@ def _end(job: RunContext) -> None:
 
 
 def _train(job: RunContext) -> None:
-    """Run the stages, starting from the latest checkpoint if there is one.
+    """Run the stages, starting from the latest checkpoint, if any.
 
     Lost files of decisions are recomputed first. Stages and checkpoints are closed at the end and
     after errors. If every seed diverged, the remaining stages are skipped, and a line is logged.
@@ -239,7 +239,7 @@ def _start(
 def train_stage(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> PackedStates:
-    """Train, evaluate and save from `step` to the stage's end; return the last states.
+    """Train a stage from `step` to its end, with evaluations and saves; return the last states.
 
     states: states of all members after `step`. Ends earlier if every seed diverged.
     signals.Interrupted, after a save, if a stop is requested.
@@ -247,7 +247,7 @@ def train_stage(
     assert step <= stage.last, f"step {step} is after its stage's last, {stage.last}"
 
     def interval(duration: str) -> int:
-        """Return the steps of a duration such as "1 epochs"."""
+        """Return the steps of a duration such as "1 epoch"."""
         return jc.to_steps(
             duration,
             steps_per_epoch=stage.order.steps_per_epoch,

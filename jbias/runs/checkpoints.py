@@ -57,7 +57,10 @@ Template = Callable[[int], tuple]  # Returns the shapes of the states of a stage
 
 
 class Checkpoint(NamedTuple):
-    """The content of a checkpoint: states of the seeds of all branches, and info (see the module)."""
+    """The content of a checkpoint.
+
+    states: the states of the seeds of all branches. info: see the module.
+    """
 
     states: tuple
     info: dict[str, Any]
@@ -65,7 +68,7 @@ class Checkpoint(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LatestAndBest(checkpoint_managers.PreservationPolicy):
-    """Policy that keeps the latest steps, and each seed's best step in each stage.
+    """A policy that keeps the latest steps, and each seed's best step in each stage.
 
     Best is the first maximum of the validation accuracy. Metrics are named "stage/seed". A
     step without metrics is evaluated by another process: its checkpoint is kept until `valid_at`
@@ -76,7 +79,7 @@ class LatestAndBest(checkpoint_managers.PreservationPolicy):
     valid_at: ValidAt
 
     def should_preserve(self, checkpoints: Sequence, *, context: Any) -> list[bool]:
-        """Return, in the given order, True for checkpoints to keep; orbax deletes the rest."""
+        """Return a bool per checkpoint, in order: True to keep it; orbax deletes the others."""
         kept_indices = set(range(len(checkpoints))[-self.keep :])
         best = {}
         for i, checkpoint in enumerate(checkpoints):
@@ -505,7 +508,7 @@ def _unless_damaged(damaged: dict[int, str], step: int, read: Callable[[], Any])
 
 
 def latest_info(directory: epath.PathLike) -> dict[str, Any]:
-    """Return the info of the latest checkpoint in a folder; empty if missing or damaged."""
+    """Return the info of the latest checkpoint in a folder; {} if missing or damaged."""
     directory, last = epath.Path(directory), steps(directory)[-1:]
     return (read_info(directory / str(last[0])) if last else None) or {}
 
@@ -580,7 +583,7 @@ def _manager(directory: epath.PathLike, **options: Any) -> ocp.CheckpointManager
 
 
 class _Mismatch(ValueError):
-    """A complete checkpoint has states of other shapes than the template."""
+    """Raised for a complete checkpoint whose states have other shapes than the template."""
 
 
 def _info(

@@ -55,7 +55,7 @@ def _crc(checksum: Any) -> int:
 
 
 def damage(path: epath.PathLike, expected: Any, *, quick: bool = False) -> str:
-    """Return "" for an intact file, "is gone" for a missing file, or "is damaged".
+    """Return the problem of a file: "" if intact, "is gone" if missing, else "is damaged".
 
     expected: the file's recorded checksum. quick: True to compare the size only; a checksum of
     an older run has no size, so its CRC-32 is compared.

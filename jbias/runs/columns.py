@@ -43,7 +43,11 @@ def shrink(table: pa.Table, nullable: Sequence[str]) -> dict[str, Column]:
 
 
 def _shrink(column: pa.ChunkedArray, *, is_nullable: bool) -> Column:
-    """Return a column as Words if it is dictionary-encoded, Integers if `is_nullable`, else an array."""
+    """Return a column in a form that needs little memory.
+
+    The form is Words if the column is dictionary-encoded, else Integers if `is_nullable`, else a
+    numpy array.
+    """
     if pa.types.is_dictionary(column.type):
         coded = column.unify_dictionaries().combine_chunks()
         vocabulary = coded.dictionary.to_pylist()
@@ -62,7 +66,8 @@ def join(
     """Return the concatenated columns of several tables by name.
 
     tables: as `shrink` returns them, at least one; the tables are emptied to free memory. Words
-    become a Categorical with categories in alphabetical order, Integers an IntegerArray.
+    become a Categorical with categories in alphabetical order, Integers an IntegerArray, and
+    arrays stay arrays.
     """
     # Column by column: the memory of the joined columns is free for the next column.
     return {name: _join([table.pop(name) for table in tables]) for name in [*tables[0]]}

@@ -21,7 +21,7 @@ NAME, INDEX = "records.parquet", "records.json"
 
 
 class Records(NamedTuple):
-    """The records of some files."""
+    """A table of the records of some files, with the number of records per file."""
 
     table: pa.Table  # Words are dictionary-encoded.
     sizes: list[int]  # Number of records per file.
@@ -70,6 +70,6 @@ def write(
 
 
 def _names_and_sums(paths: Sequence[pathlib.Path]) -> list[list[Any]]:
-    """Return [name, checksum] of each file, in the order of `paths`."""
+    """Return a list with [name, checksum] for each file, in the order of `paths`."""
     buffer = memoryview(bytearray(2**20))
     return [[path.name, checksums.checksum_of_file(path, buffer)] for path in paths]

@@ -75,14 +75,14 @@ def parse_energy(where: str, entries: Mapping[str, float]) -> Energy:
 
 
 class Devices(NamedTuple):
-    """The kind (jax's `device_kind`) and number of billed devices; for CPUs, of cores."""
+    """The kind (jax's `device_kind`) and number of the billed devices; CPUs count by cores."""
 
     kind: str
     count: int
 
 
 class Stopwatch:
-    """Clock of the seconds that a process spends in each phase of PHASES.
+    """A clock of the seconds that a process spends in each phase of PHASES.
 
     The current phase is "opening" outside of `during`. began: start time, in UTC.
     """

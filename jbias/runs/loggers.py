@@ -29,7 +29,7 @@ class Logger(Protocol):
         """Log the numbers of a step; callers give steps in ascending order."""
 
     def close(self) -> None:
-        """Write pending numbers and close."""
+        """Write the pending numbers, and close the logger."""
 
 
 class RunInfo(NamedTuple):

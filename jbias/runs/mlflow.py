@@ -19,7 +19,7 @@ _MAX_LETTERS = 500  # Of a parameter's value: the limit of older servers.
 
 
 class _MlflowLogger:
-    """Logger that writes to one MLflow run; see `loggers.Logger`."""
+    """A logger that writes to one MLflow run; see `loggers.Logger`."""
 
     def __init__(self, run: loggers.RunInfo):
         # mlflow reads the environment when it is imported. Without this variable it needs

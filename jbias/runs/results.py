@@ -105,7 +105,7 @@ def dumps(records: Iterable[Record]) -> str:
 
 
 def loads(text: str, *, where: str = "records") -> list[Record]:
-    """Return the records of JSON lines, in their order; ValueError for an invalid line, or no line.
+    """Return the records of JSON lines, in order; ValueError for an invalid line or no lines.
 
     where: name of the text; the error message starts with `where:line`.
     """
@@ -186,8 +186,9 @@ def read(
     """Return the records of workdirs as a table with one row per record.
 
     Columns are the fields of `Record` and `workdir`; text columns are categories in
-    alphabetical order, and a value of null is NaN. ValueError, with file and line, for an
-    invalid line, a repeated `Record.key`, and an accuracy or shape bias that is not count / n.
+    alphabetical order, `count` and `n` are nullable integers, and a value of null is NaN.
+    ValueError, with file and line, for an invalid line, a repeated `Record.key`, and an accuracy
+    or shape bias that is not count / n.
     ValueError, too, if there are no records, and for a file that does not match its checksum.
 
     workdirs: paths or globs, see `find_workdirs`.
@@ -363,7 +364,7 @@ def _occurs(keys: np.ndarray, bound: int) -> np.ndarray:
 def _without_gaps(keys: np.ndarray, bound: int) -> tuple[np.ndarray, int]:
     """Return keys renumbered as 0, 1, ... without gaps, and the number of different keys.
 
-    keys: integers from 0 to bound - 1.
+    keys: integers from 0 to bound - 1. The new numbers may be in another order.
     """
     if _is_sparse(keys, bound):
         keys, values = pd.factorize(keys)

@@ -268,6 +268,6 @@ def _selected(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _categories_to_text(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose categorical columns are strings, simpler to use for few rows."""
+    """Return the table with categorical columns converted to columns of strings."""
     names = frame.dtypes[frame.dtypes == "category"].index
     return frame.astype(dict.fromkeys(names, "str"))

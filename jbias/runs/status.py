@@ -227,7 +227,7 @@ _FIELD_TYPES = {
 
 
 class Heartbeat:
-    """Writer of a run's progress.json.
+    """A writer of a run's progress.json.
 
     say: logs a line about the first failure to write the file.
     """

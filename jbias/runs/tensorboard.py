@@ -23,7 +23,7 @@ _FOLLOWER_FOLDER = "elsewhere"
 
 
 class _TensorBoardLogger:
-    """Logger that writes one event file per folder; see `loggers.Logger`."""
+    """A logger that writes one event file per folder; see `loggers.Logger`."""
 
     def __init__(self, run: loggers.RunInfo):
         self._run, self._root = run, run.workdir / FOLDER

@@ -28,7 +28,7 @@ _FOLDER = "wandb"
 
 
 class _WandbLogger:
-    """Logger that writes to one run of wandb; see `loggers.Logger`.
+    """A logger that writes to one run of wandb; see `loggers.Logger`.
 
     The numbers of a step are sent as one row when the first numbers of a later step arrive.
     """
@@ -88,7 +88,7 @@ def open(run: loggers.RunInfo) -> loggers.Logger:
 
 
 def _load_state(path: epath.Path, name: str) -> dict[str, Any]:
-    """Return {"id", "step"} of jbias.json: wandb's id of the run and the last logged step.
+    """Return the content of jbias.json: wandb's "id" of the run, and the last logged "step".
 
     A missing file at `path` is created with a new id, which begins with the run's `name`.
     """

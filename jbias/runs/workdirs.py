@@ -351,7 +351,7 @@ def _commit() -> str | None:
 
 
 def provenance(workdir: epath.Path) -> dict[str, Any]:
-    """Return the content of provenance.json; empty if there is none.
+    """Return the content of provenance.json; {} if the file is missing.
 
     ValueError if the file is damaged.
     """
@@ -387,7 +387,10 @@ def record_provenance(workdir: epath.Path, entries: Mapping[str, Any]) -> list[s
 
 
 def record_graphs(workdir: epath.Path, description: str) -> None:
-    """Write to provenance.json which part of the steps runs as CUDA graphs, in words."""
+    """Write a description of the steps that run as CUDA graphs to provenance.json.
+
+    The description is the entry "graphs" of "layout".
+    """
     content = provenance(workdir)
     content["layout"] = {**(content.get("layout") or {}), "graphs": description}
     files.save(workdir / "provenance.json", json.dumps(content, indent=1))

@@ -38,7 +38,7 @@ _COMMAND_NAMES = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of the arguments of `jbias COMMAND`.
+    """A parser of the arguments of `jbias COMMAND`.
 
     command: the command's module in jbias, such as "report.measured".
     doc: the description at the top of --help.
@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str):
-        """Exit with code 2 and one line on stderr."""
+        """Print one line on stderr, and exit with code 2."""
         self.exit(2, f"{self.prog}: error: {messages.one_line(message)}\n")
 
     def exit(self, status: int = 0, message: str | None = None):
@@ -391,7 +391,7 @@ def add_network_flags(
 
 
 def add_constants(parser: Parser, subject: str, default: str) -> None:
-    """Add --mean and --std.
+    """Add the flags --mean and --std.
 
     subject, default: for the help, such as "for weights files" and "detected".
     """
@@ -412,7 +412,7 @@ def add_constants(parser: Parser, subject: str, default: str) -> None:
 
 
 def add_suite_flags(parser: Parser, **texts: str) -> None:
-    """Add --suite, --only, --devices and the flags of `add_network_flags`.
+    """Add the flags --suite, --only and --devices, and the flags of `add_network_flags`.
 
     texts: `subject` and `mean_default` of `add_network_flags`.
     """
@@ -532,7 +532,7 @@ def figure_formats(text: str) -> tuple[str, ...]:
 
 
 def add_figures(parser: argparse.ArgumentParser) -> None:
-    """Add --figures: the formats in which a report's figures are written."""
+    """Add the flag --figures: the formats in which a report's figures are written."""
     parser.add_argument(
         "--figures",
         type=figure_formats,

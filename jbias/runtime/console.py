@@ -368,7 +368,7 @@ class Progress:
         self.beat(speed)
 
     def close(self) -> None:
-        """Remove the bar."""
+        """Close the bar."""
         self._bar.close()
 
 

@@ -67,7 +67,10 @@ def are_requested(num_devices: int = 1) -> bool:
 
 
 def compiler_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the `STEP_OPTIONS` or `LOOP_OPTIONS` that XLA_FLAGS does not set."""
+    """Return the entries of `options` that XLA_FLAGS does not set.
+
+    options: `STEP_OPTIONS` or `LOOP_OPTIONS`.
+    """
     flags = os.environ.get("XLA_FLAGS", "")
     return {name: value for name, value in options.items() if name not in flags}
 
@@ -94,7 +97,10 @@ def describe(num_devices: int = 1) -> str:
 
 
 def set_listener(listener: Callable[[str], None] | None) -> None:
-    """Set the function that is called with a line about each failed capture; None: warn."""
+    """Set the function that is called with a line about each failed capture.
+
+    listener: None for a Python warning instead of a call.
+    """
     global _listener
     _listener = listener
 
@@ -189,8 +195,8 @@ def jit(
 class CapturedFunction:
     """A function of states and further arguments that a GPU launches as one CUDA graph.
 
-    The last argument is static. There is one program for each combination of the static
-    argument's value and the shapes of the other arguments. The first call of a program runs
+    The last argument is static. Each combination of the static argument's value and the shapes
+    of the other arguments has its own program. The first call of a program runs
     what XLA compiles by default, the second call captures the graph on a copy of the states,
     and later calls launch the graph. After a failed capture in this process, programs without a
     graph stay with the default.
@@ -199,7 +205,11 @@ class CapturedFunction:
     def __init__(
         self, default: Callable[..., PyTree], whole: Callable[..., PyTree]
     ) -> None:
-        """default, whole: jitted without and with options for graphs; may donate the states."""
+        """Store two jitted versions of a function.
+
+        default: jitted without options for graphs. whole: jitted with these options. Both may
+        donate the states.
+        """
         self._default, self._whole = default, whole
         # Programs that the default has run; programs whose graph was tried; programs whose graph
         # runs.
@@ -256,7 +266,7 @@ class CapturedFunction:
 
 
 class _NotCaptured(Exception):
-    """A program could not be captured; the states are unchanged."""
+    """Raised if a program could not be captured; the states are unchanged."""
 
 
 def _program_key(dynamic: PyTree, static: Hashable) -> Hashable:

@@ -50,7 +50,7 @@ def cache_path(name: str) -> pathlib.Path:
 
 
 def is_remote(path: PathLike) -> bool:
-    """Return True if a path has a scheme such as gs://, so is not on a local file system."""
+    """Return True if a path has a scheme, such as gs://, which local paths do not have."""
     return "://" in os.fspath(path)
 
 
@@ -231,7 +231,7 @@ def explain_os_errors(where: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_os_errors(target: str) -> Iterator[None]:
-    """Replace an OSError in the context: "TARGET: cannot be written (REASON); REMEDY".
+    """Replace an OSError in the context by "TARGET: cannot be written (REASON); REMEDY".
 
     target: name of the file or folder that is written.
     """

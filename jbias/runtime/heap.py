@@ -41,7 +41,7 @@ def keep_freed(size: int) -> None:
 
 
 def trim() -> None:
-    """Return freed memory to the system; does nothing without glibc."""
+    """Return freed memory to the system; do nothing without glibc."""
     if hasattr(_C, "malloc_trim"):
         _C.malloc_trim(0)
 

@@ -63,7 +63,10 @@ def _endpoint() -> str:
 
 
 def _check_endpoint() -> None:
-    """Raise ValueError unless HF_ENDPOINT is an http address: huggingface_hub would crash."""
+    """Raise ValueError unless HF_ENDPOINT is an http address.
+
+    Other values would crash huggingface_hub.
+    """
     endpoint = _endpoint()
     try:
         url = urllib.parse.urlsplit(endpoint)
@@ -79,7 +82,7 @@ def _check_endpoint() -> None:
 
 
 def is_hub(path: str) -> bool:
-    """Return True if a path names weights on the hub, hf:OWNER/NAME@COMMIT."""
+    """Return True if a path starts with hf:, which names weights on the hub."""
     return path.startswith(_PREFIX)
 
 
@@ -105,11 +108,11 @@ def parse(name: str, where: str) -> Repository:
 
 
 class _Refusal(Exception):
-    """A file cannot be downloaded; the text has the reason and a remedy."""
+    """Raised if a file cannot be downloaded; the text has the reason and a remedy."""
 
 
 class _Unreached(Exception):
-    """No server answered; the text has the reason."""
+    """Raised if no server answers; the text has the reason."""
 
 
 def fetch(name: str, where: str) -> str:
@@ -244,7 +247,7 @@ def _download(repository: Repository, file: str) -> str:
 
 
 def _request(repository: Repository, file: str, stack: contextlib.ExitStack) -> Any:
-    """Send a GET and follow redirects; return (open response, headers of the hub).
+    """Send a GET and follow redirects; return (open response, headers of the hub by name).
 
     The headers come from the hub's own answers, not from redirect targets. file: name in the
     repository. stack: closes all responses. _Refusal for a wrong redirect or too many,
@@ -315,7 +318,7 @@ def _headers() -> dict[str, str]:
 
 
 def _open(url: str, headers: Mapping[str, str]) -> Any:
-    """Send a GET and return the open response, before its body is read."""
+    """Send a GET without redirects; return the open response, before its body is read."""
     from huggingface_hub import constants, utils
 
     session = utils.get_session()

@@ -134,7 +134,7 @@ def _wait_for_beat(
     work: str,
     say: messages.Say,
 ) -> LockState:
-    """Wait PATIENCE_SECONDS for a beat of the owner; return `first` if none comes.
+    """Wait PATIENCE_SECONDS for a beat of the owner; return `first` if no beat comes.
 
     If the lock becomes free, return its new state earlier. ValueError if the lock changes,
     because then the owner is alive. A second process that waits for the same lock does not
@@ -208,7 +208,7 @@ class Lock:
             raise taken_over(folder, state.owner)
 
     def beat(self) -> None:
-        """Rewrite the file, which shows other processes that this process runs."""
+        """Rewrite the file, to show other processes that this process runs."""
         text = json.dumps({**dataclasses.asdict(self.owner), "beats": self.beats})
         self.beats += 1
         os.pwrite(self.file, text.ljust(_WIDTH - 1).encode() + b"\n", 0)
@@ -381,14 +381,14 @@ def _try_flock(file: int, operation: int) -> bool:
 
 @contextlib.contextmanager
 def keep_alive(lock: "Lock | ObjectLock") -> Iterator[None]:
-    """Beat in a thread within the context, and close the lock afterwards.
+    """Call `lock.beat` regularly in a thread within the context, then close the lock.
 
     The thread closes the lock, because its last beat may hang on a slow disk.
     """
     is_over = threading.Event()
 
     def beat_repeatedly() -> None:
-        """Beat every BEAT_SECONDS until the context ends; then close the lock."""
+        """Call `lock.beat` every BEAT_SECONDS until the context ends; then close the lock."""
         while not is_over.wait(BEAT_SECONDS):
             # If the disk fails, the next save of the run reports it.
             with contextlib.suppress(OSError):
@@ -440,7 +440,7 @@ class ObjectLock:
         return is_own
 
     def beat(self) -> None:
-        """Rewrite the object, which shows other processes that this process runs.
+        """Rewrite the object, to show other processes that this process runs.
 
         FileExistsError if the lock is taken over.
         """

@@ -54,7 +54,7 @@ def make(
     process_devices = len(devices) // processes
 
     def fits(shares: int) -> bool:
-        """Return True if this number of shares suits the seeds, devices and processes."""
+        """Return True if `shares` divides seeds and devices, and fits the processes; see `make`."""
         if common_divisor % shares != 0:
             return False
         share_devices = len(devices) // shares
@@ -102,7 +102,7 @@ def put(tree: PyTree, sharding: NamedSharding) -> PyTree:
 
 
 def _put(x: Any, sharding: NamedSharding) -> jax.Array:
-    """Return one array, also of random keys, placed on devices by a sharding; see `put`."""
+    """Place one array, which may have random keys, on devices by a sharding; see `put`."""
     # jax.device_put would first compare the values of all processes.
     if isinstance(x, jax.Array):
         if not x.is_fully_addressable:
@@ -115,7 +115,7 @@ def _put(x: Any, sharding: NamedSharding) -> jax.Array:
 
 
 def fetch(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """Return arrays, also sharded ones, as numpy arrays of full shape on the host."""
+    """Return the arrays of a tree, sharded or not, as full numpy arrays on the host."""
     return jax.device_get(everywhere(tree, mesh))
 
 
@@ -134,7 +134,7 @@ def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
 
 
 def replicate(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """Return the tree with every array on every device in full."""
+    """Return the tree with a full copy of every array on every device."""
     return put(tree, NamedSharding(mesh, PartitionSpec()))
 
 

@@ -98,12 +98,12 @@ def terminal_text(text: object, stream: Any) -> str:
 
 
 class StdoutError(OSError):
-    """Standard output is a file that cannot be written; the error's text is one line."""
+    """Raised if stdout is a file that cannot be written; the error's text is one line."""
 
 
 @contextlib.contextmanager
 def stdout_errors_exit() -> Iterator[None]:
-    """Exit with code 2 and one line on stderr on a StdoutError in the context."""
+    """Print one line on stderr and exit with code 2 after a StdoutError in the context."""
     try:
         yield
     except StdoutError as error:
@@ -253,7 +253,7 @@ def user_code(
 
 @contextlib.contextmanager
 def failing_exit(path: str) -> Iterator[None]:
-    """Let os._exit(0) in the context end the process with exit code 1 and a message.
+    """Make os._exit(0) in the context end the process with exit code 1 and a message.
 
     path: the user's file, for the message. Forked child processes exit normally.
     """

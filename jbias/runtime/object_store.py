@@ -44,7 +44,7 @@ _WRITE_INTERVAL = 1.0  # Seconds: the store allows one write per second and obje
 
 
 class FileSystem(core.GCSFileSystem):
-    """gcsfs without a cache of listings, which raises every failure as an OSError.
+    """A file system of gcsfs without a cache of listings; it raises every failure as an OSError.
 
     A cached listing could be out of date, because other processes write to the store.
 
@@ -73,7 +73,7 @@ class FileSystem(core.GCSFileSystem):
         """Do nothing: folders are parts of names. gcsfs would create the bucket."""
 
     async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Do nothing, as `_mkdir`."""
+        """Do nothing, like `_mkdir`."""
 
     mkdir, makedirs = asyn.sync_wrapper(_mkdir), asyn.sync_wrapper(_makedirs)
 
@@ -93,7 +93,7 @@ class Snapshot(NamedTuple):
 
 
 class Unavailable(OSError):
-    """The store cannot be reached, or a request to it failed."""
+    """Raised if the store cannot be reached, or if a request to the store fails."""
 
     remedy = (
         "all earlier saves are complete: check the network, the login and its permissions, "
@@ -116,7 +116,10 @@ _FAILURES = (
 
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raise errors of networks and permissions in gcsfs and its libraries as Unavailable."""
+    """Raise errors of networks and permissions in gcsfs and its libraries as Unavailable.
+
+    FileNotFoundError and FileExistsError are raised unchanged.
+    """
     try:
         yield
     except (FileNotFoundError, FileExistsError, Unavailable):
@@ -128,7 +131,10 @@ def translate_errors() -> Iterator[None]:
 
 @functools.cache
 def filesystem() -> FileSystem:
-    """Return the store's file system, always the same, and register it for epath and orbax."""
+    """Return the store's file system, and register it for epath and orbax.
+
+    Each call returns the same object.
+    """
     if not switches.is_on("JBIAS_TRACEBACK"):
         # gcsfs logs each retry; the caller reports the final error.
         logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
@@ -384,7 +390,7 @@ class Log:
             self._schedule()
 
     def _schedule(self) -> None:
-        """Start a timer that writes the pending lines, unless one is running."""
+        """Start a timer that writes the pending lines, unless a timer is running."""
         if self._timer is None:
             seconds = max(LOG_SECONDS, len(self._last.content) / _BYTES_PER_SECOND)
             self._timer = threading.Timer(seconds, self._try_flush)

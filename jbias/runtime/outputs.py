@@ -34,7 +34,7 @@ REPORT_NAMES = (
 
 
 def report_files(folder: PathLike) -> frozenset[str]:
-    """Return the files that a report's results.json lists, as paths in the folder.
+    """Return the relative paths, as text, of the files that a report's results.json lists.
 
     Empty if the folder has no report of jbias.
     """

@@ -387,7 +387,7 @@ class JoinedGroup(ProcessGroup):
         return ""
 
     def _first_stop(self) -> str:
-        """Return the signal that the process with the lowest number has sent; "" if none."""
+        """Return the signal from the process with the lowest number; "" without a signal."""
         items = sorted(self._client.key_value_dir_get(_STOPS))
         return items[0][1] if items else ""
 
@@ -620,7 +620,7 @@ def _loopback(host: str) -> str:
 def _on_abort(
     explain: Callable[[], tuple[str, int] | None], report: Callable[[str, int], None]
 ) -> Iterator[None]:
-    """Turn an abort() by jax's service in the context into a line and an exit code.
+    """Report an abort() by jax's service in the context as one line, and exit.
 
     explain: returns the line and the exit code, or None for an abort of another cause, which is
     not changed.

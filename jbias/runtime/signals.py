@@ -47,7 +47,7 @@ _TERMINATED = re.compile(r"\bTerminated: (SIG\w+)")
 
 
 def raise_interrupt(error: BaseException) -> None:
-    """Raise the interrupt that stopped a callback of jax; return if no interrupt did.
+    """Raise the interrupt that stopped a callback of jax; do nothing for other errors.
 
     error: raised by jax, which replaces an interrupt in a callback by an error of its own,
     with the callback's traceback as text.
@@ -74,7 +74,7 @@ class StopSignal:
         self._arrival_time = 0.0
 
     def handle(self, number: int, _: Any = None) -> None:
-        """Handle a signal; a handler for `signal.signal`.
+        """Record a signal and stop the attached run; a handler for `signal.signal`.
 
         number: number of the signal. The first signal stops the attached run after its current
         steps; without a run, it raises Interrupted. A second SIGINT, more than a second after

@@ -213,7 +213,7 @@ _NO_BACKEND = "Unable to initialize backend"
 
 @contextlib.contextmanager
 def _refusing_backends() -> Iterator[None]:
-    """Raise ValueError, one line, if jax cannot use the devices of JAX_PLATFORMS."""
+    """Raise a ValueError of one line if jax cannot use the devices of JAX_PLATFORMS."""
     try:
         yield
     except RuntimeError as error:
@@ -247,7 +247,7 @@ def _overridden(caller_settings: Mapping[str, Any]) -> list[str]:
 
 @contextlib.contextmanager
 def callers_settings() -> Iterator[None]:
-    """Restore, in this thread and context, the settings from before `fixed_settings`.
+    """Restore the settings from before `fixed_settings`, in this thread and context.
 
     The user's own code runs inside this context.
     """
