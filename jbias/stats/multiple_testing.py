@@ -1,4 +1,4 @@
-"""Adjusted p-values of a family of tests: p <= alpha then controls the family's error rate.
+"""Adjusted p-values, which control the error rate of a family of tests at the level alpha.
 
 In formulas, p_(1) <= ... <= p_(m). Sources: Holm 1979; Hochberg 1988,
 https://doi.org/10.1093/biomet/75.4.800; Hommel 1988, https://doi.org/10.1093/biomet/75.2.383;

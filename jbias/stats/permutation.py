@@ -336,7 +336,7 @@ def _count_hits(
 
 @dataclasses.dataclass(frozen=True)
 class Type1ErrorResult:
-    """True type 1 errors of Friedman's tests of k algorithms over n data sets without ties."""
+    """True type 1 error rates of Friedman's tests of k algorithms over n data sets without ties."""
 
     n: int
     k: int

@@ -242,7 +242,7 @@ def largest_groups(
     cliques: list[list[int]] = []
 
     def grow(members: list[int], candidates: set[int], excluded: set[int]) -> None:
-        """Add to `cliques` the maximal cliques that have all `members` and else only candidates.
+        """Add to `cliques` each maximal clique that consists of all `members` and some candidates.
 
         members: indices that are all related. candidates, excluded: indices that are related to
         all members. Cliques that could be extended by an excluded index are not maximal. Single
