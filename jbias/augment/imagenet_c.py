@@ -137,7 +137,7 @@ def shot_noise(x: Image, drawn: tuple, s: Settings) -> Image:
     drawn: (numbers,), a U(0, 1) number for each value of x.
     Settings: `count`; `photons` (256, m), m a power of two: the distribution functions of n
     for each byte x.
-    x and the result: values from 0 to 255.
+    x and the result are on the scale 0 to 255; the result is not clipped.
     """
     photons = s["photons"]
     table_size = photons.shape[1]
@@ -171,7 +171,7 @@ def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     drawn: not used. Settings: `chords` (n, w, w), a matrix for each row of the disk, starting
     at the middle, which filters a row of pixels; `count`, the number of matrices to use,
     starting at the first. The disk is symmetric.
-    x and the result: values from 0 to 255.
+    x and the result are on the scale 0 to 255; the result is not clipped.
     """
     side, reach = len(x), len(s["chords"]) - 1
     padded = jnp.pad(x, ((reach, reach), (0, 0), (0, 0)), mode="reflect")
@@ -198,7 +198,7 @@ def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     drawn: from `draw_glass`. Settings: `blur` (h, h), the filter as a matrix; `reach`, the
     largest offset in pixels; `sweeps`, the number of sweeps. Sweeps copy pixels in the order
     of the reference (`glass_origins`).
-    x and the result: values from 0 to 255.
+    x and the result are on the scale 0 to 255; the result is not clipped.
     """
     side, reach = len(x), s["reach"]
     x = to_bytes(filter_both_axes(x, s["blur"])).reshape(-1, 3)
@@ -255,7 +255,7 @@ def zoom_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
     drawn: not used. Settings: `zooms` (n, h, h), a matrix for each zoom; the first `count`
     are used.
-    x and the result: values from 0 to 255.
+    x and the result are on the scale 0 to 255; the result is not clipped.
     """
 
     def add(i: Number, total: Image) -> Image:
@@ -276,7 +276,7 @@ def snow(x: Image, drawn: tuple, s: Settings) -> Image:
 
     drawn: from `draw_snow`. Settings: see data.corruptions.kernels.snow; `zoom` (h, h) is
     the enlargement as a matrix; `kernel` and `taps`, see `blur_along_line`.
-    x and the result: values from 0 to 255.
+    x and the result are on the scale 0 to 255; the result is not clipped.
     """
     layer = filter_both_axes(s["mean"] + s["sigma"] * drawn[0], s["zoom"])
     layer = to_bytes(255 * jnp.where(layer < s["least"], 0, layer))
@@ -295,7 +295,7 @@ def frost(x: Image, drawn: tuple, s: Settings) -> Image:
     drawn: three U(0, 1) numbers: for the photograph, and for the crop's top and left.
     Settings: `keep` and `add`, weights; `ice` (n, h, w, 3), padded to one size; `sizes` (n, 2),
     heights and widths before the padding.
-    x and the result: values from 0 to 255.
+    x and the result are on the scale 0 to 255; the result is not clipped.
     """
     side = len(x)
     u_which, u_top, u_left = drawn
@@ -338,7 +338,7 @@ def spatter(x: Image, drawn: tuple, s: Settings) -> Image:
     drawn: (numbers,), one N(0, 1) number per pixel. Settings: see
     data.corruptions.kernels.spatter; `blur` and `border` (h, h) are filters as matrices;
     `mud`: True: mud, False: water.
-    x and the result: values from 0 to 255.
+    x and the result are on the scale 0 to 255; the result is not clipped.
     """
     layer = filter_both_axes(s["mean"] + s["sigma"] * drawn[0], s["blur"])
     layer = jnp.where(layer < s["least"], 0, layer)
@@ -452,7 +452,7 @@ def pixelate(x: Image, drawn: tuple, s: Settings) -> Image:
 
     The result is equal to Pillow's. drawn: not used. Settings: `boxes` (h, h), zeros and ones;
     `weights` (h), 2^22 over the number of ones in each row.
-    x and the result: values from 0 to 255.
+    x and the result are on the scale 0 to 255; the result is not clipped.
     """
 
     def along(x: Image) -> Image:
@@ -489,7 +489,7 @@ def elastic_transform(x: Image, drawn: tuple, s: Settings) -> Image:
 
     drawn: from `draw_elastic`. Settings: `jitter` and `alpha` in pixels, see
     data.corruptions.kernels.elastic_transform; `smoother` (h, h), the filter as a matrix.
-    x and the result: values from 0 to 255.
+    x and the result are on the scale 0 to 255; the result is not clipped.
     """
     side = len(x)
     points, *fields = drawn

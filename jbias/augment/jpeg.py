@@ -45,7 +45,7 @@ def _halved(x: Integers) -> Integers:
 
 
 def _doubled(x: Integers) -> Integers:
-    """Return a channel enlarged twice per axis.
+    """Return a channel with twice as many rows and columns.
 
     Along each axis, a pixel is 3/4 of the nearest and 1/4 of the next pixel.
     """

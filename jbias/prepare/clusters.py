@@ -499,7 +499,7 @@ def _cluster_classes(
 def _class_features(
     blocks: Blocks, index: Int[np.ndarray, "m"], rule: Mapping[str, Any]
 ) -> Float[np.ndarray, "m d"]:
-    """Return the features of the images at `index`, of length 1 if rule["normalise"].
+    """Return the features of the images at `index`, scaled to length 1 if rule["normalise"].
 
     index: ascending. blocks: the result of `read_features`.
     """

@@ -145,7 +145,7 @@ def _settings(source: base.Source, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _write_arrays(path: pathlib.Path, source: base.Source) -> None:
-    """Write a source to an .npz file: "images", "labels", "classes" and its further columns."""
+    """Write a source to an .npz file: "images", "labels", "classes" and further columns."""
     columns = dict(source.columns)
     labels = columns.pop("label")
     buffer = io.BytesIO()
