@@ -648,6 +648,9 @@ def _select_single_value(
             must = f"{where}: the values must be different ones of the attribute"
             hint = base.did_you_mean(value, names)
             raise ValueError(f"{must}, got {'/'.join(values)}; {hint}")
+    if len(names) < 2:
+        must = f"{where}: the attribute must have at least two values for a level {_ONLY}..."
+        raise ValueError(f"{must}, got {'/'.join(names)}; name another attribute")
     one_hot = np.eye(len(names))
     train_row = one_hot[names.index(values[0])]
     if other:

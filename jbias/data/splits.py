@@ -69,8 +69,9 @@ class TrainSet(NamedTuple):
         The keys are used in messages and provenance; the last exists only with a second stream.
         number: index of the training stage, 0 in the keys above.
         """
-        names = [f"train/{number}", *(f"train/{number}/also/{i}" for i in range(99))]
-        sources = dict(zip(names, self.sources))
+        first, *also = self.sources
+        sources = {f"train/{number}": first}
+        sources |= {f"train/{number}/also/{i}": source for i, source in enumerate(also)}
         if self.other:
             sources[f"train/{number}/other"] = self.other
         return sources

@@ -24,6 +24,10 @@ def encoded(grey: int) -> bytes:
 IMAGES = [encoded(0), encoded(200)]
 STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 VIEWS = pa.struct([("bytes", pa.binary_view())])
+EMPTY = {
+    "data": pa.schema([("data", pa.binary())]),
+    "image": pa.schema([("image", pa.binary()), ("label", pa.int64())]),
+}
 PATHS = [{"bytes": None, "path": f"far/{i}.png"} for i in range(2)]
 
 
@@ -153,4 +157,13 @@ def test_labels_beyond_the_names_of_classes_are_refused(tmp_path):
     table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
     pq.write_table(table, tmp_path / "test.parquet")
     with pytest.raises(ValueError, match="labels must be 0 to 0, got 0 to 1"):
+        data.load("folder", "test", root=str(tmp_path), size=8)
+
+
+@pytest.mark.parametrize("column", ["data", "image"])
+def test_shards_without_rows_are_refused(tmp_path, column):
+    """ "data" is the column of the Parquet files of TensorFlow Datasets."""
+    with pq.ParquetWriter(tmp_path / "test.parquet", EMPTY[column]):
+        pass
+    with pytest.raises(ValueError, match="shards must hold rows, got none in"):
         data.load("folder", "test", root=str(tmp_path), size=8)

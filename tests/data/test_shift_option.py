@@ -190,6 +190,15 @@ def test_a_class_without_images_of_the_value_is_refused(full_set):
         shifts.apply(subset, dict(level="only-green", part="train", attribute="colour"))
 
 
+def test_an_attribute_with_one_value_cannot_be_shifted_to_others(full_set):
+    red_images = np.flatnonzero(full_set.columns["colour"] == 0)
+    subset = sources.take(full_set, red_images, digest="red")
+    for part in ("train", "ood"):
+        shift = dict(level="only-red", part=part, attribute="colour")
+        with pytest.raises(ValueError, match="must have at least two values.*got red"):
+            shifts.apply(subset, shift)
+
+
 def test_all_parts_share_one_opened_set(monkeypatch):
     """A set is opened once for all its parts, because opening is slow."""
     calls, entry = [], data.DATASETS["shapes"]

@@ -29,6 +29,14 @@ def grey(tmp_path_factory):
     return dict(data="folder", root=str(root), split="train")
 
 
+def test_every_source_of_a_training_set_has_a_name():
+    """Also of a training set with more than a hundred sources."""
+    named = splits.TrainSet(tuple(range(103)), other=103).named(2)
+    assert list(named.values()) == list(range(104))
+    names = ["train/2", *(f"train/2/also/{i}" for i in range(102)), "train/2/other"]
+    assert list(named) == names
+
+
 def test_sources_are_matched_by_the_names_of_their_classes(grey):
     open_sources = splits.train_set("config.train", {**SHAPES, "also": (grey,)}, 32)
     columns = splits.join_columns(open_sources.sources)

@@ -325,7 +325,7 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
 def _list_examples(where: str, shards: Names) -> ListingArrays:
     """Return the listing's arrays of TFDS's Parquet shards, with rows of tf.train.Example.
 
-    The result has the arrays of `_describe_examples` and of `_positions`.
+    The result has the arrays of `_describe_examples` and of `_positions`. ValueError without rows.
     shards: paths. where: start of error messages.
     """
     groups = []
@@ -346,6 +346,8 @@ def _list_examples(where: str, shards: Names) -> ListingArrays:
                 first += len(rows)
 
     arrays = _describe_examples(where, records())
+    if not sum(group.num_rows for group in groups):
+        raise ValueError(f"{where}: shards must hold rows, got none in {shards[0]!r}")
     return arrays | _positions(groups)
 
 
@@ -361,9 +363,8 @@ class _Columns(NamedTuple):
     """The column names of a Parquet file, and its class names."""
 
     image: str  # Column of the images.
-    labels: tuple[
-        str, ...
-    ]  # The first has the labels; the rest must have the same labels.
+    # The first has the labels; the rest must have the same labels.
+    labels: tuple[str, ...]
     classes: tuple[str, ...] | None  # None if the schema lacks them.
 
 
