@@ -317,8 +317,9 @@ class Progress:
         self._idle_seconds += time.monotonic() - entry_time
 
     def restart(self) -> None:
-        """Restart the clock of the rate."""
+        """Restart the rate: earlier steps and seconds no longer count."""
         self._start_time, self._idle_seconds = time.monotonic(), 0.0
+        self._first_step = self.done
 
     def update(self, done: int, note: str, *, counted: bool = True) -> None:
         """Show that `done` steps are done; at most every `seconds`, call `beat` and log a line.

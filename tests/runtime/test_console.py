@@ -58,3 +58,29 @@ def test_a_wait_is_shown_with_its_duration():
     with console.announce_slow(lines.append, "compiling"):
         pass
     assert lines[count:] == ["compiling ..."]
+
+
+def test_the_rate_after_a_restart_counts_only_later_steps(monkeypatch):
+    """A second program is compiled after 600 steps; steps before it do not count."""
+    clock, speeds = 0.0, []
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock)
+    progress = console.Progress(
+        lambda line: None,
+        total=1000,
+        done=0,
+        steps_per_epoch=10.0,
+        images_per_step=8,
+        seconds=1.0,
+        beat=speeds.append,
+        plain=True,
+    )
+    clock = 6.0
+    progress.update(600, "")
+    clock = 30.0
+    progress.restart()
+    progress.update(608, "", counted=False)
+    clock = 31.0
+    progress.update(708, "")
+    progress.close()
+    assert [round(speed.rate, 6) for speed in speeds] == [100.0, 100.0]
+    assert round(speeds[-1].seconds_left, 6) == 2.92
