@@ -512,7 +512,8 @@ def _values(
 def _groups(where: str, classes: Names, text: str) -> Groups:
     """Return the group of each class, 0 or 1, -1 for classes that are not named.
 
-    text: the option `groups`, "cat+dog/car+bus"; "": `half_groups`. ValueError for text of a
+    text: the option `groups`, "cat+dog/car+bus"; "" gives
+    half_groups(number of classes). ValueError for text of a
     different form, an unknown class or a class named twice. where: start of error messages.
     """
     if not text:

@@ -23,6 +23,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -34,32 +35,36 @@ STARTS, ROUNDS, TOLERANCE = 8, 200, 1e-12
 _VECTORS_AT_ONCE = 256
 
 
-def fit_gaussians(
-    values: Float[np.ndarray, "v f"], *, highest: float
-) -> tuple[Float[np.ndarray, "v"], ...]:
-    """Fit a Gaussian to each row of values and return (a, mu, s, squares, converged), by row.
+class GaussianFits(NamedTuple):
+    """Gaussians a exp(-(f - mu)^2 / (2 s^2)), one per row of values, in float64."""
 
-    The Gaussian is a exp(-(f - mu)^2 / (2 s^2)). values: at f = 0, 1, ... `squares`, the sum of
-    squared residuals, is minimised over 0 <= a <= highest, mu and s, in float64. Each result has
-    shape (v,).
+    a: Float[np.ndarray, "v"]
+    mu: Float[np.ndarray, "v"]
+    s: Float[np.ndarray, "v"]
+    squares: Float[np.ndarray, "v"]  # Sum of squared residuals.
+    # No further step lowers the squares by a share of 1e-12, and s is neither smaller than the
+    # points can resolve nor so large that the curve is flat.
+    converged: Bool[np.ndarray, "v"]
+
+
+def fit_gaussians(values: Float[np.ndarray, "v f"], *, highest: float) -> GaussianFits:
+    """Fit a Gaussian to each row of values, which are at f = 0, 1, ..., by least squares.
+
+    The sum of squared residuals is minimised over 0 <= a <= highest, mu and s.
 
     The squares have several minima. Levenberg and Marquardt's method, with a projection of a,
     starts from the lowest eight minima on a grid of (mu, s) with the best a at each, and the
     lowest result is returned; s is 10,000 if a constant fits as well.
     `tests/evals/test_critical_band.py` compares with scipy's optimisers and, for all
-    thresholds of four and five octaves, with a finer grid. converged: no further step lowers
-    the squares by a share of 1e-12, and s is neither smaller than the points can resolve nor
-    so large that the curve is flat.
+    thresholds of four and five octaves, with a finer grid.
     """
     values = np.asarray(values, float)
     firsts = range(0, len(values), _VECTORS_AT_ONCE)
     fits = [_fit(values[i : i + _VECTORS_AT_ONCE], highest) for i in firsts]
-    return tuple(map(np.concatenate, zip(*fits, strict=True)))
+    return GaussianFits(*map(np.concatenate, zip(*fits, strict=True)))
 
 
-def _fit(
-    values: Float[np.ndarray, "v f"], highest: float
-) -> tuple[Float[np.ndarray, "v"], ...]:
+def _fit(values: Float[np.ndarray, "v f"], highest: float) -> GaussianFits:
     """Return the result of `fit_gaussians` for up to _VECTORS_AT_ONCE rows of values."""
     starts = _starts(values, highest)
     p, cost, done = _descend(
@@ -80,7 +85,7 @@ def _fit(
     a, mu, log_s = p.T
     s = np.exp(log_s)
     converged = done & (s > 5 * NARROWEST) & (s < FLAT)
-    return a, mu, s, cost, converged
+    return GaussianFits(a, mu, s, squares=cost, converged=converged)
 
 
 def _descend(
@@ -246,7 +251,8 @@ class CriticalBand:
     """The fitted critical band; its metrics are NaN if `flag` is not "".
 
     bandwidth: full width at half height, in octaves. center_frequency: nominal, in
-    cycles per image. peak_noise_sensitivity: 2^(a - 4) for height a; 1 if a is at its bound.
+    cycles per image. peak_noise_sensitivity: 2^(a - 4) for height a. At most 1 for whole
+    thresholds, whose a is at most 4; continuous thresholds allow a up to 5.
     residual: the sum of squared residuals, if there is a fit. converged: whether the fit
     ended at a minimum, without a flag.
     flag: "", or the reason why there are no numbers:
@@ -400,7 +406,7 @@ def threshold_indices(accuracy: Tables) -> Thresholds:
 
     accuracy: in per cent, one row for each of the noise levels SIGMAS. A level passes if its
     accuracy is above CRITERION. Thresholds are whole numbers from 0 to 4; 4 means that no level
-    passes except, possibly, that without noise. NaN if an accuracy of the octave is NaN.
+    passes except, possibly, the level without noise. NaN if an accuracy of the octave is NaN.
     """
     passes = np.flip(accuracy, axis=-2) > CRITERION
     num_failed = np.where(passes.any(-2), passes.argmax(-2), HIGHEST)

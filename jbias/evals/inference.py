@@ -749,7 +749,7 @@ def _stimuli(
 
 
 def _refuse_logits(image: probe.Images) -> Logits:
-    """Raise ValueError; used as the network's function in `show`, which must not call it."""
+    """Raise ValueError: `Rows.logits` for a probe's `show`, which must not call the network."""
     raise ValueError("probe: show must not ask the network, which `move` may")
 
 

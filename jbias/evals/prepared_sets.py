@@ -1,4 +1,4 @@
-"""Preparation of sets for a network: images of classes that it has, labels, and batches.
+"""Prepare data sets for a network: select images of its classes, number labels, form batches.
 
 `condition_images` returns the stimuli of a few images as arrays, for figures.
 """

@@ -301,10 +301,11 @@ def _rescaling(
 ) -> _Normalisation:
     """Return the normalisation of images in [0, 1] that a processor applies before mean and std.
 
-    Arguments: see `_read_processor`. If the processor does not rescale bytes, mean and std are
-    assumed to be for bytes if any value is above 1, else for images in [0, 1]. ValueError for
-    mean 0 and std 1, which fit both cases. Without a rescale_factor nothing comes before mean and
-    std, and ValueError is raised for a mean of bytes.
+    Arguments: see `_read_processor`. With do_rescale=False, mean and std are for bytes if any value
+    is above 1 (the result is x -> 255 x), else for images in [0, 1] (no change); ValueError for
+    mean 0 and std 1, which fit both. Otherwise, without a rescale_factor: no change, and
+    ValueError for a mean of bytes. With a rescale_factor: x -> 255 rescale_factor x, minus 1 if a
+    field of `_OFFSETS` is True.
     """
     scale = get("rescale_factor")
     if get("do_rescale") is False:

@@ -319,7 +319,10 @@ def non_local_means(
 
 
 def _square_means(plane: Float[Array, "h w"], size: int) -> Float[Array, "m n"]:
-    """Return the mean over each square of `size` by `size` pixels inside the plane."""
+    """Return the mean of each window of `size` by `size` pixels, with stride 1 and no padding.
+
+    m = h - size + 1, n = w - size + 1.
+    """
     for axis in (0, 1):
         length = plane.shape[axis] - size + 1
         cut = functools.partial(jax.lax.slice_in_dim, axis=axis)

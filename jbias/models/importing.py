@@ -48,9 +48,10 @@ class NetworkMatch(NamedTuple):
 def _match_own_names(
     model: str, arrays: Mapping[str, np.ndarray], options: Mapping[str, Any]
 ) -> NetworkMatch:
-    """Return the match of arrays with this package's names, such as params/fc/kernel.
+    """Return the match of a network and arrays named as in this package (params/fc/kernel).
 
-    model, options: key of MODELS, and options of the network.
+    Entries that are missing, spare or of another shape are in the result's `difference`; they are
+    no error. model: a key of MODELS. arrays: by name. options: options of the network.
     """
     # The linear layer of some networks depends on the size of images.
     infer_side = registry.definitions(model).get("infer_side")
@@ -349,7 +350,8 @@ def _find_matches(file: _File, model: str | None) -> list[NetworkMatch]:
 
     If no model is plausible, the match to the model with the most similar names is returned.
     An export with this package's names has one match, to the model in its metadata. Empty if
-    no match is possible. ValueError if options make no network.
+    no match is possible. ValueError if no network can be built with
+    the options.
     """
     options = file.all_options(model)
     try:

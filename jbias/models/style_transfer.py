@@ -109,10 +109,8 @@ def adain(f: Map, content: Statistics, style: Statistics, *, alpha: float) -> Ma
 def make_transfer(encode: Callable, decode: Callable) -> Transfer:
     """Return the style transfer of an encoder and a decoder; its result has no gradient.
 
-    The styles are those of the images in the batch `style`, or by default in the batch itself,
-    after `permute`.
-
     The result is transfer(batch, permute, alpha, style=None) -> images; see registry.TRANSFERS.
+    Styles are those of the images in the batch `style`, by default in `batch`, after `permute`.
     encode: images in [0, 1] -> features. decode: features -> images.
     """
 

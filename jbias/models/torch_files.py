@@ -59,7 +59,10 @@ def itemsize(storage: Storage) -> int:
 
 
 def _require(is_valid: bool) -> None:
-    """Raise TypeError without a message unless `is_valid`; the caller names the function."""
+    """Raise TypeError without a message unless `is_valid`.
+
+    The reader of the pickle catches the error and reports which function of the file failed.
+    """
     if not is_valid:
         raise TypeError
 
@@ -417,9 +420,9 @@ def check_members(archive: zipfile.ZipFile, content: mmap.mmap) -> None:
 
 
 def _member_end(info: zipfile.ZipInfo, content: mmap.mmap) -> int:
-    """Return the position, in bytes, of the end of a member, by its own header.
+    """Return the end of a member in bytes, computed from the header in front of the member.
 
-    ValueError if the header differs from the directory.
+    ValueError if this header differs from the entry in the archive's central directory.
     """
     start = info.header_offset
     head = content[start : start + _HEADER.size]

@@ -359,9 +359,10 @@ def _printed_pairs(pairs: pd.DataFrame) -> tables.Table:
 
 
 def _printed_among(pairs: pd.DataFrame) -> tables.Table:
-    """Return a table of correlations among biases, recomputed and printed.
+    """Return a table of correlations among biases, one row per pair.
 
-    pairs: result of `correlations`.
+    Columns: x, y, ours (recomputed), printed ("n.s." for 0) and agrees (yes or no).
+    pairs: result of `correlations`; rows whose y is not a bias are left out.
     """
     columns = {
         "x": ("bias", title),

@@ -304,7 +304,7 @@ class BenchmarkScores:
         return len(rows[["label", "dataset"]].drop_duplicates())
 
     def decisions_for_neither(self) -> pd.DataFrame:
-        """Return the records of `fraction_neither` in `selected` that have no condition.
+        """Return the rows of `selected` with metric "fraction_neither" and condition "".
 
         Records of algorithms that the study does not report are left out. For runs only.
         """
@@ -975,9 +975,11 @@ def shared_seeds(
 def _equal_scores(
     table: score_table.Scores, runs: score_table.Scores | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield (first, second): algorithms, or runs of one algorithm, with equal scores everywhere.
+    """Yield (first, second): names with equal scores on every data set.
 
-    Runs are named by their numbers from 1, such as "ERM run 1". table: means of the algorithms.
+    Each algorithm is compared with the other algorithms, and each run with the other runs of its
+    algorithm. `second` is each name whose scores an earlier name has; `first` is the earliest such
+    name. Runs are named by their numbers from 1, such as "ERM run 1". table: means of the algorithms.
     runs: scores per run, or None.
     """
     groups = [(table.algorithms, table.means.T)]

@@ -157,7 +157,8 @@ def _deviation(unit: analysis_lib.Unit, cell: Mapping) -> str:
 def reference(analysis: Analysis) -> tables.Table | None:
     """Return the table of each algorithm's mean minus the reference's mean, per data set.
 
-    Columns: algorithm, one per data set, and p of Nemenyi's test, NaN if the pair was not tested.
+    One row per algorithm but the reference. Columns: algorithm, one per data set, and p of
+    Nemenyi's test, NaN if the pair was not tested.
     None if the reference is the only algorithm. `study.options.reference` must be an algorithm of
     the study.
     """
@@ -710,7 +711,7 @@ def control(analysis: Analysis) -> tables.Table | None:
 
 
 def stability(analysis: Analysis) -> tables.Table | None:
-    """Return the table of mean ranks, means and IQM with intervals over redrawn seeds.
+    """Return the table of mean ranks, means and IQM with bootstrap intervals over seeds.
 
     One row per algorithm, the best mean rank first. Columns: algorithm, mean_rank, first (share of
     draws in which the algorithm ranks first), mean, iqm and optimality_gap. Seeds must have been

@@ -226,8 +226,8 @@ def _pair(
 ) -> dict[str, Any]:
     """Return one row of the table of pairs, without the name of the subset.
 
-    Keys: n (number of models with all measures), x, y and `NUMBERS`. Spearman's correlation of at
-    least 4 models, plus one per given measure, has further keys: low, high (bootstrap interval),
+    Keys: n (number of models with all measures), x, y and `NUMBERS`. For Spearman's
+    correlation with n >= 4 + len(given), the row also has the keys low, high (bootstrap interval),
     x_left, y_left, partial and partial_pvalue. x_left and y_left (unexplained shares of the
     variance of ranks) require `given`. low and high are left out if x_left or y_left is below
     `LEAST_UNEXPLAINED`. partial and partial_pvalue (within categories) are left out for a single

@@ -214,7 +214,8 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
 def _first_jump(sizes: np.ndarray, bound: float) -> int:
     """Return the first index, in the upper half of sorted sizes, after a jump by a factor over 20.
 
-    Return len(sizes) if there is no jump. bound: sizes up to this value are no jump.
+    Return len(sizes) if there is no jump. bound: a size of at most `bound` is not a
+    jump.
     """
     for i in range(len(sizes) // 2 + 1, len(sizes)):
         previous = max(sizes[i - 1], bound / 1e4)

@@ -375,7 +375,10 @@ class CheckpointStore:
     def _latest(
         self, template: Template, say: Callable[[str], None]
     ) -> Checkpoint | None:
-        """Return the latest complete checkpoint, in process 0. Arguments: see `restore`.
+        """Return the latest complete checkpoint; None if there are no checkpoints.
+
+        Process 0 only. ValueError if checkpoints exist but none can be read, or if they are of
+        another run or model. Arguments: see `restore`.
 
         Damaged checkpoints, and folders whose number is not their step, are moved aside,
         but only if there is a complete checkpoint.

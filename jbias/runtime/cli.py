@@ -61,9 +61,10 @@ class Parser(argparse.ArgumentParser):
         self.color = False  # Since Python 3.14, help has colour codes by default.
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace=None):
-        """Return (namespace, unknown arguments), as argparse does.
+        """Return (namespace, list of arguments that were not parsed), as argparse does.
 
-        An unknown flag exits with code 2, before a missing argument is reported.
+        --<overrides>.KEY=VALUE is in the list. Any other unknown flag --NAME before a subcommand
+        or "--" exits with code 2, before a missing argument is reported.
         """
         words = sys.argv[1:] if args is None else list(args)
         known = [name[2:] for name in self._option_string_actions if name[:2] == "--"]

@@ -320,9 +320,10 @@ class JoinedGroup(ProcessGroup):
         )
 
     def gather_results(self, label: str, act: Callable[[], Any]) -> list[Any]:
-        """Call `act` in all processes; return their results, in the order of the numbers.
+        """Call `act` in all processes; return their results, in the order of the processes.
 
-        Results are JSON values. If `act` raises a ValueError in one process, all raise a
+        label: name of the call in error messages. Results are JSON values. If `act` raises a
+        ValueError in one process, all raise a
         ValueError; in the other processes its text names the first process that failed.
         """
         error, result = None, None

@@ -4,9 +4,10 @@ Source: Taori et al., NeurIPS 2020, https://arxiv.org/abs/2007.00644; reference 
 https://github.com/modestyachts/imagenet-testbed at 0170eec. Probit: Miller et al., ICML 2021,
 https://arxiv.org/abs/2107.04649. Several in-distribution sets: Shi et al., NeurIPS 2023,
 https://arxiv.org/abs/2302.01381, whose code is not released.
-Deviation: accuracies of 0 and 100 %, infinite in logits and probits, become
-(count + 1/2) / (n + 1); the reference fits separate lines below and above such models on
-ImageNet-A.
+Deviation: an accuracy of 0 or 100 %, whose logit or probit is infinite, is replaced by
+(count + 1/2) / (n + 1). On ImageNet-A, where ResNet-50 has an accuracy of 0, the reference
+instead fits two lines: one for the models below ResNet-50 in the original accuracy, one for those
+above.
 """
 
 import dataclasses

@@ -416,9 +416,9 @@ def wilcoxon(
     the sum of ranks is the rank-biserial correlation. p cannot be below 2^(1-n).
 
     scores: see `score_table.read`. control: name of an algorithm, or its index if scores are an
-    array; None: all pairs. adjust: a method of `multiple_testing`. tolerance: differences that
-    are closer, in units of the scores, are ties, also with 0; None:
-    `score_table.rounding_errors` of the two scores.
+    array; None: all pairs. adjust: a method of `multiple_testing`. tolerance: in units of the
+    scores; absolute differences that differ by at most `tolerance` are tied, and those of at most
+    `tolerance` count as 0; None: `score_table.rounding_errors` of the two scores.
     zeros: "wilcox" drops zero differences, "pratt" ranks and then drops zero differences, "split"
     ranks zero differences and divides their ranks evenly, with random signs under the null
     hypothesis. Scores of all data sets must have the same unit, as their differences are ranked

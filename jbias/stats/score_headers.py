@@ -461,8 +461,8 @@ def _has_spread(kinds: Mapping[str, str], *, is_plain: bool) -> bool:
 def _simplify_line(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
     """Rename columns mean_A and std_A to A and A_std, remove count_A, and return the header.
 
-    Columns of other statistics are removed. Names are changed only if a name has two or more
-    columns: with different statistics, or one without a statistic. Columns that the user chose, and
+    Columns of other statistics are removed. A data set A is renamed only if two or more columns
+    belong to it, such as mean_A and std_A, or A and A_std. Columns that the user chose, and
     columns with a role, are not changed. Raise UnclearError as `_score_of` does.
     """
     chosen = {

@@ -700,9 +700,9 @@ def _refuse_numbering(labels: pd.Index, rows: Float[np.ndarray, "m n"]) -> None:
     """Raise ValueError for a row that numbers the columns instead of having scores.
 
     labels: name of each row. Such a row has the name of an index, of algorithms, data sets or runs
-    (except "data"). Its values are whole numbers that increase one by one (`_counts_up`) or are
-    probably not scores (`_is_numbering`). The name alone is not enough, because a data set may be
-    called ID; for ID next to a name with OOD, only numbers that increase one by one are refused.
+    (except "data"). Its values are 0, 1, 2 ... or 1, 2, 3 ... in any order and possibly repeated
+    (`_counts_up`), or are probably not scores (`_is_numbering`). The name alone is not enough,
+    because a data set may be called ID; for ID next to a name with OOD, only `_counts_up` applies.
     The caller transposes the matrix to check its columns.
     """
     has_ood = any("ood" in _words(label) for label in labels)

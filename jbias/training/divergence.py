@@ -78,7 +78,10 @@ def freeze_nonfinite(
     def step(
         state: train_step.State, batch: Any, key: Any, static: Hashable = None
     ) -> tuple[train_step.State, dict[str, Any]]:
-        """Take the step `train`; the metric FROZEN is 1 if this or an earlier step failed."""
+        """Take the step `train`, or return the frozen state if this or an earlier step failed.
+
+        The metric FROZEN is 1 if the state is frozen, else 0.
+        """
         new_state, metrics = train(state, batch, key, static)
         with jax.named_scope("guard"):
             is_fine = _is_fine(state, new_state, metrics, check_weights=check_weights)

@@ -62,7 +62,10 @@ def _shrink_kernels(rate: Schedule, l1: float) -> Optimiser:
         threshold = rate(state.count) * l1
 
         def shrink(delta, w):
-            """Return the update of one array; scales and biases stay unchanged."""
+            """Return the update to the soft-thresholded w + delta.
+
+            Scales and biases (fewer than two axes) are not thresholded: their update is `delta`.
+            """
             if jnp.ndim(w) < 2:
                 return delta
             new = w + delta

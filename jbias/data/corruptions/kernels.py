@@ -266,8 +266,8 @@ def brightness(x: Unit, rng: Rng, more: float) -> Unit:
     """Return the image with `more` added to the value V of HSV, clipped at 1.
 
     Hue and saturation do not change: each colour is scaled by the ratio of new to old V.
-    Black becomes the grey of `more`. Deviation: rounding differs before fractions are
-    truncated. In twenty photographs of 224 pixels, 0.5 to 3.0 % of the bytes (by severity)
+    Black becomes grey with V = `more`. Deviation: floating-point rounding differs from the
+    reference code's before the values are truncated to bytes. In twenty photographs of 224 pixels, 0.5 to 3.0 % of the bytes (by severity)
     differ by 1, and at most 6.0 % in one photograph.
     """
     xp = x.__array_namespace__()

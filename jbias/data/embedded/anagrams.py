@@ -8,8 +8,8 @@ Shapes and poses are as in the embedded data set "shapes", in black on white. Fo
 tiles are assigned to each other so that the sum of squared differences is minimal,
 and each tile of a picture is the mean of the two tiles, grey where they differ. The margin of a
 picture is the squared distance to the nearest other shape in any pose, minus the squared
-distance to its own shape. Of many pairs of poses, the pair is selected for which the smaller
-margin of the two pictures is largest. The search is the same for every size.
+distance to its own shape. Among many pairs of poses, the search selects the pair that
+maximises the smaller of the two pictures' margins. The search is the same for every size.
 """
 
 import itertools

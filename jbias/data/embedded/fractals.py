@@ -233,7 +233,10 @@ def _polar(p: Points) -> Points:
 
 
 def _disc(p: Points) -> Points:
-    """Return (a sin(pi r), a cos(pi r)) for a point of radius r and angle pi a to the y axis."""
+    """Return (a sin(pi r), a cos(pi r)) of each point.
+
+    r: the radius. a: the angle from the y axis divided by pi.
+    """
     theta, r = np.arctan2(p[0], p[1]) / np.pi, np.pi * np.hypot(p[0], p[1])
     return np.stack([theta * np.sin(r), theta * np.cos(r)])
 
