@@ -97,11 +97,13 @@ def _describe(
     traced: dict[str, Any] = {}  # Filled when the losses are traced.
 
     def losses(params, stats, batch_rows, shared, key):
-        """Return the algorithm's losses by name; store texts and the image's shape in `traced`.
+        """Return the algorithm's losses by name, and fill `traced`.
 
-        params, stats, key: arguments of the algorithm's losses. batch_rows, shared: by data set
-        ("train", perhaps "other"), the rows or indices of the batch and the rows on the device,
-        from which `assemble_batch` makes the batch. stage, plan: variables of the enclosing call.
+        traced["losses"] is a text with the names of the losses and metrics, traced["batch"] one
+        with the shapes of the batch; traced["image"] is the image as jax.ShapeDtypeStruct. params,
+        stats, key: arguments of the algorithm's losses. batch_rows, shared: by data set ("train",
+        perhaps "other"), the rows or indices of the batch and the rows on the device, from which
+        `assemble_batch` makes the batch. stage, plan: variables of the enclosing call.
         """
         assemble = input_pipeline.assemble_batch
         num_classes = len(plan["train"].source.classes)

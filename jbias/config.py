@@ -441,7 +441,7 @@ def _abbreviate(value: Any) -> str:
 
 
 def _union_members(kind: Any) -> tuple[Any, ...]:
-    """Return the members of a union; another annotation is its only member."""
+    """Return the members of a union annotation, or (kind,) if `kind` is not a union."""
     is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
     return typing.get_args(kind) if is_union else (kind,)
 
@@ -697,7 +697,7 @@ def _place_of(part: Any, frames: Iterable[types.FrameType], root: str) -> str:
 
     The local variables of the frames are searched for a config that contains the part; if several
     contain the part, the longest path is returned. If none contains the part, the result is "a part
-    of the config".
+    of the <root>".
     root: name of the whole config.
     """
     import ml_collections

@@ -59,7 +59,10 @@ def make(net: nn.Module) -> base.Algo:
         return {"class": loss}, base.Aux({**stats, "head": sums}, metrics)
 
     def settle(params, stats):
-        """Return the parameters with the linear layer of the net replaced; see base.Algo."""
+        """Return the parameters; the net's linear layer is the trained head for raw features.
+
+        The standardisation of the features is folded into the layer. See base.Algo.
+        """
         mean, deviation = moments(stats["head"])
         linear = fold_standardisation(params["head"], mean, deviation)
         return {**params, "net": {**params["net"], "fc": linear}}

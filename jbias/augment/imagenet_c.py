@@ -310,7 +310,7 @@ def frost(x: Image, drawn: tuple, s: Settings) -> Image:
 def draw_fog(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 n n"], ...]:
     """Return U(0, 1) numbers for each level of kernels.plasma, the coarsest first.
 
-    The three planes of a level are for centres, right edges and lower edges of squares.
+    The three planes of level i, of n = 2^i, are for centres, upper edges and left edges of squares.
     """
     levels = (side - 1).bit_length()
     return tuple(sampling.uniforms(key, *((3, 1 << i, 1 << i) for i in range(levels))))

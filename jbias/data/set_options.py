@@ -435,8 +435,10 @@ MADE_BY = "jbias.prepare check"
 
 
 def damaged_entry(source: Source, wrong: Mapping[int, str]) -> dict[str, Any]:
-    """Return {"fingerprint", "images", "damaged"}, a whole split's entry in a list for `skip`.
+    """Return a whole split's entry in a list for the option `skip`.
 
+    "fingerprint": of the source. "images": number of images of the split. "damaged": {the image's
+    key in source.store: the reason}.
     source: the whole split. wrong: {index of a damaged image: the reason}.
     """
     damaged = {source.store.key(i): reason for i, reason in sorted(wrong.items())}

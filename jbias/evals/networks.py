@@ -470,8 +470,9 @@ def _code_file(name: str, net: nn.Module) -> str:
 def from_run(
     path: str, *, step: str = "best", seeds: Sequence[int] = ()
 ) -> Iterator[FlaxNetwork]:
-    """Yield the network of each seed of a run, in all its branches, at a saved step.
+    """Yield the network of each seed and each branch of a run, at a saved step.
 
+    A branch is a combination of the values in config.vary; a run without config.vary has one.
     path: the run's workdir. step: "best", "latest" or a number; "best" is the first saved
     step with the highest validation accuracy. seeds: the seeds to open; empty: all; seeds that
     the run lacks are ignored. ValueError for an invalid run, or a step that was not saved.

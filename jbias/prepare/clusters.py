@@ -416,7 +416,7 @@ def _rule(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _network(args: argparse.Namespace) -> networks.FlaxNetwork:
-    """Return the network --network of the file or workdir --checkpoint; the first if not named.
+    """Return the network --network, by default the first, of the file or workdir --checkpoint.
 
     ValueError without --checkpoint, or if no network has that name.
     """

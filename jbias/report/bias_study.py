@@ -175,9 +175,10 @@ def _checkpoint_row(records: pd.DataFrame) -> network_frame.ModelRow:
 
 
 def _first_runs(records: pd.DataFrame) -> dict[str, str]:
-    """Return the first run with the same settings apart from the seeds, by name of the run.
+    """Return {run: the first run whose config is equal apart from the seeds and config.run}.
 
-    A run without config.json is its own first run. records: columns run and workdir.
+    Runs are in the order of their names. A run without config.json is its own first run. records:
+    columns run and workdir.
     """
     run_by_settings: dict[str, str] = {}
     first_runs = {}

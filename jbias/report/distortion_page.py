@@ -305,7 +305,7 @@ def comparison(
 
 
 def _value_text(value: Mapping | None, *, with_n: bool) -> str:
-    """Return a mean as text, with its spread, number of seeds and class; a dash for None.
+    """Return a mean as text, with its spread, number of seeds and dominant class; "–" for None.
 
     Example: "4.20 ± 0.50 [3.10, 5.30] (n = 4 of 5) cat"; unknown parts are left out. value: columns
     as in `Values.row`, or published mean, std and n. with_n: True to add the number of seeds, which

@@ -364,7 +364,7 @@ def _corrupted_images(
     """Return the name of the corrupted images: data set and measure.
 
     The name is such as "imagenet (imagenet_c)", or "as published (files)" for `PUBLISHED_FILES`. If
-    the measurement has summaries of both benchmarks, the name also has the name of the benchmark.
+    the measurement covers ImageNet-C and ImageNet-C-bar, the benchmark of the summary is added.
     """
     measure, dataset = measurement
     if measurement == PUBLISHED_FILES:

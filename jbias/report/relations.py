@@ -514,8 +514,9 @@ def _undefined_pairs(statistic: pd.DataFrame) -> str:
 def tables_of(study: Correlations) -> document.Placed:
     """Yield ("tables", table): correlations of pairs, among measures, and influential models.
 
-    The tables' names are correlations, given (only if measures are given), among_1, among_2, ...
-    and influential. Without influential models, the last item is ("tables", None).
+    Names of the tables: "correlations"; "given" (partial correlations, only with measures in
+    options.given); "among_1", "among_2", ... (correlations among measures); "influential". Without
+    influential models, the last item is ("tables", None).
     """
     options = study.options
     sign = SIGN[study.options.method]

@@ -238,8 +238,9 @@ def _like_published(page: Page) -> Iterator[dict[str, Any]]:
     """Yield a table row per network, measurement and rule, for the images with published results.
 
     The images are all 1,280 cue conflicts of Geirhos et al.; undefined shape biases are left out.
-    Keys: network, rule (None if there is a single rule), shape and either (counts), shape_bias with
-    its ends and, if the network was compared with human observers on this set, error_consistency.
+    Keys: network, rule (None if there is a single rule), shape (number of
+    decisions for the shape), either (for the shape or the texture), shape_bias, the bounds of its
+    interval and, if the network was compared with human observers on this set, error_consistency.
     """
     for network, measurement, _, number in page.numbers("shape_bias", "shape_bias"):
         images = network.measures[measurement]["images"]

@@ -637,7 +637,7 @@ def _states(
 
 @contextlib.contextmanager
 def _in_one_line(directory: epath.Path, step: int | None) -> Iterator[None]:
-    """Turn any error of orbax inside the context, which saves, into an OSError of one line.
+    """Raise errors of a save inside the context as an OSError with a message of one line.
 
     A MemoryError is raised unchanged. step: the step that is saved, for the message.
     """

@@ -183,8 +183,9 @@ def kendall(
 def _adjust_family(
     tests: "_Tests", x: Names, y: Names, *, num_models: int
 ) -> MatrixResult:
-    """Return the tests of x by y (x by x without y) with p adjusted over the family.
+    """Return the tests of x by y, with p-values adjusted by Holm and by Benjamini and Hochberg.
 
+    Without y, each measure of x is correlated with each other measure of x.
     A p that is NaN is not part of the family. num_models: `n` of the result.
     Without y, the family is the pairs above the diagonal, and their p-values are copied below the
     diagonal: p of (i, j) and of (j, i) may differ, because their random orders differ.

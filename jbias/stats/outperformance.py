@@ -198,7 +198,10 @@ def almost_stochastic_order(
 def _violation(
     first: Float[np.ndarray, "*n r"], second: Float[np.ndarray, "*n s"]
 ) -> Float[np.ndarray, "*n"]:
-    """Return the violation ratio over the last axis; 0.5 where first and second are equal."""
+    """Return the violation ratio of the order "first above second", over the last axis.
+
+    From 0, no violation, to 1; 0.5 where first and second are equal.
+    """
     r, s = first.shape[-1], second.shape[-1]
     # Quantile functions are steps; ends of steps in units of 1 / (r s).
     ends = np.union1d(s * np.arange(1, r + 1), r * np.arange(1, s + 1))

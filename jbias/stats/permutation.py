@@ -30,9 +30,9 @@ _DRAW_CELLS = 100_000  # Numbers in a block of draws, which fits the processor's
 def exact_rank_sums(
     twice: Int[np.ndarray, "n k"],
 ) -> tuple[Int[np.ndarray, "s k"], Float[np.ndarray, "s"]] | None:
-    """Return all sorted vectors of rank sums and their probabilities; None if too many.
+    """Return all sorted vectors of rank sums and their probabilities, or None.
 
-    Too many are more than `EXACT_LIMIT` rows in a step, or more than 8 algorithms.
+    None for more than 8 algorithms, or if a step would have more than `EXACT_LIMIT` rows.
     twice: doubled ranks of k algorithms on n data sets. Rank sums are doubled, too. Data sets
     are added one after another. The order of algorithms has no effect, so vectors that are
     equal after sorting are merged, and the first data set is not permuted.
@@ -67,12 +67,11 @@ def _exact_rank_sums(
 def labelled_rank_sums(
     sums: Int[np.ndarray, "s k"], probabilities: Float[np.ndarray, "s"]
 ) -> tuple[Int[np.ndarray, "r k"], Float[np.ndarray, "r"]] | None:
-    """Return the vectors of rank sums in all k! orders, with probabilities; None if too many.
+    """Return the vectors of rank sums in all k! orders, with probabilities, or None.
 
-    Too many are more than `EXACT_LIMIT`.
-    sums, probabilities: result of `exact_rank_sums`.
-
-    In sorted vectors, the sums are not assigned to algorithms; all assignments are equally likely.
+    None if there would be more than `EXACT_LIMIT` vectors. sums, probabilities: result of
+    `exact_rank_sums`. The vectors in `sums` are sorted, so they do not say which sum belongs to
+    which algorithm; each of the k! assignments gets 1 / k! of its vector's probability.
     """
     k = sums.shape[1]
     if len(sums) * math.factorial(k) > EXACT_LIMIT:

@@ -45,15 +45,17 @@ class _Measure(NamedTuple):
 
 
 def simplify(grid: score_grid.Grid, choices: score_columns.Choices) -> Header:
-    """Return the grid without header lines of metrics, with descriptions of unused columns.
+    """Return the grid with a simplified header, without unused columns, which are described.
 
-    Statistics and metrics are recognised by their names. Other header lines stay; the last one has
-    statistics, such as mean and std, if there are deviations. If header lines name algorithms and
-    data sets, the result is a long table with one header line, unless columns name these, too, or
-    there are statistics other than mean and std.
-    Raise UnclearError, with the possible choices, if the header has several metrics or no
-    mean. Raise ValueError if two columns have the same name, and if the user chose header for
-    algorithm and dataset, but the header lines name no algorithms and data sets.
+    Statistics and metrics are recognised by their names. Unused columns are counts, standard errors
+    and metrics that the user did not choose. One header line: columns mean_A and std_A of a data
+    set A become A and A_std. Several header lines: lines of metrics and statistics are removed, and
+    the others stay; with deviations, a last line "mean" or "std" is added. If the lines name
+    algorithms and data sets, the result is a long table with one header line, unless columns name
+    these, too, or there are statistics other than mean and std. Raise UnclearError, with the
+    possible choices, if the header has several metrics or no mean. Raise ValueError if two columns
+    have the same name, and if the user chose header for algorithm and dataset, but the header lines
+    name no algorithms and data sets.
     """
     names = [" ".join(filter(None, names)) for names in grid.columns]
     score_columns.check_names(names, error_prefix=f"{grid.source or 'scores'}: ")
@@ -281,9 +283,10 @@ def _select_mean(
     grid: score_grid.Grid,
     choices: score_columns.Choices,
 ) -> tuple[list[_Measure], list[str], list[str]]:
-    """Return the columns of means and deviations, unused statistics and standard errors.
+    """Return the columns of scores and deviations, unused statistics and standard errors.
 
-    In the returned columns, the statistic is "" for means and "std" for deviations. The other
+    In the returned columns, the statistic is "" for scores (means, unless the user chose another
+    statistic) and "std" for deviations. The other
     two lists are names of statistics. chosen: the statistic that the user chose, or "". Deviations
     are used only if the score is a mean, and only the first kind of them. Raise UnclearError as
     `_score_of` does.

@@ -92,8 +92,9 @@ class _Table(score_columns.Columns):
     def read(self) -> Reading:
         """Return the reading of a long or wide table.
 
-        Rows of unfinished runs and of other metrics are removed first. A table with columns of
-        algorithms and of data sets is long, unless the user chose the meaning of rows.
+        Rows of unfinished runs, and of metrics other than the chosen one, are removed first. A
+        table with columns of algorithms and of data sets is long, unless the user chose the meaning
+        of rows.
         """
         self.leave_out_unfinished()
         self._choose_metric()

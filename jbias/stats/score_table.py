@@ -640,7 +640,7 @@ def check_share(name: str, value: float) -> float:
 
 
 def check_count(name: str, value: int, least: int = 1) -> None:
-    """Raise ValueError, calling the value `name`, unless value >= least."""
+    """Raise ValueError unless value >= least; name: name of the value in the message."""
     check(value >= least, name, must=f"be at least {least}", got=value)
 
 

@@ -188,7 +188,7 @@ def _frozen_step(step: Int[Array, ""]) -> Int[Array, ""]:
 
 
 def _freeze(state: train_step.State) -> train_step.State:
-    """Return the state, marked as frozen by its step."""
+    """Return the state with a negative step (`_frozen_step`), which marks the seed as frozen."""
     return state._replace(step=_frozen_step(state.step))
 
 

@@ -142,11 +142,11 @@ def operations(
 
     text: HLO text of a compiled program.
     branch_probability: probability that the condition of a conditional is True, so that the
-      second branch runs, unless the scope's name gives the probability (algos/padain.py).
-      If a conditional has more than two branches, all are equally likely. None: each branch
-      counts as one run.
-    seeds: number of seeds that jax.vmap runs in one program. A conditional of two branches then
-      runs the second branch if the condition is True for any seed.
+      second branch runs. A probability in the scope's name (algos/padain.py) takes precedence,
+      also over None. If a conditional has more than two branches, all are equally likely. None:
+      each branch of a conditional without a named probability counts as one run.
+    seeds: number of seeds that jax.vmap runs in one program. It applies to conditionals under
+      vmap whose scope names a probability p: the second branch runs with 1 - (1 - p)^seeds.
     """
     computation, entry = None, None
     # (computation, operation, bytes written, bytes read per operand) of each instruction.

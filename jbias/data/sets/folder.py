@@ -121,7 +121,8 @@ _PLACES = ("", "data", "{split}")
 def find_split(request: Request, ignore: Names = ()) -> listing.Listing:
     """Return the listing of a whole split in class folders or in shards.
 
-    The split is located by its name or by request.spellings; folders have precedence. Images
+    Names are tried in order: the split's name, then request.spellings; for each name, class folders
+    have precedence over shards. Images
     are sorted by class, then by name. ignore: patterns of files to skip, for folders.
     base.Missing, with the nearest folder, if the split has no folders and no shards;
     ValueError also for incomplete shards and for shards of several series.
