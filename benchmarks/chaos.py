@@ -31,7 +31,7 @@ import types
 import tqdm
 
 from benchmarks import chaos_faults, chaos_hooks, chaos_peers, chaos_runs, measured
-from jbias import config as jc
+from jbias import errors
 
 MOUNTS = ("disk full", "read-only")
 KINDS = types.MappingProxyType({**chaos_faults.KINDS, **chaos_peers.KINDS})
@@ -180,7 +180,7 @@ def select_kinds(patterns: str) -> list[str]:
     for pattern in patterns.split(","):
         matches = [kind for kind in KINDS if fnmatch.fnmatch(kind, pattern)]
         if not matches:
-            nearest = jc.suggest(pattern, [*KINDS])
+            nearest = errors.suggest(pattern, [*KINDS])
             raise SystemExit(f"chaos: --kinds: no {pattern!r}; {nearest}")
         kinds += [kind for kind in matches if kind not in kinds]
     return kinds

@@ -40,7 +40,7 @@ import numpy as np
 from benchmarks import common, measured, occluded, roofline
 from benchmarks import eval as evaluation
 from benchmarks.settings import SETTINGS
-from jbias import build, data
+from jbias import build, data, errors
 from jbias import config as jc
 from jbias.configs import distortion
 from jbias.runtime import mesh
@@ -164,7 +164,7 @@ def _list_of(known: Mapping[str, Any]) -> Callable[[str], list[str]]:
         names = list(filter(None, text.split(",")))
         for name in names:
             if name not in known:
-                raise argparse.ArgumentTypeError(jc.suggest(name, known))
+                raise argparse.ArgumentTypeError(errors.suggest(name, known))
         return names
 
     return read

@@ -78,7 +78,7 @@ import ml_collections
 from ml_collections import config_dict
 
 from jbias import config as jc
-from jbias import data, models, run_spec
+from jbias import data, errors, models, run_spec
 from jbias.configs import datasets
 from jbias.data import set_options
 from jbias.data.embedded import shapes
@@ -356,7 +356,7 @@ def parse_arguments(text: str) -> types.SimpleNamespace:
             f"config argument: data={arg.data} has no preset; name it in a config of "
             "your own, as docs/data.md shows"
         )
-    jc.check_known("config argument", arg.data, datasets.PRESETS, "data")
+    errors.check_known("config argument", arg.data, datasets.PRESETS, "data")
     explicit = jc.explicit_arguments(text)
     arguments_of_data = datasets.ARGUMENTS[arg.data]
     if arg.variant not in ("", "biasbed"):
@@ -423,7 +423,7 @@ def _choose_form(arg: types.SimpleNamespace, explicit: Collection[str]) -> None:
     if arg.data == "shapes" and not is_known:
         raise ValueError(
             f"config argument: the embedded set has no attribute {arg.attribute!r};"
-            f" {jc.suggest(arg.attribute, known)}"
+            f" {errors.suggest(arg.attribute, known)}"
         )
     if arg.data == "colored_mnist":
         if "form" in explicit and arg.form != "uniform":

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import ml_collections
 
-from jbias import config as jc
 from jbias import data as data_sets
+from jbias import errors
 from jbias.data import corruptions
 from jbias.data.sets import colored_mnist as colored_mnist_set
 from jbias.data.sets import tfds as tfds_set
@@ -82,7 +82,7 @@ def imagenet(c: ml_collections.ConfigDict, arg) -> None:
 def pacs(c: ml_collections.ConfigDict, arg) -> None:
     """Train on 90 % of one style, validate on its other 10 %, test on other styles."""
     _photographs(c, arg, size=64, epochs=30.0)
-    jc.check_known("config argument", arg.style, STYLES, "style")
+    errors.check_known("config argument", arg.style, STYLES, "style")
     other_styles = [style for style in STYLES if style != arg.style]
     _split(c, arg, train=arg.style, tests=other_styles)
     c.train.batch = 32  # There are 1,503 photographs: larger batches leave few steps.
@@ -126,7 +126,7 @@ def colored_mnist(c: ml_collections.ConfigDict, arg) -> None:
     """
     palette = colored_mnist_set.PALETTE
     _require_root(arg)
-    jc.check_known("config argument", arg.form, colored_mnist_set.FORMS, "form")
+    errors.check_known("config argument", arg.form, colored_mnist_set.FORMS, "form")
     c.size, c.epochs = colored_mnist_set.SIZES[arg.form], 2.0
     _use_cnn(c, arg)
     _split(c, arg, train="train", tests=[])

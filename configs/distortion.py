@@ -51,6 +51,7 @@ from typing import Any
 import ml_collections
 
 from jbias import config as jc
+from jbias import errors
 from jbias.configs import common
 
 CIFAR = dict(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
@@ -151,7 +152,7 @@ def _check(own: types.SimpleNamespace, data: str, explicit: set[str]) -> None:
         ("partner", own.partner, ("", *PARTNERS)),
         ("spectrum", own.spectrum, ("isotropic", "released")),
     ):
-        jc.check_known("config argument", value, known, name)
+        errors.check_known("config argument", value, known, name)
     problem = ""
     if own.partner and own.method == "basic":
         problem = "partner needs a method that mixes, got method=basic"

@@ -37,6 +37,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jbias import config as jc
+from jbias import errors
 from jbias.runtime import cli, console, outputs
 
 _SET, _MEASURE = "audited", "accuracy"
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check(arguments: Mapping[str, Any]) -> None:
     """Raise ValueError for an unknown preset or kind of shift; arguments: values by name."""
     jc.check(arguments)
-    jc.check_all_known("--kinds", arguments["kinds"], _KINDS)
+    errors.check_all_known("--kinds", arguments["kinds"], _KINDS)
 
 
 def parser() -> cli.Parser:
@@ -262,7 +263,7 @@ def _open_suite(
     for text in options:
         key, _, value = text.removeprefix("--data.").partition("=")
         if "." in key:
-            jc.refuse("--data.KEY", "have a key without dots, such as label", key)
+            errors.refuse("--data.KEY", "have a key without dots, such as label", key)
         jc.check_numbers(f"--data.{key}", value)
         data_options[key] = jc.parse_value(value)
     config = ml_collections.ConfigDict()
@@ -300,7 +301,7 @@ def _common_size(paths: Sequence[str]) -> int:
         sizes.add(_SIZE)
     if len(sizes) > 1:
         different = ", ".join(map(str, sorted(sizes)))
-        jc.refuse("--size", f"be given for networks of {different} pixels together")
+        errors.refuse("--size", f"be given for networks of {different} pixels together")
     return sizes.pop()
 
 
@@ -325,7 +326,7 @@ def _columns(
     for name in requested:
         if name not in attributes:
             known = base.did_you_mean(name, attributes) if attributes else "it has none"
-            jc.refuse("--attributes", f"be columns of {source.name}", name, known)
+            errors.refuse("--attributes", f"be columns of {source.name}", name, known)
     names = list(requested) or [name for name in attributes if name in source.values]
     # The column `attribute` is often a copy of a column with a better name.
     names.sort(key=lambda name: name == "attribute")

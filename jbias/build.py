@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-from jbias import algos, augment, data, extensions, models
+from jbias import algos, augment, data, errors, extensions, models
 from jbias import config as jc
 from jbias.algos import base
 from jbias.models import taps
@@ -66,7 +66,7 @@ def lookup(
     options = {key: value for key, value in options.items() if key != "name"}
     if isinstance(known, extensions.Registry):
         return extensions.find(f"{where}.name", name, known), options
-    jc.check_known(f"{where}.name", name, known)
+    errors.check_known(f"{where}.name", name, known)
     return known[name], options
 
 
@@ -81,7 +81,7 @@ def check_name(
     if isinstance(known, extensions.Registry):
         extensions.check_name(f"{where}.name", name, known)
     else:
-        jc.check_known(f"{where}.name", name, known)
+        errors.check_known(f"{where}.name", name, known)
 
 
 def _name_of(where: str, options: Mapping[str, Any]) -> str:
@@ -89,12 +89,12 @@ def _name_of(where: str, options: Mapping[str, Any]) -> str:
 
     where: start of the error message.
     """
-    jc.check_type(where, options, dict)
+    errors.check_type(where, options, dict)
     if "name" not in options:
         raise ValueError(
             f"{where}: must have a name, got {dict(options)}; add name=..."
         )
-    jc.check_type(f"{where}.name", options["name"], str)
+    errors.check_type(f"{where}.name", options["name"], str)
     return options["name"]
 
 
@@ -107,7 +107,7 @@ def call_checked(
     where: start of the error message, such as "config.algo".
     """
     check_options(where, make, options, num_positional=len(args))
-    jc.check_annotations(where, make, options)
+    errors.check_annotations(where, make, options)
     return make(*args, **options)
 
 
@@ -138,10 +138,10 @@ def check_options(
         parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
     )
     if not accepts_any:
-        jc.check_all_known(where, options, is_required, "option")
+        errors.check_all_known(where, options, is_required, "option")
     for option, required in is_required.items():
         if required and option not in options:
-            jc.refuse(where, f"have the option {option!r}; add {option}=...")
+            errors.refuse(where, f"have the option {option!r}; add {option}=...")
 
 
 def algorithm(
@@ -213,7 +213,7 @@ def refuse_idle_taps(
             f"{where}: must let the tap of {options['name']} act at a site of "
             f"{type(algo.net).__name__}{got_text}, but it acts at "
             "none; leave the tap out to train without, or name a site: "
-            f"{jc.suggest(str(got), sites, taps.abbreviate(sites))}"
+            f"{errors.suggest(str(got), sites, taps.abbreviate(sites))}"
         )
 
     return algo._replace(losses=taps.check_acting(algo.losses, refuse))

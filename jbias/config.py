@@ -12,7 +12,6 @@ with other types accept any value.
 
 import ast
 import contextlib
-import difflib
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -26,13 +25,12 @@ import re
 import sys
 import traceback
 import types
-import typing
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any, NoReturn
 
-from jbias import numerals, signatures
+from jbias import errors, numerals, signatures
 from jbias.runtime import messages
 
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
@@ -40,74 +38,6 @@ _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
 STAGE_KEYS = ("algo", "train", "inputs", "optim", "epochs")
 
 _NOT_SAID = object()
-
-
-def refuse(where: str, must: str, got: Any = _NOT_SAID, remedy: str = "") -> NoReturn:
-    """Raise ValueError(`where: must MUST, got GOT; REMEDY`).
-
-    where: start of the message, such as "config.optim.rate". must: the requirement, such as
-    "be positive". got: the wrong value; left out if not given. remedy: advice, may be "".
-    """
-    got_text = "" if got is _NOT_SAID else f", got {_abbreviate(got)}"
-    remedy_text = f"; {remedy}" if remedy else ""
-    raise ValueError(f"{where}: must {must}{got_text}{remedy_text}")
-
-
-# Bytes. Names of files consist of these names and suffixes, and may have 255 bytes.
-_LONGEST_NAME = 150
-
-
-def check_folder_name(where: str, name: str) -> None:
-    """Raise ValueError for a name that cannot be the name of a folder or file.
-
-    Such names are empty, "." or "..", have a slash, a backslash or a letter that is not
-    printable, or have more than 150 bytes. where: start of the error message.
-    """
-    is_path = name in ("", ".", "..") or "/" in name or "\\" in name
-    is_long = len(name.encode(errors="replace")) > _LONGEST_NAME
-    if is_path or is_long or not name.isprintable():
-        refuse(
-            where,
-            "be a plain name: no dots alone, no slash, no control letter, and at most "
-            f"{_LONGEST_NAME} bytes, as folders are named after it",
-            name,
-            "choose another",
-        )
-
-
-def suggest(name: str, known: Iterable[str], listing: str = "") -> str:
-    """Return the end of an error about an unknown name: "did you mean 'erm'? Known: ...".
-
-    name: the unknown name. known: the known names. listing: text to print instead of the list of
-    known names. Without known names and listing, the result says that no name can be chosen. The
-    case of letters is ignored in the search for the nearest name.
-    """
-    known = sorted(known)
-    if not known and not listing:
-        return "there is none to choose"
-    by_lower_case = {known_name.lower(): known_name for known_name in known}
-    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.5)
-    hint = f"did you mean {by_lower_case[close[0]]!r}? " if close else ""
-    return f"{hint}Known: {listing or ', '.join(known)}"
-
-
-def check_known(where: str, name: str, known: Iterable[str], noun: str = "") -> None:
-    """Raise ValueError if a name is unknown.
-
-    where: start of the error message. known: the known names. noun: kind of the name for the
-    message, such as "data" in "unknown data 'x'".
-    """
-    if name not in known:
-        unknown = f"unknown {noun} {name!r}" if noun else f"unknown {name!r}"
-        raise ValueError(f"{where}: {unknown}; {suggest(name, known)}")
-
-
-def check_all_known(
-    where: str, names: Iterable[str], known: Iterable[str], noun: str = ""
-) -> None:
-    """Raise ValueError for the first unknown name; arguments: see `check_known`."""
-    for name in names:
-        check_known(where, name, known, noun)
 
 
 def parse_arg(
@@ -128,7 +58,7 @@ def parse_arg(
                 f"{where}: several values are joined by +, arguments by commas, "
                 f"got {name!r} as an argument"
             )
-        check_known(where, name, defaults)
+        errors.check_known(where, name, defaults)
         place = f"{where}: {name}"
         values[name] = _convert(place, text if equals else None, defaults[name])
     return types.SimpleNamespace(**values)
@@ -196,9 +126,9 @@ def to_steps(
     """
     match = _DURATION.fullmatch(str(duration))
     if match is None or not numerals.is_real(match[1]):
-        refuse(where, "be like '500 steps', '1 epoch' or '10 %'", duration)
+        errors.refuse(where, "be like '500 steps', '1 epoch' or '10 %'", duration)
     if not 0 < float(match[1]) < math.inf:
-        refuse(where, "be positive and finite", duration)
+        errors.refuse(where, "be positive and finite", duration)
     percent = total / 100
     steps_per_unit = {"s": 1, "e": steps_per_epoch, "p": percent, "%": percent}
     return max(1, round(float(match[1]) * steps_per_unit[match[2][0]]))
@@ -239,7 +169,7 @@ def _refuse_unwritable(where: str, tree: Any) -> None:
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             _refuse_unwritable(f"{where}.{key}", value)
-    elif isinstance(tree, _LISTS):
+    elif isinstance(tree, list | tuple):
         for i, value in enumerate(tree):
             _refuse_unwritable(f"{where}[{i}]", value)
     elif not (tree is None or isinstance(tree, str | int | float)):
@@ -256,7 +186,7 @@ def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     common = {key: value for key, value in config.items() if key != "stages"}
     stages = [dict(stage) for stage in config.get("stages") or [{}]]
     for i, stage in enumerate(stages):
-        check_all_known(f"config.stages[{i}]", stage, STAGE_KEYS, "key")
+        errors.check_all_known(f"config.stages[{i}]", stage, STAGE_KEYS, "key")
     return [{**common, **stage} for stage in stages]
 
 
@@ -372,39 +302,6 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-_TYPE_NAMES: Mapping[Any, str] = {
-    bool: "True or False",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    list: "a list",
-    dict: "entries",
-    type(None): "None",
-}
-_LISTS = (list, tuple)
-
-
-def check_type(where: str, value: Any, kind: Any) -> None:
-    """Raise ValueError if a value is not of a type.
-
-    where: start of the error message. kind: an annotation such as `int | None`.
-    """
-    if not _fits(value, kind):
-        refuse(where, f"be {type_name(kind)}", value)
-
-
-def check_annotations(
-    where: str, make: Callable[..., Any], options: Mapping[str, Any]
-) -> None:
-    """Raise ValueError for options of another type than a function's annotations.
-
-    where: start of the error message. make: the function. options: its keywords by name.
-    """
-    for name, parameter in inspect.signature(make).parameters.items():
-        if name in options and parameter.annotation is not parameter.empty:
-            check_type(f"{where}.{name}", options[name], parameter.annotation)
-
-
 def check_finite(where: str, tree: Any) -> None:
     """Raise ValueError for values that no config may contain, at any depth.
 
@@ -415,71 +312,17 @@ def check_finite(where: str, tree: Any) -> None:
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             if not isinstance(key, str) or not key.isprintable():
-                refuse(where, "have names as keys", key)
+                errors.refuse(where, "have names as keys", key)
             check_finite(f"{where}.{key}", value)
-    elif isinstance(tree, _LISTS):
+    elif isinstance(tree, list | tuple):
         for i, value in enumerate(tree):
             check_finite(f"{where}[{i}]", value)
     elif isinstance(tree, float) and not math.isfinite(tree):
-        refuse(where, "be a finite number", tree)
+        errors.refuse(where, "be a finite number", tree)
     elif isinstance(tree, int) and not -(2**63) <= tree < 2**63:
         raise ValueError(f"{where}: must be a number of 64 bits, got a larger one")
     elif isinstance(tree, str) and not tree.isprintable():
-        refuse(where, "be text on one line", tree)
-
-
-def type_name(kind: Any) -> str:
-    """Return an annotation in words: "a whole number or None" for `int | None`."""
-    words = (_TYPE_NAMES.get(_basic_type(member)) for member in _union_members(kind))
-    return " or ".join(dict.fromkeys(filter(None, words)))
-
-
-def _abbreviate(value: Any) -> str:
-    """Return the repr of a value, cut after 200 characters for a message."""
-    text = repr(value)
-    return text if len(text) < 200 else f"{text[:200]} ..."
-
-
-def _union_members(kind: Any) -> tuple[Any, ...]:
-    """Return the members of a union annotation, or (kind,) if `kind` is not a union."""
-    is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
-    return typing.get_args(kind) if is_union else (kind,)
-
-
-def _basic_type(kind: Any) -> Any:
-    """Return the type that values in configs have for an annotation.
-
-    The result is bool, int, float, str, NoneType, dict or list; None for other annotations.
-    """
-    origin = type(None) if kind is None else typing.get_origin(kind) or kind
-    if origin in (bool, int, float, str, type(None)):
-        return origin
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return dict
-    names = ("Sequence", "Iterable", "Collection", "list", "tuple")
-    return list if getattr(origin, "__name__", "") in names else None
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Return True if a value has the type of an annotation `kind`.
-
-    Also True if the annotation, or the value, has a type that configs do not have.
-    """
-    members = _union_members(kind)
-    if len(members) > 1:
-        return any(_fits(value, member) for member in members)
-    basic = _basic_type(kind)
-    if basic is None or type(value) not in (*_TYPE_NAMES, tuple):
-        return True
-    if basic is list:
-        item_types = set(typing.get_args(kind)) - {Ellipsis}
-        item_type = item_types.pop() if len(item_types) == 1 else Any
-        return isinstance(value, _LISTS) and all(
-            _fits(item, item_type) for item in value
-        )
-    if basic is float:
-        return type(value) in (int, float)
-    return type(value) is basic
+        errors.refuse(where, "be text on one line", tree)
 
 
 def load(
@@ -496,7 +339,7 @@ def load(
     import ml_collections
 
     if not isinstance(name, str | os.PathLike):
-        refuse(f"--{flag}", "be a path or jbias:NAME", name)
+        errors.refuse(f"--{flag}", "be a path or jbias:NAME", name)
     path, _, arg = resolve_preset(os.fspath(name), flag).partition(":")
     if not os.path.isfile(path):
         raise ValueError(no_such_file(flag, path))
@@ -521,7 +364,7 @@ def no_such_file(flag: str, path: str) -> str:
     folder = os.path.dirname(path) or "."
     files = os.listdir(folder) if os.path.isdir(folder) else []
     known = [file for file in files if file.endswith(".py") and file[0] != "_"]
-    hint = suggest(os.path.basename(path), known) if known else "no such folder"
+    hint = errors.suggest(os.path.basename(path), known) if known else "no such folder"
     preset = path.removeprefix("configs/")
     if preset != path and resources.files("jbias.configs").joinpath(preset).is_file():
         hint += f"; from anywhere: jbias:{preset.removesuffix('.py')}"
@@ -609,7 +452,7 @@ def _describe_entry_error(error: BaseException, root: str) -> str:
         owner, *values = [frame.f_locals.get(name) for name in parameters] or [None]
         place = _place_of(owner, callers, root)
         if isinstance(owner, ml_collections.FieldReference):
-            must = type_name(owner.get_type()) or "of its type"
+            must = errors.type_name(owner.get_type()) or "of its type"
             if isinstance(error, ml_collections.config_dict.RequiredValueError):
                 return f"{place} has no value; assign {must}"
             got = f", got {_show_value(values[0])}" if values else ""
@@ -669,7 +512,7 @@ def _describe_assignment(place: str, owner: Any, name: Any, value: Any) -> str:
     with contextlib.suppress(ml_collections.config_dict.RequiredValueError):
         old = owner[name]
     is_nested = issubclass(kind, ml_collections.ConfigDict)
-    must = type_name(dict if is_nested else kind) or f"of type {kind.__name__}"
+    must = errors.type_name(dict if is_nested else kind) or f"of type {kind.__name__}"
     if isinstance(value, int | float) and issubclass(kind, int | float):
         must += " of 64 bits"
     if isinstance(old, ml_collections.ConfigDict):
@@ -688,7 +531,7 @@ def _describe_missing(place: str, owner: Any, name: str | int) -> str:
     place: path of the part, such as "config.optim". owner: the part. name: name of the entry.
     """
     known = [*owner.keys()]
-    hint = suggest(str(name), known) if known else "it has none"
+    hint = errors.suggest(str(name), known) if known else "it has none"
     return f"{place} has no entry {name!r}; {hint}"
 
 
@@ -743,7 +586,7 @@ def _show_value(value: Any) -> str:
     if value is None or isinstance(
         value, str | int | float | set | dict | list | tuple
     ):
-        return _abbreviate(value)
+        return errors.abbreviate(value)
     return f"a value of type {type(value).__name__}"
 
 
@@ -765,14 +608,14 @@ def change(
     import ml_collections
 
     if not isinstance(config, ml_collections.ConfigDict):
-        refuse(flag, "be what jbias.config.load returns", config)
+        errors.refuse(flag, "be what jbias.config.load returns", config)
     texts: dict[str, str | None] = {}
     for flag_text in _check_changes(changes, flag):
         key, equals, value = flag_text.removeprefix(f"--{flag}.").partition("=")
         text = value if equals else None
         if key in texts and texts[key] != text:
             place = f"--{flag}.{key}"
-            refuse(place, "be given once", flag_text, "leave one of them out")
+            errors.refuse(place, "be given once", flag_text, "leave one of them out")
         texts[key] = text
     # Names first: the options of a function are known when its name is.
     for key in sorted(texts, key=lambda key: _is_option_of_changed_name(key, texts)):
@@ -803,7 +646,7 @@ def _check_changes(changes: Iterable[str], flag: str) -> list[str]:
     texts = list(changes) if is_list else []
     if not is_list or not all(isinstance(text, str) for text in texts):
         example = f"['--{flag}.optim.rate=0.1']"
-        refuse("changes", f"be a list of texts such as {example}", changes)
+        errors.refuse("changes", f"be a list of texts such as {example}", changes)
     return texts
 
 
@@ -816,7 +659,7 @@ def _split_key(key: str, where: str) -> list[str | int]:
     for name in key.split("."):
         match = _INDEXED.fullmatch(name)
         if match is None:
-            refuse(
+            errors.refuse(
                 where[:200],
                 "have a key such as optim.rate or inputs[0].p, with indices in digits 0-9",
                 key,
@@ -854,11 +697,11 @@ def _replace(
         kind = tree.get_type(key)
     if inner_path:
         if not isinstance(old, Mapping | list | tuple | ml_collections.ConfigDict):
-            old_text = _abbreviate(old)
+            old_text = errors.abbreviate(old)
             raise ValueError(f"{where}: {key} has no entries, it is {old_text}")
         new = _replace(old, inner_path, text, where=where, may_add=may_add)
     elif text is None and kind is not bool:
-        refuse(where, f"have a value: {where}=VALUE")
+        errors.refuse(where, f"have a value: {where}=VALUE")
     else:
         text = "true" if text is None else text
         new = read_value(text, old, kind, where=where, remedy=remedy)
@@ -877,7 +720,7 @@ def _refuse_entry(
     children: entries of the part of the config. key: key of the missing entry. where: start of the
     error message. may_add: whether new entries are allowed in this config.
     """
-    known = suggest(str(key), map(str, children)) if children else "it has none"
+    known = errors.suggest(str(key), map(str, children)) if children else "it has none"
     remedy = "" if may_add else "; flags change only what the config file has"
     name = children.get("name")
     is_preset = isinstance(name, str) and name in preset_names("config")
@@ -929,7 +772,7 @@ def _find_option(
     filled_in = _FILLED_IN.get(part, "")
     options.pop(filled_in, None)
     if name == filled_in or name not in options and signature.is_complete:
-        known = suggest(name, {*options, *entries})
+        known = errors.suggest(name, {*options, *entries})
         raise ValueError(f"{where}: {function} has no option {name!r}; {known}")
     return options.get(name, signatures.UNKNOWN_OPTION)
 
@@ -975,7 +818,9 @@ def read_value(text: str, old: Any, kind: type, *, where: str, remedy: str = "")
     if value is None:
         if is_list:
             remedy = _list_remedy(text, old or (), where)
-        refuse(where, f"be {_describe_type(kind)}", _QuotedOrNothing(text), remedy)
+        errors.refuse(
+            where, f"be {_describe_type(kind)}", _QuotedOrNothing(text), remedy
+        )
     return value
 
 
@@ -1039,7 +884,7 @@ def check_numbers(where: str, text: str) -> None:
     number = numerals.ambiguous(text)
     if number:
         must = "have numbers in plain digits, such as 1000 or 1e-3"
-        refuse(where, must, number, "correct it, or put text in quotes")
+        errors.refuse(where, must, number, "correct it, or put text in quotes")
 
 
 def parse_value(text: str) -> Any:
@@ -1100,7 +945,7 @@ def import_file(name: str, path: str) -> Any:
     ends with .py.
     """
     if not path.endswith(".py"):
-        refuse(f"--{name}", "be a Python file, *.py", path)
+        errors.refuse(f"--{name}", "be a Python file, *.py", path)
     loader = _SourceLoader(f"{name}_of_the_user", path)
     spec = importlib.util.spec_from_loader(loader.name, loader)
     module = importlib.util.module_from_spec(spec)
@@ -1172,7 +1017,7 @@ def resolve_preset(value: str, flag: str) -> str:
         names = ", ".join(known)
         raise ValueError(f"--{flag}: after {PRESET_PREFIX} name one of {names}")
     if name not in known:
-        hint = suggest(name, known)
+        hint = errors.suggest(name, known)
         raise ValueError(f"--{flag}: no preset {PRESET_PREFIX}{name}; {hint}")
     return f"{_PRESETS.joinpath(*name.split('/'))}.py{colon}{arguments}"
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jbias import config as jc
-from jbias import signatures
+from jbias import errors, signatures
 from jbias.runtime import messages
 
 
@@ -53,7 +53,7 @@ def find(where: str, name: str, registry: Registry, noun: str = "") -> Any:
     _check_not_file(where, name)
     entry_point, *duplicates = _entry_points(where, name, registry, noun)
     if duplicates:
-        jc.refuse(where, "be provided by one package", name, "uninstall the others")
+        errors.refuse(where, "be provided by one package", name, "uninstall the others")
     with messages.user_code(entry_point.value, 1):
         function = entry_point.load()
     return guard(file_of(name, function), function, registry)
@@ -82,7 +82,7 @@ def _entry_points(
     """
     entry_points = provided(group=f"jbias.{registry.group}")
     names = [entry_point.name for entry_point in entry_points]
-    jc.check_known(where, name, {*registry.known, *names}, noun)
+    errors.check_known(where, name, {*registry.known, *names}, noun)
     return [entry_point for entry_point in entry_points if entry_point.name == name]
 
 
@@ -109,7 +109,7 @@ def _load(where: str, name: str) -> Any:
     with messages.user_code(path, 1, lambda: f"{where} names that file"):
         names = _run(path, pathlib.Path(path).read_bytes())
     if not callable(names.get(function)):
-        hint = jc.suggest(function, (key for key in names if callable(names[key])))
+        hint = errors.suggest(function, (key for key in names if callable(names[key])))
         text = f"{where}: {path} has no function {function!r}; {hint}"
         raise ValueError(text)  # noqa: TRY004
     return names[function]

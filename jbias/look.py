@@ -38,6 +38,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jbias import config as jc
+from jbias import errors
 from jbias.runtime import cli, console, files, outputs
 
 _NETWORK_FLAGS = (*cli.FILE_FLAGS, "step", "site", "seeds", "maps")
@@ -282,7 +283,7 @@ def _keep_sets(
         if not only or name in only
         for dataset in measure.get("sets", ())
     }
-    jc.check_all_known("--set", sets, known)
+    errors.check_all_known("--set", sets, known)
     if sets:
         for measure in measures.values():
             measure["sets"] = [

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from jbias import build, data, numerals, run_spec
+from jbias import build, data, errors, numerals, run_spec
 from jbias import config as jc
 from jbias.data import base, decoding, sources, splits, tables
 from jbias.data.forms import listing
@@ -462,7 +462,7 @@ def _gpu_share() -> float:
                 share = numerals.real(text)
                 if 0 < share <= 1:
                     return share
-            jc.refuse(name, "be a share from 0 to 1", text)
+            errors.refuse(name, "be a share from 0 to 1", text)
     return _GPU_SHARE
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jbias import config as jc
-from jbias import extensions, numerals
+from jbias import errors, extensions, numerals
 from jbias.runtime import switches
 
 # The type of each entry. Further entries of a dict with a name are options of the function
@@ -102,7 +102,7 @@ def _check_types(where: str, config: Mapping[str, Any]) -> None:
     for number, stage in enumerate(config.get("stages", ())):
         _check_part(f"{where}.stages[{number}]", stage)
     for name, test in config.get("tests", {}).items():
-        jc.check_type(f"{where}.tests.{name}", test, dict)
+        errors.check_type(f"{where}.tests.{name}", test, dict)
 
 
 def _check_keys(where: str, part: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -110,8 +110,8 @@ def _check_keys(where: str, part: Mapping[str, Any], known: Sequence[str]) -> No
 
     where: name of the part, such as "config.run".
     """
-    jc.check_type(where, part, dict)
-    jc.check_all_known(where, part, known)
+    errors.check_type(where, part, dict)
+    errors.check_all_known(where, part, known)
     _require(where, part, (key for key in known if key not in OPTIONAL_KEYS))
 
 
@@ -137,7 +137,7 @@ def _check_part(where: str, part: Mapping[str, Any]) -> None:
     where: name of the part. part: the config, or one of its stages.
     """
     for key, value in _entries(part, ENTRIES):
-        jc.check_type(f"{where}.{key}", value, ENTRIES[key])
+        errors.check_type(f"{where}.{key}", value, ENTRIES[key])
     for key, value in _entries(part, _REQUIRED):
         _require(f"{where}.{key}", value, _REQUIRED[key])
 
@@ -153,21 +153,21 @@ def _check_rollback(rollback: Mapping[str, Any]) -> None:
     if set(rollback) != set(known):
         remedy = "for example dict(times=2, factor=0.5, every='1 epoch')"
         must = f"have {', '.join(known)}, got {', '.join(rollback)}"
-        jc.refuse(where, must, remedy=remedy)
+        errors.refuse(where, must, remedy=remedy)
     times, factor = rollback["times"], rollback["factor"]
     if type(times) is not int or times < 0:
-        jc.refuse(f"{where}.times", "be 0 or more, and whole", times)
+        errors.refuse(f"{where}.times", "be 0 or more, and whole", times)
     if type(factor) not in (int, float) or not 0 < factor <= 1:
-        jc.refuse(f"{where}.factor", "be in (0, 1]", factor)
+        errors.refuse(f"{where}.factor", "be in (0, 1]", factor)
     _check_duration(f"{where}.every", rollback["every"])
 
 
 def _check_fix(fix: Mapping[str, int], seeds: Sequence[int]) -> None:
     """Raise ValueError for wrong entries of config.fix, or if all seeds would be equal."""
     for source, seed in fix.items():
-        jc.check_known("config.fix", source, SOURCES, "source of randomness")
+        errors.check_known("config.fix", source, SOURCES, "source of randomness")
         if not _is_seed(seed):
-            jc.refuse(f"config.fix.{source}", "be a whole number below 2**32", seed)
+            errors.refuse(f"config.fix.{source}", "be a whole number below 2**32", seed)
     if len(seeds) > 1 and len(fix) == len(SOURCES):
         text = "leaves nothing random, so that all seeds are one run; free a source"
         raise ValueError(f"config.fix: {text}, or train one seed")
@@ -292,10 +292,10 @@ def check_vary(config: Mapping[str, Any]) -> None:
         where = f"config.vary[{i}]"
         has_key = isinstance(entry, Mapping) and isinstance(entry.get("key"), str)
         if not has_key or set(entry) != {"key", "values"}:
-            jc.refuse(where, "be dict(key='optim.rate', values=...)", entry)
+            errors.refuse(where, "be dict(key='optim.rate', values=...)", entry)
         if not _are_distinct(entry["values"]):
             must = "be a list of different numbers in float32, at least one"
-            jc.refuse(f"{where}.values", must, entry["values"])
+            errors.refuse(f"{where}.values", must, entry["values"])
         _check_key(config, f"{where}.key", entry["key"])
     keys = varied_keys(config)
     if len(set(keys)) < len(keys):
@@ -331,7 +331,7 @@ def _check_key(config: Mapping[str, Any], where: str, key: str) -> None:
         known = [f"optim.{name}" for name in names if name != "average"]
         known += [f"algo.{k}" for k, v in config["algo"].items() if type(v) is float]
         raise ValueError(
-            f"{where}: the config has no {key!r}; {jc.suggest(key, known)}; write an "
+            f"{where}: the config has no {key!r}; {errors.suggest(key, known)}; write an "
             "algorithm's default into the config to vary it"
         ) from None
     if not _is_number(value):
@@ -397,7 +397,7 @@ class RunSpec:
         seeds = config["seeds"]
         if not seeds or not all(map(_is_seed, seeds)) or len(set(seeds)) < len(seeds):
             must = "be different whole numbers from 0 to 2**32 - 1"
-            jc.refuse("config.seeds", must, seeds)
+            errors.refuse("config.seeds", must, seeds)
         check_vary(config)
         _check_rollback(config.get("rollback") or {})
         _check_fix(config.get("fix", {}), seeds)
@@ -407,10 +407,10 @@ class RunSpec:
                 _check_ranges(stage)
         evaluate = config["run"]["evaluate"]
         if evaluate not in ("here", "elsewhere"):
-            jc.refuse("config.run.evaluate", "be here or elsewhere", evaluate)
+            errors.refuse("config.run.evaluate", "be here or elsewhere", evaluate)
         eval_norm = config["run"].get("eval_norm", EVAL_NORMS[0])
         if eval_norm not in EVAL_NORMS:
-            jc.refuse(
+            errors.refuse(
                 "config.run.eval_norm", f"be one of {', '.join(EVAL_NORMS)}", eval_norm
             )
         for cadence in ("eval_every", "save_every"):
@@ -421,7 +421,7 @@ class RunSpec:
                     f"config.tests: names must not be 'train' or 'valid', got {name!r}; "
                     "give the test set another name"
                 )
-            jc.check_folder_name("config.tests: a name", name)
+            errors.check_folder_name("config.tests: a name", name)
         return cls(
             config,
             all_branches,
@@ -435,7 +435,7 @@ def _check_ranges(stage: StageSpec) -> None:
     for must, is_in_range, keys in _RANGES:
         for key, value in _entries(stage.config, keys):
             if not is_in_range(value):
-                jc.refuse(f"{stage.where}.{key}", must, value)
+                errors.refuse(f"{stage.where}.{key}", must, value)
 
 
 def _is_seed(value: Any) -> bool:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jbias import config as jc
+from jbias import errors
 from jbias.runtime import cli, console, files, messages, signals
 
 
@@ -111,7 +112,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """
     log = console.logger(None)
     if files.is_remote(args.workdir):
-        jc.refuse(
+        errors.refuse(
             "--workdir",
             f"be a local directory, got {args.workdir}",
             remedy="mount the bucket, or copy the study when it is done",
@@ -269,7 +270,9 @@ def _levels(
     levels = []
     for name in requested:
         if name not in known and not name.startswith("only-"):
-            raise ValueError(f"--levels: unknown {name!r}; {jc.suggest(name, known)}")
+            raise ValueError(
+                f"--levels: unknown {name!r}; {errors.suggest(name, known)}"
+            )
         levels += known.get(name, [name])
     return tuple(dict.fromkeys(levels))
 

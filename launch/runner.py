@@ -16,6 +16,7 @@ from typing import Any
 from etils import epath
 
 from jbias import config as jc
+from jbias import errors
 from jbias.launch import local, search, sky, slurm, study, tpu_pod, trials, xpk
 from jbias.runs import status
 from jbias.runtime import console, files, lock, messages, signals
@@ -159,7 +160,7 @@ def parse_executor(text: str) -> tuple[str, dict[str, Any]]:
     ValueError for unknown names and wrong values.
     """
     name, _, arg = text.partition(":")
-    jc.check_known("--on", name, EXECUTORS)
+    errors.check_known("--on", name, EXECUTORS)
     executor = EXECUTORS[name]
     options = vars(jc.parse_arg(arg, f"--on={name}", **executor.OPTIONS))
     for key, value in options.items():

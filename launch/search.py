@@ -11,7 +11,7 @@ from typing import Any
 from optuna import distributions
 
 from jbias import config as jc
-from jbias import extensions
+from jbias import errors, extensions
 from jbias.launch import search_space
 from jbias.runtime import files, switches
 
@@ -42,9 +42,9 @@ class Search:
 
     def __post_init__(self):
         for name, kind in _KINDS.items():
-            jc.check_type(f"--{name}", getattr(self, name), kind)
-        jc.check_known("--sampler", self.search, SAMPLERS)
-        jc.check_known("--pruner", self.stop, PRUNERS)
+            errors.check_type(f"--{name}", getattr(self, name), kind)
+        errors.check_known("--sampler", self.search, SAMPLERS)
+        errors.check_known("--pruner", self.stop, PRUNERS)
         if self.trials < 1:
             raise ValueError(f"--trials: must be at least 1, got {self.trials}")
         if not self.config:
@@ -198,8 +198,8 @@ def _read_sweep_file(name: str) -> dict[str, Any]:
     settings = {"config": (), "changes": {}, "axes": {}, **sweep}
     kinds = {**_KINDS, "config": str | list[str], "changes": dict, "axes": dict}
     for key, value in settings.items():
-        jc.check_known("--sweep", key, kinds, "key")
-        jc.check_type(f"--sweep: {key}", value, kinds[key])
+        errors.check_known("--sweep", key, kinds, "key")
+        errors.check_type(f"--sweep: {key}", value, kinds[key])
     configs, axes = settings["config"], settings.pop("axes")
     for key, values in axes.items():
         axes[key] = repr([*values]) if isinstance(values, list | tuple) else values

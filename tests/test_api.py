@@ -30,7 +30,7 @@ COMMANDS = (
 )
 # In the order of a reader; each is checked by pyright, too.
 MODULES = (
-    *("jbias.train", "jbias.config"),
+    *("jbias.train", "jbias.config", "jbias.errors"),
     *("jbias.configs.common", "jbias.launch.search_space"),
     *(
         "jbias.runs.results",

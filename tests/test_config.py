@@ -5,6 +5,7 @@ import ml_collections
 import pytest
 
 from jbias import config as jc
+from jbias import errors
 from tests import cases
 
 
@@ -20,7 +21,7 @@ from tests import cases
 )
 def test_an_error_names_the_entry_the_condition_and_a_remedy(args, message):
     with pytest.raises(ValueError) as refused:
-        jc.refuse("here", "be 1", *args)
+        errors.refuse("here", "be 1", *args)
     assert str(refused.value) == message
 
 

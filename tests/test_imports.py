@@ -13,7 +13,7 @@ FILES, inside = source_files.PYTHON, source_files.inside
 
 # From the ground up: a room may import only rooms of lower floors.
 FLOORS = (
-    ("numerals", "signatures"),
+    ("errors", "numerals", "signatures"),
     ("runtime",),
     ("config", "stats", "untrusted"),
     ("extensions", "scores"),
@@ -46,6 +46,7 @@ WITHOUT_JAX = (
     "report",
     "papers",
     "untrusted",
+    "errors",
     "config",
     "run_spec",
     "seals",

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from jbias import build, run_spec
+from jbias import build, errors, run_spec
 from jbias import config as jc
 from jbias.configs import padain
 from tests import cases
@@ -85,7 +85,7 @@ def test_options_of_valid_types_are_accepted():
         [1, 2],
     )
     assert options == copied
-    jc.check_annotations("here", make, {"p": object()})  # A number that is traced.
+    errors.check_annotations("here", make, {"p": object()})  # A number that is traced.
 
 
 NAMES = ["", "..", "a/b", "/outside/x", "a\\b", "n" * 151, "é" * 80]
@@ -102,7 +102,7 @@ def test_a_name_of_which_no_folder_can_be_is_refused(name):
 
 @cases.each("name", ["edge", "Cue conflict (16)", "été", "v1.5", "n" * 150])
 def test_a_name_of_a_folder_is_taken(name):
-    jc.check_folder_name("config.tests", name)
+    errors.check_folder_name("config.tests", name)
 
 
 @cases.each(

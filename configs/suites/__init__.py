@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from jbias import config as jc
+from jbias import errors
 
 WHERE = "suite argument"
 # Arguments of all data, with their defaults.
@@ -53,7 +54,7 @@ def parse_arguments(
     arguments of all data. defaults: those of the other arguments.
     """
     arg = jc.parse_arg(text, WHERE, **shared, **defaults)
-    jc.check_known(WHERE, arg.data, used, "data")
+    errors.check_known(WHERE, arg.data, used, "data")
     jc.check_applicable(text, arg.data, shared, used, WHERE)
     required = _REQUIRED.get(arg.data, "root")
     if required and not getattr(arg, required):

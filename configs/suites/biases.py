@@ -61,8 +61,7 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from jbias import config as jc
-from jbias import data
+from jbias import data, errors
 from jbias.configs import datasets, suites
 from jbias.data import corruptions
 
@@ -303,7 +302,7 @@ def folder(arg) -> Preset:
 
 def pacs(arg) -> Preset:
     """Return the four styles; probes change the one that a network was trained on."""
-    jc.check_known(suites.WHERE, arg.style, datasets.STYLES, "style")
+    errors.check_known(suites.WHERE, arg.style, datasets.STYLES, "style")
     sets = {
         style: dict(data="pacs", split=style, root=arg.root)
         for style in datasets.STYLES

@@ -23,7 +23,7 @@ GROUPS = {
     "estimates": ("run_estimates", "checking"),
     "train": ("train",),
     "torch": ("torch",),
-    "numerals": ("numerals",),
+    "errors": ("errors", "numerals"),
 }  # Files beside the folders that the picture shows; `part` finds the commands.
 ABOUT = {
     "commands": "main, evaluate, look, ...",
@@ -49,7 +49,7 @@ ABOUT = {
     "stats": "tests of score tables",
     "runtime": "process, files, devices",
     "untrusted": "safe readers, limits",
-    "numerals": "numbers in text",
+    "errors": "checks, numbers in text",
 }
 
 

@@ -8,8 +8,7 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float, UInt8
 
-from jbias import config as jc
-from jbias import data
+from jbias import data, errors
 from jbias.data import base, labels, loader, shifts
 from jbias.data.base import Columns
 
@@ -84,7 +83,7 @@ def open_source(where: str, options: Options, size: int) -> base.Source:
     options. size: side of the images in pixels, unless the options have a size.
     Raises ValueError for wrong options and for data that are missing.
     """
-    jc.check_type(where, options, dict)
+    errors.check_type(where, options, dict)
     options = dict(options)
     if type(options.get("crop")) is str:
         must = f"{where}.crop: must be True or False, got {options['crop']!r}"
@@ -94,12 +93,12 @@ def open_source(where: str, options: Options, size: int) -> base.Source:
             raise ValueError(f"{where}: {key!r} is missing")
     for key, kind in {"data": str, "split": str, **data.COMMON_OPTIONS}.items():
         if key in options:
-            jc.check_type(f"{where}.{key}", options[key], kind)
+            errors.check_type(f"{where}.{key}", options[key], kind)
     name, split = options.pop("data"), options.pop("split")
     if name in data.DATASETS:
         for option, parameter in data.DATASETS[name].options.items():
             if option in options and parameter.annotation is not parameter.empty:
-                jc.check_type(
+                errors.check_type(
                     f"{where}.{option}", options[option], parameter.annotation
                 )
     with base.explain_errors(f"{where}: ", ValueError):
@@ -174,7 +173,7 @@ def class_map(
     Raises base.Mismatch if the classes do not match, ValueError for wrong options.
     """
     restrict = options.get("restrict", test.restrict)
-    jc.check_type(f"{where}.restrict", restrict, bool)
+    errors.check_type(f"{where}.restrict", restrict, bool)
     with base.explain_errors(f"{where}: ", ValueError):
         return labels.match(
             train.classes,

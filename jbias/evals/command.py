@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jbias import config as jc
+from jbias import errors
 from jbias.evals import networks, probe
 from jbias.runtime import console
 
@@ -31,7 +32,7 @@ def load_suite(
     given, replaces config["run"]["devices"]. ValueError for an invalid suite.
     """
     config = jc.to_dict(jc.load(args.suite, changes, flag="suite"))
-    jc.check_type("suite.run", config.setdefault("run", {}), dict)
+    errors.check_type("suite.run", config.setdefault("run", {}), dict)
     config["run"] |= run
     if args.devices:
         config["run"]["devices"] = args.devices
@@ -67,12 +68,12 @@ class Command:
     def leaving_out(
         self,
         name: str,
-        errors: type[Exception] | tuple[type[Exception], ...] = networks.NETWORK_ERRORS,
+        kinds: type[Exception] | tuple[type[Exception], ...] = networks.NETWORK_ERRORS,
     ) -> Iterator[None]:
-        """Return a context that catches `errors` and then calls `leave_out` with `name`."""
+        """Return a context that catches `kinds` and then calls `leave_out` with `name`."""
         try:
             yield
-        except errors as error:
+        except kinds as error:
             self.leave_out(name, f"{name}: {networks.describe_error(error)}")
 
     def load(

@@ -36,7 +36,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from jbias import config as jc
+from jbias import errors
 from jbias.data import base
 from jbias.data.sets import geirhos
 from jbias.evals import (
@@ -201,7 +201,7 @@ def parse_columns(text: str) -> dict[str, str]:
     columns = dict(COLUMNS)
     for pair in filter(None, text.split(",")):
         key, equals, name = pair.partition("=")
-        jc.check_known("--columns", key, COLUMNS)
+        errors.check_known("--columns", key, COLUMNS)
         if not equals or not name:
             raise ValueError(f"--columns: must be {key}=NAME, got {pair!r}; name it")
         columns[key] = name
@@ -351,7 +351,7 @@ def _located_rows(
             lacking.setdefault("", []).append((where, image))
             continue
         must = f"{where}: {columns['set']} must be one of the suite's sets"
-        jc.check_known(must, dataset, sets)
+        errors.check_known(must, dataset, sets)
         if dataset not in images:
             continue  # A missing set, or one that --only leaves out.
         counts[dataset] += 1
@@ -361,7 +361,7 @@ def _located_rows(
             response_id = _NO_ANSWER
         else:
             must = f"{where}: {columns['response']} must be one of {dataset}'s classes"
-            jc.check_known(must, response, classes)
+            errors.check_known(must, response, classes)
             response_id = classes.index(response)
         located = images[dataset].find(where, image)
         if located is None:
@@ -387,8 +387,10 @@ def _located_rows(
         where, _ = unknown[0]
         column = columns["set"]
         remedy = "add it, or begin the file's name or the images with it; "
-        remedy += jc.suggest(stem.partition("_")[0], sets)
-        jc.refuse(where, f"name the suite's set in a column {column!r}", remedy=remedy)
+        remedy += errors.suggest(stem.partition("_")[0], sets)
+        errors.refuse(
+            where, f"name the suite's set in a column {column!r}", remedy=remedy
+        )
     for dataset, rows in lacking.items():
         images[dataset].refuse(rows, counts[dataset])
 

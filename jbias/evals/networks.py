@@ -22,11 +22,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from etils import epath
-from flax import errors, serialization
+from flax import errors as flax_errors
 from flax import linen as nn
+from flax import serialization
 from jaxtyping import Array, Bool
 
-from jbias import build, data, extensions, models, numerals, run_spec
+from jbias import build, data, errors, extensions, models, numerals, run_spec
 from jbias import config as jc
 from jbias.data import base, labels, tables
 from jbias.evals import inference, probe
@@ -36,7 +37,12 @@ from jbias.runtime import cli, files, hub, mesh, messages
 from jbias.untrusted import opening
 
 # Errors of a single measure (options, shapes, memory): other measures can continue.
-MEASURE_ERRORS = (ValueError, MemoryError, errors.FlaxError, jax.errors.JaxRuntimeError)
+MEASURE_ERRORS = (
+    ValueError,
+    MemoryError,
+    flax_errors.FlaxError,
+    jax.errors.JaxRuntimeError,
+)
 # Errors of a single network, such as of its files: other networks can continue.
 NETWORK_ERRORS = (OSError, *MEASURE_ERRORS)
 _MAX_LETTERS = 500  # Of an error's text: allocators print tables.
@@ -609,7 +615,7 @@ def check_arguments(
     list_classes(args.classes or IMAGENET)
     kinds = {is_trained(path) for path in paths}
     if args.trained:
-        jc.check_known("--trained", args.trained, data.DATASETS)
+        errors.check_known("--trained", args.trained, data.DATASETS)
     for key in ("model", "classes", "mean", "std", "trained", "method"):
         if kinds == {True} and getattr(args, key) is not None:
             raise ValueError(

@@ -26,6 +26,7 @@ from etils import epath
 from jaxtyping import Array, Float, Int, Shaped, UInt8
 
 from jbias import config as jc
+from jbias import errors
 from jbias.data import base, labels, sources
 from jbias.evals import (
     inference,
@@ -92,15 +93,15 @@ class Predictor:
 
     def __post_init__(self):
         if not callable(self.predict):
-            jc.refuse("predict", "be a function of images", self.predict)
-        jc.check_known("images", self.images, FORMS)
+            errors.refuse("predict", "be a function of images", self.predict)
+        errors.check_known("images", self.images, FORMS)
         if self.outputs:
-            jc.check_known("outputs", self.outputs, KINDS)
+            errors.check_known("outputs", self.outputs, KINDS)
         constants = [x for x in (self.mean, self.std) if x is not None]
         if constants and self.images != "float":
-            jc.refuse("mean and std", "be left out", remedy='or say images="float"')
+            errors.refuse("mean and std", "be left out", remedy='or say images="float"')
         if self.preprocess is not None and self.images != "float":
-            jc.refuse("preprocess", "be left out", remedy='or say images="float"')
+            errors.refuse("preprocess", "be left out", remedy='or say images="float"')
         _check_callable(self.predict)
         self.resolve()
 
@@ -410,7 +411,7 @@ def _class_numbers(
     numbers = {name: i for i, name in enumerate(classes)}
     for name in sorted({*names} - {*classes}):
         (known,) = base.match_spelling((name,), classes)
-        jc.check_known(f"predict: asked about {where}", known, numbers, "class")
+        errors.check_known(f"predict: asked about {where}", known, numbers, "class")
         numbers[name] = numbers[known]
     return np.array([numbers[name] for name in names])
 
@@ -422,7 +423,7 @@ def _check_callable(predict: Any) -> None:
     """
     if inspect.isclass(predict):
         remedy = f"give an object of it, {predict.__name__}(...)"
-        jc.refuse("predict", "be a function of images", predict, remedy)
+        errors.refuse("predict", "be a function of images", predict, remedy)
     inner = predict
     while isinstance(inner, functools.partial):
         inner = inner.func
@@ -431,14 +432,14 @@ def _check_callable(predict: Any) -> None:
             function
         ):
             remedy = "write `def` without `async`, with asyncio.run inside"
-            jc.refuse("predict", "not be an async function", predict, remedy)
+            errors.refuse("predict", "not be an async function", predict, remedy)
         if inspect.isgeneratorfunction(function):
-            jc.refuse("predict", "return its answers, not yield them", predict)
+            errors.refuse("predict", "return its answers, not yield them", predict)
     try:
         signature = inspect.signature(predict)
     except (TypeError, ValueError) as error:
         if isinstance(predict, functools.partial) and "incorrect" in str(error):
-            jc.refuse(
+            errors.refuse(
                 "predict", "be called with one argument, a batch of images", error
             )
         return  # Functions that are not written in Python may have no signature.
@@ -676,9 +677,9 @@ def load_object(path_and_name: str, where: str) -> Any:
         remedy = "no such file"
         if os.path.isfile(path_and_name):
             remedy = f"add the function's name, as in {path_and_name}:predict"
-        jc.refuse(where, "be path/to/file.py:name", path_and_name, remedy)
+        errors.refuse(where, "be path/to/file.py:name", path_and_name, remedy)
     if not path.endswith(".py"):
-        jc.refuse(where, "be a Python file, *.py", path)
+        errors.refuse(where, "be a Python file, *.py", path)
     path = os.path.abspath(path)
     folder = os.path.dirname(path)
     if folder not in sys.path:
@@ -686,7 +687,7 @@ def load_object(path_and_name: str, where: str) -> Any:
     with messages.user_code(path, catch_all=True):
         namespace = vars(jc.import_file("predict", path))
     known = {key: value for key, value in namespace.items() if not key.startswith("__")}
-    jc.check_known(f"{where}: {path}", name, known)
+    errors.check_known(f"{where}: {path}", name, known)
     return known[name]
 
 
@@ -720,6 +721,6 @@ def as_predictor(
     if isinstance(function, Predictor):
         fixed = {"mean", "std", "preprocess"} if function.apply else set()
         for key in sorted(fixed & options.keys()):
-            jc.refuse(key, "be said where gradients are, as in jbias.torch.wrap")
+            errors.refuse(key, "be said where gradients are, as in jbias.torch.wrap")
         return dataclasses.replace(function, **options)
     return Predictor(function, **options)

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from jbias import config as jc
+from jbias import errors
 from jbias.runtime import messages
 
 # Attributes of a module that describe its preprocessing; the first that exists counts.
@@ -283,7 +283,7 @@ def _read_processor(
     if get("do_normalize") is False:
         mean, std = 0.0, 1.0
     elif mean is None and get("do_normalize"):
-        jc.refuse(f"{origin}: image_mean", "be three numbers, or one", mean)
+        errors.refuse(f"{origin}: image_mean", "be three numbers, or one", mean)
     mean = np.asarray(_checked_value(origin, "mean", 0.0 if mean is None else mean))
     std = np.asarray(_checked_value(origin, "std", 1.0 if std is None else std))
     normalisation = _rescaling(get, mean, std, origin).then(mean, std)
@@ -334,7 +334,7 @@ def _refuse_mean_of_bytes(origin: str, mean: ArrayLike) -> None:
     numbers = constants(f"{origin}: mean", mean, positive=False)
     if max(numbers) > 1:
         remedy = "divide mean and std by 255 if they are of bytes"
-        jc.refuse(f"{origin}: mean", "be of images in [0, 1]", numbers, remedy)
+        errors.refuse(f"{origin}: mean", "be of images in [0, 1]", numbers, remedy)
 
 
 def _steps_of(source: Any) -> Sequence | None:
@@ -415,7 +415,7 @@ def _read_normalize(
     rule = getattr(step, "normalization", "standard")
     if rule != "standard":
         must = "normalise by fixed numbers"
-        jc.refuse(f"{origin}: Normalize", must, rule, "give mean= and std= instead")
+        errors.refuse(f"{origin}: Normalize", must, rule, "give mean= and std= instead")
     if highest is not None:
         where = f"{origin}: max_pixel_value"
         times = _BYTES * constants(where, highest, positive=True)[0]
@@ -464,7 +464,7 @@ def _checked_value(origin: str, key: str, value: Any) -> Any:
     if key == "interpolation":
         return _interpolation(value)
     if key == "fit":
-        jc.check_known(f"{where} (crop_mode)", str(value), _FITS)
+        errors.check_known(f"{where} (crop_mode)", str(value), _FITS)
         return _FITS[str(value)]
     sides = _sides(value)
     if sides is not None:
@@ -475,7 +475,7 @@ def _checked_value(origin: str, key: str, value: Any) -> Any:
     except (TypeError, ValueError):
         numbers = np.zeros(0)
     if not (numbers.size and np.isfinite(numbers).all() and (numbers > 0).all()):
-        jc.refuse(where, "be numbers above 0", value)
+        errors.refuse(where, "be numbers above 0", value)
     number = float(numbers[-1])  # The width of (channels, height, width).
     return number if key == "crop" else round(number)
 
@@ -492,7 +492,7 @@ def constants(where: str, value: Any, *, positive: bool) -> tuple[float, float, 
         numbers = np.zeros(0)
     fits = numbers.size in (1, 3) and np.isfinite(numbers).all()
     if not fits or positive and not (numbers > 0).all():
-        jc.refuse(where, f"be three numbers, or one{', above 0' * positive}", value)
+        errors.refuse(where, f"be three numbers, or one{', above 0' * positive}", value)
     # Seven digits: the number that was meant before it was rounded to float32.
     first, second, third = (float(f"{x:.7g}") for x in np.broadcast_to(numbers, 3))
     return first, second, third

@@ -24,7 +24,7 @@ import numpy as np
 from etils import epath
 
 from jbias import config as jc
-from jbias import extensions
+from jbias import errors, extensions
 from jbias.data import loader, splits
 from jbias.evals import (
     decisions,
@@ -190,7 +190,7 @@ class NetworkEvaluation:
         it is a file, if its name is not a valid one, or if another process has locked it.
         """
         network, folder = self.network, self.folder
-        jc.check_folder_name("a network's name", network.name)
+        errors.check_folder_name("a network's name", network.name)
         fields, identity = network.fields, networks.identity(network)
         extra_fields = {
             key: value for key, value in network.about.items() if key != "path"

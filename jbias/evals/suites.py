@@ -33,7 +33,7 @@ import jax
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from jbias import build, evals, extensions
+from jbias import build, errors, evals, extensions
 from jbias import config as jc
 from jbias.data import base, labels, loader, splits
 from jbias.evals import inference, probe, probe_registry
@@ -118,12 +118,12 @@ def read_measure(
     where = f"suite.measures.{name}"
     if "@" in name:
         raise ValueError(f"{where}: a measure's name must be without @, got {name!r}")
-    jc.check_folder_name("suite.measures: a name", name)
+    errors.check_folder_name("suite.measures: a name", name)
     for key, kind in _COMMON_KINDS.items():
         if key in options:
-            jc.check_type(f"{where}.{key}", options[key], kind)
+            errors.check_type(f"{where}.{key}", options[key], kind)
     if "sets" not in options:
-        jc.refuse(f"{where}.sets", "name sets of the suite, got none")
+        errors.refuse(f"{where}.sets", "name sets of the suite, got none")
     probe_name = options.get("probe", name)
     datasets = options["sets"]
     images = options.get("images", 0)
@@ -131,14 +131,14 @@ def read_measure(
     others = options.get("others", "")
     _find_maker(where, probe_name)
     for dataset in datasets:
-        jc.check_known(f"{where}.sets", dataset, set_options)
+        errors.check_known(f"{where}.sets", dataset, set_options)
         if "aggregates" in options and "aggregate" in set_options[dataset]:
             raise ValueError(
                 f"{where}.aggregates: suite.sets.{dataset} has an aggregate of its own, "
                 "which takes precedence; remove one of the two"
             )
     if others:
-        jc.check_known(f"{where}.others", others, set_options)
+        errors.check_known(f"{where}.others", others, set_options)
     if others and "others" not in _probe_parameters(probe_name):
         raise ValueError(
             f"{where}.others: {probe_name} shows no other images; leave it out"
@@ -148,7 +148,7 @@ def read_measure(
     must = f"must be one or more of {', '.join(labels.AGGREGATES)}"
     probe.check(has_rules, f"{where}.aggregates", must, aggregates)
     for rule in aggregates:
-        jc.check_known(f"{where}.aggregates", rule, labels.AGGREGATES)
+        errors.check_known(f"{where}.aggregates", rule, labels.AGGREGATES)
     return Measure(
         name=name,
         probe=probe_name,
@@ -215,7 +215,7 @@ def check_measure(measure: Measure, side: int) -> None:
     if set_arguments:
         options = {**dict.fromkeys(set_arguments), **measure.options}
         build.check_options(where, make, options, num_positional=0)
-        jc.check_annotations(where, make, measure.options)
+        errors.check_annotations(where, make, measure.options)
         return
     blank = np.zeros((1, side, side, 3), np.uint8)
     context = {"side": side, "classes": ()}
@@ -249,7 +249,7 @@ def _cached_probe(name: str, probe_name: str, frozen_options: tuple) -> probe.Pr
         return build.call_checked(where, _find_maker(where, probe_name), **options)
     measure = probe_registry.INSIDE[probe_name]
     build.check_options(where, measure, options, num_positional=4)
-    jc.check_annotations(where, measure, options)
+    errors.check_annotations(where, measure, options)
     numbers = functools.partial(measure, **options)
     return probe.Probe({"": ()}, probe.identity, numbers, inside=True)
 
@@ -405,7 +405,7 @@ def open_suite(
         if needed and name not in config["measures"]:
             where = "in the argument of the suite, FILE:ARGS"
             raise ValueError(f"--only: {name!r} needs {needed} {where}; add it")
-        jc.check_known("--only", name, config["measures"])
+        errors.check_known("--only", name, config["measures"])
     costs.parse_energy("suite.run.energy", run["energy"])
     for key, options in config["sets"].items():
         for name in options.get("measures", ()):
@@ -453,7 +453,7 @@ def _open_sets(
     # Sets of one folder are missing for the same reason, which is reported once.
     names_by_reason: dict[tuple[str, str], list[str]] = {}
     for name, options in config["sets"].items():
-        jc.check_folder_name("suite.sets: a name", name)
+        errors.check_folder_name("suite.sets: a name", name)
         if name not in used:
             continue
         where = f"suite.sets.{name}"
@@ -482,22 +482,22 @@ def _check_kinds(config: Mapping[str, Any]) -> dict[str, Any]:
     infinite, a size that is not 1 to 16,384 pixels, and a negative batch, agree, threads or gib.
     """
     for key in config:
-        jc.check_known("suite", key, (*_REQUIRED, "run", "needs"), "key")
+        errors.check_known("suite", key, (*_REQUIRED, "run", "needs"), "key")
     jc.check_finite("suite", config)
     for key, kind in _REQUIRED.items():
         if key not in config:
             raise ValueError(f"suite: {key!r} is missing")
-        jc.check_type(f"suite.{key}", config[key], kind)
+        errors.check_type(f"suite.{key}", config[key], kind)
     fits, must = 1 <= config["size"] <= _MAX_SIDE, f"must be 1 to {_MAX_SIDE} pixels"
     probe.check(fits, "suite.size", must, config["size"])
     for section in ("sets", "measures"):
         for name, options in config[section].items():
-            jc.check_type(f"suite.{section}.{name}", options, dict)
+            errors.check_type(f"suite.{section}.{name}", options, dict)
     run = config.get("run", {})
-    jc.check_type("suite.run", run, dict)
+    errors.check_type("suite.run", run, dict)
     for key, value in run.items():
-        jc.check_known("suite.run", key, _RUN)
-        jc.check_type(f"suite.run.{key}", value, _RUN[key][1])
+        errors.check_known("suite.run", key, _RUN)
+        errors.check_type(f"suite.run.{key}", value, _RUN[key][1])
         if key in ("batch", "agree", "threads", "gib") and value < 0:
             raise ValueError(f"suite.run.{key}: must be 0 or more, got {value}")
     return {key: default for key, (default, _) in _RUN.items()} | run

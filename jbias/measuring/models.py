@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jbias import config as jc
+from jbias import errors
 from jbias.data import labels
 from jbias.evals import networks, predictors, preprocessing, probe
 from jbias.runtime import hub, messages
@@ -243,7 +243,7 @@ def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
             f"for other options write my.py with net = timm.create_model({name!r}, ...), "
             "and give my.py:net"
         )
-        jc.refuse("MODEL", must, text, remedy)
+        errors.refuse("MODEL", must, text, remedy)
     if query == "pretrained=true" and is_random:
         raise ValueError(f"MODEL: {text} is pretrained; leave --random-weights out")
     is_random = is_random or query == "pretrained=false"

@@ -11,6 +11,7 @@ import ml_collections
 from etils import epath
 
 from jbias import config as jc
+from jbias import errors
 from jbias.data import labels
 from jbias.evals import command as commands
 from jbias.evals import (
@@ -161,7 +162,7 @@ def _by_suite(model: Any, suite: str, **options: Any) -> measured.Measured:
             "be a function, a module of PyTorch or a Predictor where a suite is given"
         )
         remedy = "leave the suite out, or run `jbias evaluate`"
-        jc.refuse("measure: model", must, model, remedy)
+        errors.refuse("measure: model", must, model, remedy)
     if hasattr(model, "named_modules") and hasattr(model, "state_dict"):
         from jbias import torch
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from jbias import config as jc
+from jbias import errors
 from jbias.configs import datasets
 from jbias.configs.suites import biases
 from jbias.data import labels, tables
@@ -223,7 +223,7 @@ def _own_sets(own_images: OwnImages, space: str) -> dict[str, dict[str, Any]]:
         options["space"] = "entry16"
     sets = {}
     for split in own_images.splits:
-        jc.check_folder_name("--data: a folder", split)
+        errors.check_folder_name("--data: a folder", split)
         is_taken = split in (*datasets.STIMULI, "imagenet", "imagenet16")
         name = f"own-{split}" if is_taken else split
         sets[name] = {**options, "split": split}

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import errors
+from flax import errors as flax_errors
 from flax import linen as nn
 
-from jbias import config as jc
+from jbias import errors
 from jbias.models import registry, state_dicts, weight_names
 
 Linear = tuple[np.ndarray, np.ndarray]  # Weight (classes, features) and bias.
@@ -245,7 +245,7 @@ _MAX_NUMBERS = 2**31
 _MAX_OPTION = 100_000  # No number of classes, channels or blocks is larger.
 _MAX_NAMED = 5  # Candidates that an error message names.
 # Errors of options that make no network.
-_INVALID_OPTIONS = (ValueError, TypeError, ArithmeticError, errors.FlaxError)
+_INVALID_OPTIONS = (ValueError, TypeError, ArithmeticError, flax_errors.FlaxError)
 
 
 class ImportedNetwork(NamedTuple):
@@ -459,11 +459,11 @@ def check_options(model: str | None, options: Mapping[str, Any]) -> None:
                 f"{', '.join(registry.option_names(model))}"
             )
     where = f"models.load: {model}"
-    jc.check_annotations(where, registry.MODELS[model], options)
+    errors.check_annotations(where, registry.MODELS[model], options)
     for option, value in options.items():
         numbers = value if isinstance(value, tuple) else (value,)
         if any(isinstance(n, int) and not 0 <= n <= _MAX_OPTION for n in numbers):
-            jc.refuse(f"{where}.{option}", f"be from 0 to {_MAX_OPTION:,}", value)
+            errors.refuse(f"{where}.{option}", f"be from 0 to {_MAX_OPTION:,}", value)
 
 
 def _select_match(

@@ -21,8 +21,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from flax import linen as nn
 
-from jbias import config as jc
-from jbias import seals
+from jbias import errors, seals
 from jbias.models import class_names, importing, registry, safetensors, weight_names
 from jbias.runtime import heap, messages
 
@@ -54,10 +53,12 @@ def load(
         workdir, branch = folder.parent.parent, folder.name
     config_path, checkpoints = workdir / "config.json", workdir / "checkpoints"
     if not config_path.is_file() or not checkpoints.is_dir():
-        jc.refuse(where, "be the workdir of a run, with config.json and checkpoints")
+        errors.refuse(
+            where, "be the workdir of a run, with config.json and checkpoints"
+        )
     config = read_json(config_path, ("model.name", "seeds", "size"))
     name = config["model"]["name"]
-    jc.check_type(f"{where}: model.name", name, str)
+    errors.check_type(f"{where}: model.name", name, str)
     if model not in (None, name):
         raise ValueError(f"{where}: holds the model {name!r}, not {model!r}")
     if name not in registry.MODELS:
@@ -67,8 +68,8 @@ def load(
         for key, value in config["model"].items()
         if key != "name"
     }
-    jc.check_type(f"{where}: seeds", config["seeds"], list[int])
-    jc.check_type(f"{where}: size", config["size"], int)
+    errors.check_type(f"{where}: seeds", config["seeds"], list[int])
+    errors.check_type(f"{where}: size", config["size"], int)
     seeds = config["seeds"]
     seed = seeds[0] if seed is None and len(seeds) == 1 else seed
     if seed not in seeds:

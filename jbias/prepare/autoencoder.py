@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
-from jbias import config as jc
+from jbias import errors
 from jbias.augment import deepaugment_cae, deepaugment_edsr
 from jbias.data import base
 from jbias.models import cae, edsr, weight_files
@@ -222,7 +222,7 @@ def run(args: argparse.Namespace) -> str:
 
     args: the flags of `add`. ValueError for an unknown network, data set or option.
     """
-    jc.check_known(f"{_WHERE}: --net", args.net, NETS)
+    errors.check_known(f"{_WHERE}: --net", args.net, NETS)
     net, source = NETS[args.net], dataset.open_source(args)
     own_sizes = dataset.select(args, *_SIZES)
     for name in own_sizes:

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from jbias import config as jc
-from jbias import data, prepare
+from jbias import data, errors, prepare
 from jbias.data import base, set_options
 from jbias.data.forms import listing
 from jbias.prepare import dataset
@@ -117,7 +116,7 @@ def _open_splits(
     options: options of the data set. base.Missing if a split in `splits`, or every known split,
     does not exist.
     """
-    errors, any_exists = [], False
+    missing, any_exists = [], False
     for split in splits.split("+") if splits else _splits(name, src):
         try:
             yield split, data.load(name, split, root=src, **options)
@@ -125,9 +124,9 @@ def _open_splits(
         except base.Missing as error:
             if splits:
                 raise
-            errors.append(error)
+            missing.append(error)
     if not any_exists:
-        raise errors[0]
+        raise missing[0]
 
 
 def _splits(name: str, src: str) -> list[str]:
@@ -137,7 +136,7 @@ def _splits(name: str, src: str) -> list[str]:
     `src` is not a folder, and if no split is known and `src` contains no folder.
     """
     root = listing.require_folder("prepare check", os.path.expanduser(src), "--src")
-    jc.check_known("prepare check: --data", name, data.DATASETS)
+    errors.check_known("prepare check: --data", name, data.DATASETS)
     folders = sorted(
         entry.name
         for entry in os.scandir(root)

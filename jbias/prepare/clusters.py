@@ -34,14 +34,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import threadpoolctl
-from flax import errors
+from flax import errors as flax_errors
 from flax import linen as nn
 from jaxtyping import Float, Int, UInt8
 from scipy import optimize
 from sklearn import cluster, exceptions
 
-from jbias import config as jc
-from jbias import data
+from jbias import data, errors
 from jbias.data import base, set_options
 from jbias.evals import command, features, networks
 from jbias.models import taps
@@ -192,7 +191,7 @@ def provenance(
     known = taps.sites(subject.net, source.size)
     site = site or known[-1]
     if site not in known:
-        nearest = jc.suggest(site, known, taps.abbreviate(known))
+        nearest = errors.suggest(site, known, taps.abbreviate(known))
         raise ValueError(f"{_WHERE}: --site: unknown {site!r}; {nearest}")
     return {
         "site": site,
@@ -288,7 +287,7 @@ def _read_block(
             columns=_MAX_COLUMNS,
         )
         return site_features[site]
-    except errors.FlaxError as error:
+    except flax_errors.FlaxError as error:
         must = f"{_WHERE}: {subject.name} must take images of {images.shape[2]} pixels"
         got = str(error).partition(". ")[0]
         raise ValueError(f"{must}, got {got}; give another --size") from error

@@ -26,8 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jbias import config as jc
-from jbias import numerals
+from jbias import errors, numerals
 from jbias.data import base, corruptions
 from jbias.prepare import dataset
 
@@ -76,7 +75,7 @@ def run(args: argparse.Namespace) -> str:
     of different settings.
     """
     names, severities = args.names.split("+"), args.severities.split("+")
-    jc.check_all_known(f"{_WHERE}: --names", names, _KNOWN)
+    errors.check_all_known(f"{_WHERE}: --names", names, _KNOWN)
     for severity in severities:
         if not numerals.is_count(severity):
             must = f"{_WHERE}: --severities must be like 1+3+5"

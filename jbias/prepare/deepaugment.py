@@ -31,8 +31,7 @@ import numpy as np
 from jaxtyping import Int
 from PIL import Image
 
-from jbias import config as jc
-from jbias import numerals
+from jbias import errors, numerals
 from jbias.augment import deepaugment as law
 from jbias.data import base, decoding, sources
 from jbias.data.forms import listing
@@ -119,7 +118,7 @@ def run(args: argparse.Namespace) -> str:
     """
     split = args.split.partition("[")[0]
     source = dataset.open_source(args)
-    jc.check_known(f"{_WHERE}: --net", args.net, autoencoder.NETS)
+    errors.check_known(f"{_WHERE}: --net", args.net, autoencoder.NETS)
     net = autoencoder.NETS[args.net]
     args.flags = {flag: True for flag in _FLAGS if getattr(args, flag)}
     _check(source, args)

@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
-from jbias import augment, build, data, models
-from jbias import config as jc
+from jbias import augment, build, data, errors, models
 from jbias.prepare import dataset
 
 _WHERE = "prepare inputs"
@@ -84,7 +83,7 @@ def run(args: argparse.Namespace) -> str:
     """
     visible = [name for name in augment.AUGMENTS if name not in WITHOUT_FIGURE]
     names, columns = args.methods.split("+") if args.methods else visible, args.columns
-    jc.check_all_known(f"{_WHERE}: --methods", names, visible)
+    errors.check_all_known(f"{_WHERE}: --methods", names, visible)
     if not 1 <= columns <= _BATCH:
         raise ValueError(f"{_WHERE}: --columns must be 1 to {_BATCH}, got {columns}")
     default_transfer = "render" if args.data == "shapes" else "small"

@@ -14,7 +14,7 @@ First download the published files into --src. The command checks that they are 
 
 import argparse
 
-from jbias import config as jc
+from jbias import errors
 from jbias.models import registry, weight_files
 
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> str:
     args: the flags of `add`. ValueError, with the address of the published files, if a file
     is missing or is not the published one.
     """
-    jc.check_known("prepare weights: --net", args.net, registry.CONVERTERS)
+    errors.check_known("prepare weights: --net", args.net, registry.CONVERTERS)
     source = registry.CONVERTERS[args.net]
     arrays = weight_files.read_folder(source, args.src)
     weight_files.write_npz(args.out, arrays)

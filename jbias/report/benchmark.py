@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from jbias import config as jc
+from jbias import errors
 from jbias.report import analysis as analysis_lib
 from jbias.report import (
     benchmark_tables,
@@ -130,7 +130,7 @@ def _check_options(study: analysis_lib.BenchmarkScores) -> None:
     if reference and reference not in study.algorithms:
         raise ValueError(
             f"--reference: there is no algorithm {reference!r}; "
-            f"{jc.suggest(reference, study.algorithms)}"
+            f"{errors.suggest(reference, study.algorithms)}"
         )
     if study.options.paired_seeds and len(study.datasets) > analysis_lib.FEW_SETS:
         raise ValueError(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from jbias import config as jc
+from jbias import errors
 from jbias.runtime import messages
 
 
@@ -65,12 +65,12 @@ def parse_energy(where: str, entries: Mapping[str, float]) -> Energy:
     where: name of the entries, "config.run.energy", for messages. entries: numbers by the
     names of the fields of Energy; missing fields have the defaults.
     """
-    jc.check_all_known(where, entries, Energy._fields)
+    errors.check_all_known(where, entries, Energy._fields)
     energy = Energy(**entries)
     for name, (low, high) in _BOUNDS.items():
         value = getattr(energy, name)
         if type(value) not in (int, float) or not low <= value <= high:
-            jc.refuse(f"{where}.{name}", f"be from {low:g} to {high:g}", value)
+            errors.refuse(f"{where}.{name}", f"be from {low:g} to {high:g}", value)
     return energy
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from etils import epath
 
-from jbias import config as jc
+from jbias import errors
 from jbias.runtime import files
 
 MEAN = "mean"
@@ -79,14 +79,14 @@ def check(run: Mapping[str, Any], *, packages: bool = True) -> None:
     for name in names:
         if name not in LOGGERS or names.count(name) > 1:
             must = f"be of {', '.join(LOGGERS)}, each once, joined by +"
-            jc.refuse(where, must, run["write"])
+            errors.refuse(where, must, run["write"])
         for package in LOGGERS[name].packages if packages else ():
             files.require_package(where, name, package, extra=name)
     where, options = "config.run.wandb", run.get("wandb", {})
-    jc.check_all_known(where, options, WANDB_KEYS)
+    errors.check_all_known(where, options, WANDB_KEYS)
     mode = options.get("mode", WANDB_MODES[0])
     if mode not in WANDB_MODES:
-        jc.refuse(f"{where}.mode", f"be one of {', '.join(WANDB_MODES)}", mode)
+        errors.refuse(f"{where}.mode", f"be one of {', '.join(WANDB_MODES)}", mode)
 
 
 PATIENCE_SECONDS = 120.0  # For one call of a logger.
@@ -166,18 +166,18 @@ def _failure(work: Callable[[], object], patience: float) -> BaseException | Non
     networks, and may raise anything, call sys.exit, or hang. In a thread, none of these failures
     affects the run, and the caller still receives signals.
     """
-    errors: list[BaseException] = []
+    raised: list[BaseException] = []
 
     def attempt() -> None:
-        """Call `work`; add an exception to `errors`."""
+        """Call `work`; add an exception to `raised`."""
         try:
             work()
         except BaseException as error:  # noqa: BLE001
-            errors.append(error)
+            raised.append(error)
 
     thread = threading.Thread(target=attempt, daemon=True, name="logger")
     thread.start()
     thread.join(patience)
     if thread.is_alive():
         return TimeoutError(f"no answer within {patience:g} seconds")
-    return errors[0] if errors else None
+    return raised[0] if raised else None

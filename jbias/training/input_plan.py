@@ -8,8 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias import build, run_spec
-from jbias import config as jc
+from jbias import build, errors, run_spec
 from jbias.algos import groups
 from jbias.data import base, decoding, loader, splits
 from jbias.data import sources as data_sources
@@ -311,7 +310,7 @@ def _read_stream(
     if not isinstance(crop, str):
         return None, inputs
     if crop not in ("host", "device"):
-        jc.refuse(f"{where}.crop", "be host, device, True or False", crop)
+        errors.refuse(f"{where}.crop", "be host, device, True or False", crop)
     build.transforms(
         places.inputs, inputs
     )  # Raises for wrong options of the crop, too.
@@ -333,7 +332,9 @@ def _read_stream(
         """Return the option `key`; ValueError unless it is an int of at least `low`."""
         value = options.get(key, default)
         if type(value) is not int or value < low:
-            jc.refuse(f"{where}.{key}", f"be a whole number of at least {low}", value)
+            errors.refuse(
+                f"{where}.{key}", f"be a whole number of at least {low}", value
+            )
         return value
 
     window_examples = option_at_least(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from jbias import build
+from jbias import build, errors
 from jbias import config as jc
 from jbias.algos import base
 
@@ -179,7 +179,7 @@ def multistep(
     outside [0, 1].
     """
     if not all(0 <= share <= 1 for share in milestones):
-        jc.refuse(
+        errors.refuse(
             "config.optim.schedule.milestones",
             "be shares of the run, in [0, 1]",
             milestones,
@@ -237,7 +237,7 @@ def from_options(
         if warmup_steps >= total:
             must = f"be shorter than the stage's {total} steps"
             got = f"got {warmup!r} = {warmup_steps} steps"
-            jc.refuse(where, f"{must}, {got}", remedy="shorten it or train longer")
+            errors.refuse(where, f"{must}, {got}", remedy="shorten it or train longer")
     where = "config.optim.schedule"
     make_schedule, schedule_options = build.lookup(
         where, options.pop("schedule"), SCHEDULES

@@ -21,7 +21,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from jbias import config as jc
+from jbias import errors
 from jbias.runtime import cuda_graphs, mesh, xla
 from jbias.training import convolutions
 
@@ -290,7 +290,7 @@ def check_strategy(name: str) -> None:
     """Raise ValueError unless the name is "auto" or a key of STRATEGIES."""
     known = ("auto", *STRATEGIES)
     if name not in known:
-        jc.refuse("config.run.strategy", f"be one of {', '.join(known)}", name)
+        errors.refuse("config.run.strategy", f"be one of {', '.join(known)}", name)
 
 
 def resolve_strategy(name: str, devices: jax.sharding.Mesh) -> Strategy:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 from etils import epath
 
-from jbias import build, data, evals, extensions, run_spec, seals
+from jbias import build, data, errors, evals, extensions, run_spec, seals
 from jbias import config as jc
 from jbias.data import base, labels, loader, splits
 from jbias.models import trained
@@ -45,10 +45,10 @@ def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
         for name in options.get("measures", ()):
             check_measure = evals.find_measure if run_code else evals.check_measure
             check_measure(name, f"{where}.measures")
-    jc.check_known("config.aggregate", spec.config["aggregate"], labels.AGGREGATES)
+    errors.check_known("config.aggregate", spec.config["aggregate"], labels.AGGREGATES)
     log_format = run.get("log", formats[0])
     if log_format not in formats:
-        jc.refuse("config.run.log", f"be one of {', '.join(formats)}", log_format)
+        errors.refuse("config.run.log", f"be one of {', '.join(formats)}", log_format)
     loggers.check(run, packages=run_code)
     checkpointing.energy(spec.config)
 

@@ -19,7 +19,7 @@ import numpy as np
 from jax.interpreters import partial_eval
 from jaxtyping import PyTree, UInt8
 
-from jbias import build, run_spec
+from jbias import build, errors, run_spec
 from jbias import config as jc
 from jbias.algos import base
 from jbias.data import loader
@@ -324,7 +324,7 @@ def build_stages(
         source = stage_plans["train"].source
         if source.classes != first_source.classes:
             must = f"have the classes of the first stage's {first_source.name}"
-            jc.refuse(
+            errors.refuse(
                 f"{stage_spec.where}.train", f"{must}, got those of {source.name}"
             )
         built.append(
@@ -644,7 +644,7 @@ def _micro_batches(
     if accumulate > 1 and algo.whole_batch:
         where, remedy = "config.train.accumulate", "lower the batch instead"
         must = "be 1 for an algorithm whose loss compares the whole batch"
-        jc.refuse(where, must, accumulate, remedy)
+        errors.refuse(where, must, accumulate, remedy)
     return accumulate, math.lcm(algo.mix_group, norm_group or 1, period)
 
 
