@@ -21,7 +21,7 @@ import jax
 from benchmarks import chaos_ends, chaos_hooks
 from jbias import main, train
 from jbias.configs import erm
-from jbias.report import inputs
+from jbias.report.pages.benchmark import inputs
 from jbias.runs import checkpoints
 from jbias.runtime import console
 from jbias.training import setup

@@ -2,7 +2,7 @@
 
     python -m benchmarks.published_shape_biases [--out=docs] [--decisions=DIR]
 
-The page and the figure are made from the table jbias/report/published_shape_biases.csv. With
+The page and the figure are made from the table jbias/report/pages/networks/published_shape_biases.csv. With
 --decisions the table is written first, from published decisions in DIR and from
 examples/published/biases_printed.csv. DIR must have two kinds of files:
 cue-conflict_subject-*.csv from raw-data of https://github.com/bethgelab/model-vs-human at
@@ -22,7 +22,8 @@ from benchmarks import prose
 from jbias.data import labels
 from jbias.data.sets import geirhos
 from jbias.evals import cue_conflict, human, trials
-from jbias.report import network_frame, plots, published_shape_biases, tables
+from jbias.report import network_frame, plots, tables
+from jbias.report.pages.networks import published_shape_biases
 
 NAME, FIGURE = "published-shape-biases.md", "published-shape-biases.svg"
 PRINTED = pathlib.Path(__file__).parents[1] / "examples/published/biases_printed.csv"
@@ -172,7 +173,7 @@ _CLOSING = """
 - Each person left 1 to 37 images without an answer; they count for neither cue.
 - Shape bias does not say how well shapes are recognised: a network that is right on few images may have a high shape bias.
 
-[This file](../jbias/report/published_shape_biases.csv) has the numbers. This command writes the page:
+[This file](../jbias/report/pages/networks/published_shape_biases.csv) has the numbers. This command writes the page:
 
 ```bash
 python -m benchmarks.published_shape_biases --out=docs

@@ -22,8 +22,9 @@ import time
 import numpy as np
 
 from benchmarks import measured
-from jbias.report import analysis, benchmark, document, inputs
+from jbias.report import document
 from jbias.report import options as options_lib
+from jbias.report.pages.benchmark import analysis, benchmark_page, inputs
 from jbias.runs import results, selection
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -104,7 +105,7 @@ def time_stages(folder: pathlib.Path, out: pathlib.Path) -> dict[str, float]:
     del frame, evaluations
     study = timed("gather: all of the above", inputs.from_runs, patterns, options)
     timed("test", analysis.analyse, study)
-    report = timed("the same, with tables and figures", benchmark.report, study)
+    report = timed("the same, with tables and figures", benchmark_page.report, study)
     timed("write the page", document.write, report, out)
     return seconds
 

@@ -211,7 +211,7 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
     ValueError if no network could be audited, and for invalid arguments.
     """
     from jbias.evals import command, networks
-    from jbias.report import audit
+    from jbias.report.pages import audit_page
 
     call = command.Command("audited")
     paths = networks.check_arguments(args, args.out, {})
@@ -233,7 +233,7 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
         auditor.test(name, answers, reference, call.say)
         for name, answers in models.items()
     ]
-    lines = audit.write(
+    lines = audit_page.write(
         audits,
         pathlib.Path(args.out),
         notes=[*call.left_out.values()],
@@ -417,7 +417,7 @@ class Auditor(NamedTuple):
 
         from jbias.data import tables
         from jbias.evals import attribute_audit, attribute_reliance
-        from jbias.report import audit
+        from jbias.report.pages import audit_page
 
         args, notes = self.args, self.notes
         source = self.suite.sources[_SET]
@@ -458,7 +458,7 @@ class Auditor(NamedTuple):
             tau=args.tau / 100,
             alpha=args.alpha,
         )
-        audited = audit.Audited(
+        audited = audit_page.Audited(
             model=name,
             networks=tuple(answer.network for answer in answers),
             reference=tuple(answer.network for answer in reference),
@@ -492,7 +492,7 @@ class Auditor(NamedTuple):
         import numpy as np
 
         from jbias.evals import attribute_audit, prepared_sets
-        from jbias.report import audit
+        from jbias.report.pages import audit_page
 
         if not self.args.pairs:
             return
@@ -529,7 +529,7 @@ class Auditor(NamedTuple):
                 selected = prepared_sets.select(self.suite, _SET, index)
                 images = prepared_sets.read_images(self.suite, selected)
                 agreeing, disagreeing = np.split(images, 2)
-                yield candidate.name, audit.Examples(pairs, agreeing, disagreeing)
+                yield candidate.name, audit_page.Examples(pairs, agreeing, disagreeing)
 
 
 def _model_name(network: "networks.Network", apart: bool) -> str:

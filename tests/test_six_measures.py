@@ -132,7 +132,7 @@ def test_the_page_has_the_published_decisions():
         "resnet50": "ResNet-50",
         "resnet50-train-60-epochs": "ResNet-50, Stylized-ImageNet",
     }
-    known = pd.read_csv(ROOT / "jbias/report/published_shape_biases.csv")
+    known = pd.read_csv(ROOT / "jbias/report/pages/networks/published_shape_biases.csv")
     for network, name in names.items():
         decisions = rows[rows["network"] == network]
         bias, count = decisions["value"]["shape_bias"], decisions["count"]["shape_bias"]

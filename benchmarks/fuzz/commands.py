@@ -15,7 +15,8 @@ from jbias import evaluate, prepare, train
 from jbias import main as main_lib
 from jbias.evals import runner
 from jbias.launch import sweep
-from jbias.report import benchmark, cli
+from jbias.report import cli
+from jbias.report.pages.benchmark import benchmark_page
 from jbias.runtime import signals
 from jbias.training import prng
 
@@ -68,11 +69,11 @@ def preparing(argv: tuple[str, ...]) -> int:
 
 def reporting(argv: tuple[str, ...]) -> int:
     """Run `jbias report` without figures; return the exit code."""
-    saved, benchmark.figures = benchmark.figures, lambda *_: iter(())
+    saved, benchmark_page.figures = benchmark_page.figures, lambda *_: iter(())
     try:
         return cli.main(list(argv))
     finally:
-        benchmark.figures = saved
+        benchmark_page.figures = saved
 
 
 def sweeping(argv: tuple[str, ...]) -> int:

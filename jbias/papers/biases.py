@@ -30,7 +30,8 @@ def _write_report(args: argparse.Namespace) -> list[str]:
     """Write the report; return the lines to print. args: the flags of `parser`."""
     # Late, so that --help and errors in arguments are fast.
     from jbias.papers import biases_published
-    from jbias.report import bias_plots, bias_study, document
+    from jbias.report import document
+    from jbias.report.pages.biases import bias_plots, biases_page
 
     test_options = {
         "adjust": args.adjust,
@@ -42,8 +43,8 @@ def _write_report(args: argparse.Namespace) -> list[str]:
     vit = biases_published.read(args.benchmark, biases_published.VIT)
     page = biases_published.report(
         models,
-        study=bias_study.analyse(models, **test_options),
-        appendix=bias_study.analyse(vit, **test_options),
+        study=biases_page.analyse(models, **test_options),
+        appendix=biases_page.analyse(vit, **test_options),
         printed=args.printed,
         images=bias_plots.read_photographs(args.images) if args.images else (),
     )

@@ -18,22 +18,19 @@ import pandas as pd
 
 from jbias.data import tables as data_tables
 from jbias.evals import corruption_error, spectral
-from jbias.report import (
-    bias_study,
-    csv_rows,
-    document,
-    network_frame,
-    relations,
-    tables,
-)
+from jbias.report import csv_rows, document, network_frame, tables
+from jbias.report.pages.biases import biases_page
+from jbias.report.pages.correlations import correlations_page
 from jbias.stats import correlation
 
 Matrix = correlation.MatrixResult
-ModelTable, Correlations = network_frame.ModelTable, relations.Correlations
-title = bias_study.title
+ModelTable, Correlations = network_frame.ModelTable, correlations_page.Correlations
+title = biases_page.title
 _KNOWN = data_tables.read("published_models")
-STUDY = tuple(m["id"] for m in _KNOWN if m["category"] != bias_study.VIT)
-VIT = tuple(m["id"] for m in _KNOWN if m["category"] == bias_study.VIT)  # The appendix.
+STUDY = tuple(m["id"] for m in _KNOWN if m["category"] != biases_page.VIT)
+VIT = tuple(
+    m["id"] for m in _KNOWN if m["category"] == biases_page.VIT
+)  # The appendix.
 TABLES, POSTER = "biases_printed.csv", "biases_poster.csv"
 ACCURACIES = sum(network_frame.MEMBERS.values(), ())
 _BIASES, _BANDS = network_frame.BIASES, ("cb_bw", "cb_cf", "cb_pns")
@@ -146,7 +143,7 @@ def read(path: str, ids: Sequence[str] = STUDY) -> ModelTable:
         if model in rows:
             raise ValueError(f"{place}: a model must occur once, got {model!r}")
         if model in ids:
-            rows[model] = bias_study.PUBLISHED[model] | {
+            rows[model] = biases_page.PUBLISHED[model] | {
                 name: _mean(fields, place, names=names)
                 for name, names in columns.items()
             }
@@ -246,7 +243,7 @@ def report(
     compares printed with recomputed numbers. images: result of bias_plots.read_photographs, for
     figures.
     """
-    page = bias_study.report(models, study, images=images)
+    page = biases_page.report(models, study, images=images)
     answer, basis = page.answer
     page_facts, results = {**page.facts}, {**page.results}
     results["anomalies"] = ANOMALIES
@@ -297,7 +294,7 @@ def _vit(study: Correlations) -> document.Figure:
         holm=(pairs["holm"] <= alpha).sum(),
         alpha=alpha,
     )
-    figure = relations.all_pairs(bias_study.with_titles(study))
+    figure = correlations_page.all_pairs(biases_page.with_titles(study))
     return document.Figure("vit", caption, figure)
 
 

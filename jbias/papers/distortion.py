@@ -29,10 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _write_report(args: argparse.Namespace) -> list[str]:
     """Write the report; return the lines to print. args: the flags of `parser`."""
     from jbias.papers import distortion_published
-    from jbias.report import distortion_page, distortion_study, document
+    from jbias.report import document
+    from jbias.report.pages.distortion import distortion_groups, distortion_page
 
     printed = distortion_published.read(args.printed)
-    study, notes = distortion_study.read(args.measured)
+    study, notes = distortion_groups.read(args.measured)
     page = distortion_page.report(study, notes=notes, runs=args.runs)
     page = distortion_published.extended(page, study, printed, alpha=args.alpha)
     caveats = distortion_page.particular_caveats(page, distortion_published.ALWAYS)

@@ -24,14 +24,15 @@ import pandas as pd
 
 from jbias import numerals
 from jbias.papers import printed_numbers
-from jbias.report import distortion_page, distortion_study, document, tables
+from jbias.report import document, tables
+from jbias.report.pages.distortion import distortion_groups, distortion_page
 from jbias.stats import multiple_testing, two_sample
 
-DistortionStudy, Key = distortion_study.DistortionStudy, distortion_study.Key
-NumberKey, Values = distortion_study.NumberKey, distortion_study.Values
-QUANTITIES, STACKED = distortion_study.QUANTITIES, distortion_study.STACKED
-PLAIN, OTHER = distortion_study.PLAIN, distortion_study.OTHER
-WITHOUT = distortion_study.WITHOUT
+DistortionStudy, Key = distortion_groups.DistortionStudy, distortion_groups.Key
+NumberKey, Values = distortion_groups.NumberKey, distortion_groups.Values
+QUANTITIES, STACKED = distortion_groups.QUANTITIES, distortion_groups.STACKED
+PLAIN, OTHER = distortion_groups.PLAIN, distortion_groups.OTHER
+WITHOUT = distortion_groups.WITHOUT
 Number = Mapping[str, float | None]  # mean, std and n (None if unknown) of a cell.
 Numbers = Mapping[NumberKey, Number]
 RUNS = 5
@@ -750,7 +751,7 @@ def extended(
 
 # Missing measurements.
 
-_TITLES = distortion_study.DATA | distortion_study.METHODS
+_TITLES = distortion_groups.DATA | distortion_groups.METHODS
 _NAMES = {
     **{title: name for name, title in _TITLES.items()},
     STACKED: "stacked",

@@ -21,7 +21,8 @@ import pandas as pd
 from jbias import numerals
 from jbias.data import shifts
 from jbias.papers import printed_numbers
-from jbias.report import document, shift_drops, shift_page, shift_runs, tables
+from jbias.report import document, tables
+from jbias.report.pages.shifts import shift_cells, shift_drops, shifts_page
 
 AVERAGE = "Average"
 FULL, FEW = "Full", "1K"  # Sizes of training sets in Table 2.
@@ -63,7 +64,7 @@ _CAPTIONS = {
     "together. D1 holds the largest cluster of each class. The paper prints no drops here; "
     f"theirs are computed from its numbers. {_MEANS}",
 }
-ShiftCell, ShiftCells = shift_runs.ShiftCell, shift_runs.ShiftCells
+ShiftCell, ShiftCells = shift_cells.ShiftCell, shift_cells.ShiftCells
 Draws = shift_drops.Draws
 CellsByNetwork = dict[str, dict[str, ShiftCell]]  # By network, then by kind of shift.
 Row = tuple[str, ...]  # Cells of a table as text.
@@ -108,12 +109,12 @@ def read(folder: str) -> Printed:
 def extended(
     printed: Printed,
     page: document.Report,
-    study: shift_runs.ShiftStudy,
+    study: shift_cells.ShiftStudy,
     args: argparse.Namespace,
 ) -> document.Report:
     """Return a report of shifts with the paper's tables and the ranks of its models added.
 
-    printed: result of `read`. page: result of shift_page.report for `study`. args: the parsed
+    printed: result of `read`. page: result of shifts_page.report for `study`. args: the parsed
     flags; `draws` and `seed` of the bootstrap are used.
     """
     draws = Draws(args.draws, args.seed)
@@ -123,7 +124,7 @@ def extended(
         row for row in printed_ranks(printed) if our_ranks or row["data"] in our_data
     ]
     note = " The paper's are computed from its Table 1, one run a model."
-    ranks = shift_page.table("ranks", [*our_ranks, *their_ranks], note)
+    ranks = shifts_page.table("ranks", [*our_ranks, *their_ranks], note)
     new_tables = make_tables(study.cells, printed, draws)
     sections = []
     for section in page.sections:
@@ -185,7 +186,7 @@ def make_tables(
     single = [cell for cell in cells if cell.only_value]
     clusters = [cell for cell in single if re.fullmatch(r"D\d+", cell.only_value)]
     colours = [cell for cell in single if cell not in clusters]
-    shifted = [x for x in cells if x.kind and x.share > shift_runs.CONTROL]
+    shifted = [x for x in cells if x.kind and x.share > shift_cells.CONTROL]
     new_tables = []
     if shifted:
         new_tables.append(_table1(shifted, printed, draws))

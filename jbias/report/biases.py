@@ -43,16 +43,17 @@ def _write(
 
     The lines are the headline, the basis, the notes on the models, and "written: <path>".
     measured, kinds, each_seed, out, images, figures: values of the flags of the same names.
-    settings: options of `bias_study.analyse`.
+    settings: options of `biases_page.analyse`.
     """
     # Imported late: --help and argument errors should not wait for these imports.
-    from jbias.report import bias_plots, bias_study, document, network_frame
+    from jbias.report import document, network_frame
+    from jbias.report.pages.biases import bias_plots, biases_page
 
     kinds_table = network_frame.read_kinds(kinds) if kinds else None
-    models = bias_study.read(measured, kinds_table, each_seed=each_seed)
-    study = bias_study.analyse(models, **settings)
+    models = biases_page.read(measured, kinds_table, each_seed=each_seed)
+    study = biases_page.analyse(models, **settings)
     photographs = bias_plots.read_photographs(images) if images else ()
-    page = bias_study.report(models, study, images=photographs)
+    page = biases_page.report(models, study, images=photographs)
     written = document.write(page, pathlib.Path(out), figures=figures)
     return [*page.answer, *models.notes, written]
 

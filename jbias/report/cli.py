@@ -156,12 +156,8 @@ def _make(args: argparse.Namespace) -> Iterator[str]:
     """
     # Imported late: --help and the first progress line should not wait for these imports.
     records = _read_while_importing(args.runs) if args.runs else None
-    from jbias.report import (
-        benchmark,
-        document,
-        inputs,
-        tables,
-    )
+    from jbias.report import document, tables
+    from jbias.report.pages.benchmark import benchmark_page, inputs
 
     names = {field.name for field in dataclasses.fields(options.Options)}
     report_options = options.Options(
@@ -179,7 +175,7 @@ def _make(args: argparse.Namespace) -> Iterator[str]:
     algorithms = tables.count(len(study.algorithms), "algorithm")
     datasets = tables.count(len(study.datasets), "data set")
     _progress(f"testing {algorithms} on {datasets} ...")
-    report = benchmark.report(study)
+    report = benchmark_page.report(study)
     left_out = report.results["tested"]["left_out"]
     left_out_lines = [
         f"left out of the tests: {entry['name']} ({entry['reason']})"
@@ -211,7 +207,9 @@ def _read_while_importing(patterns: Sequence[str]) -> "workdirs.Records":
     from jbias.report import workdirs
 
     with futures.ThreadPoolExecutor(1) as pool:
-        pool.submit(importlib.import_module, "jbias.report.benchmark")
+        pool.submit(
+            importlib.import_module, "jbias.report.pages.benchmark.benchmark_page"
+        )
         return workdirs.read(patterns)
 
 

@@ -35,9 +35,10 @@ def _write(args: argparse.Namespace) -> list[str]:
     The lines are the headline, the basis, and "written: <path of the page>".
     """
     # Imported late: --help and argument errors should not wait for these imports.
-    from jbias.report import document, relations
+    from jbias.report import document
+    from jbias.report.pages.correlations import correlations_page
 
-    options = relations.CorrelationOptions(
+    options = correlations_page.CorrelationOptions(
         x=args.x,
         y=args.y,
         category=args.category,
@@ -53,7 +54,9 @@ def _write(args: argparse.Namespace) -> list[str]:
     )
     _check(options)
     frame = read(args.table, options.measures, options.category, options.size)
-    report = relations.report(relations.analyse(frame, options, source=args.table))
+    report = correlations_page.report(
+        correlations_page.analyse(frame, options, source=args.table)
+    )
     written = document.write(report, pathlib.Path(args.out), figures=args.figures)
     return [*report.answer, written]
 
@@ -91,7 +94,7 @@ def read(
     return frame
 
 
-def _check(options: "relations.CorrelationOptions") -> None:
+def _check(options: "correlations_page.CorrelationOptions") -> None:
     """Raise ValueError for options that contradict each other.
 
     Contradictions are a measure of `given` that is also in x or y, `given` with Kendall's tau, a

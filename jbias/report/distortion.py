@@ -37,9 +37,10 @@ def _write(args: argparse.Namespace) -> list[str]:
     The lines are the headline, the basis, the caveats of this study, and "written: <path>".
     """
     # Imported late: --help and argument errors should not wait for these imports.
-    from jbias.report import distortion_page, distortion_study, document
+    from jbias.report import document
+    from jbias.report.pages.distortion import distortion_groups, distortion_page
 
-    study, notes = distortion_study.read(args.measured)
+    study, notes = distortion_groups.read(args.measured)
     page = distortion_page.report(study, notes=notes, runs=args.runs)
     caveats = distortion_page.particular_caveats(page, distortion_page.ALWAYS)
     written = document.write(page, pathlib.Path(args.out), figures=args.figures)

@@ -31,11 +31,12 @@ def _write(args: argparse.Namespace) -> Iterator[str]:
     The lines are the headline, the basis, the caveats, and "written: <path of the page>".
     """
     # Imported late: --help and argument errors should not wait for these imports.
-    from jbias.report import document, network_records, networks
+    from jbias.report import document, network_records
+    from jbias.report.pages.networks import networks_page
 
     notes: list[str] = []
     measured_networks = network_records.read(args.measured, notes)
-    report = networks.report(measured_networks, notes, published=args.published)
+    report = networks_page.report(measured_networks, notes, published=args.published)
     written = document.write(report, pathlib.Path(args.out), figures=args.figures)
     return iter([*report.answer, *report.results["missing"], written])
 

@@ -37,17 +37,18 @@ def write(args: argparse.Namespace, extend: Callable | None = None) -> list[str]
 
     args: parsed flags of `parser`. extend: function of (page, study, args) that returns the page
     to write; None to write the page unchanged. Raises ValueError for --last without
-    --selection=last_n, and as `shift_runs.read` and `shift_page.report` do.
+    --selection=last_n, and as `shift_cells.read` and `shifts_page.report` do.
     """
     if args.last is not None and args.selection != "last_n":
         raise ValueError(
             "--last: is ignored without --selection=last_n; add this flag or remove --last"
         )
     # Imported late: --help and argument errors should not wait for these imports.
-    from jbias.report import document, shift_page, shift_runs
+    from jbias.report import document
+    from jbias.report.pages.shifts import shift_cells, shifts_page
 
-    study = shift_runs.read(args.runs, selection=args.selection, last=args.last)
-    page = shift_page.report(study, args)
+    study = shift_cells.read(args.runs, selection=args.selection, last=args.last)
+    page = shifts_page.report(study, args)
     page = extend(page, study, args) if extend else page
     written = document.write(page, pathlib.Path(args.out), figures=args.figures)
     return [*page.answer, *study.notes, written]

@@ -31,12 +31,9 @@ from jbias.evals import (
     suites,
 )
 from jbias.models import class_names, state_dicts
-from jbias.report import (
-    distortion_page,
-    distortion_study,
-    network_records,
-)
-from jbias.report import networks as networks_report
+from jbias.report import network_records
+from jbias.report.pages.distortion import distortion_groups, distortion_page
+from jbias.report.pages.networks import networks_page as networks_report
 from jbias.runs import results, workdirs
 from jbias.runtime import mesh
 from tests import cases, smoke_runs
@@ -1728,7 +1725,7 @@ def get_config(text=""):
             lambda _: "trained on others",
         )
         assert measure(*args, *own_arguments, out=out) == 0
-    study, notes = distortion_study.read([f"{out}/*"])
+    study, notes = distortion_groups.read([f"{out}/*"])
     (group,) = study.groups.values()
     assert group.key == ("cnn", "CIFAR-10", "FMix", "")
     values = distortion_page.report(study).results["tables"]["values"]

@@ -14,7 +14,7 @@ import scipy.stats
 
 from jbias.papers import distortion
 from jbias.papers import distortion_published as published
-from jbias.report import distortion_study
+from jbias.report.pages.distortion import distortion_groups
 from tests import cases
 from tests.report import distorted
 
@@ -247,7 +247,7 @@ def test_iocclusion_is_tested_by_the_gaps_of_all_seeds(tmp_path, printed):
             distorted.write(
                 folder, measurements, method=method, data="cifar10", seed=seed
             )
-    study, _ = distortion_study.read([f"{tmp_path}/*"])
+    study, _ = distortion_groups.read([f"{tmp_path}/*"])
     tests = {
         claim.words: published.of_measured(claim, study, "preact_resnet18")
         for claim in printed.claims(study.names("data"))
@@ -277,7 +277,7 @@ def test_groups_of_unequal_sizes(measured, printed, tmp_path):
         for seed in range(size):
             name = f"{method}-{seed}"
             shutil.copytree(measured / name, tmp_path / name)
-    study, _ = distortion_study.read([f"{tmp_path}/*"])
+    study, _ = distortion_groups.read([f"{tmp_path}/*"])
     frame = published.frame(study, printed, alpha=0.03)
     family = frame[(frame["table"] == "Table 3") & (frame["data"] == "CIFAR-10")]
     assert list(family["here_n"]) == ["5 and 4", "5 and 3", "5 and 2"]
@@ -306,7 +306,7 @@ def test_missing_measurements_have_commands(report_folder):
     fourth = missing.loc["DI index, CutOcclusion black of basic on FashionMNIST"]
     assert fourth["command"].startswith("jbias evaluate --runs=")
     assert not any("on CIFAR-10" == name[-11:] for name in missing.index)
-    key = distortion_study.Key("vgg16", "CIFAR-10", "MixUp", "mixed with FashionMNIST")
+    key = distortion_groups.Key("vgg16", "CIFAR-10", "MixUp", "mixed with FashionMNIST")
     assert published.train_command(key) == (
         "jbias train --config=configs/distortion.py:method=mixup,data=cifar10,"
         "root=DIR,model=vgg16,partner=fashion_mnist,partner_root=DIR "
@@ -406,7 +406,7 @@ def test_claims_are_tested_per_model(measured, printed, tmp_path):
             for path in [*(other / "evals").iterdir(), other / "config.json"]:
                 text = path.read_text().replace("preact_resnet18", "vgg16")
                 path.write_text(text.replace(f"{method}-cifar10", f"vgg-{method}"))
-    study, _ = distortion_study.read([f"{tmp_path}/*"])
+    study, _ = distortion_groups.read([f"{tmp_path}/*"])
     frame = published.frame(study, printed, alpha=0.05)
     key = ["table", "data", "claim"]
     assert not frame.duplicated(["model", *key]).any()

@@ -12,7 +12,7 @@ import pytest
 
 from jbias.evals import interference, iocclusion
 from jbias.papers import distortion_published
-from jbias.report import distortion_study
+from jbias.report.pages.distortion import distortion_groups
 from jbias.stats import two_sample
 from tests import cases
 
@@ -41,7 +41,7 @@ def draw_gaps(random, gap, fraction, seeds=5, n=1000):
     shares = (0.6 + gap, 0.6, 0.4 + fraction * gap, 0.4)
     spread = np.array(shares)[:, None] + 0.01 * random.normal(size=(4, seeds))
     train, test, *hidden = random.binomial(n, np.clip(spread, 0, 1)) / n
-    gaps = distortion_study.Gaps(
+    gaps = distortion_groups.Gaps(
         seeds=tuple(range(seeds)),
         images=np.full((2, seeds), n),
         clean=np.stack([train, test]),
@@ -74,13 +74,13 @@ def test_the_same_index_in_another_class_is_no_difference(sizes):
         [draw_parts(random, 0.4, c, n) for c, n in zip((9, 3), sizes, strict=True)]
         for _ in range(STUDIES)
     ]
-    assert max(count_rejections(pairs, distortion_study.product)) <= 14
+    assert max(count_rejections(pairs, distortion_groups.product)) <= 14
 
 
 def test_a_different_index_is_detected():
     random = np.random.default_rng(1)
     pairs = [[draw_parts(random, pull, 9) for pull in (0.5, 0.25)] for _ in range(20)]
-    more, less = count_rejections(pairs, distortion_study.product)
+    more, less = count_rejections(pairs, distortion_groups.product)
     assert more >= 16 and less == 0
 
 
@@ -91,11 +91,11 @@ def test_the_same_iocclusion_of_another_gap_is_no_difference():
     pairs = [
         [draw_gaps(random, gap, 0.5) for gap in (0.2, 0.06)] for _ in range(STUDIES)
     ]
-    assert max(count_rejections(pairs, distortion_study.ratio)) <= 18
+    assert max(count_rejections(pairs, distortion_groups.ratio)) <= 18
     pairs = [
         [draw_gaps(random, 0.2, fraction) for fraction in (0.9, 0.5)] for _ in range(20)
     ]
-    more, less = count_rejections(pairs, distortion_study.ratio)
+    more, less = count_rejections(pairs, distortion_groups.ratio)
     assert more >= 16 and less == 0
 
 
@@ -104,7 +104,7 @@ def test_both_sides_together_have_the_level():
     values, verdicts = np.random.default_rng(3).normal(size=8), []
     for chosen in itertools.combinations(range(8), 4):
         groups = values[list(chosen)], np.delete(values, chosen)
-        more, less = (distortion_study.summarise(range(4), x) for x in groups)
+        more, less = (distortion_groups.summarise(range(4), x) for x in groups)
         side = distortion_published.tested(CLAIM, more, less)
         (judged,) = distortion_published.judged({("", CLAIM): side}, 0.05).values()
         verdicts.append(judged["verdict"])

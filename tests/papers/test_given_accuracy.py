@@ -13,7 +13,8 @@ import scipy.special
 import scipy.stats
 
 from jbias import stats
-from jbias.report import network_frame, relations
+from jbias.report import network_frame
+from jbias.report.pages.correlations import correlations_page
 from jbias.stats import correlation
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -57,7 +58,7 @@ def with_interval(frame, y):
         frame["shape"],
         frame[y],
         covariates=[frame["imagenet"]],
-        resamples=relations.RESAMPLES,
+        resamples=correlations_page.RESAMPLES,
     )
     ends = f"[{printed(interval.low)}, {printed(interval.high)}]"
     return f"{printed(partial(frame, y))} {ends}"

@@ -11,7 +11,7 @@ import pytest
 
 from jbias import stats
 from jbias.papers import shifts, shifts_published
-from jbias.report import shift_drops, shift_page, shift_runs
+from jbias.report.pages.shifts import shift_cells, shift_drops, shifts_page
 from tests.report import shifted
 
 PUBLISHED = pathlib.Path(__file__).parents[2] / "examples/published"
@@ -80,7 +80,7 @@ def test_ranks_of_the_printed_models(printed):
 
 
 def read(folder):
-    return shift_runs.read([f"{folder}/*"]).cells
+    return shift_cells.read([f"{folder}/*"]).cells
 
 
 def write_single_value_runs(folder, value, *, other_accuracies, name="", **options):
@@ -241,7 +241,7 @@ def out(tmp_path_factory):
 def test_the_page_has_the_sections_of_the_report_and_the_papers_tables(out):
     text = (out / "index.html").read_text()
     sections = re.findall(r'<section id="(\w+)">', text)
-    expected = [x for x in [*shift_page.SECTIONS, "tables"] if x in sections]
+    expected = [x for x in [*shifts_page.SECTIONS, "tables"] if x in sections]
     assert sorted(sections) == sorted(expected)
     assert sections.index("tables") + 1 == sections.index("ranks")
     assert "The paper's are computed from its Table 1" in html.unescape(text)

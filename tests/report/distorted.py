@@ -8,7 +8,7 @@ import pytest
 
 from jbias.evals import decisions, interference
 from jbias.evals.decisions import Number
-from jbias.report import distortion_study
+from jbias.report.pages.distortion import distortion_groups
 from tests.report import measure_files
 
 CLASSES = (
@@ -365,6 +365,6 @@ def index_of_growths(growths):
 
 def read_group(pattern):
     """Return the only group of these workdirs."""
-    study, _ = distortion_study.read([str(pattern)])
+    study, _ = distortion_groups.read([str(pattern)])
     (group,) = study.groups.values()
     return group

@@ -9,7 +9,8 @@ import pytest
 from matplotlib import text
 
 from jbias import report, stats
-from jbias.report import plots, prose
+from jbias.report import plots
+from jbias.report.pages.benchmark import prose
 from tests import cases
 from tests.report import test_figures, test_scores
 

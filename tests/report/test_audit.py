@@ -10,7 +10,7 @@ import pytest
 
 from jbias.data import shifts
 from jbias.evals import attribute_audit, attribute_reliance
-from jbias.report import audit
+from jbias.report.pages import audit_page
 
 K, N = 4, 1600
 CLASSES = ("cat", "dog", "<elk>", "fox")
@@ -58,7 +58,7 @@ def make_audit(
         correct[0], likelihood[0], side, label, np.array([hat, sky]), 4
     )
     images = rng.integers(0, 256, (2, len(pairs), 8, 8, 3)).astype(np.uint8)
-    return audit.Audited(
+    return audit_page.Audited(
         model=model,
         networks=tuple(f"{model}-seed{i}" for i in range(networks)),
         reference=("clean",) if has_reference else (),
@@ -74,7 +74,7 @@ def make_audit(
         likelihood=likelihood,
         confidence=np.maximum(likelihood, 0.5),
         candidates=ranked,
-        examples={first.name: audit.Examples(pairs, images[0], images[1])}
+        examples={first.name: audit_page.Examples(pairs, images[0], images[1])}
         if pairs
         else {},
         notes=("a note",),
@@ -94,12 +94,14 @@ def planted():
 def written(planted, tmp_path_factory):
     out = tmp_path_factory.mktemp("audit")
     return out, list(
-        audit.write([planted], out, notes=["not audited: other.pth"], figures=["pdf"])
+        audit_page.write(
+            [planted], out, notes=["not audited: other.pth"], figures=["pdf"]
+        )
     )
 
 
 def test_the_planted_attribute_is_ranked_first(planted):
-    table = audit.ranked(planted)
+    table = audit_page.ranked(planted)
     rows = table.data.set_index("attribute")
     assert [*rows.index] == ["hair", "hat", "sky & sea", "class"]
     assert [*rows["verdict"]] == ["bug", "goes with", "none", "untestable"]
@@ -118,33 +120,33 @@ def test_only_bugs_are_bold(planted):
     """An attribute related to a bug and ranked between bugs is not bold."""
     hair, hat, sky, _ = planted.candidates
     three = [hair, hat, sky._replace(verdict="bug")]
-    table = audit.ranked(dataclasses.replace(planted, candidates=three))
+    table = audit_page.ranked(dataclasses.replace(planted, candidates=three))
     assert table.bold == {(i, j) for i in (0, 2) for j in range(5)}
 
 
 def test_values_are_listed_with_their_classes(planted):
     hair = planted.candidates[0]
-    sides_of = audit.direction(planted, hair).split("; ")
+    sides_of = audit_page.direction(planted, hair).split("; ")
     assert sorted(sides_of) == [
         "black, blond with cat, dog",
         "brown, grey with <elk>, fox",
     ]
-    first = audit.strongest_pairs(planted, hair, 1)
+    first = audit_page.strongest_pairs(planted, hair, 1)
     value, _, name = first.partition(" (")[0].partition(" with ")
     assert (value in ("black", "blond")) == (name in ("cat", "dog"))
-    findings = list(audit.findings(planted))
+    findings = list(audit_page.findings(planted))
     assert findings[0].startswith("hair: conditional, networks use the value as a cue")
     assert findings[1].startswith("hat does not count as a bug: ")
 
 
 def test_the_answer_is_one_sentence(planted):
-    answer, basis = audit.answer(planted)
+    answer, basis = audit_page.answer(planted)
     assert answer.startswith("net: hair (conditional, 5")
     assert answer.endswith(" points) hurts.")
     assert basis.startswith(
         "1 network, 1,600 images of pets/test, 4 attributes (3 tested), accuracy "
     )
-    answer, _ = audit.answer(make_audit(planted=False))
+    answer, _ = audit_page.answer(make_audit(planted=False))
     assert (
         "no attribute lowers accuracy by more than 5.0 points with confidence" in answer
     )
@@ -159,8 +161,8 @@ def test_a_drop_of_only_some_networks_is_reported():
     assert drops[0] > 0.4
     assert max(map(abs, drops[1:])) < 0.1
     assert np.mean(drops) == pytest.approx(first.drop)
-    assert "hurts some networks" in audit.answer(audited)[0]
-    assert any("--apart" in line for line in audit.findings(audited))
+    assert "hurts some networks" in audit_page.answer(audited)[0]
+    assert any("--apart" in line for line in audit_page.findings(audited))
 
 
 @pytest.mark.slow
@@ -208,7 +210,7 @@ def test_the_page_has_every_section_and_escapes_names(written):
 
 def test_probabilities_are_those_of_the_extreme_sets(planted):
     hair = planted.candidates[0]
-    (axes,) = audit.likelihood_figure(planted, hair).axes
+    (axes,) = audit_page.likelihood_figure(planted, hair).axes
     extreme = hair.result.kinds[hair.kind].extreme
     for patch, share in zip(axes.patches[::2], (extreme.within, extreme.outside)):
         heights, edges, _ = patch.get_data()
@@ -221,7 +223,7 @@ def test_probabilities_are_those_of_the_extreme_sets(planted):
 def test_kinds_can_be_chosen(tmp_path):
     """With one kind, Holm counts as many tests as testable attributes."""
     audited = make_audit(kinds=("conditional",))
-    list(audit.write([audited], tmp_path))
+    list(audit_page.write([audited], tmp_path))
     ranked = pd.read_csv(tmp_path / "tables/ranked.csv")
     assert [*ranked["kind"].dropna()] == ["conditional"] * 3
     assert "marginal_drop" not in ranked
@@ -231,7 +233,7 @@ def test_kinds_can_be_chosen(tmp_path):
 
 @pytest.mark.slow
 def test_reference_networks_are_named(tmp_path):
-    list(audit.write([make_audit(has_reference=True)], tmp_path))
+    list(audit_page.write([make_audit(has_reference=True)], tmp_path))
     tree = json.loads((tmp_path / "results.json").read_text())
     assert tree["reference"] == ["clean"]
     assert "beyond those of 1 network of reference" in tree["basis"]
@@ -242,7 +244,7 @@ def test_reference_networks_are_named(tmp_path):
 @pytest.mark.slow
 def test_several_models_have_separate_pages_and_an_overview(tmp_path):
     every = [make_audit(model="a/b"), make_audit(planted=False, model="a b")]
-    lines = list(audit.write(every, tmp_path))
+    lines = list(audit_page.write(every, tmp_path))
     assert len(lines) == 3
     tree = json.loads((tmp_path / "results.json").read_text())
     assert [model["bugs"] for model in tree["models"]] == [["hair"], []]
@@ -266,37 +268,37 @@ def test_the_answer_begins_with_a_warning_for_a_network_at_chance():
     audited = make_guessing_audit()
     test = audited.chance
     assert test.verdict == "guesses"
-    answer, _ = audit.answer(audited)
+    answer, _ = audit_page.answer(audited)
     numbers = rf"{100 * test.accuracy:.3g} %, chance is 25 %, 95 % interval \["
     assert re.match(
         rf"net: accuracy averaged over the classes is {numbers}.*\]: the network guesses; "
         r"the ranking below says nothing about what it relies on\. net: no attribute lowers",
         answer,
     )
-    several = audit.answer(make_guessing_audit(networks=3))[0]
+    several = audit_page.answer(make_guessing_audit(networks=3))[0]
     assert "the networks guess; the ranking below" in several
 
 
 def test_an_accuracy_below_chance_suggests_another_order_of_classes():
-    assert "see --classes" in audit.answer(make_guessing_audit(share=0.05))[0]
+    assert "see --classes" in audit_page.answer(make_guessing_audit(share=0.05))[0]
 
 
 def test_an_accuracy_just_above_chance_has_a_warning():
     audited = make_guessing_audit(networks=20, share=0.28)
     assert "less than 5.0 points above chance; the ranking below says little" in (
-        audit.chance_sentence(audited)
+        audit_page.chance_sentence(audited)
     )
 
 
 def test_a_network_above_chance_has_no_warning(planted):
     assert planted.chance.verdict == "above"
-    assert audit.chance_sentence(planted) == ""
+    assert audit_page.chance_sentence(planted) == ""
 
 
 def test_a_network_that_follows_an_attribute_does_not_guess(planted):
     """The accuracy of such a network may be at chance, for example on cue conflicts."""
     biased = dataclasses.replace(planted, correct=make_guessing_audit().correct)
-    answer, _ = audit.answer(biased)
+    answer, _ = audit_page.answer(biased)
     assert "no more often than by chance, but does not guess: it follows hair" in answer
     assert "says nothing" not in answer
 
@@ -304,13 +306,13 @@ def test_a_network_that_follows_an_attribute_does_not_guess(planted):
 def test_guessing_networks_among_several_are_named():
     audited = make_audit(networks=3, dead=2)
     assert audited.guessing == ["net-seed1", "net-seed2"]
-    sentence = audit.chance_sentence(audited)
+    sentence = audit_page.chance_sentence(audited)
     assert sentence.startswith("2 of 3 networks guess (net-seed1, net-seed2)")
 
 
 def test_results_have_the_accuracy_and_the_chance_level():
     audited = make_guessing_audit()
-    results = audit.report(audited, []).results
+    results = audit_page.report(audited, []).results
     assert results["chance"] == {
         "accuracy": audited.chance.accuracy,
         "chance": 0.25,

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.report import correlate, document, relations
+from jbias.report import correlate, document
+from jbias.report.pages.correlations import correlations_page
 from jbias.stats import correlation
 from tests import cases
 from tests.report import test_figures
@@ -29,7 +30,7 @@ def run(out, *options, table=TABLE):
 
 @pytest.fixture(scope="module")
 def study():
-    options = relations.CorrelationOptions(
+    options = correlations_page.CorrelationOptions(
         x=X,
         y=Y,
         category="training",
@@ -39,7 +40,7 @@ def study():
         permutations=199,
     )
     frame = correlate.read(str(TABLE), options.measures, "training", "epsilon")
-    return relations.analyse(frame, options, source="biases.csv")
+    return correlations_page.analyse(frame, options, source="biases.csv")
 
 
 def test_numbers_match_the_statistics(study):
@@ -89,7 +90,7 @@ def test_reports_kendall_without_adjustment(tmp_path):
 
 @pytest.fixture(scope="module")
 def controlled_study():
-    options = relations.CorrelationOptions(
+    options = correlations_page.CorrelationOptions(
         x=("shape",),
         y=("Concepts", "ID"),
         category="training",
@@ -98,7 +99,7 @@ def controlled_study():
         permutations=199,
     )
     frame = correlate.read(str(TABLE), options.measures, "training", None)
-    return relations.analyse(frame, options, source="biases.csv")
+    return correlations_page.analyse(frame, options, source="biases.csv")
 
 
 def test_controlling_for_a_measure_gives_partial_correlations(controlled_study):
@@ -123,22 +124,24 @@ def test_controlling_for_a_measure_gives_partial_correlations(controlled_study):
     assert 0.1 < row["x_left"] < 0.5
     assert rows.loc["adversarial_training"]["low"].isna().all()
     assert np.isnan(rows.loc[("all", "shape", "ID"), "low"])
-    caveats = " ".join(relations.caveats(controlled_study))
+    caveats = " ".join(correlations_page.caveats(controlled_study))
     assert "shape in adversarial_training (2.1%), ID in all (3.2%)" in caveats
     assert "Controlling for imagenet is not an experiment" in caveats
 
 
 def test_controlling_for_a_constant_changes_nothing(controlled_study):
-    study = relations.analyse(
+    study = correlations_page.analyse(
         controlled_study.frame.assign(imagenet=70.0),
         controlled_study.options,
         source="biases.csv",
     )
     for plain, partial in zip(study.pairs["statistic"], study.given.pairs["statistic"]):
         assert partial == pytest.approx(plain)
-    caveats = " ".join(relations.caveats(study))
+    caveats = " ".join(correlations_page.caveats(study))
     assert "imagenet explains nothing of any measure" in caveats
-    assert "explains nothing" not in " ".join(relations.caveats(controlled_study))
+    assert "explains nothing" not in " ".join(
+        correlations_page.caveats(controlled_study)
+    )
 
 
 def test_reversed_partial_correlations_are_counted():
@@ -147,24 +150,26 @@ def test_reversed_partial_correlations_are_counted():
     within = np.tile(np.arange(10.0), 10)
     frame = pd.DataFrame({"x": within - 2 * accuracy, "y": within + 2 * accuracy})
     frame = frame.assign(accuracy=accuracy, kind=[*"ab"] * 50)
-    options = relations.CorrelationOptions(
+    options = correlations_page.CorrelationOptions(
         x=("x",), y=("y",), category="kind", given=("accuracy",), permutations=99
     )
-    _, basis = relations.headline(relations.analyse(frame, options, source="s"))
+    _, basis = correlations_page.headline(
+        correlations_page.analyse(frame, options, source="s")
+    )
     assert basis.endswith(
         "Given accuracy, 1 of 1 are significant, 1 of them with the other sign."
     )
     few = frame.iloc[:4].assign(accuracy=[1.0, 2, 3, 2])
-    study = relations.analyse(few, options, source="s")
-    basis = relations.headline(study)[1]
+    study = correlations_page.analyse(few, options, source="s")
+    basis = correlations_page.headline(study)[1]
     assert basis.endswith("Given accuracy, no correlation can be tested.")
-    caveats = relations.caveats(study)
+    caveats = correlations_page.caveats(study)
     assert any("x in all given accuracy" in line for line in caveats)
 
 
 @pytest.mark.slow
 def test_partial_correlations_have_tables_and_figures(controlled_study, tmp_path):
-    document.write(relations.report(controlled_study), tmp_path)
+    document.write(correlations_page.report(controlled_study), tmp_path)
     report = json.loads((tmp_path / "results.json").read_text())
     with open(tmp_path / "tables" / "given.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -173,7 +178,8 @@ def test_partial_correlations_have_tables_and_figures(controlled_study, tmp_path
     )
     assert (tmp_path / "figures" / "correlations_given.svg").exists()
     drawn = {
-        figure.name: figure.drawn for _, figure in relations.figures(controlled_study)
+        figure.name: figure.drawn
+        for _, figure in correlations_page.figures(controlled_study)
     }
     assert list(test_figures.overlapping(test_figures.boxes(drawn["given"]))) == []
     # The marker of each plain and each partial correlation, and the line at 0.
@@ -194,7 +200,7 @@ def test_partial_correlations_have_tables_and_figures(controlled_study, tmp_path
 @pytest.mark.slow
 def test_figures_are_legible(study):
     """No text overlaps another or is cut off; cells that are not significant are hatched."""
-    figures = [figure for _, figure in relations.figures(study)]
+    figures = [figure for _, figure in correlations_page.figures(study)]
     for figure in figures:
         name, fig = figure.name, figure.drawn
         boxes = test_figures.boxes(fig)
@@ -219,7 +225,7 @@ def test_figures_are_legible(study):
 
 def test_marker_areas_match_the_publication():
     """The area is (epsilon + 1) / 5 of the unit if the strongest attack is 8."""
-    areas = relations.areas_of(pd.Series([0, 1, 8, np.nan])) / 26
+    areas = correlations_page.areas_of(pd.Series([0, 1, 8, np.nan])) / 26
     assert areas == pytest.approx([0.2, 0.4, 1.8, 1])
 
 
@@ -247,26 +253,34 @@ def test_undefined_correlations_share_one_caveat():
     frame = pd.DataFrame(rng.random((8, 4)), columns=["a", "b", "Y", "Z"])
     frame = frame.assign(c=frame["a"], X=1.0, training=list("uuuuvvvv"))
     frame.loc[3:, "c"] = frame.loc[:2, "Z"] = frame.loc[7:, "b"] = np.nan
-    options = relations.CorrelationOptions(
+    options = correlations_page.CorrelationOptions(
         x=("a", "b", "c"), y=("X", "Y", "Z"), category="training", permutations=20
     )
-    study = relations.analyse(frame, options, source="s")
-    assert "over 4 to 8 models" in relations.headline(study)[1]
-    caveats = relations.caveats(study)
+    study = correlations_page.analyse(frame, options, source="s")
+    assert "over 4 to 8 models" in correlations_page.headline(study)[1]
+    caveats = correlations_page.caveats(study)
     (line,) = [line for line in caveats if line.startswith("Undefined because ")]
     assert line.endswith("fewer than 4 models have both: c, X in all.")
     assert any("not independent: the partial" in line for line in caveats)
-    single_categories = relations.analyse(
+    single_categories = correlations_page.analyse(
         frame.assign(training=list("stuvwxyz")), options, source="s"
     )
-    assert not any("partial" in line for line in relations.caveats(single_categories))
+    assert not any(
+        "partial" in line for line in correlations_page.caveats(single_categories)
+    )
     frame.loc[4:, "b"] = np.nan
-    caveats = relations.caveats(relations.analyse(frame, options, source="s"))
+    caveats = correlations_page.caveats(
+        correlations_page.analyse(frame, options, source="s")
+    )
     (line,) = [line for line in caveats if line.startswith("Undefined because ")]
     assert line.endswith("have both: c, X, b with Z in all.")
     frame = frame[["X", "training"]].assign(a=[1.0, 2, 3, *[np.nan] * 5], X=range(8))
-    options = relations.CorrelationOptions(x=("a",), y=("X",), category="training")
-    answer, _ = relations.headline(relations.analyse(frame, options, source="s"))
+    options = correlations_page.CorrelationOptions(
+        x=("a",), y=("X",), category="training"
+    )
+    answer, _ = correlations_page.headline(
+        correlations_page.analyse(frame, options, source="s")
+    )
     assert answer == (
         "No correlation can be tested: no pair of x and y has values of at least 4 models."
     )
@@ -371,26 +385,30 @@ def test_unattainable_significance_has_a_caveat(
 ):
     """The smallest attainable p is that of measures which all correlate perfectly."""
     y = tuple(f"y{i}" for i in range(tests))
-    options = relations.CorrelationOptions(
+    options = correlations_page.CorrelationOptions(
         x=("x",), y=y, category="training", permutations=permutations, adjust=adjust
     )
-    study = relations.analyse(perfect_correlations(n, tests), options, source="s")
+    study = correlations_page.analyse(
+        perfect_correlations(n, tests), options, source="s"
+    )
     assert study.attainable["all"] == pytest.approx(smallest)
-    pvalues = getattr(study.families["all"], relations.TESTED[adjust]).to_numpy()
+    pvalues = getattr(
+        study.families["all"], correlations_page.TESTED[adjust]
+    ).to_numpy()
     # With 5 models, some random orders may equal the best order.
     assert pvalues.min() >= smallest * (1 - 1e-12)
     if n != 5 or permutations > 120:
         assert pvalues.min() == pytest.approx(smallest)
     answer, caveats = (
-        relations.headline(study)[0],
-        " ".join(relations.caveats(study)),
+        correlations_page.headline(study)[0],
+        " ".join(correlations_page.caveats(study)),
     )
-    assert (f"p {relations.WORDS[adjust]} is at least" in answer) == (
+    assert (f"p {correlations_page.WORDS[adjust]} is at least" in answer) == (
         advice is not None
     )
     assert (advice or "") in answer
     assert ("no p could be as small as 0.05" in caveats) == (advice is not None)
-    tree = json.loads(document.to_json(relations.results(study)))
+    tree = json.loads(document.to_json(correlations_page.results(study)))
     assert tree["attainable"] == {"all": study.attainable["all"]}
 
 
@@ -399,8 +417,10 @@ def test_only_defined_partial_correlations_are_counted():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.normal(size=9), "y": rng.normal(size=9)})
     frame = frame.assign(z=[1.0, 3.0, 2.0, *[np.nan] * 6], kind=[*"aaabbbccc"])
-    options = relations.CorrelationOptions(
+    options = correlations_page.CorrelationOptions(
         x=("x",), y=("y", "z"), category="kind", permutations=9
     )
-    _, basis = relations.headline(relations.analyse(frame, options, source="s"))
+    _, basis = correlations_page.headline(
+        correlations_page.analyse(frame, options, source="s")
+    )
     assert " of 1 partial correlations" in basis

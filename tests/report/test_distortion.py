@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.report import distortion, distortion_page, distortion_study
+from jbias.report import distortion
+from jbias.report.pages.distortion import distortion_groups, distortion_page
 from tests import cases
 from tests.report import distorted
 
@@ -29,7 +30,7 @@ def report_dir(measured, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(measured):
-    return distortion_study.read([f"{measured}/*"])[0]
+    return distortion_groups.read([f"{measured}/*"])[0]
 
 
 @cases.each("method", ["basic", "mixup", "fmix", "cutmix"], quick=("basic",))
@@ -41,7 +42,7 @@ def test_indices_match_the_stored_decisions(
     report_dir, measured, method, quantity, measure, condition
 ):
     values, dominant, growths = distorted.di_index(measured, method, measure, condition)
-    title = distortion_study.METHODS[method]
+    title = distortion_groups.METHODS[method]
     row = distorted.row(report_dir, "values", quantity=quantity, method=title, **OURS)
     assert float(row["mean"]) == pytest.approx(values.mean())
     assert float(row["std"]) == pytest.approx(values.std(ddof=1))
@@ -91,7 +92,7 @@ def test_occlusion_values_are_those_at_thirty_percent(report_dir, measured, meth
         clean = train[name, "accuracy"] - test[name, "accuracy"]
         hides_most = f"{name}/grad_cam most 0.3", "accuracy"
         gaps.append(abs((train[hides_most] - test[hides_most]) / clean))
-    selected = OURS | {"method": distortion_study.METHODS[method]}
+    selected = OURS | {"method": distortion_groups.METHODS[method]}
     for quantity, values in (("cut_occlusion", accuracies), ("iocclusion", gaps)):
         row = distorted.row(report_dir, "values", quantity=quantity, **selected)
         assert float(row["mean"]) == pytest.approx(np.mean(values))
@@ -108,7 +109,7 @@ def test_affinity_is_of_basic_networks_and_diversity_of_mixed_ones(
     report_dir, measured
 ):
     for method in ("mixup", "fmix", "cutmix"):
-        selected = OURS | {"method": distortion_study.METHODS[method]}
+        selected = OURS | {"method": distortion_groups.METHODS[method]}
         for quantity, network, measure in (
             ("affinity", "basic", "mixing@test"),
             ("diversity", method, "mixing_train@train"),
@@ -174,7 +175,7 @@ def test_one_seed_has_neither_deviation_nor_test(report_dir, study):
     assert any(
         "Groups with one seed" in line and "FashionMNIST" in line for line in caveats
     )
-    key = distortion_study.Key("preact_resnet18", "FashionMNIST", "basic")
+    key = distortion_groups.Key("preact_resnet18", "FashionMNIST", "basic")
     # FashionMNIST is shuffled in 2 x 2.
     assert len(study.value("di_grid", key).runs) == 1
 
@@ -298,7 +299,7 @@ def test_classes_without_decisions_count_in_the_index(tmp_path):
             )
         group = distorted.read_group(f"{tmp_path}/{k}-*")
         place = ("grid_shuffle", "test")
-        values[k] = distortion_study.index(group, place, "4x4").runs
+        values[k] = distortion_groups.index(group, place, "4x4").runs
     np.testing.assert_allclose(values[20], 2 * values[10])
     path = tmp_path / "20-1/measures/grid_shuffle@test.json"
     description = json.loads(path.read_text())
@@ -306,7 +307,7 @@ def test_classes_without_decisions_count_in_the_index(tmp_path):
         path.write_text(json.dumps(description | {"classes": classes}))
         group = distorted.read_group(f"{tmp_path}/20-*")
         with pytest.raises(ValueError, match="@test.json: must have the classes, the"):
-            distortion_study.index(group, place, "4x4")
+            distortion_groups.index(group, place, "4x4")
 
 
 def test_duplicate_networks_are_left_out_with_a_note(measured, tmp_path):
@@ -317,7 +318,7 @@ def test_duplicate_networks_are_left_out_with_a_note(measured, tmp_path):
         (tmp_path / name / "config.json").write_text(json.dumps(config))
     for path in (tmp_path / "two/evals").iterdir():
         path.write_text(path.read_text().replace("basic-tiny_imagenet", "again"))
-    study, notes = distortion_study.read([f"{tmp_path}/*"])
+    study, notes = distortion_groups.read([f"{tmp_path}/*"])
     assert len(study.networks) == 1
     assert notes[0].startswith(
         "Networks with the same weights, of which the first counts: "
@@ -353,7 +354,7 @@ def test_a_seed_measured_twice_is_refused(measured, tmp_path):
     for path in (tmp_path / "two/evals").iterdir():
         path.write_text(path.read_text().replace("basic-fashion_mnist", "again"))
     with pytest.raises(ValueError, match="name the workdirs of one"):
-        distortion_study.read([f"{tmp_path}/*"])
+        distortion_groups.read([f"{tmp_path}/*"])
 
 
 @cases.each(
@@ -405,7 +406,7 @@ def test_different_numbers_of_seeds_have_a_note(measured, tmp_path):
         for seed in range(size):
             name = f"{method}-{seed}"
             shutil.copytree(measured / name, tmp_path / name)
-    study, _ = distortion_study.read([f"{tmp_path}/*"])
+    study, _ = distortion_groups.read([f"{tmp_path}/*"])
     table = distortion_page.comparison(distortion_page.value_layout(study), study)
     lines = list(distortion_page.notes_on_indices(table.data))
     words = "(basic 3, MixUp 2, FMix 1). An index of fewer seeds is larger by chance"

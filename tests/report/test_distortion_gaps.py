@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from jbias.evals import iocclusion
-from jbias.report import distortion, distortion_page, distortion_study
+from jbias.report import distortion
+from jbias.report.pages.distortion import distortion_groups, distortion_page
 from tests.report import distorted
 
 OCCLUSION, N = "grad_cam most", distorted.N
@@ -51,8 +52,8 @@ def draw_curves(folder, last_scale):
         for seed in range(2):
             workdir = folder / f"{method}-{seed}"
             write_network(workdir, method, seed, CLEAR_GAP, "black", scale)
-    study, _ = distortion_study.read([f"{folder}/*"])
-    hiding = distortion_study.hiding(study.groups.values())
+    study, _ = distortion_groups.read([f"{folder}/*"])
+    hiding = distortion_groups.hiding(study.groups.values())
     figures_by_name = {
         figure.name: figure for _, figure in distortion_page.figures(study, hiding)
     }
@@ -72,15 +73,15 @@ def measured(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(measured):
-    return distortion_study.read([f"{measured}/*"])[0]
+    return distortion_groups.read([f"{measured}/*"])[0]
 
 
 def key(method):
-    return distortion_study.Key("preact_resnet18", "CIFAR-10", method)
+    return distortion_groups.Key("preact_resnet18", "CIFAR-10", method)
 
 
 def test_gaps_are_known_from_two_standard_errors_on(study):
-    gaps = distortion_study.gaps(study.groups[key("MixUp")], "other")
+    gaps = distortion_groups.gaps(study.groups[key("MixUp")], "other")
     random = np.random.default_rng(0)
     for i, (train, test) in enumerate(CLEAN_ACCURACIES["mixup"]):
         differences = random.binomial(N, train, 50_000) - random.binomial(
@@ -108,10 +109,10 @@ def test_the_test_uses_the_ratio_of_mean_gaps_of_all_seeds(study):
 
 
 def test_the_ratio_of_means_uses_all_seeds_and_varies_less(study):
-    gaps = distortion_study.gaps(study.groups[key("MixUp")], "other")
+    gaps = distortion_groups.gaps(study.groups[key("MixUp")], "other")
     assert gaps.gap.mean() == pytest.approx((3 * 0.15 + 0.05) / 5)
     np.testing.assert_allclose(gaps.of_means(OCCLUSION)[2], 0.03 / gaps.gap.mean())
-    unknown = distortion_study.gaps(study.groups[key("CutMix")], "other")
+    unknown = distortion_groups.gaps(study.groups[key("CutMix")], "other")
     assert np.isnan(unknown.of_means(OCCLUSION)).all()
     # Five seeds and 1000 images; hiding halves a gap of 6 points.
     random, estimates = np.random.default_rng(0), ([], [])
@@ -119,7 +120,7 @@ def test_the_ratio_of_means_uses_all_seeds_and_varies_less(study):
         train, test, hidden_train, hidden_test = (
             random.binomial(1000, p, 5) / 1000 for p in (0.56, 0.5, 0.33, 0.3)
         )
-        simulated = distortion_study.Gaps(
+        simulated = distortion_groups.Gaps(
             seeds=tuple(range(5)),
             images=np.full((2, 5), 1000),
             clean=np.stack([train, test]),
@@ -137,7 +138,7 @@ def test_the_ratio_of_means_uses_all_seeds_and_varies_less(study):
 def test_the_report_names_methods_with_omitted_seeds(measured, tmp_path):
     out = distorted.report(distortion, f"{measured}/*", tmp_path / "out")
     results = json.loads((out / "results.json").read_text())
-    assert results["iocclusion"] == {"rule": distortion_study.RULE, "errors": 2.0}
+    assert results["iocclusion"] == {"rule": distortion_groups.RULE, "errors": 2.0}
     (line,) = [line for line in results["caveats"] if line.startswith("No iOcclusion")]
     words = "2 of 5 seeds of MixUp and 2 of 2 seeds of CutMix have a gap too small to measure with 200 "
     assert words in line
@@ -171,11 +172,11 @@ def test_without_training_images_there_is_no_gap(tmp_path):
         }
         folder = tmp_path / str(seed)
         distorted.write(folder, measurements, method="basic", data="cifar10", seed=seed)
-    study, _ = distortion_study.read([f"{tmp_path}/*"])
-    hiding = distortion_study.hiding(study.groups.values())
+    study, _ = distortion_groups.read([f"{tmp_path}/*"])
+    hiding = distortion_groups.hiding(study.groups.values())
     assert hiding["test"].notna().all() and hiding["train"].isna().all()
     assert not hiding["known"].any() and hiding["iocclusion"].isna().all()
-    assert distortion_study.without_iocclusion(hiding) == ""
+    assert distortion_groups.without_iocclusion(hiding) == ""
     assert study.value("iocclusion", key("basic")) is None
     figures = {figure.name for _, figure in distortion_page.figures(study, hiding)}
     assert figures == {"accuracy_other_cifar10", "curves_other_cifar10"}

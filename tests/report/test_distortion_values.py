@@ -5,15 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from jbias.report import distortion_page, distortion_study
+from jbias.report.pages.distortion import distortion_groups, distortion_page
 from tests import cases
 from tests.report import distorted
 
 
 def test_intervals_of_accuracies_end_at_0_and_100():
-    value = distortion_study.summarise(range(2), [99.0, 99.9], within=(0, 100))
+    value = distortion_groups.summarise(range(2), [99.0, 99.9], within=(0, 100))
     assert value.high == 100 and 80 < value.low < 99
-    assert distortion_study.summarise(range(2), [99.0, 99.9]).high > 100
+    assert distortion_groups.summarise(range(2), [99.0, 99.9]).high > 100
 
 
 @cases.each(
@@ -29,12 +29,12 @@ def test_intervals_of_accuracies_end_at_0_and_100():
 def test_flips_are_decided_by_intervals(basic_lead, method_lead, flips):
     noise = np.array([-2.0, 0, 2])
     leads = [
-        distortion_study.summarise(range(3), x + noise)
+        distortion_groups.summarise(range(3), x + noise)
         for x in (basic_lead, method_lead)
     ]
     assert distortion_page.flips(leads[0], leads[1]) == flips
     single = [
-        distortion_study.summarise((0,), [float(x)]) for x in (basic_lead, method_lead)
+        distortion_groups.summarise((0,), [float(x)]) for x in (basic_lead, method_lead)
     ]
     assert distortion_page.flips(single[0], single[1]) == "cannot be told"
 
@@ -52,7 +52,7 @@ def write(folder, make_measurements, seeds=2, data="cifar10"):
             data=data,
             seed=seed,
         )
-    study, _ = distortion_study.read([f"{folder}/*"])
+    study, _ = distortion_groups.read([f"{folder}/*"])
     (group,) = study.groups.values()
     return study, group
 
@@ -87,7 +87,7 @@ def test_imagenet_is_shuffled_in_8_by_8(tmp_path):
         return {("grid_shuffle", "grid_shuffle", "test"): (numbers, by_condition, {})}
 
     _, group = write(tmp_path, make_measurements, data="imagenet")
-    assert distortion_study.interference_condition(group, "di_grid")[1] == "8x8"
+    assert distortion_groups.interference_condition(group, "di_grid")[1] == "8x8"
 
 
 def fake_box_measures(**options):
@@ -107,14 +107,14 @@ def test_each_table_selects_measures_by_box_options(tmp_path):
     measurements = fake_box_measures(uniform=uniform, any={}, part=part)
     _, group = write(tmp_path, lambda _: measurements)
     for quantity, name in (("di_anywhere", "any"), ("di_other", "part")):
-        place, _ = distortion_study.interference_condition(group, quantity)
+        place, _ = distortion_groups.interference_condition(group, quantity)
         assert place == (name, "test")
 
 
 def test_several_measures_that_fit_are_refused(tmp_path):
     _, group = write(tmp_path / "a", lambda _: fake_box_measures(one={}, two={}))
     with pytest.raises(ValueError, match="one@test, two@test"):
-        distortion_study.interference_condition(group, "di_anywhere")
+        distortion_groups.interference_condition(group, "di_anywhere")
 
 
 @cases.each(
@@ -136,9 +136,9 @@ def test_seeds_with_different_options_are_refused(tmp_path, options, is_refused)
         with pytest.raises(
             ValueError, match=r"same options for all seeds.*\(2 kinds\)"
         ):
-            distortion_study.find_measurement(group, "occlusion", fill="black")
+            distortion_groups.find_measurement(group, "occlusion", fill="black")
     else:
-        place = distortion_study.find_measurement(group, "occlusion", fill="black")
+        place = distortion_groups.find_measurement(group, "occlusion", fill="black")
         assert place == ("occlusion", "test")
     lines = list(distortion_page.notes_on_options(study))
     assert len(lines) == is_refused and all(

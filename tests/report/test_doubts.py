@@ -8,8 +8,8 @@ import pytest
 import scipy.stats
 
 from jbias.evals import decisions
-from jbias.report import analysis, inputs, prose
 from jbias.report import options as options_lib
+from jbias.report.pages.benchmark import analysis, inputs, prose
 from tests.report import conftest, test_runs
 
 SETS = ("edge", "sketch")

@@ -12,8 +12,8 @@ import pytest
 import scipy.stats
 
 from jbias import report, stats
-from jbias.report import analysis, benchmark_tables, inputs, prose
 from jbias.report import options as options_lib
+from jbias.report.pages.benchmark import analysis, benchmark_tables, inputs, prose
 from jbias.stats import resampling, score_table
 from tests import cases
 from tests.report import conftest, test_scores

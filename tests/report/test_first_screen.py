@@ -17,19 +17,16 @@ from matplotlib import text
 from PIL import Image
 
 from jbias import report, stats
-from jbias.report import (
+from jbias.report import document, plots, tables, workdirs
+from jbias.report import options as options_lib
+from jbias.report.pages.benchmark import (
     analysis,
-    benchmark,
+    benchmark_page,
     benchmark_tables,
-    document,
     inputs,
-    plots,
     prose,
     seed_sections,
-    tables,
-    workdirs,
 )
-from jbias.report import options as options_lib
 from tests import cases
 from tests.report import conftest, test_runs
 
@@ -62,7 +59,7 @@ def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("three")
     rng = np.random.default_rng(0)
     matrix = np.round(rng.uniform(30, 60, size=(5, 1)) + [[0, 3, 6]], 1)
-    report = benchmark.report(study(folder, matrix, runs=3))
+    report = benchmark_page.report(study(folder, matrix, runs=3))
     document.write(report, folder / "out")
     path = folder / "out" / "index.html"
     return path.read_text(), path
@@ -85,7 +82,7 @@ def test_the_headline_has_the_p_of_the_permutation_test(tmp_path):
 
 def test_without_a_difference_the_page_lists_the_evidence(tmp_path):
     """Each item is a sentence or two; results.json keeps them as one paragraph."""
-    disputed = benchmark.report(study(tmp_path, DISPUTED, runs=3))
+    disputed = benchmark_page.report(study(tmp_path, DISPUTED, runs=3))
     assert len(disputed.points) == 3
     assert all(len(point) < 200 for point in disputed.points)
     p = prose.p_by_permutation(analysis.analyse(study(tmp_path, DISPUTED)).permutation)
@@ -95,7 +92,7 @@ def test_without_a_difference_the_page_lists_the_evidence(tmp_path):
     assert page.count("<li>", 0, page.index("<dl")) >= 3
     tree = json.loads((tmp_path / "out" / "results.json").read_text())
     assert (tree["headline"], tree["basis"]) == disputed.answer
-    clear = benchmark.report(study(tmp_path, CLEAR))
+    clear = benchmark_page.report(study(tmp_path, CLEAR))
     assert [*clear.points] == [clear.answer[1]]
 
 
@@ -366,7 +363,7 @@ def test_curves_name_both_axes_and_have_ticks_at_whole_epochs(metric, label, tmp
     sets = ("edge", "cue_conflict")
     folder = conftest.make_runs(tmp_path / "runs", epochs=2, sets=sets)
     study = inputs.from_runs([f"{folder}/*"], options_lib.Options(metric=metric))
-    placed = benchmark.curves(analysis.analyse(study))
+    placed = benchmark_page.curves(analysis.analyse(study))
     (figure,) = [x for _, x in placed if x and x.name == f"curves_{metric}"]
     first, *other_axes = [axes for axes in figure.drawn.axes if axes.get_title("left")]
     assert first.get_ylabel() == label and not any(
@@ -397,7 +394,7 @@ def test_epochs_with_all_seeds_of_a_line_are_selected():
     expected = [
         sizes[tuple(row)] == 3 for row in frame[["panel", "line", "x"]].to_numpy()
     ]
-    assert benchmark._has_all_seeds(frame).tolist() == expected
+    assert benchmark_page._has_all_seeds(frame).tolist() == expected
 
 
 def test_the_help_lists_the_metrics_of_runs(capsys):

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from jbias import report
-from jbias.report import grids, inputs
 from jbias.report import options as options_lib
+from jbias.report.pages.benchmark import grids, inputs
 from tests.report import conftest
 
 SETS = ("silhouette", "cue_conflict")

@@ -6,7 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from jbias.report import analysis, benchmark_tables, inputs, options
+from jbias.report import options
+from jbias.report.pages.benchmark import analysis, benchmark_tables, inputs
 from jbias.stats import bayes, power
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from jbias.evals import corruption_error, decisions
 from jbias.evals.decisions import Number
-from jbias.report import network_records, networks
+from jbias.report import network_records
+from jbias.report.pages.networks import networks_page
 from tests.report import test_measured
 
 
@@ -47,7 +48,7 @@ def corrupted_network(
 
 
 def errors_table(*networks_):
-    blocks = networks.section_blocks([*networks_], [])
+    blocks = networks_page.section_blocks([*networks_], [])
     (table,) = [b for _, b in blocks if getattr(b, "name", "") == "corruption_errors"]
     return table
 

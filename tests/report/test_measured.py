@@ -32,12 +32,14 @@ from jbias.report import (
     distortion,
     document,
     measured,
-    network_page,
     network_records,
-    network_sections,
-    networks,
-    shape_sections,
     tables,
+)
+from jbias.report.pages.networks import (
+    network_blocks,
+    network_sections,
+    networks_page,
+    shape_sections,
 )
 from jbias.runs import results
 from tests import cases
@@ -312,7 +314,7 @@ def is_figure(block):
 
 
 def draw_figures(measured_networks, notes):
-    shown = networks.section_blocks(measured_networks, notes)
+    shown = networks_page.section_blocks(measured_networks, notes)
     return {block.name: block.drawn for _, block in shown if is_figure(block)}
 
 
@@ -333,7 +335,7 @@ def test_ids_of_imagenet_classes_are_shown_with_names():
         read_decisions = staticmethod(lambda place: decisions_by_condition)
         classes = staticmethod(lambda place: ids)
 
-    counts = network_page.Page([Network], False, []).class_counts(
+    counts = network_blocks.Page([Network], False, []).class_counts(
         "classes", "class_accuracy"
     )
     class_names = ("tench (n01440764)", "crane (n02012849)", "mine")
@@ -343,7 +345,7 @@ def test_ids_of_imagenet_classes_are_shown_with_names():
     matrix, names, sizes = network_sections.confusion(Network, place)
     assert names == class_names and matrix[1, 0] == 50 and sizes.tolist() == [2, 2, 1]
     rows = network_sections.confusion_table(
-        network_page.Page([Network], False, [])
+        network_blocks.Page([Network], False, [])
     ).rows
     # Half of two images, with Wilson's interval.
     assert rows == (
@@ -366,7 +368,7 @@ def test_confusions_are_sorted_by_lower_confidence_limit():
         read_decisions = staticmethod(lambda place: decisions_by_condition)
         classes = staticmethod(lambda place: tuple(map(str, range(12))))
 
-    table = network_sections.confusion_table(network_page.Page([Network], False, []))
+    table = network_sections.confusion_table(network_blocks.Page([Network], False, []))
     assert table.rows[0][2:7] == ("11", "0", "6", "9", "66.7 [35.4, 87.9]")
     assert {row[4:7] for row in table.rows[1:]} == {("1", "1", "100.0 [20.7, 100.0]")}
     assert table.data["low"].is_monotonic_decreasing
@@ -391,7 +393,7 @@ def test_corruptions_are_separate_by_set_and_measure(tmp_path, people_dir):
     (network,) = network_records.read([str(tmp_path / "a")])
     blocks = [
         block
-        for section, block in networks.section_blocks([network], [])
+        for section, block in networks_page.section_blocks([network], [])
         if section == "corruptions"
     ]
     by_set = {block.name: block for block in blocks if not is_figure(block)}
@@ -503,7 +505,9 @@ def test_accuracies_by_degree_of_distortion(tmp_path):
     }
     path.write_text(json.dumps(provenance))
     measured_networks = network_records.read([str(tmp_path / "net")])
-    table = shape_sections.degree_table(network_page.Page(measured_networks, False, []))
+    table = shape_sections.degree_table(
+        network_blocks.Page(measured_networks, False, [])
+    )
     cells = table.data.set_index("degree")
     assert cells["accuracy"].to_dict() == {"c50": 1, "c10": 0}
     assert cells["n"].to_dict() == {"c50": 8, "c10": N - 8}
@@ -523,7 +527,7 @@ def test_accuracy_without_cues_is_shown_with_people(tmp_path):
         (network,) = network_records.read([str(tmp_path / dataset)])
         blocks_by_type = {
             type(block): block
-            for section, block in networks.section_blocks([network], [])
+            for section, block in networks_page.section_blocks([network], [])
             if section == "suppression" and block.name == "suppression"
         }
         table = blocks_by_type[tables.Table]
@@ -550,7 +554,7 @@ def test_accuracy_without_cues_is_shown_with_people(tmp_path):
         } - {"people", "channel shuffle"}
         assert ("Published: from other images" in table.caption) == (rows > 1)
     (network,) = network_records.read([str(tmp_path / "imagenet16")])
-    bare = [b for _, b in networks.section_blocks([network], [], published=False)]
+    bare = [b for _, b in networks_page.section_blocks([network], [], published=False)]
     (table,) = [b for b in bare if b.name == "suppression" and not is_figure(b)]
     assert len(table.rows) == 1 and "Published" not in table.caption
 
@@ -568,17 +572,17 @@ def test_shape_bias_of_networks_at_chance_has_a_note(tmp_path):
             measurements["shape_bias", "shape_bias", "cue-conflict"] = biased
         write(tmp_path / name, name, measurements)
     measured_networks = network_records.read([f"{tmp_path}/*"])
-    (note,) = networks.chance_notes(measured_networks)
+    (note,) = networks_page.chance_notes(measured_networks)
     assert note.endswith(": a on test, b on test, c on test.")
     assert "Accuracy is no better than chance" in note
-    assert note in networks.report(measured_networks).results["missing"]
-    assert [*networks.chance_notes(measured_networks[3:])] == []
+    assert note in networks_page.report(measured_networks).results["missing"]
+    assert [*networks_page.chance_notes(measured_networks[3:])] == []
 
 
 def test_overview_explains_its_columns(workdirs):
     def caption(name):
         (network,) = network_records.read([str(workdirs / name)])
-        named_blocks = networks.section_blocks([network], [])
+        named_blocks = networks_page.section_blocks([network], [])
         return next(b.caption for _, b in named_blocks if b.name == "overview")
 
     assert caption("zero") == "Accuracies in %."
@@ -659,7 +663,7 @@ def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
     warning = "A shape bias from fewer than 10 decisions for either cue is unreliable: "
     warning += f"a ({conflicts[0]}), b ({conflicts[1]})."
     named_blocks = [
-        *networks.section_blocks(network_records.read([f"{tmp_path}/*"]), [])
+        *networks_page.section_blocks(network_records.read([f"{tmp_path}/*"]), [])
     ]
     for name in ("overview", "shape_bias"):
         (table,) = [b for _, b in named_blocks if b.name == name and not is_figure(b)]
@@ -675,7 +679,7 @@ def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
     assert "mrr_shape" not in table.data or table.data["mrr_shape"].isna().all()
     (alone,) = network_records.read([str(tmp_path / "a")])
     neither = f"{100 * shares[0]:.1f} % for neither cue"
-    assert neither in networks.headline([alone])[0]
+    assert neither in networks_page.headline([alone])[0]
     assert measured.main([f"--measured={tmp_path}/*", f"--out={tmp_path / 'out'}"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert warning in lines and f"(a, of {few[0]} decisions)" in lines[0]
@@ -789,7 +793,7 @@ def test_headline_has_the_number_of_images_under_pgd(workdirs):
     (network,) = network_records.read([str(workdirs / "resnet50")])
     assert (
         f"{100 * 9 / N:.1f} % of {N} images right under PGD (imagenet, linf 0.5/255)"
-        in networks.headline([network])[0]
+        in networks_page.headline([network])[0]
     )
 
 
@@ -799,12 +803,12 @@ def test_headline_warns_of_chance_and_of_few_images(tmp_path):
         number = Number("accuracy", correct / n, correct, n)
         write(tmp_path / name, name, {("accuracy", "plain", "test"): ([number], None)})
     bad, good = network_records.read([f"{tmp_path}/*"])
-    answer, _ = networks.headline([bad, good])
+    answer, _ = networks_page.headline([bad, good])
     assert answer.endswith(
         " Caution: accuracy is no better than chance (chance on test); accuracy is from "
         "fewer than 100 images (chance: 64 of test)."
     )
-    assert "Caution" not in networks.headline([good])[0]
+    assert "Caution" not in networks_page.headline([good])[0]
 
 
 def test_many_networks_get_tables_without_figures(workdirs, tmp_path):
@@ -813,7 +817,7 @@ def test_many_networks_get_tables_without_figures(workdirs, tmp_path):
         dataclasses.replace(network, name=f"net {i}")
         for i, network in enumerate(measured_networks)
     ]
-    named_blocks = [*networks.section_blocks(nine_networks, notes)]
+    named_blocks = [*networks_page.section_blocks(nine_networks, notes)]
     assert "9 networks are too many for figures" in notes[0]
     assert len(notes) == 1 and not any(is_figure(block) for _, block in named_blocks)
     assert "accuracy" in dict(named_blocks)
@@ -937,7 +941,7 @@ def test_attacks_on_two_sets_have_separate_rows(tmp_path):
     (network,) = network_records.read([str(tmp_path / "a")])
     (table,) = [
         block
-        for section, block in networks.section_blocks([network], [])
+        for section, block in networks_page.section_blocks([network], [])
         if section == "attacks" and not is_figure(block)
     ]
     rows = table.data.set_index("attack")["value"].to_dict()
@@ -958,7 +962,7 @@ def test_a_mean_over_severities_needs_every_severity(tmp_path):
     notes = []
     (table,) = [
         block
-        for _, block in networks.section_blocks(measured_networks, notes)
+        for _, block in networks_page.section_blocks(measured_networks, notes)
         if isinstance(block, tables.Table) and block.name == "corruptions"
     ]
     assert (table.head, table.rows) == (("Corruption", "all"), (("fog", "25.0"),))

@@ -8,7 +8,8 @@ from matplotlib import text
 
 from jbias.data import labels
 from jbias.evals import accuracy, calibration, cue_conflict, decisions
-from jbias.report import network_plots, plots
+from jbias.report import plots
+from jbias.report.pages.networks import network_plots
 from tests import cases
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")

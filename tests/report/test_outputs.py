@@ -11,8 +11,9 @@ import pytest
 from jbias import prepare, report
 from jbias.evals import runner
 from jbias.models import weight_files
-from jbias.report import audit, correlate, document
 from jbias.report import cli as report_cli
+from jbias.report import correlate, document
+from jbias.report.pages import audit_page
 from jbias.runtime import outputs
 from tests import cases
 from tests.report import test_document, test_scores
@@ -166,7 +167,7 @@ def test_audits_refuse_folders_with_other_files(tmp_path):
         (tmp_path / "out" / "index.html").rename(tmp_path / "out" / "models")
         outputs.check_report_folder(tmp_path / "out", ("models",))
     outputs.check_report_folder(tmp_path / "out")
-    assert audit.outputs is outputs
+    assert audit_page.outputs is outputs
 
 
 @cases.each("name", ["w.npz", "sheet.png", "figure.pdf", "figure.svg"])

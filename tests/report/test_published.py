@@ -11,8 +11,9 @@ import pytest
 from benchmarks import published_shape_biases
 from jbias.data import labels
 from jbias.evals import cue_conflict, decisions
-from jbias.report import measured, network_records, networks
-from jbias.report import published_shape_biases as published
+from jbias.report import measured, network_records
+from jbias.report.pages.networks import networks_page
+from jbias.report.pages.networks import published_shape_biases as published
 from tests import cases
 from tests.report import measure_files
 
@@ -105,7 +106,7 @@ def measured_networks(tmp_path_factory):
 
 
 def blocks_by_name(measured_networks, **options):
-    blocks = networks.section_blocks(measured_networks, [], **options)
+    blocks = networks_page.section_blocks(measured_networks, [], **options)
     return {block.name: block for _, block in blocks}
 
 
@@ -133,7 +134,7 @@ def test_measured_networks_are_in_bold_and_other_numbers_stay(measured_networks)
         if hasattr(block, "data"):
             pd.testing.assert_frame_equal(block.data, other_blocks[name].data)
     pages = [
-        networks.report(measured_networks, published=is_published)
+        networks_page.report(measured_networks, published=is_published)
         for is_published in (True, False)
     ]
     assert pages[0].answer == pages[1].answer and pages[0].facts == pages[1].facts

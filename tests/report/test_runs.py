@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from jbias import report
-from jbias.report import analysis, benchmark_tables, inputs, score_notes, workdirs
 from jbias.report import options as options_lib
+from jbias.report import workdirs
+from jbias.report.pages.benchmark import analysis, benchmark_tables, inputs, score_notes
 from jbias.runs import costs, results, selection
 from tests.report import conftest
 

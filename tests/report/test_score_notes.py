@@ -11,7 +11,8 @@ import pytest
 import scipy.stats
 
 from jbias import report
-from jbias.report import derived, inputs, options, score_notes
+from jbias.report import options
+from jbias.report.pages.benchmark import derived, inputs, score_notes
 from tests import cases
 from tests.report import test_scores
 

@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 
 from jbias import report
-from jbias.report import analysis, inputs, options, prose, seed_sections
+from jbias.report import options
+from jbias.report.pages.benchmark import analysis, inputs, prose, seed_sections
 from jbias.runtime import cli
 from tests import cases
 

@@ -10,7 +10,8 @@ import pytest
 import scipy.stats
 
 from jbias import report
-from jbias.report import analysis, benchmark, inputs, options
+from jbias.report import options
+from jbias.report.pages.benchmark import analysis, benchmark_page, inputs
 from tests import cases
 from tests.report import test_scores
 
@@ -48,7 +49,7 @@ def make_report(folder, tables, **settings):
     study = inputs.from_scores(
         str(write(folder, **tables)), options.Options(**settings)
     )
-    return benchmark.report(study)
+    return benchmark_page.report(study)
 
 
 def test_two_algorithms_on_one_data_set_match_scipy(tmp_path, capsys):
@@ -260,7 +261,7 @@ def test_a_data_set_named_after_its_file_is_quoted(tmp_path):
         for run, score in enumerate(scores)
     ]
     path.write_text("\n".join(["method,seed,acc", *rows]))
-    report = benchmark.report(inputs.from_scores(str(path), options.Options()))
+    report = benchmark_page.report(inputs.from_scores(str(path), options.Options()))
     headline, basis = report.answer
     assert headline.startswith("On 'one', 5 runs each: ")
     assert headline.endswith("This is about 'one' alone, not about other data sets.")

@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from jbias.evals.decisions import Number
-from jbias.report import document, network_page, network_records, network_sections
+from jbias.report import document, network_records
+from jbias.report.pages.networks import network_blocks, network_sections
 
 Measurement = network_records.Measurement
 PLACES = {
@@ -83,7 +84,7 @@ def network(name, clean, diffused, cells, **options):
 
 
 def blocks(section, *networks, drawn=False):
-    page = network_page.Page(networks, drawn, [])
+    page = network_blocks.Page(networks, drawn, [])
     section_blocks = network_sections.SECTIONS[section].make_blocks(page)
     return [block for block in section_blocks if block is not None], page.notes
 

@@ -6,7 +6,8 @@ import shutil
 import pandas as pd
 import pytest
 
-from jbias.report import shift_drops, shift_page, shift_runs, shifts
+from jbias.report import shifts
+from jbias.report.pages.shifts import shift_cells, shift_drops, shifts_page
 from jbias.runs import results
 from tests import cases
 from tests.report import shifted, test_page
@@ -41,7 +42,7 @@ def test_the_page_has_every_section_and_loads_no_file(report_dir):
     page = test_page.Reader(text)
     assert not page.open and len(set(page.ids)) == len(page.ids)
     assert all(load.startswith("#") for load in page.loads)
-    for name, title in shift_page.SECTIONS.items():
+    for name, title in shifts_page.SECTIONS.items():
         assert f'id="{name}"' in text and title in text, name
     assert "Images of colored_mnist by colour, C6" in text
     assert "the best validation accuracy of each seed" in text
@@ -108,7 +109,7 @@ def test_group_metrics_are_shown_for_runs_that_have_them(report_dir):
 
 
 def read(tmp_path, **selection_options):
-    return shift_runs.read([f"{tmp_path}/*"], **selection_options)
+    return shift_cells.read([f"{tmp_path}/*"], **selection_options)
 
 
 def test_recipes_differ_by_settings_and_seeds_are_pooled(tmp_path):
@@ -189,7 +190,7 @@ def test_omitted_runs_have_notes(tmp_path):
     assert f"not trained under a shift (config.json): {tmp_path}/c." in notes
     assert f"{tmp_path}/b: must have accuracy on id and ood" in notes
     assert f"{tmp_path}/empty matches the pattern" in notes
-    caveats = "\n".join(shift_page._caveats(study, [], "erm"))
+    caveats = "\n".join(shifts_page._caveats(study, [], "erm"))
     assert "Without a control (M0, C0, J0)" in caveats
 
 
@@ -238,16 +239,16 @@ def test_probabilities_are_those_of_the_selected_step(tmp_path):
     other_step = pd.read_parquet(workdir / "decisions/id/100.parquet")
     other_step.assign(likelihood=0.0).to_parquet(workdir / "decisions/id/50.parquet")
     (cell,) = read(tmp_path).cells
-    likelihoods = shift_page.likelihoods(cell, "id")
+    likelihoods = shifts_page.likelihoods(cell, "id")
     assert likelihoods == pytest.approx([0.9, 0.8] * 2)
-    assert len(shift_page.likelihoods(cell, "ood")) == 2
+    assert len(shifts_page.likelihoods(cell, "ood")) == 2
 
 
 def test_image_counts_are_shown_with_sums(tmp_path):
     shifted.write(tmp_path / "a", "C6", {"id": 0.9, "ood": 0.5}, trained=80)
-    (counts,) = shift_page._image_counts(read(tmp_path).cells)
+    (counts,) = shifts_page._image_counts(read(tmp_path).cells)
     assert counts["sets"]["train/0"]["counts"] == [[10, 10, 0, 0], [10, 10, 0, 0]]
-    lines = [line.split() for line in shift_page._folded(counts).text.splitlines()]
+    lines = [line.split() for line in shifts_page._folded(counts).text.splitlines()]
     assert lines[:2] == [["train/0"], [*shifted.COLOURS, "all"]]
     assert ["low", "10", "10", "0", "0", "20"] in lines
     assert ["all", "20", "20", "0", "0", "40"] in lines
@@ -308,6 +309,6 @@ def test_remedies_without_a_plain_recipe_have_a_caveat(tmp_path):
     study = read(tmp_path)
     remedies = shift_drops.remedies(study.cells, shift_drops.Draws(200, 0))
     assert [row["algorithm"] for row in remedies] == ["erm", "irm"]
-    caveats = shift_page._caveats(study, remedies, "erm")
+    caveats = shifts_page._caveats(study, remedies, "erm")
     (caveat,) = (line for line in caveats if "drop closed by" in line)
     assert caveat.startswith("The drop closed by coral is unknown")

@@ -9,7 +9,7 @@ import scipy.stats
 
 from jbias import stats
 from jbias.data import shifts
-from jbias.report import shift_drops, shift_runs
+from jbias.report.pages.shifts import shift_cells, shift_drops
 from jbias.stats import resampling
 from tests import cases
 
@@ -30,8 +30,8 @@ def cell(
     options=(),
 ):
     inside, outside = np.atleast_1d(inside), np.atleast_1d(outside)
-    return shift_runs.ShiftCell(
-        recipe=shift_runs.Recipe(model, algorithm, "digits"),
+    return shift_cells.ShiftCell(
+        recipe=shift_cells.Recipe(model, algorithm, "digits"),
         attribute=attribute,
         level=level,
         images=800,

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from jbias.report import trained, workdirs
+from jbias.report import workdirs
+from jbias.report.pages.benchmark import trained
 from tests import cases
 
 TESTS = {

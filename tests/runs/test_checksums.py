@@ -9,7 +9,8 @@ import threading
 import pytest
 
 from jbias import train
-from jbias.report import inputs, options
+from jbias.report import options
+from jbias.report.pages.benchmark import inputs
 from jbias.runs import checksums, results
 from jbias.runtime import files, signals
 from jbias.training import divergence, evaluator

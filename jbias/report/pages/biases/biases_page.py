@@ -14,15 +14,9 @@ from typing import Any
 import pandas as pd
 
 from jbias.data import tables as data_tables
-from jbias.report import (
-    bias_plots,
-    document,
-    network_frame,
-    network_records,
-    plots,
-    relations,
-    tables,
-)
+from jbias.report import document, network_frame, network_records, plots, tables
+from jbias.report.pages.biases import bias_plots
+from jbias.report.pages.correlations import correlations_page
 from jbias.stats import correlation
 
 MIN_MODELS = correlation.MIN_MODELS
@@ -38,7 +32,7 @@ _DIGITS = {
 }
 # Columns that follow the shape bias.
 _SHAPE_DETAILS = ("shape_lower", "shape_upper", "shape_n")
-ModelTable, Correlations = network_frame.ModelTable, relations.Correlations
+ModelTable, Correlations = network_frame.ModelTable, correlations_page.Correlations
 Blocks = Iterator[document.Block | None]
 _LINES = "Thin lines are models, thick lines category means."
 _GREY = "Grey: undefined."
@@ -255,7 +249,8 @@ def analyse(models: ModelTable, **test_options: Any) -> Correlations:
 
     Correlations are computed over all models. If at least 4 models are adversarially trained and at
     least 4 models are not, correlations are also computed within these two groups. test_options:
-    further fields of `relations.CorrelationOptions`. Raises ValueError for fewer than 4 models.
+    further fields of `correlations_page.CorrelationOptions`. Raises ValueError for fewer than 4
+    models.
     """
     frame = models.frame
     if len(frame) < MIN_MODELS:
@@ -267,7 +262,7 @@ def analyse(models: ModelTable, **test_options: Any) -> Correlations:
     num_trained = (frame["training"] == AT).sum()
     can_split = MIN_MODELS <= num_trained <= len(frame) - MIN_MODELS
     groups = (models.benchmarks, models.biases)
-    options = relations.CorrelationOptions(
+    options = correlations_page.CorrelationOptions(
         x=models.biases,
         y=tuple(models.members),
         category="training",
@@ -276,7 +271,7 @@ def analyse(models: ModelTable, **test_options: Any) -> Correlations:
         size="epsilon" if frame["epsilon"].notna().any() else None,
         **test_options,
     )
-    return relations.analyse(frame, options, source=models.source)
+    return correlations_page.analyse(frame, options, source=models.source)
 
 
 def with_titles(study: Correlations) -> Correlations:
@@ -305,9 +300,9 @@ def with_titles(study: Correlations) -> Correlations:
     )
 
 
-def _matrix_with_titles(matrix: relations.Matrix) -> relations.Matrix:
+def _matrix_with_titles(matrix: correlations_page.Matrix) -> correlations_page.Matrix:
     """Return a matrix with titles as the names of its rows and columns."""
-    frames = {key: getattr(matrix, key) for key in relations.NUMBERS}
+    frames = {key: getattr(matrix, key) for key in correlations_page.NUMBERS}
     renamed = {
         key: frame.rename(index=title, columns=title) for key, frame in frames.items()
     }
@@ -335,20 +330,20 @@ def report(
     in [0, 1] to show after filtering; () for none.
     """
     shown = with_titles(study)
-    caveats = [*relations.caveats(shown), *models.notes]
+    caveats = [*correlations_page.caveats(shown), *models.notes]
     if shown.options.split is None:
         caveats.append(
             "Correlations are not split by adversarial training: a split needs at least "
             f"{MIN_MODELS} adversarially trained models and {MIN_MODELS} others."
         )
-    answer, basis = relations.headline(study)
+    answer, basis = correlations_page.headline(study)
     frame = models.frame.rename_axis("model").reset_index()
     return document.Report(
         title="jbias study of biases",
         heading="Do biases correlate with generalisation?",
         subtitle=f"{len(models.biases)} biases and {len(models.benchmarks)} benchmarks of "
         f"{len(frame)} models, jbias report",
-        answer=relations.headline(shown),
+        answer=correlations_page.headline(shown),
         facts={
             "Models": len(frame),
             "Categories": frame["training"].nunique(),
@@ -362,7 +357,7 @@ def report(
             _section("biases", "Biases", _biases(models, shown, images)),
             _section("caveats", "Caveats", iter([document.Text(caveats)])),
         ],
-        results=relations.results(study)
+        results=correlations_page.results(study)
         | {"headline": answer, "basis": basis, "caveats": caveats}
         | {"members": models.members, "biases": models.biases, "models": frame},
         source=f"Made from {models.source}. The study is that of Gavrikov and Keuper, Can "
@@ -385,7 +380,7 @@ def _figure(
     name: key of the captions. caption_fields: further values for the caption.
     """
     options = study.options
-    level = f"p > {options.alpha:g} {relations.WORDS[options.adjust]}"
+    level = f"p > {options.alpha:g} {correlations_page.WORDS[options.adjust]}"
     caption = _CAPTIONS[name].format(
         marked=f"Hatched: {level} over the pairs of its table. {_GREY}",
         sized=f" {_SIZED}" if options.size else "",
@@ -402,12 +397,12 @@ def _scatter(
     panel: tuple[float, float],
     rho: pd.DataFrame | None = None,
 ) -> plots.Figure:
-    """Return the figure of `relations.scatter`, with a marker style for each category of the study.
+    """Return `correlations_page.scatter` with a marker style for each category of the study.
 
     frame: one row per model. grid: rows of pairs (x, y) of columns. panel: width and height of a
     panel in inches. rho: numbers above the panels, x in rows and y in columns.
     """
-    return relations.scatter(
+    return correlations_page.scatter(
         frame,
         grid,
         category="training",
@@ -425,13 +420,13 @@ def _among(study: Correlations, name: str, measures: tuple[str, ...]) -> Blocks:
     """
     for matrix in study.among:
         if tuple(matrix.statistic) == measures:
-            yield _figure(study, name, relations.heat(study, {"": matrix}))
+            yield _figure(study, name, correlations_page.heat(study, {"": matrix}))
 
 
 def _correlations(study: Correlations) -> Blocks:
     """Yield the heat map and the tables of correlations of biases with averages."""
-    yield _figure(study, "correlations", relations.heat(study, study.families))
-    for _, table in relations.tables_of(study):
+    yield _figure(study, "correlations", correlations_page.heat(study, study.families))
+    for _, table in correlations_page.tables_of(study):
         # Other sections have figures of the correlations among measures.
         if table and not table.name.startswith("among"):
             yield table
@@ -443,7 +438,7 @@ def _models(study: Correlations) -> Blocks:
     A second figure has the averages of adversarially trained models against the high-frequency
     bias, if this bias was measured and there are at least two such models.
     """
-    yield _figure(study, "models", relations.all_pairs(study))
+    yield _figure(study, "models", correlations_page.all_pairs(study))
     trained_name = title(AT)
     high_freq = title("high_freq")
     trained = study.frame[study.frame["training"] == trained_name]

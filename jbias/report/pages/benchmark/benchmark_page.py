@@ -13,17 +13,15 @@ import numpy as np
 import pandas as pd
 
 from jbias import errors
-from jbias.report import analysis as analysis_lib
-from jbias.report import (
+from jbias.report import document, plots, tables
+from jbias.report.pages.benchmark import analysis as analysis_lib
+from jbias.report.pages.benchmark import (
     benchmark_tables,
-    document,
     few_seeds,
     grids,
     inputs,
-    plots,
     prose,
     seed_sections,
-    tables,
 )
 from jbias.runs import results, selection
 

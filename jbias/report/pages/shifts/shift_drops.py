@@ -17,14 +17,15 @@ from jaxtyping import Float
 
 from jbias import stats
 from jbias.data import shifts
-from jbias.report import shift_runs, tables
+from jbias.report import tables
+from jbias.report.pages.shifts import shift_cells
 from jbias.stats import multiple_testing, resampling, two_sample
 
 # Verdicts. UNKNOWN: only the control level was trained.
 BUG, NONE, UNKNOWN = "bug", "none found", "no level but the control"
 REFERENCE = "erm"
 FEWEST = 3  # Least number of models for a test of their ranks.
-ShiftCell, ShiftCells = shift_runs.ShiftCell, shift_runs.ShiftCells
+ShiftCell, ShiftCells = shift_cells.ShiftCell, shift_cells.ShiftCells
 TableRow = dict[str, Any]
 TableRows = list[TableRow]
 two = tables.digits(2)
@@ -112,7 +113,7 @@ class Draws(NamedTuple):
         return DrawnAccuracies(inside, outside)
 
 
-def _sets(cell: ShiftCell) -> Iterator[tuple[shift_runs.Seeds, float, int]]:
+def _sets(cell: ShiftCell) -> Iterator[tuple[shift_cells.Seeds, float, int]]:
     """Yield (accuracies of seeds, p, number of test images n), in and then out of distribution.
 
     p is the mean accuracy after adding 1 correct and 1 wrong image.
@@ -172,7 +173,7 @@ def interval_columns(name: str, drawn: Float[np.ndarray, "1+b"]) -> TableRow:
     }
 
 
-def spread(values: shift_runs.Seeds) -> str:
+def spread(values: shift_cells.Seeds) -> str:
     """Return the accuracies of seeds in % as text: mean ± standard deviation.
 
     For one seed, the text is the mean alone. values: accuracies from 0 to 1.
@@ -188,7 +189,7 @@ def _accuracy_columns(cell: ShiftCell) -> TableRow:
     return {"id": spread(cell.inside), "ood": spread(cell.outside)}
 
 
-def _recipe_columns(recipe: shift_runs.Recipe) -> TableRow:
+def _recipe_columns(recipe: shift_cells.Recipe) -> TableRow:
     """Return the columns model, algorithm, data and setting of a recipe; setting may be None."""
     return {
         "model": recipe.model,
@@ -230,7 +231,7 @@ def verdicts(
     kinds = (cell for cell in cells if cell.kind)
     for cell in sorted(kinds, key=lambda cell: order.index(cell.level)):
         groups.setdefault((cell.recipe, cell.attribute, cell.kind), []).append(cell)
-    shifted = [key for key in groups if groups[key][-1].share > shift_runs.CONTROL]
+    shifted = [key for key in groups if groups[key][-1].share > shift_cells.CONTROL]
     p = {key: p_larger(*_ends(groups[key]), tau=tau) for key in shifted}
     holm = dict(zip(p, multiple_testing.adjust(list(p.values()), "holm"), strict=True))
     candidates: dict[tuple, TableRows] = {}
@@ -276,7 +277,7 @@ def _ends(cells: ShiftCells) -> list[ShiftCell]:
 
     cells: levels of one kind of shift, by increasing share.
     """
-    return [cells[-1], *cells[: cells[0].share == shift_runs.CONTROL]]
+    return [cells[-1], *cells[: cells[0].share == shift_cells.CONTROL]]
 
 
 def _curve(cells: ShiftCells, draws: Draws, tested: TableRow) -> TableRow:
@@ -330,7 +331,7 @@ def _extremes(
     """
     groups: dict[tuple, dict[float, list[ShiftCell]]] = {}
     for cell in cells:
-        if cell.share > shift_runs.CONTROL:
+        if cell.share > shift_cells.CONTROL:
             groups.setdefault(key(cell), {}).setdefault(cell.share, []).append(cell)
     for levels in groups.values():
         fitting = [share for share, peers in levels.items() if fit(peers)]

@@ -7,17 +7,11 @@ from typing import Any
 import pandas as pd
 
 from jbias.evals import decisions
-from jbias.report import (
-    document,
-    network_frame,
-    network_page,
-    network_records,
-    network_sections,
-    tables,
-)
+from jbias.report import document, network_frame, network_records, tables
+from jbias.report.pages.networks import network_blocks, network_sections
 
 MeasuredNetwork = network_records.MeasuredNetwork
-Networks = network_page.Networks
+Networks = network_blocks.Networks
 
 MAX_DRAWN = 8  # Maximal number of networks in figures.
 # With fewer images, the 95 % interval of accuracy is up to 20 points wide.
@@ -104,7 +98,7 @@ def section_blocks(
             f"{len(networks)} networks are too many for figures, so the page has only tables; "
             f"select {MAX_DRAWN} or fewer for figures."
         )
-    page = network_page.Page(networks, has_figures, notes, published=published)
+    page = network_blocks.Page(networks, has_figures, notes, published=published)
     for name, section in network_sections.SECTIONS.items():
         for block in section.make_blocks(page):
             if block is not None:

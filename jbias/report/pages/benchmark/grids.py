@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from jbias.report import analysis as analysis_lib
-from jbias.report import document, few_seeds, tables, workdirs
+from jbias.report import document, tables, workdirs
+from jbias.report.pages.benchmark import analysis as analysis_lib
+from jbias.report.pages.benchmark import few_seeds
 from jbias.runs import results
 
 

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import jbias
-from jbias.report import analysis as analysis_lib
-from jbias.report import score_notes, tables
+from jbias.report import tables
+from jbias.report.pages.benchmark import analysis as analysis_lib
+from jbias.report.pages.benchmark import score_notes
 from jbias.runtime import messages
 from jbias.stats import resampling
 

@@ -15,8 +15,9 @@ from jaxtyping import Float
 from matplotlib import patches
 
 from jbias.evals import interference
-from jbias.report import distortion_study as study_lib
-from jbias.report import document, network_sections, plots, tables, workdirs
+from jbias.report import document, plots, tables, workdirs
+from jbias.report.pages.distortion import distortion_groups as study_lib
+from jbias.report.pages.networks import network_sections
 
 DistortionStudy, Group = study_lib.DistortionStudy, study_lib.Group
 Key, NumberKey = study_lib.Key, study_lib.NumberKey
@@ -138,7 +139,7 @@ def report(
 
     The last caveats of the page are those in `ALWAYS`. notes: further caveats. runs: workdirs that
     trained the networks (paths or globs), for the table of training costs. Raises ValueError if
-    `runs` is not empty but matches no run, and as `distortion_study.find_measurement` does.
+    `runs` is not empty but matches no run, and as `distortion_groups.find_measurement` does.
     """
     hiding = study_lib.hiding(study.groups.values())
     value_table = comparison(value_layout(study), study)
@@ -607,7 +608,7 @@ def _caveats(
 ) -> Iterator[str]:
     """Yield the caveats of the page, one sentence or short paragraph each.
 
-    values: data of the table of values. hiding: result of `distortion_study.hiding`. notes:
+    values: data of the table of values. hiding: result of `distortion_groups.hiding`. notes:
     further caveats.
     """
     single = [k.words for k, group in study.groups.items() if len(group.networks) < 2]
@@ -713,7 +714,7 @@ def figures(study: DistortionStudy, hiding: pd.DataFrame) -> document.Placed:
     For groups with an empty `training`, the figures show accuracy and iOcclusion by hidden share,
     and wrong predictions by class for each DI index. If there are groups trained on parts of the
     data, curves compare these groups with the groups with an empty `training`. Figures without data
-    are left out. hiding: result of `distortion_study.hiding`.
+    are left out. hiding: result of `distortion_groups.hiding`.
     """
     groups = itertools.groupby(study.groups, key=lambda key: (key.model, key.data))
     for (model, data), group_keys in groups:
@@ -744,7 +745,7 @@ def _occlusion_figures(
 
     A filling has up to three figures: `_curve_pair`, accuracy, and iOcclusion. A figure's name is
     "<curves, accuracy or iocclusion>_<filling>_<suffix>". Figures without curves are left out.
-    hiding: result of `distortion_study.hiding`. names: name of the line, by key of the group.
+    hiding: result of `distortion_groups.hiding`. names: name of the line, by key of the group.
     suffix: end of the figures' names. data: data set and model as text, for captions.
     """
     for fill, frame in _by_fill(hiding, names):
@@ -791,7 +792,7 @@ def _by_fill(
     """Yield (filling, rows of `hiding` with this filling).
 
     The rows have a further column "line", the name of the line. hiding: result of
-    `distortion_study.hiding`. names: name of the line, by key of the group; groups without a name
+    `distortion_groups.hiding`. names: name of the line, by key of the group; groups without a name
     are left out.
     """
     keys = hiding[list(Key._fields)].itertuples(index=False, name=None)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from jbias import stats
-from jbias.report import analysis as analysis_lib
-from jbias.report import document, inputs, plots, prose, tables
+from jbias.report import document, plots, tables
+from jbias.report.pages.benchmark import analysis as analysis_lib
+from jbias.report.pages.benchmark import inputs, prose
 
 SEEDS = (1, 3, 5, 10)
 POINTS = 10.0  # A difference in percentage points that most readers would report.

@@ -17,11 +17,12 @@ from jaxtyping import Float
 
 from jbias.data import shifts
 from jbias.evals import decisions
-from jbias.report import document, plots, shift_drops, shift_runs, tables
+from jbias.report import document, plots, tables
+from jbias.report.pages.shifts import shift_cells, shift_drops
 from jbias.runs import checksums
 
-ShiftCell, ShiftCells = shift_runs.ShiftCell, shift_runs.ShiftCells
-ShiftStudy, Recipe = shift_runs.ShiftStudy, shift_runs.Recipe
+ShiftCell, ShiftCells = shift_cells.ShiftCell, shift_cells.ShiftCells
+ShiftStudy, Recipe = shift_cells.ShiftStudy, shift_cells.Recipe
 TableRow, TableRows = shift_drops.TableRow, shift_drops.TableRows
 Draws = shift_drops.Draws
 SECTIONS = {
@@ -132,7 +133,7 @@ def table(
     return dataclasses.replace(result, shade=dict.fromkeys(result.bold, 0.5))
 
 
-def report(study: shift_runs.ShiftStudy, args: argparse.Namespace) -> document.Report:
+def report(study: shift_cells.ShiftStudy, args: argparse.Namespace) -> document.Report:
     """Return the report page of a study of shifts.
 
     args: parsed flags of the command `jbias report shifts`. Raises ValueError as
@@ -333,7 +334,7 @@ def _caveats(study: ShiftStudy, remedies: TableRows, reference: str) -> Iterator
     for cell in (cell for cell in study.cells if cell.kind):
         name = f"{cell.kind} by {cell.attribute} of {cell.recipe.label}"
         shares.setdefault(name, set()).add(cell.share)
-    uncontrolled = [name for name in shares if shift_runs.CONTROL not in shares[name]]
+    uncontrolled = [name for name in shares if shift_cells.CONTROL not in shares[name]]
     if uncontrolled:
         yield _CAVEATS["control"].format(tables.few(uncontrolled))
     if any(not cell.images for cell in study.cells):
@@ -344,7 +345,7 @@ def _caveats(study: ShiftStudy, remedies: TableRows, reference: str) -> Iterator
 # Figures.
 
 MAX_PANELS, MAX_LINES = 9, 12  # Panels of a figure, and lines of a panel.
-SETS = {shift_runs.ID: "in distribution", shift_runs.OOD: "out of distribution"}
+SETS = {shift_cells.ID: "in distribution", shift_cells.OOD: "out of distribution"}
 MAX_ITERATION = 1_000  # Last iteration of learning curves.
 MIN_EVALUATIONS = 5  # Learning curves with fewer evaluations are not drawn.
 EPOCHS = "epochs"
@@ -370,7 +371,7 @@ def figures(study: ShiftStudy, kinds: TableRows, draws: Draws) -> document.Place
     """
     extremes: dict[tuple, ShiftCell] = {}
     for cell in sorted(study.cells, key=lambda cell: cell.share):
-        if cell.kind and cell.share > shift_runs.CONTROL:
+        if cell.kind and cell.share > shift_cells.CONTROL:
             extremes[cell.recipe, cell.attribute, cell.kind] = cell
     cells = list(extremes.values())
     names = _short_names(cell.recipe for cell in cells)
@@ -581,7 +582,7 @@ def _accuracies_by_size(cells: ShiftCells, draws: Draws, setting: str) -> pd.Dat
     groups: dict[tuple, dict[tuple[int, Any], ShiftCell]] = {}
     for cell in cells:
         size = cell.images or "" if setting == "images" else cell.settings.get(setting)
-        if cell.share > shift_runs.CONTROL and str(size).isdecimal():
+        if cell.share > shift_cells.CONTROL and str(size).isdecimal():
             recipe = cell.recipe
             excluded = (setting, EPOCHS)
             title = f"{recipe.model}, {cell.attribute} {cell.level}, {recipe.algorithm}"

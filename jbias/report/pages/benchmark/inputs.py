@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from jbias import scores
-from jbias.report import analysis, trained, workdirs
 from jbias.report import options as options_lib
+from jbias.report import workdirs
+from jbias.report.pages.benchmark import analysis, trained
 from jbias.runs import checksums, results, selection
 from jbias.scores import units
 from jbias.stats import score_layout, score_table

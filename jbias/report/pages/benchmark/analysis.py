@@ -27,7 +27,8 @@ from jaxtyping import Float
 from jbias import stats
 from jbias.evals import decisions
 from jbias.report import options as options_lib
-from jbias.report import score_notes, tables, workdirs
+from jbias.report import tables, workdirs
+from jbias.report.pages.benchmark import score_notes
 from jbias.runs import results
 from jbias.stats import paired_comparison, posthoc, resampling, score_table, seed_tests
 

@@ -19,8 +19,9 @@ from jaxtyping import Float
 
 from jbias import config as jc
 from jbias.data import shifts
-from jbias.report import inputs, tables, workdirs
 from jbias.report import options as options_lib
+from jbias.report import tables, workdirs
+from jbias.report.pages.benchmark import inputs
 from jbias.runs import selection as selection_lib
 
 ID, OOD = "id", "ood"

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from jbias.report import analysis as analysis_lib
-from jbias.report import document, plots, prose, tables
+from jbias.report import document, plots, tables
+from jbias.report.pages.benchmark import analysis as analysis_lib
+from jbias.report.pages.benchmark import prose
 from jbias.stats import seed_tests
 
 Analysis = analysis_lib.Analysis

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from jbias import stats
-from jbias.report import analysis as analysis_lib
-from jbias.report import inputs, prose, tables, workdirs
+from jbias.report import tables, workdirs
+from jbias.report.pages.benchmark import analysis as analysis_lib
+from jbias.report.pages.benchmark import inputs, prose
 from jbias.runs import results, selection
 
 Analysis = analysis_lib.Analysis
@@ -966,7 +967,7 @@ def variability(
     """Return the table of deviations within runs and between runs; None if all are unknown.
 
     One row per algorithm and data set with a known deviation. data: the result of
-    `benchmark.variability`.
+    `benchmark_page.variability`.
     """
     data = data.dropna(subset=["within", "between"], how="all")
     show = study.unit.show

@@ -1,6 +1,6 @@
 """Functions that make the sections of the page of measured networks, with figures and tables.
 
-The sections on shape and texture are in `shape_sections`, shared helpers in `network_page`.
+The sections on shape and texture are in `shape_sections`, shared helpers in `network_blocks`.
 """
 
 import dataclasses
@@ -23,20 +23,13 @@ from jbias.evals import (
     critical_band,
     decisions,
 )
-from jbias.report import (
-    document,
-    network_frame,
-    network_page,
-    network_plots,
-    network_records,
-    shape_sections,
-    tables,
-)
+from jbias.report import document, network_frame, network_records, tables
+from jbias.report.pages.networks import network_blocks, network_plots, shape_sections
 
 MeasuredNetwork = network_records.MeasuredNetwork
 Measurement = network_records.Measurement
 PUBLISHED_FILES = network_records.PUBLISHED_FILES
-Page, Blocks = network_page.Page, network_page.Blocks
+Page, Blocks = network_blocks.Page, network_blocks.Blocks
 
 _MAX_DRAWN_CLASSES = 100  # Confusion matrices of more classes are not drawn.
 _NO_DECISIONS = "its decisions were not stored (run.decisions of the suite)"
@@ -44,15 +37,15 @@ _OVERVIEW_COLUMNS = tables.columns(
     "network set accuracy:% shape:.3 decisions low_freq:.3 high_freq:.3 cb_bw:.2 cb_cf:.1 "
     "cb_pns:.2 imagenet_c:% pgd:% ece:.3 error_consistency:.3 sets:d",
     **network_frame.TITLES,
-) | {"decisions": network_page.DECISIONS}
+) | {"decisions": network_blocks.DECISIONS}
 
 
 def _overview(page: Page) -> Blocks:
     """Yield a table with the main numbers of each network, one row per network."""
     rows = [_overview_row(network) for network in page.networks]
     keys = {key for row in rows for key, value in row.items() if pd.notna(value)}
-    sentences = [text for key, text in network_page.OVERVIEW.items() if key in keys]
-    caption = " ".join([network_page.TABLES["overview"], *sentences])
+    sentences = [text for key, text in network_blocks.OVERVIEW.items() if key in keys]
+    caption = " ".join([network_blocks.TABLES["overview"], *sentences])
     yield tables.from_rows("overview", caption, rows, _OVERVIEW_COLUMNS)
 
 
@@ -212,7 +205,7 @@ def _critical_band(page: Page) -> Blocks:
 
 
 def _critical_band_figure(
-    page: Page, measurement: Measurement, networks: network_page.Networks
+    page: Page, measurement: Measurement, networks: network_blocks.Networks
 ) -> document.Figure:
     """Return the figure of accuracy under noise: a heat map per network, with its fitted band.
 
@@ -347,7 +340,7 @@ def _corruption_errors(page: Page) -> tables.Table | None:
         "mce": tables.Column("mCE", tables.percent),
         "relative_mce": tables.Column("relative mCE", tables.percent),
     }
-    caption = network_page.TABLES["corruption_errors"]
+    caption = network_blocks.TABLES["corruption_errors"]
     return tables.from_rows(
         "corruption_errors",
         caption.format(notes="".join(f" {sentence}" for sentence in sentences)),
@@ -511,7 +504,7 @@ def _corruption_blocks(
                 "a corruption without all of them has no mean."
             )
     means = [panel.mean(axis=1, skipna=False) for panel in panels.values()]
-    caption = network_page.TABLES["corruptions"]
+    caption = network_blocks.TABLES["corruptions"]
     columns = tables.columns("corruption")
     for i, network in enumerate(networks):
         columns[i] = tables.Column(network, tables.percent)
@@ -687,7 +680,7 @@ def _commonest_confusions(matrix: Confusion) -> Iterator[dict[str, Any]]:
         low, high = wilson(wrong[i, j], matrix.sizes[j])
         cells.append((i, j, low, high))
     cells.sort(key=lambda cell: -cell[2])
-    for i, j, low, high in cells[: network_page.COMMONEST]:
+    for i, j, low, high in cells[: network_blocks.COMMONEST]:
         yield {
             "class": matrix.classes[j],
             "as": [*matrix.classes, "no response"][i],

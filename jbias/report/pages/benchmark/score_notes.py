@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from jbias.report import derived, tables
+from jbias.report import tables
+from jbias.report.pages.benchmark import derived
 from jbias.scores import units
 
 _MAX_NAMES = 5  # Names, or scores, in a note.

@@ -7,15 +7,16 @@ its sources.
 """
 
 import math
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from jbias.evals import decisions
-from jbias.report import document, tables
+from jbias.report import tables
 
-FILE = document.FOLDER / "published_shape_biases.csv"
+FILE = pathlib.Path(__file__).parent / "published_shape_biases.csv"
 IMAGES = 1280
 PEOPLE = "people (10)"
 HERE = "measured here"  # Source of the networks of the page.

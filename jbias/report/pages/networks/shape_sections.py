@@ -16,18 +16,20 @@ from jbias.evals import (
     suppression,
     trials,
 )
-from jbias.report import (
-    document,
-    network_page,
+from jbias.report import document, network_records, tables
+from jbias.report.pages.networks import (
+    network_blocks,
     network_plots,
-    network_records,
     published_shape_biases,
-    tables,
 )
 
 MeasuredNetwork = network_records.MeasuredNetwork
 Measurement = network_records.Measurement
-Page, Blocks, COLUMNS = network_page.Page, network_page.Blocks, network_page.COLUMNS
+Page, Blocks, COLUMNS = (
+    network_blocks.Page,
+    network_blocks.Blocks,
+    network_blocks.COLUMNS,
+)
 ended = network_records.ended
 
 _SHAPE_BIAS_METRICS = (
@@ -74,7 +76,7 @@ def shape_bias(page: Page) -> Blocks:
 
 
 def _shape_bias_figure(
-    page: Page, dataset: str, counts: network_page.Counts, *, suffix: str
+    page: Page, dataset: str, counts: network_blocks.Counts, *, suffix: str
 ) -> document.Figure:
     """Return the figure of shape biases by class on one data set.
 
@@ -129,7 +131,7 @@ def order_of_parts(page: Page) -> Blocks:
                 if not number.condition:
                     cells = cells_by_set.setdefault(measurement.dataset, {})
                     cells.setdefault(network.name, {})[row] = (
-                        network_page.interval_cell(network, measurement, number)
+                        network_blocks.interval_cell(network, measurement, number)
                     )
     words = (
         "intervals of 95 %: bootstrap over pairs for pictures of pairs, else Wilson's"
@@ -227,7 +229,7 @@ def odd_one_out(page: Page) -> Blocks:
         if (
             number.condition
         ):  # A number without a condition repeats the last site's number.
-            cells[number.condition] = network_page.interval_cell(
+            cells[number.condition] = network_blocks.interval_cell(
                 network, measurement, number
             )
     words = "bootstrap intervals of 95 % over images"
@@ -397,15 +399,15 @@ def suppressed_cues(page: Page) -> Blocks:
             numbers = network.interval(measurement, "relative_accuracy", condition)
             row |= zip(ended(cue), numbers, strict=True)
         rows.append(row)
-    caption = network_page.TABLES["suppression"]
+    caption = network_blocks.TABLES["suppression"]
     if any(_has_people(page, x, key) for x, key, _ in page.measurements("suppression")):
         keys = ["clean", *suppression.CUES]
         for name, values in suppression.PUBLISHED.items():
             row = {"network": name, "set": "16 classes, published", "n": 800}
             rows.append(row | dict(zip(keys, values)))
-        caption += f" {network_page.PUBLISHED_CUES}"
+        caption += f" {network_blocks.PUBLISHED_CUES}"
     cues = " ".join(f"{cue}:%[]" for cue in suppression.CUES)
-    columns = COLUMNS | network_page.columns(cues)
+    columns = COLUMNS | network_blocks.columns(cues)
     yield tables.from_rows("suppression", caption, rows, columns)
 
 
@@ -420,7 +422,7 @@ def _has_people(page: Page, network: MeasuredNetwork, measurement: Measurement) 
 def _suppression_figures(
     page: Page,
     measurement: Measurement,
-    networks: network_page.Networks,
+    networks: network_blocks.Networks,
     *,
     suffix: str,
     with_people: bool,

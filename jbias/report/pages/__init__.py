@@ -1,0 +1,1 @@
+"""Pages of reports: each builds a `jbias.report.document.Report` from its data."""

@@ -1,0 +1,1 @@
+"""The page of `jbias report`: algorithms compared on data sets."""

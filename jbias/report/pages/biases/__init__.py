@@ -1,0 +1,1 @@
+"""The page of `jbias report biases`: biases and generalisation of many models."""

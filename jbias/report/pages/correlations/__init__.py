@@ -1,0 +1,1 @@
+"""The page of `jbias report correlate`: rank correlations between measures of models."""

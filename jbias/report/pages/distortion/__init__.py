@@ -1,0 +1,1 @@
+"""The page of `jbias report distortion`: effects of distorted images on networks."""

@@ -1,0 +1,1 @@
+"""The page of `jbias report measured`: measured networks."""
