@@ -18,7 +18,8 @@ from benchmarks import measured
 from benchmarks.settings import Setting
 from jbias import data
 from jbias.configs.suites import distortion
-from jbias.evals import inference, networks, prepared_sets, probe, runner, suites
+from jbias.evals import inference, networks, runner, set_batches, suites
+from jbias.measures import probe
 
 NUM_IMAGES = sum(data.DATASETS["cifar10"].images.values())
 PLAIN = "as they are"
@@ -74,10 +75,10 @@ def _variants(
     num_images: upper bound of the test images shown.
     """
     network = subject.bind(suite.dtype, suite.devices)
-    prepared = prepared_sets.subsample(
-        prepared_sets.prepare(subject, suite, "test", _print_progress), num_images
+    prepared = set_batches.subsample(
+        set_batches.prepare(subject, suite, "test", _print_progress), num_images
     )
-    batches = [*prepared_sets.device_batches(suite, prepared)]
+    batches = [*set_batches.device_batches(suite, prepared)]
     rules = {"": prepared.rules["mean_prob"]}
     occlusion = suite.make_probe(suite.measures[0], "test", prepared.classes)
 

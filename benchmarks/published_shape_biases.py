@@ -21,7 +21,7 @@ import pandas as pd
 from benchmarks import prose
 from jbias.data import labels
 from jbias.data.sets import geirhos
-from jbias.evals import cue_conflict, human, trials
+from jbias.measures import cue_conflict, human, human_answers
 from jbias.report import network_frame, plots, tables
 from jbias.report.pages.networks import published_shape_biases
 
@@ -53,10 +53,12 @@ def rows(folder: pathlib.Path) -> Iterator[dict]:
 
     folder: the folder of --decisions.
     """
-    people = trials.people(str(folder), "cue-conflict")
+    people = human_answers.people(str(folder), "cue-conflict")
     for name, (network, training) in NETWORKS.items():
         path = folder / f"cue-conflict_{name}.csv"
-        decisions = trials.read(str(path), "cue-conflict").select(people[0].image)
+        decisions = human_answers.read(str(path), "cue-conflict").select(
+            people[0].image
+        )
         classes = tuple(labels.geirhos16())
         texture = geirhos.texture_labels("published", decisions.image, classes)
         bias = cue_conflict.shape_bias(decisions.response, decisions.category, texture)

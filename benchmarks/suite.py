@@ -24,7 +24,8 @@ import numpy as np
 from benchmarks import measured
 from jbias import models
 from jbias.configs.suites import biases
-from jbias.evals import inference, networks, probe, suites
+from jbias.evals import inference, networks, suites
+from jbias.measures import probe
 from jbias.runtime import mesh
 
 # Number of images by measure, as published; default: VALIDATION. Accuracy is measured on

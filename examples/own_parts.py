@@ -11,7 +11,7 @@ from flax import linen as nn
 
 from jbias import data
 from jbias.configs import common
-from jbias.evals import decisions
+from jbias.measures import decisions
 from jbias.models import taps
 
 FILE = "examples/own_parts.py"

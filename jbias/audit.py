@@ -377,7 +377,8 @@ class Auditor(NamedTuple):
         """
         from etils import epath
 
-        from jbias.evals import decisions, runner
+        from jbias.evals import runner
+        from jbias.measures import decisions
 
         folder = epath.Path(self.args.out) / "networks"
         for network in call.load(paths, self.args):
@@ -416,7 +417,7 @@ class Auditor(NamedTuple):
         import numpy as np
 
         from jbias.data import tables
-        from jbias.evals import attribute_audit, attribute_reliance
+        from jbias.measures import attribute_audit, attribute_reliance
         from jbias.report.pages import audit_page
 
         args, notes = self.args, self.notes
@@ -491,7 +492,8 @@ class Auditor(NamedTuple):
         """
         import numpy as np
 
-        from jbias.evals import attribute_audit, prepared_sets
+        from jbias.evals import set_batches
+        from jbias.measures import attribute_audit
         from jbias.report.pages import audit_page
 
         if not self.args.pairs:
@@ -526,8 +528,8 @@ class Auditor(NamedTuple):
                 rows = [pair.agrees for pair in pairs]
                 rows += [pair.disagrees for pair in pairs]
                 index = audited.index[rows].astype(np.int32)
-                selected = prepared_sets.select(self.suite, _SET, index)
-                images = prepared_sets.read_images(self.suite, selected)
+                selected = set_batches.select(self.suite, _SET, index)
+                images = set_batches.read_images(self.suite, selected)
                 agreeing, disagreeing = np.split(images, 2)
                 yield candidate.name, audit_page.Examples(pairs, agreeing, disagreeing)
 

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     from etils import epath
     from PIL import Image
 
-    from jbias.evals import decision_tables, inference, prepared_sets, suites
+    from jbias.evals import decision_tables, inference, set_batches, suites
 
     log = console.logger(None)
     out = epath.Path(args.out)
@@ -96,12 +96,12 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         textures = np.asarray(source.columns.get("texture", np.full(len(labels), -1)))
         # All images with a label: measures that show fewer choose among them.
         labelled = np.flatnonzero(labels >= 0)
-        prepared = prepared_sets.select(opened_suite, dataset, labelled)
+        prepared = set_batches.select(opened_suite, dataset, labelled)
         prepared = prepared._replace(index=prepared.index.astype(np.int32))
         probe = opened_suite.make_probe(task.measure, task.dataset, classes)
-        for batch in prepared_sets.device_batches(opened_suite, prepared):
+        for batch in set_batches.device_batches(opened_suite, prepared):
             stimuli = inference.make_stimuli(
-                prepared_sets.NO_NETWORK, probe, batch, condition
+                set_batches.NO_NETWORK, probe, batch, condition
             )
             pixels = np.asarray(stimuli)[: batch.count] * 255
             images = np.rint(pixels.clip(0, 255)).astype(np.uint8)

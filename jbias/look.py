@@ -166,7 +166,7 @@ class Look(NamedTuple):
         conditions: Sequence[str],
         *,
         bound: "inference.BoundNetwork | None" = None,
-        prepared: "prepared_sets.PreparedSet | None" = None,
+        prepared: "set_batches.PreparedSet | None" = None,
     ) -> None:
         """Draw and write a sheet: one row per image, one column per condition.
 
@@ -187,34 +187,34 @@ class Look(NamedTuple):
         conditions: Sequence[str],
         *,
         bound: "inference.BoundNetwork | None" = None,
-        prepared: "prepared_sets.PreparedSet | None" = None,
+        prepared: "set_batches.PreparedSet | None" = None,
     ) -> dict[str, "np.ndarray"]:
         """Return the drawn images of a set under each condition, by condition.
 
         Values are arrays (n, h, w, 3), floats in [0, 1]. The key of condition "" is
-        `prepared_sets.UNCHANGED`; if "" is not among the conditions, the first entry has this key
+        `set_batches.UNCHANGED`; if "" is not among the conditions, the first entry has this key
         and the unchanged images as uint8. Arguments: see `draw_sheet`.
         """
-        from jbias.evals import prepared_sets
+        from jbias.evals import set_batches
 
-        return prepared_sets.condition_images(
+        return set_batches.condition_images(
             self.suite,
             task,
-            bound or prepared_sets.NO_NETWORK,
+            bound or set_batches.NO_NETWORK,
             conditions,
             prepared or self.subset(task.dataset),
         )
 
     def subset(
-        self, dataset: str, prepared: "prepared_sets.PreparedSet | None" = None
-    ) -> "prepared_sets.PreparedSet":
+        self, dataset: str, prepared: "set_batches.PreparedSet | None" = None
+    ) -> "set_batches.PreparedSet":
         """Return the drawn images of a set.
 
         prepared: the set as a network gets it; None: as decoded.
         """
-        from jbias.evals import prepared_sets
+        from jbias.evals import set_batches
 
-        return prepared_sets.select(self.suite, dataset, self.rows[dataset], prepared)
+        return set_batches.select(self.suite, dataset, self.rows[dataset], prepared)
 
     def row_names(self, dataset: str) -> list[str]:
         """Return the names of rows, such as "12 dog": an image's index in its set, and class.
@@ -304,7 +304,7 @@ def _make_look(
     import numpy as np
     from etils import epath
 
-    from jbias.evals import occlusion
+    from jbias.stimuli import occlusion
 
     num_measures = collections.Counter(dataset for _, dataset in opened_suite.tasks())
     sizes = {name: len(opened_suite.sources[name]) for name in num_measures}
@@ -340,16 +340,16 @@ def _draw_network(look: Look, network: "networks.Network") -> NetworkDrawings:
 
     A sheet or map that fails is left out, with a line on stderr.
     """
-    from jbias.evals import prepared_sets
+    from jbias.evals import set_batches
 
     short_name, name = _names(network)
     call, opened_suite = look.call, look.suite
     bound = network.bind(opened_suite.dtype, opened_suite.devices)
     set_requests = {
-        prepared_sets.SetRequest(dataset, keep_unanswerable=False): ()
+        set_batches.SetRequest(dataset, keep_unanswerable=False): ()
         for dataset in look.rows
     }
-    by_request, problems = prepared_sets.prepare_all(
+    by_request, problems = set_batches.prepare_all(
         network, opened_suite, set_requests, call.say
     )
     prepared = {request.dataset: ready for request, ready in by_request.items()}
@@ -374,7 +374,7 @@ def _draw_network(look: Look, network: "networks.Network") -> NetworkDrawings:
         dependent = [name for name in probe.conditions if probe.steps.get(name)]
         if dependent:
             with call.leaving_out(f"{name}: {task.name}"):
-                prepared_sets.check_needs(task.measure.probe, probe, bound, subset)
+                set_batches.check_needs(task.measure.probe, probe, bound, subset)
                 look.draw_sheet(
                     f"{network.name}/{task.name}",
                     f"{task.name}, {name}",
@@ -392,7 +392,7 @@ def _saliency(
     *,
     title: str,
     dataset: str,
-    prepared: "prepared_sets.PreparedSet",
+    prepared: "set_batches.PreparedSet",
 ) -> tuple["image_sheets.NetworkMaps", "image_sheets.MeanMap | None"]:
     """Return the saliency maps of the drawn images of a set, and a mean map or None.
 
@@ -404,16 +404,15 @@ def _saliency(
     import numpy as np
 
     from jbias.data import tables
-    from jbias.evals import grad_cam, inference, prepared_sets, probe_registry
+    from jbias.evals import inference, registry, set_batches
     from jbias.report import image_sheets
+    from jbias.stimuli import grad_cam
 
     subset = look.subset(dataset, prepared)
-    batches = list(prepared_sets.device_batches(look.suite, subset))
+    batches = list(set_batches.device_batches(look.suite, subset))
     maps = np.concatenate(list(grad_cam.batch_maps(bound, batches, look.site)))
     rule = next(iter(subset.rules.values()))
-    answers = inference.run_probe(
-        bound, probe_registry.make_plain(), batches, {"": rule}
-    )[""]
+    answers = inference.run_probe(bound, registry.make_plain(), batches, {"": rule})[""]
     predictions = answers["prediction"]
     shown = image_sheets.NetworkMaps(
         maps,
@@ -423,8 +422,8 @@ def _saliency(
     )
     if not look.maps:
         return shown, None
-    averaged = prepared_sets.subsample(prepared, look.maps)
-    batches = prepared_sets.device_batches(look.suite, averaged)
+    averaged = set_batches.subsample(prepared, look.maps)
+    batches = set_batches.device_batches(look.suite, averaged)
     total, count, num_empty = 0.0, 0, 0
     with console.count_images(look.call.say, title, len(averaged.index)) as (add, _):
         for maps in grad_cam.batch_maps(bound, batches, look.site):
@@ -441,7 +440,7 @@ def _draw_saliency(look: Look, drawings: Sequence[NetworkDrawings]) -> None:
     Networks have their short names, or their long names if short ones are equal. A set for which
     no network has maps is skipped. There is no figure of mean maps if `look.maps` is 0.
     """
-    from jbias.evals import prepared_sets
+    from jbias.evals import set_batches
     from jbias.report import image_sheets
 
     short_names = [drawing.names[0] for drawing in drawings]
@@ -459,7 +458,7 @@ def _draw_saliency(look: Look, drawings: Sequence[NetworkDrawings]) -> None:
         if not saliency:
             continue
         title = f"Grad-CAM at {look.site}, {dataset}"
-        images = prepared_sets.read_images(look.suite, look.subset(dataset)) / 255
+        images = set_batches.read_images(look.suite, look.subset(dataset)) / 255
         fig = image_sheets.saliency(
             images, look.row_names(dataset), saliency, title=title
         )

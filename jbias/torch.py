@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Array, Float
 from torch import nn
 
-from jbias.evals import predictors, preprocessing
+from jbias.evals import described_preprocessing, predictors
 
 # PyTorch runs in a callback of a JAX program. XLA has one thread per core; a program that
 # waits for a callback in its only thread would wait for ever.
@@ -54,10 +54,10 @@ def wrap(
     evaluation mode, stays on its device, and keeps its precision.
     mean, std: per-channel mean and standard deviation for normalisation (images in [0, 1]).
       Default: from `preprocess`; else from the module, such as timm's `pretrained_cfg` or an
-      attribute of evals.preprocessing.ATTRIBUTES; else ImageNet's. A measurement prints the source
+      attribute of evals.described_preprocessing.ATTRIBUTES; else ImageNet's. A measurement prints the source
       of mean and std, and any difference between arguments and module.
     preprocess: a description of the preprocessing, such as weights.transforms() of
-      torchvision or an image processor of transformers; see evals.preprocessing.parse.
+      torchvision or an image processor of transformers; see evals.described_preprocessing.parse.
     size: side of the images, in pixels; 0: any. name: name of the results' folder; default: the
       name of the module's class.
     sites: paths of inner modules (named_modules) whose features can be read, or a mapping
@@ -114,26 +114,28 @@ def _preprocessing(
     mean: float | Sequence[float] | None,
     std: float | Sequence[float] | None,
     size: int,
-) -> preprocessing.Preprocessing:
+) -> described_preprocessing.Preprocessing:
     """Return the preprocessing of a module's images, from the arguments or the module.
 
     Arguments: see `wrap`. ImageNet's mean and std are used if neither the arguments nor the module
     has such values, as for networks of torchvision.
     """
     if preprocess is None:
-        described = preprocessing.read(module)
+        described = described_preprocessing.read(module)
     else:
-        described = preprocessing.parse(preprocess)
+        described = described_preprocessing.parse(preprocess)
     if not {"mean", "std"} & described.values.keys() and _is_torchvision(module):
         origin = "ImageNet's, as of all classifiers of torchvision"
         published = {"mean": MEAN, "std": STD}
-        described = preprocessing.Preprocessing(
+        described = described_preprocessing.Preprocessing(
             values={**described.values, **published},
             origins={**described.origins, **dict.fromkeys(published, origin)},
             notes=described.notes,
         )
     explicit = {"mean": mean, "std": std, "size": size or None}
-    return preprocessing.resolve(described, explicit, {"mean": MEAN, "std": STD})
+    return described_preprocessing.resolve(
+        described, explicit, {"mean": MEAN, "std": STD}
+    )
 
 
 def _is_torchvision(module: nn.Module) -> bool:

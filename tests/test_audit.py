@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from jbias import audit, data, models, train
-from jbias.evals import decisions
+from jbias.measures import decisions
 from tests import cases, smoke_runs
 
 N = 320

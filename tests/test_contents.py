@@ -18,7 +18,7 @@ import pytest
 from jbias import algos, augment, data, evals, models, prepare
 from jbias.configs import zoo
 from jbias.data import corruptions
-from jbias.evals import probe_registry
+from jbias.evals import registry
 from jbias.runs import loggers
 from jbias.training import optim, seed_axis
 from tests import cases
@@ -71,8 +71,8 @@ def contents() -> dict[str, Any]:
         "corruptions": [*corruptions.CORRUPTIONS, *corruptions.BAR],
         "augmentations": options(augment.AUGMENTS),
         "measures": list(evals.MEASURES),
-        "probes": options(probe_registry.PROBES),
-        "inside": options(probe_registry.INSIDE),
+        "probes": options(registry.PROBES),
+        "inside": options(registry.INSIDE),
         "strategies": list(seed_axis.STRATEGIES),
         "optimisers": options(optim.OPTIMISERS),
         "schedules": options(optim.SCHEDULES),

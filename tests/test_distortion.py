@@ -10,7 +10,8 @@ import pytest
 
 from jbias import data, evaluate, models
 from jbias.configs.suites import distortion
-from jbias.evals import decisions, networks, probe_registry, runner, suites
+from jbias.evals import networks, registry, runner, suites
+from jbias.measures import decisions
 from jbias.runs import results
 from tests import cases
 
@@ -34,7 +35,7 @@ def test_measures_have_sets_of_the_suite_and_valid_options(text):
     c = distortion.get_config(text)
     for name, options in c.measures.items():
         measure = suites.read_measure(name, options.to_dict(), c.sets)
-        make = probe_registry.PROBES[measure.probe]
+        make = registry.PROBES[measure.probe]
         assert {*measure.options} <= {*inspect.signature(make).parameters}
         assert measure.datasets and "other" not in measure.datasets
         is_occlusion = measure.probe in ("cut_occlusion", "occlusion")

@@ -19,7 +19,7 @@ import pytest
 from jbias import config as jc
 from jbias import data, evaluate, models
 from jbias.configs import distortion as training
-from jbias.evals import decisions
+from jbias.measures import decisions
 from jbias.papers import distortion as report
 from jbias.runs import results
 

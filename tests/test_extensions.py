@@ -15,7 +15,8 @@ from flax import serialization
 from jbias import build, data, evals, extensions, run_spec
 from jbias import config as jc
 from jbias.algos import erm
-from jbias.evals import decisions, networks, suites
+from jbias.evals import networks, suites
+from jbias.measures import decisions
 from jbias.models import taps
 from jbias.runtime import mesh, messages
 from tests import cases, smoke_runs
@@ -122,7 +123,12 @@ WRONG = {
         7,
         "in __call__: TypeError: dot_general",
     ),
-    "a probe": ("probe", "def make():\n    return 1\n", 4, "a jbias.evals.probe.Probe"),
+    "a probe": (
+        "probe",
+        "def make():\n    return 1\n",
+        4,
+        "a jbias.measures.probe.Probe",
+    ),
     "a probe's error": (
         "probe",
         (

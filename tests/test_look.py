@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from jbias import data, evaluate, look, models
-from jbias.evals import grad_cam, inference, networks, suites
+from jbias.evals import inference, networks, suites
 from jbias.report import image_sheets
+from jbias.stimuli import grad_cam
 from tests import cases
 
 pytestmark = pytest.mark.slow

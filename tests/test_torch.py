@@ -15,15 +15,10 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import jbias
 import jbias.torch as bridge
 from jbias import data
-from jbias.evals import (
-    features,
-    grad_cam,
-    inference,
-    networks,
-    predictors,
-    receptive_field,
-)
+from jbias.evals import inference, networks, predictors
+from jbias.evals.activations import features, receptive_field
 from jbias.runtime import mesh
+from jbias.stimuli import grad_cam
 
 nn, F = torch.nn, torch.nn.functional
 

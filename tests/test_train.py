@@ -59,7 +59,7 @@ def test_accuracies_are_counts_of_all_images(finished):
 
 def test_records_are_functions_of_the_decisions(finished):
     from jbias import evals
-    from jbias.evals import cue_conflict, decisions
+    from jbias.measures import cue_conflict, decisions
 
     _, workdir = finished
     for r in smoke_runs.records(workdir):

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jbias import extensions
-from jbias.evals import accuracy, critical_band, cue_conflict
-from jbias.evals.decisions import Decisions, Number
+from jbias.measures import accuracy, critical_band, cue_conflict
+from jbias.measures.decisions import Decisions, Number
 
 __all__ = ["MEASURES", "Decisions", "Number", "critical_band_fit"]
 __all__ += ["error_consistency", "find_measure", "shape_bias"]

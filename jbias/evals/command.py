@@ -1,7 +1,7 @@
 """Shared steps of the commands that measure networks: load, prepare, run, store.
 
     load      `Command.load` opens the networks of the flags, one after the other
-    prepare   prepared_sets maps the suite's sets to the network's classes
+    prepare   set_batches maps the suite's sets to the network's classes
     run       runner.NetworkEvaluation measures the network; jbias.look computes its heatmaps
     store     runner.NetworkEvaluation writes records, which jbias.audit reads; jbias.look
               writes figures
@@ -18,7 +18,8 @@ from typing import Any
 
 from jbias import config as jc
 from jbias import errors
-from jbias.evals import networks, probe
+from jbias.evals import networks
+from jbias.measures import probe
 from jbias.runtime import console
 
 

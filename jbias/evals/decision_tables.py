@@ -39,15 +39,8 @@ from jaxtyping import Bool, Float, Int
 from jbias import errors
 from jbias.data import base
 from jbias.data.sets import geirhos
-from jbias.evals import (
-    image_names,
-    inference,
-    networks,
-    prepared_sets,
-    probe,
-    suites,
-    trials,
-)
+from jbias.evals import image_names, inference, networks, set_batches, suites
+from jbias.measures import human_answers, probe
 from jbias.untrusted import opening
 
 COLUMNS: Mapping[str, str] = {
@@ -160,8 +153,8 @@ def _are_equal(
     """
     count = min(_NUM_COMPARED, len(suite.sources[task.dataset]))
     index = np.arange(count, dtype=np.int32)
-    few = prepared_sets.select(suite, task.dataset, index)
-    (batch,) = prepared_sets.device_batches(suite, few)
+    few = set_batches.select(suite, task.dataset, index)
+    (batch,) = set_batches.device_batches(suite, few)
     images, other_images = (
         _make_stimuli(_make_probe(suite, x), batch, condition) for x in (task, other)
     )
@@ -177,7 +170,7 @@ def _make_stimuli(
     if shown_probe.show is probe.identity:
         return np.asarray(batch.image, np.float32) / 255
     return np.asarray(
-        inference.make_stimuli(prepared_sets.NO_NETWORK, shown_probe, batch, condition)
+        inference.make_stimuli(set_batches.NO_NETWORK, shown_probe, batch, condition)
     )
 
 
@@ -187,7 +180,7 @@ def stimulus_file(dataset: str, condition: str, image: int) -> str:
     dataset: name of the set. condition: the probe's condition; "" becomes the folder
     "as it is". image: number of the image in the set.
     """
-    folder = urllib.parse.quote(condition or prepared_sets.UNCHANGED, safe=" ,=+")
+    folder = urllib.parse.quote(condition or set_batches.UNCHANGED, safe=" ,=+")
     return f"{dataset}/{folder}/{image:06d}.png"
 
 
@@ -298,7 +291,7 @@ def _describe_lacking(decided: Mapping[StimulusKey, Responses]) -> Iterator[str]
         if num_unanswered:
             yield (
                 f"{num_unanswered:,} of the {num_rows:,} decisions on {dataset} are "
-                f"{trials.NONE!r}, "
+                f"{human_answers.NONE!r}, "
                 "no answer: they count as wrong, and for neither cue"
             )
 
@@ -357,7 +350,7 @@ def _located_rows(
         counts[dataset] += 1
         classes = tuple(suite.sources[dataset].classes)
         response = _as_class(row[columns["response"]], classes)
-        if response == trials.NONE and response not in classes:
+        if response == human_answers.NONE and response not in classes:
             response_id = _NO_ANSWER
         else:
             must = f"{where}: {columns['response']} must be one of {dataset}'s classes"

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped, UInt8
 
-from jbias.evals import cue_conflict, decisions, journals, probe
+from jbias.evals import journals
+from jbias.measures import cue_conflict, decisions, probe
 from jbias.runtime import xla
 
 BATCHES_AHEAD = 2  # Batches in flight while the next is prepared.

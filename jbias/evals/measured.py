@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import pandas as pd
 
-from jbias.evals import decisions
+from jbias.measures import decisions
 from jbias.runs import results
 
 

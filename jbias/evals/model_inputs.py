@@ -15,7 +15,7 @@ import numpy as np
 
 from jbias import data
 from jbias.data import base, decoding, sources, tables
-from jbias.evals import preprocessing
+from jbias.evals import described_preprocessing
 from jbias.untrusted import opening
 
 _NUM_SAMPLED = 16  # Images of a set whose sizes are read.
@@ -28,7 +28,7 @@ class Inputs(NamedTuple):
 
     size: image side in pixels. options: keyword arguments of data.load for sets of
     photographs, some of "interpolation", "fit", "fill" and "resize". origins: the source of
-    each value in words, by the names of preprocessing.Preprocessing.
+    each value in words, by the names of described_preprocessing.Preprocessing.
     """
 
     size: int
@@ -37,7 +37,7 @@ class Inputs(NamedTuple):
 
 
 def choose(
-    described: preprocessing.Preprocessing, *, size: int | None, default: int
+    described: described_preprocessing.Preprocessing, *, size: int | None, default: int
 ) -> Inputs:
     """Return the size and options of a network's images; ValueError for an unknown interpolation.
 

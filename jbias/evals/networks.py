@@ -30,7 +30,8 @@ from jaxtyping import Array, Bool
 from jbias import build, data, errors, extensions, models, numerals, run_spec
 from jbias import config as jc
 from jbias.data import base, labels, tables
-from jbias.evals import inference, probe
+from jbias.evals import inference
+from jbias.measures import probe
 from jbias.models import class_names, importing, state_dicts, taps, trained
 from jbias.runs import checkpoints, evaluations
 from jbias.runtime import cli, files, hub, mesh, messages

@@ -29,15 +29,15 @@ from jbias import config as jc
 from jbias import errors
 from jbias.data import base, labels, sources
 from jbias.evals import (
+    described_preprocessing,
     inference,
     measured,
     model_inputs,
     networks,
-    preprocessing,
-    probe,
     runner,
     suites,
 )
+from jbias.measures import probe
 from jbias.models import taps
 from jbias.runtime import console, messages, xla
 
@@ -64,7 +64,7 @@ class Predictor:
       memory), for a model with its own preprocessing; then only measures that show unchanged
       images are possible.
     preprocess: source of mean and std if they are not given: anything that
-      preprocessing.parse reads, such as timm's `pretrained_cfg` or the transforms of
+      described_preprocessing.parse reads, such as timm's `pretrained_cfg` or the transforms of
       torchvision's weights. None: no normalisation.
     size: side of the images that the function takes, in pixels; 0: any.
     outputs: one of KINDS; "": determined from the first answer. Class names give decisions
@@ -105,21 +105,21 @@ class Predictor:
         _check_callable(self.predict)
         self.resolve()
 
-    def resolve(self) -> preprocessing.Preprocessing:
+    def resolve(self) -> described_preprocessing.Preprocessing:
         """Return the mean and std of the images with their origins; ValueError if invalid.
 
         Values given as `mean` and `std` take precedence over those of `preprocess`; if only one
         of the two is known, the mean is 0 or the std is 1. If both are unknown, images stay in
         [0, 1]. Other values that `preprocess` describes, such as "size", are returned, too.
         """
-        described = preprocessing.Preprocessing()
+        described = described_preprocessing.Preprocessing()
         if self.preprocess is not None:
-            described = preprocessing.parse(self.preprocess)
+            described = described_preprocessing.parse(self.preprocess)
         explicit = {"mean": self.mean, "std": self.std}
         # If only one of the two is given, the other is neutral.
         has_values = any(x is not None for x in explicit.values()) or described.values
         neutral = {"mean": 0.0, "std": 1.0} if has_values else {}
-        return preprocessing.resolve(described, explicit, neutral)
+        return described_preprocessing.resolve(described, explicit, neutral)
 
     @property
     def code(self) -> str:
@@ -559,7 +559,7 @@ def open_predictor(
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
     say(f"{name}: gives {kind} of {len(space.classes):,} classes, {space.space}")
     if predictor.images == "float":
-        line = preprocessing.describe(predictor.resolve(), size, sets)
+        line = described_preprocessing.describe(predictor.resolve(), size, sets)
     else:
         line = f"{predictor.images} as they are; preprocessing is the function's own"
     say(f"{name}: {line}")

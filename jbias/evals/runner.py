@@ -26,16 +26,8 @@ from etils import epath
 from jbias import config as jc
 from jbias import errors, extensions
 from jbias.data import loader, splits
-from jbias.evals import (
-    decisions,
-    inference,
-    journals,
-    networks,
-    prepared_sets,
-    probe,
-    probe_registry,
-    suites,
-)
+from jbias.evals import inference, journals, networks, registry, set_batches, suites
+from jbias.measures import decisions, probe
 from jbias.runs import costs, results, workdirs
 from jbias.runtime import console, files, mesh, messages, signals
 
@@ -135,7 +127,7 @@ class _Job(NamedTuple):
     """A measure to run, and the prepared images of its set."""
 
     task: suites.Task
-    prepared: prepared_sets.PreparedSet
+    prepared: set_batches.PreparedSet
     num_images: int  # Shown images, counted once per condition.
     # Rules that turn answers into decisions, by the suffix of a condition's name; "" is the
     # first rule. Rules that equal the first, because no class has several members, are left
@@ -395,16 +387,14 @@ class NetworkEvaluation:
         class, and one failure for each further set.
         """
         probes, set_requests = [], []
-        measures: dict[prepared_sets.SetRequest, list[str]] = {}
+        measures: dict[set_batches.SetRequest, list[str]] = {}
         for task in tasks:
             shown_probe = self.suite.make_probe(task.measure, task.dataset)
-            request = prepared_sets.SetRequest(
-                task.dataset, shown_probe.include_unknown
-            )
+            request = set_batches.SetRequest(task.dataset, shown_probe.include_unknown)
             probes.append(shown_probe)
             set_requests.append(request)
             measures.setdefault(request, []).append(task.measure.name)
-        prepared, faults = prepared_sets.prepare_all(
+        prepared, faults = set_batches.prepare_all(
             self.network, self.suite, measures, self.say, networks.MEASURE_ERRORS
         )
         for fault in faults:
@@ -421,7 +411,7 @@ class NetworkEvaluation:
         self,
         task: suites.Task,
         shown_probe: probe.Probe,
-        prepared: prepared_sets.PreparedSet,
+        prepared: set_batches.PreparedSet,
     ) -> _Job:
         """Return the job of a task with its probe and prepared set.
 
@@ -429,7 +419,7 @@ class NetworkEvaluation:
         """
         max_images = task.measure.images
         conditions = shown_probe.conditions
-        answerable = prepared_sets.answered(prepared, self.network, conditions)
+        answerable = set_batches.answered(prepared, self.network, conditions)
         n = len(answerable.index)
         first_rule, *more_rules = task.measure.aggregates
         rules = {"": first_rule}
@@ -546,7 +536,7 @@ class NetworkEvaluation:
 
         duration: text such as "3.1 s".
         """
-        summary = probe_registry.summarize(job.task.measure.probe, numbers)
+        summary = registry.summarize(job.task.measure.probe, numbers)
         unit = "images" if job.task.measure.looks_inside else "answers"
         self.say(
             f"{self.network.name}: {job.task.name}, {summary} ({job.num_images} {unit}, "
@@ -587,11 +577,11 @@ class NetworkEvaluation:
         console.count_images.
         """
         task, is_known = job.task, job.shared_key in known
-        prepared = prepared_sets.subsample(job.prepared, task.measure.images)
+        prepared = set_batches.subsample(job.prepared, task.measure.images)
         shown_probe = self.suite.make_probe(
             task.measure, task.dataset, prepared.classes
         )
-        prepared_sets.check_needs(task.measure.probe, shown_probe, bound, prepared)
+        set_batches.check_needs(task.measure.probe, shown_probe, bound, prepared)
         columns = {**prepared.columns, "index": prepared.index}
         if shown_probe.inside:
             images = prepared.images
@@ -639,7 +629,7 @@ class NetworkEvaluation:
         task: suites.Task,
         bound: inference.BoundNetwork,
         shown_probe: probe.Probe,
-        prepared: prepared_sets.PreparedSet,
+        prepared: set_batches.PreparedSet,
         needs: _Shared,
         journal: journals.Journal,
         *,
@@ -659,7 +649,7 @@ class NetworkEvaluation:
         answers = inference.run_probe(
             bound,
             shown_probe,
-            prepared_sets.device_batches(self.suite, prepared, needs.ranked),
+            set_batches.device_batches(self.suite, prepared, needs.ranked),
             rules,
             tell=advance,
             compiling=untimed,
@@ -676,7 +666,7 @@ class NetworkEvaluation:
     def _open_journal(
         self,
         task: suites.Task,
-        prepared: prepared_sets.PreparedSet,
+        prepared: set_batches.PreparedSet,
         needs: _Shared,
     ) -> journals.Journal:
         """Return the journal of a task, with the answers of an earlier, stopped call, if any.
@@ -686,7 +676,7 @@ class NetworkEvaluation:
         inputs = [
             self.describe(task),
             needs.rules,
-            prepared_sets.batch_size(self.suite, prepared),
+            set_batches.batch_size(self.suite, prepared),
         ]
         if needs.ranked:
             inputs.append(needs.ranked)
@@ -702,7 +692,7 @@ class NetworkEvaluation:
         self,
         bound: inference.BoundNetwork,
         shown_probe: probe.Probe,
-        prepared: prepared_sets.PreparedSet,
+        prepared: set_batches.PreparedSet,
     ) -> decisions.Numbers:
         """Return the agreement of the network with itself in float32; see inference.agreement.
 
@@ -714,8 +704,8 @@ class NetworkEvaluation:
         own_dtype = self.network.dtype(self.suite.dtype)
         if not count or jnp.dtype(exact_dtype) == jnp.dtype(own_dtype):
             return []
-        few = prepared_sets.subsample(prepared, count)
-        batches = prepared_sets.device_batches(self.suite, few)
+        few = set_batches.subsample(prepared, count)
+        batches = set_batches.device_batches(self.suite, few)
         exact = self.network.bind(exact_dtype, devices)
         return inference.agreement(bound, exact, shown_probe, batches)
 

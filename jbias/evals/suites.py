@@ -36,7 +36,8 @@ from jaxtyping import Int, UInt8
 from jbias import build, errors, evals, extensions
 from jbias import config as jc
 from jbias.data import base, labels, loader, splits
-from jbias.evals import inference, probe, probe_registry
+from jbias.evals import inference, registry
+from jbias.measures import probe
 from jbias.runs import costs
 from jbias.runtime import mesh
 
@@ -65,7 +66,7 @@ class Measure(NamedTuple):
     @property
     def looks_inside(self) -> bool:
         """Return True if the measure reads activations instead of decisions."""
-        return self.probe in probe_registry.INSIDE
+        return self.probe in registry.INSIDE
 
     @property
     def takes_others(self) -> bool:
@@ -161,11 +162,11 @@ def read_measure(
 
 
 # By name, functions that make a probe, and measures of activations inside a network.
-MAKERS: Mapping[str, Callable] = {**probe_registry.PROBES, **probe_registry.INSIDE}
+MAKERS: Mapping[str, Callable] = {**registry.PROBES, **registry.INSIDE}
 _REGISTRY = extensions.Registry(
     group="measures",
     known=MAKERS,
-    must="a jbias.evals.probe.Probe",
+    must="a jbias.measures.probe.Probe",
     fits=lambda result: isinstance(result, probe.Probe),
     guarded_fields=("show", "numbers", "move", "static", "look"),
 )
@@ -245,9 +246,9 @@ def _cached_probe(name: str, probe_name: str, frozen_options: tuple) -> probe.Pr
     name: the measure's name. frozen_options: result of `_freeze`, pairs of a key and a value.
     """
     where, options = f"suite.measures.{name}", dict(frozen_options)
-    if probe_name not in probe_registry.INSIDE:
+    if probe_name not in registry.INSIDE:
         return build.call_checked(where, _find_maker(where, probe_name), **options)
-    measure = probe_registry.INSIDE[probe_name]
+    measure = registry.INSIDE[probe_name]
     build.check_options(where, measure, options, num_positional=4)
     errors.check_annotations(where, measure, options)
     numbers = functools.partial(measure, **options)

@@ -4,7 +4,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping
 
-from jbias.evals import probe
+from jbias.measures import probe
 from jbias.runtime import console
 
 _SAME = (

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from jbias import errors
 from jbias.data import labels
-from jbias.evals import networks, predictors, preprocessing, probe
+from jbias.evals import described_preprocessing, networks, predictors
+from jbias.measures import probe
 from jbias.runtime import hub, messages
 
 TIMM = "timm:"
@@ -41,7 +42,9 @@ class Model(NamedTuple):
     decisions: str = ""  # Path of the tables.
     # For a predictor, its preprocessing as given by the caller, else by the model, with size
     # and crop.
-    described: preprocessing.Preprocessing = preprocessing.Preprocessing()
+    described: described_preprocessing.Preprocessing = (
+        described_preprocessing.Preprocessing()
+    )
 
 
 def read(

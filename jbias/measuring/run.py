@@ -16,15 +16,15 @@ from jbias.data import labels
 from jbias.evals import command as commands
 from jbias.evals import (
     decision_tables,
+    described_preprocessing,
     measured,
     model_inputs,
     networks,
     predictors,
-    preprocessing,
-    probe,
     runner,
     suites,
 )
+from jbias.measures import probe
 from jbias.measuring import arguments, models, sets
 from jbias.runtime import messages, signals, xla
 
@@ -346,7 +346,7 @@ def _inputs(
             "measure them one after the other"
         )
     if sizes:
-        described = preprocessing.Preprocessing(
+        described = described_preprocessing.Preprocessing(
             {"size": sizes.pop()}, {"size": "the run"}
         )
     return model_inputs.choose(described, size=size, default=default)
@@ -390,7 +390,7 @@ def _settle(
     constants = {
         key: value for key, value in described.values.items() if key in ("mean", "std")
     }
-    normalisation = preprocessing.Preprocessing(
+    normalisation = described_preprocessing.Preprocessing(
         constants, described.origins, described.notes
     )
     predictor = dataclasses.replace(

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from jbias.data import tables as data_tables
-from jbias.evals import corruption_error, spectral
+from jbias.measures import corruption_error, spectral_bias
 from jbias.report import csv_rows, document, network_frame, tables
 from jbias.report.pages.biases import biases_page
 from jbias.report.pages.correlations import correlations_page
@@ -105,14 +105,14 @@ def _columns() -> dict[str, list[str]]:
     columns["shape"] = ["shape-bias"]
     filters = {"low": "metric/bandpass/LFC", "high": "metric/bandpass/HFC"}
     for kind, path in filters.items():
-        cutoffs = spectral.CONVENTIONS[""]
+        cutoffs = spectral_bias.CONVENTIONS[""]
         columns[f"{kind}_freq"] = [f"{path}/{cutoff:g}" for cutoff in cutoffs]
     for suffix, their_suffix in (("", "_norm"), ("_raw", "")):
         for band in _BANDS:
             path = f"metric/criticalband/{band.removeprefix('cb_')}"
             columns[f"{band}{suffix}"] = [f"{path}{their_suffix}"]
     for kind, path in filters.items():
-        for cutoff in spectral.CUTOFFS:
+        for cutoff in spectral_bias.CUTOFFS:
             columns[f"{kind}_{cutoff:g}"] = [f"{path}/{cutoff:g}"]
     return columns
 

@@ -42,7 +42,8 @@ from sklearn import cluster, exceptions
 
 from jbias import data, errors
 from jbias.data import base, set_options
-from jbias.evals import command, features, networks
+from jbias.evals import command, networks
+from jbias.evals.activations import features
 from jbias.models import taps
 from jbias.prepare import dataset
 from jbias.runtime import cli, console

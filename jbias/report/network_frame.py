@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from jbias.evals import corruption_error, critical_band
+from jbias.measures import corruption_error, critical_band
 from jbias.report import csv_rows, network_records, tables
 
 Measurement, Measures = network_records.Measurement, network_records.Measures

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from jbias.data import corruptions
-from jbias.evals import corruption_error, decisions
+from jbias.measures import corruption_error, decisions
 from jbias.report import workdirs as workdirs_lib
 from jbias.runs import results, selection
 

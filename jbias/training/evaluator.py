@@ -18,7 +18,8 @@ from etils import epath
 
 from jbias import evals, extensions, run_spec, seals
 from jbias.data import loader, splits
-from jbias.evals import cue_conflict, decisions, inference
+from jbias.evals import inference
+from jbias.measures import cue_conflict, decisions
 from jbias.models import trained
 from jbias.runs import checkpoints, checksums, evaluations, results, status, workdirs
 from jbias.runtime import console, files, heap, lock, mesh, messages

@@ -11,7 +11,7 @@ from jbias import train
 from jbias.configs import common, datasets
 from jbias.data import loader, sources, splits
 from jbias.data.embedded import shapes
-from jbias.evals import decisions
+from jbias.measures import decisions
 from tests import cases, smoke_runs
 
 SHAPES = dict(data="shapes", split="train", n=32)

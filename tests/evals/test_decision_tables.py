@@ -16,8 +16,9 @@ from PIL import Image
 from jbias import config as jc
 from jbias import evals, evaluate, export_stimuli, models
 from jbias.data import labels
-from jbias.evals import decision_tables, human, networks, runner, suites, trials
+from jbias.evals import decision_tables, networks, runner, suites
 from jbias.evals import measured as results_of_model
+from jbias.measures import human, human_answers
 from tests import cases
 
 SUITE = """
@@ -371,7 +372,9 @@ def test_published_decisions_have_the_published_shape_bias(tmp_path):
 
     The images are blank, as only the decisions matter.
     """
-    published = trials.read(PUBLISHED / "cue-conflict_resnet50.csv", "cue-conflict")
+    published = human_answers.read(
+        PUBLISHED / "cue-conflict_resnet50.csv", "cue-conflict"
+    )
     classes = [*labels.geirhos16()]
     for image, shape in zip(published.image, published.category, strict=True):
         folder = tmp_path / "cue-conflict" / classes[shape]
@@ -383,7 +386,7 @@ def test_published_decisions_have_the_published_shape_bias(tmp_path):
     for name in ("resnet50", "resnet50_train_60_epochs"):
         table = PUBLISHED / f"cue-conflict_{name}.csv"
         assert evaluate.main([*arguments, f"--decisions={table}"]) == 0
-    people = trials.people(PUBLISHED, "cue-conflict")
+    people = human_answers.people(PUBLISHED, "cue-conflict")
     for name, bias in (("resnet50", 0.2207), ("resnet50-train-60-epochs", 0.8061)):
         by_file = read_records(tmp_path / "out" / name).values()
         all_records = [x for records in by_file for x in records]
@@ -393,7 +396,9 @@ def test_published_decisions_have_the_published_shape_bias(tmp_path):
         value = {x["metric"]: x["value"] for x in summary_records}
         assert round(value["shape_bias"], 4) == bias
         path = PUBLISHED / f"cue-conflict_{name.replace('-', '_')}.csv"
-        network_trials = trials.read(path, "cue-conflict").select(people[0].image)
+        network_trials = human_answers.read(path, "cue-conflict").select(
+            people[0].image
+        )
         is_correct = network_trials.response == network_trials.category
         kappas = [
             evals.error_consistency(is_correct, x.response == x.category).kappa
@@ -405,7 +410,7 @@ def test_published_decisions_have_the_published_shape_bias(tmp_path):
 @WITH_PUBLISHED
 def test_people_have_the_published_shape_bias():
     """The shape bias of the decisions of ten people together is .9587."""
-    people = trials.people(PUBLISHED, "cue-conflict")
+    people = human_answers.people(PUBLISHED, "cue-conflict")
     biases = human.shape_biases(people).values()
     shape = sum(bias.n_shape for bias in biases)
     texture = sum(bias.n_texture for bias in biases)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from jbias.evals import linear_decoding
+from jbias.evals.activations import linear_decoding
 
 
 def draw_factors(n=240, seed=0):

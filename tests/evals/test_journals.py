@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jbias.evals import inference, journals, probe
+from jbias.evals import inference, journals
+from jbias.measures import probe
 
 CONDITIONS = {name: np.float32(i) for i, name in enumerate(("", "dark", "light"))}
 RULES = {"": inference.DecisionRule(7), "own": inference.DecisionRule(7)}

@@ -7,7 +7,7 @@ import pytest
 from flax import linen as nn
 
 from jbias import data
-from jbias.evals import features, linear_decoding
+from jbias.evals.activations import features, linear_decoding
 from jbias.models import cnn, taps
 
 K, N = 4, 96

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from jbias.evals import linear_decoding
+from jbias.evals.activations import linear_decoding
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "logistic.json"
 

@@ -10,15 +10,10 @@ import pytest
 
 import jbias
 from jbias import data, evaluate, models
-from jbias.evals import (
-    decisions,
-    features,
-    grad_cam,
-    inference,
-    probe,
-    probe_registry,
-    receptive_field,
-)
+from jbias.evals import inference, registry
+from jbias.evals.activations import features, receptive_field
+from jbias.measures import decisions, probe
+from jbias.stimuli import grad_cam
 from jbias.training import evaluator
 from tests import cases
 
@@ -153,7 +148,7 @@ def test_padding_of_a_batch_may_be_infinite(network):
     rules = {"": inference.DecisionRule(6)}
     for row, is_refused in ((6, False), (2, True)):
         network = inference.BoundJaxNetwork(apply, jnp.int32(row))
-        plain, batches = probe_registry.make_plain(), [stimuli()]
+        plain, batches = registry.make_plain(), [stimuli()]
         if not is_refused:
             columns = inference.run_probe(network, plain, batches, rules)[""]
             assert len(columns["prediction"]) == 6
@@ -165,7 +160,7 @@ def test_padding_of_a_batch_may_be_infinite(network):
 
 
 def test_logits_of_another_number_of_classes_are_refused(network):
-    net, plain = bound(network, network[1]), probe_registry.make_plain()
+    net, plain = bound(network, network[1]), registry.make_plain()
     rules = {"": inference.DecisionRule(6)}
     inference.run_probe(net, plain, [stimuli()], rules, classes=16)
     with pytest.raises(ValueError, match="gives 16 logits for each image and has 10"):
@@ -179,7 +174,7 @@ def test_attacks_with_gradients_that_are_not_finite_are_refused():
         mean = image.mean((1, 2, 3))[:, None] * jnp.arange(3.0)[None]
         return mean + 0 * jnp.sqrt(jnp.zeros(()) * image.sum())
 
-    attack = probe_registry.PROBES["fgsm"]()
+    attack = registry.PROBES["fgsm"]()
     net = inference.BoundJaxNetwork(apply, ())
     with pytest.raises(probe.NotFiniteError, match="finite"):
         inference.run_probe(net, attack, [stimuli()], {"": inference.DecisionRule(6)})

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jbias.evals import decisions, inference, odd_one_out, prepared_sets, probe
+from jbias.evals import inference, set_batches
+from jbias.evals.activations import odd_one_out
+from jbias.measures import decisions, probe
 from jbias.models import taps
 from tests import cases
 
@@ -137,6 +139,6 @@ def test_a_network_without_sites_is_refused():
         lambda variables, image: image, {}
     )
     with pytest.raises(ValueError, match="odd_one_out needs a network's sites inside"):
-        prepared_sets.check_needs(
+        set_batches.check_needs(
             "odd_one_out", inside_probe, network_without_sites, None
         )

@@ -16,15 +16,8 @@ from PIL import Image
 
 import jbias
 from jbias import data, evaluate
-from jbias.evals import (
-    cue_conflict,
-    decisions,
-    inference,
-    networks,
-    predictors,
-    prepared_sets,
-    probe_registry,
-)
+from jbias.evals import inference, networks, predictors, registry, set_batches
+from jbias.measures import cue_conflict, decisions
 from jbias.runtime import messages
 from tests import cases
 
@@ -346,18 +339,14 @@ def test_class_names_alone_are_refused_if_some_map_to_no_class_of_the_set():
     for matrix in (None, class_matrix, class_matrix * [[1], [1], [0]]):
         rules = {"mean_prob": inference.DecisionRule(1, matrix)}
         zero = np.zeros(1, int)
-        dataset = prepared_sets.PreparedSet(
-            "x", zero, zero, {}, zero, rules, ("d", "e")
-        )
+        dataset = set_batches.PreparedSet("x", zero, zero, {}, zero, rules, ("d", "e"))
         is_valid = matrix is None or matrix.any(1).all()
         with (
             contextlib.nullcontext()
             if is_valid
             else pytest.raises(ValueError, match="answer for none of the set's")
         ):
-            prepared_sets.check_needs(
-                "plain", probe_registry.make_plain(), network, dataset
-            )
+            set_batches.check_needs("plain", registry.make_plain(), network, dataset)
 
 
 def test_answers_use_the_given_names_of_classes():

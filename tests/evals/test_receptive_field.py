@@ -6,7 +6,7 @@ import pytest
 from flax import linen as nn
 
 from jbias import models
-from jbias.evals import receptive_field
+from jbias.evals.activations import receptive_field
 from jbias.models import taps
 
 

@@ -10,14 +10,8 @@ import pytest
 from etils import epath
 
 from jbias.data import labels, loader
-from jbias.evals import (
-    cue_conflict,
-    inference,
-    journals,
-    prepared_sets,
-    probe,
-    probe_registry,
-)
+from jbias.evals import inference, journals, registry, set_batches
+from jbias.measures import cue_conflict, probe
 from jbias.runtime import mesh
 from tests import cases
 
@@ -51,7 +45,7 @@ def test_the_likelihoods_of_each_rule_follow_from_the_members_of_a_class(aggrega
     for label in range(3):
         labelled_batch = batch._replace(label=np.full(8, label, np.int32))
         decided = inference.run_probe(
-            bound_network, probe_registry.make_plain(), [labelled_batch], {"": rule}
+            bound_network, registry.make_plain(), [labelled_batch], {"": rule}
         )[""]
         shares.append(decided["likelihood"])
     np.testing.assert_allclose(np.sum(shares, 0), 1, rtol=1e-6)
@@ -139,7 +133,7 @@ def test_cached_stimuli_depend_only_on_their_images_and_conditions():
     def check_stimuli(dataset, images, target, shade):
         index = np.arange(len(images), dtype=np.int32)
         columns = {"label": index}
-        prepared = prepared_sets.PreparedSet(
+        prepared = set_batches.PreparedSet(
             dataset,
             images,
             index,
@@ -148,7 +142,7 @@ def test_cached_stimuli_depend_only_on_their_images_and_conditions():
             {"": inference.DecisionRule(8)},
             (),
         )
-        batches = prepared_sets.device_batches(suite, prepared)
+        batches = set_batches.device_batches(suite, prepared)
         darkening = probe.Probe({"x": np.float32(shade)}, darker, len, slow=("x",))
         stimuli = []
         for batch in batches:  # The last batch may be padded.
@@ -217,7 +211,7 @@ def test_stimuli_that_need_the_network_are_refused_in_show():
 
 
 def test_agreement_counts_images_and_no_padding():
-    (batch,), plain = make_batches(), probe_registry.make_plain()
+    (batch,), plain = make_batches(), registry.make_plain()
     positive, negative = network(1.0), network(-1.0)
     (number,) = inference.agreement(
         positive, positive, plain, [batch._replace(count=5)]
@@ -260,7 +254,7 @@ def test_a_move_may_use_the_activations_and_gradients_of_the_network():
         x, gradient = rows.at(rows.image, "middle")
         return stimuli * 0 + x * gradient * params
 
-    moving_probe = probe_registry.make_plain()._replace(
+    moving_probe = registry.make_plain()._replace(
         conditions={"half": np.float32(0.5)}, move=darker, steps={"half": 1}
     )
     bound_network = network(1.0)._replace(at=at)

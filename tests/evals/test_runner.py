@@ -19,23 +19,15 @@ from jbias import config as jc
 from jbias import data, evaluate, models, train
 from jbias.configs.suites import biases
 from jbias.data import labels, loader, sources, tables
-from jbias.evals import (
-    cue_conflict,
-    decisions,
-    inference,
-    networks,
-    occlusion,
-    prepared_sets,
-    probe_registry,
-    runner,
-    suites,
-)
+from jbias.evals import inference, networks, registry, runner, set_batches, suites
+from jbias.measures import cue_conflict, decisions
 from jbias.models import class_names, state_dicts
 from jbias.report import network_records
 from jbias.report.pages.distortion import distortion_groups, distortion_page
 from jbias.report.pages.networks import networks_page as networks_report
 from jbias.runs import results, workdirs
 from jbias.runtime import mesh
+from jbias.stimuli import occlusion
 from tests import cases, smoke_runs
 
 SUITE = """
@@ -1443,7 +1435,7 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
 
     def make(*, others):
         partner_sets.append(others)
-        return probe_registry.make_plain()
+        return registry.make_plain()
 
     monkeypatch.setitem(suites.MAKERS, "mixed", make)
     config = jc.load(str(file), flag="suite")
@@ -1676,10 +1668,10 @@ def test_images_of_another_aspect_ratio_than_the_training_images_are_refused(
         about={},
     )
     if not message:
-        assert len(prepared_sets.prepare(network, suite, "test", print).index) == 16
+        assert len(set_batches.prepare(network, suite, "test", print).index) == 16
         return
     with pytest.raises(ValueError, match=message):
-        prepared_sets.prepare(network, suite, "test", print)
+        set_batches.prepare(network, suite, "test", print)
 
 
 def test_costs_follow_the_assumptions_of_the_suite(file, published, tmp_path, capsys):

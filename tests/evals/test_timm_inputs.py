@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from jbias.data import decoding
-from jbias.evals import model_inputs, predictors, preprocessing
+from jbias.evals import described_preprocessing, model_inputs, predictors
 
 # They differ in crop, interpolation, mean, deviation, crop mode or size.
 ARCHITECTURES = (
@@ -36,7 +36,7 @@ def _largest_difference(config, paths) -> float:
 
     resolved = timm.data.resolve_data_config(pretrained_cfg=config)
     transform = timm.data.create_transform(**resolved, is_training=False)
-    description = preprocessing.parse(config, "pretrained_cfg")
+    description = described_preprocessing.parse(config, "pretrained_cfg")
     inputs = model_inputs.choose(description, size=None, default=224)
     prepare = decoding.preprocess(inputs.size, **inputs.options)
     network = predictors.Predictor(lambda images: images, preprocess=description)
@@ -68,7 +68,9 @@ def test_inputs_equal_timms_transform(unpacked, name, mode):
 
 
 def test_a_crop_fraction_keeps_its_meaning_at_another_size():
-    description = preprocessing.parse({"input_size": (3, 224, 224), "crop_pct": 0.95})
+    description = described_preprocessing.parse(
+        {"input_size": (3, 224, 224), "crop_pct": 0.95}
+    )
     at_own_size = model_inputs.choose(description, size=None, default=32)
     larger = model_inputs.choose(description, size=288, default=32)
     assert (at_own_size.size, at_own_size.options) == (224, {"resize": 235})
@@ -76,7 +78,7 @@ def test_a_crop_fraction_keeps_its_meaning_at_another_size():
 
 
 def test_stimuli_of_one_size_are_shown_whole_and_photographs_cropped():
-    description = preprocessing.parse(
+    description = described_preprocessing.parse(
         {"input_size": (3, 224, 224), "crop_pct": 0.9, "interpolation": "bicubic"}
     )
     inputs = model_inputs.choose(description, size=None, default=32)
@@ -99,7 +101,7 @@ def test_stimuli_of_one_size_are_shown_whole_and_photographs_cropped():
 
 
 def test_an_unknown_interpolation_is_refused_by_name():
-    description = preprocessing.parse(
+    description = described_preprocessing.parse(
         {"input_size": (3, 8, 8), "interpolation": "cubic"}
     )
     with pytest.raises(ValueError, match="interpolation must be one of .*'cubic'"):

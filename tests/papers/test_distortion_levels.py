@@ -10,7 +10,7 @@ import itertools
 import numpy as np
 import pytest
 
-from jbias.evals import interference, iocclusion
+from jbias.measures import interference, iocclusion
 from jbias.papers import distortion_published
 from jbias.report.pages.distortion import distortion_groups
 from jbias.stats import two_sample

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from jbias import data, models, prepare
-from jbias.evals import features
+from jbias.evals.activations import features
 from jbias.prepare import clusters
 
 SIZES = {"cat": (9, 7, 5), "dog": (8, 6, 5), "eel": (10, 6, 6)}

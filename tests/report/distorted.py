@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.evals import decisions, interference
-from jbias.evals.decisions import Number
+from jbias.measures import decisions, interference
+from jbias.measures.decisions import Number
 from jbias.report.pages.distortion import distortion_groups
 from tests.report import measure_files
 

@@ -2,7 +2,7 @@
 
 import json
 
-from jbias.evals import decisions
+from jbias.measures import decisions
 from jbias.runs import results
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from jbias.data import shifts
-from jbias.evals import attribute_audit, attribute_reliance
+from jbias.measures import attribute_audit, attribute_reliance
 from jbias.report.pages import audit_page
 
 K, N = 4, 1600

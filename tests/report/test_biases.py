@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from jbias.evals import corruption_error
+from jbias.measures import corruption_error
 from jbias.report import biases, network_frame
 from jbias.report.pages.biases import bias_plots, biases_page
 from jbias.runs import results

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.evals import iocclusion
+from jbias.measures import iocclusion
 from jbias.report import distortion
 from jbias.report.pages.distortion import distortion_groups, distortion_page
 from tests.report import distorted

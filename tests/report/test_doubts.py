@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.evals import decisions
+from jbias.measures import decisions
 from jbias.report import options as options_lib
 from jbias.report.pages.benchmark import analysis, inputs, prose
 from tests.report import conftest, test_runs

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from jbias.evals import corruption_error, decisions
-from jbias.evals.decisions import Number
+from jbias.measures import corruption_error, decisions
+from jbias.measures.decisions import Number
 from jbias.report import network_records
 from jbias.report.pages.networks import networks_page
 from tests.report import test_measured

@@ -12,19 +12,19 @@ import pandas as pd
 import pytest
 
 from jbias.data import corruptions, labels
-from jbias.evals import (
+from jbias.measures import (
     accuracy,
     calibration,
     corruption_error,
     critical_band,
     cue_conflict,
+    cue_reliance,
     decisions,
     human,
-    spectral,
-    suppression,
-    trials,
+    human_answers,
+    spectral_bias,
 )
-from jbias.evals.decisions import Number
+from jbias.measures.decisions import Number
 from jbias.report import (
     biases,
     cli,
@@ -86,25 +86,27 @@ def fake_critical_band(rng):
 def fake_spectral(rng):
     cuts = (0.1, 0.2, 0.3, 0.4, 0.5, 0.9)
     names = [
-        spectral.condition_name(c, high=high) for high in (False, True) for c in cuts
+        spectral_bias.condition_name(c, high=high)
+        for high in (False, True)
+        for c in cuts
     ]
     decisions_by_condition = {
-        name: fake_decisions(rng, 0.5) for name in (spectral.CLEAN, *names)
+        name: fake_decisions(rng, 0.5) for name in (spectral_bias.CLEAN, *names)
     }
-    return spectral.numbers(decisions_by_condition, draws=20)
+    return spectral_bias.numbers(decisions_by_condition, draws=20)
 
 
 def fake_suppression(rng):
     """Return numbers of a network whose accuracy falls with the number of shuffled tiles."""
-    every = itertools.chain(*suppression.FAMILIES.values())
+    every = itertools.chain(*cue_reliance.FAMILIES.values())
     shares = {name: 0.9 for name in ("", *every)}
     for condition in shares:
-        for kind, strength in suppression.steps(condition):
+        for kind, strength in cue_reliance.steps(condition):
             shares[condition] -= 0.04 * strength * (kind == "shuffle")
     decisions_by_condition = {
         name: fake_decisions(rng, share) for name, share in shares.items()
     }
-    return suppression.numbers(decisions_by_condition, classes=K, draws=20)
+    return cue_reliance.numbers(decisions_by_condition, classes=K, draws=20)
 
 
 def fake_attack(metric, counts):
@@ -239,7 +241,7 @@ def people_dir(tmp_path_factory):
     folder.mkdir()
     rng = np.random.default_rng(9)
     for person in ("subject-01", "subject-02"):
-        rows = [",".join(trials.COLUMNS)]
+        rows = [",".join(human_answers.COLUMNS)]
         for i in range(N):
             shape, texture = NAMES[i % K], NAMES[(i * 7 + 3) % K]
             answer = shape if rng.random() < 0.9 else texture
@@ -254,7 +256,7 @@ def people_dir(tmp_path_factory):
 def workdirs(tmp_path_factory, people_dir):
     """Return a folder of two networks with all measures, and one with accuracy only."""
     folder = tmp_path_factory.mktemp("measured")
-    people = trials.people(str(people_dir), "cue-conflict")
+    people = human_answers.people(str(people_dir), "cue-conflict")
     for seed, run in enumerate(("resnet50", "sin_only")):
         unmeasured = [("pgd", "edge"), ("classes", "val")]
         write(
@@ -376,7 +378,9 @@ def test_confusions_are_sorted_by_lower_confidence_limit():
 
 def test_corruptions_are_separate_by_set_and_measure(tmp_path, people_dir):
     """Two data sets, and two measures with the same condition, have separate figures."""
-    measurements = fake_measurements(0, trials.people(str(people_dir), "cue-conflict"))
+    measurements = fake_measurements(
+        0, human_answers.people(str(people_dir), "cue-conflict")
+    )
     decisions_by_condition = {
         f"{name}-3": decisions.Decisions(np.arange(4) // 2, {"label": np.arange(4)})
         for name in ("fog", "snow")
@@ -490,10 +494,10 @@ def test_accuracies_by_degree_of_distortion(tmp_path):
     )
     image = tuple(str(i) for i in range(N))
     condition_names = tuple(("c50", "c10")[i] for i in degree)
-    network_trials = trials.Trials(
+    network_trials = human_answers.Trials(
         "network", image, answers.prediction, label, condition_names
     )
-    person = trials.Trials("p", image, label, label, condition_names)
+    person = human_answers.Trials("p", image, label, label, condition_names)
     numbers = human.compare(network_trials, [person, person], "contrast")
     measurements = {("human", "human", "contrast"): (numbers, {"": answers})}
     write(tmp_path / "net", "net", measurements)
@@ -550,7 +554,7 @@ def test_accuracy_without_cues_is_shown_with_people(tmp_path):
         assert points[key][0] == point_above_chance.value
         # Of the 68 that were published the channel shuffle alone is no curve.
         assert len(points) == 67 and {x[0] for x in points} == {
-            name.replace("_", " ") for name in suppression.FAMILIES
+            name.replace("_", " ") for name in cue_reliance.FAMILIES
         } - {"people", "channel shuffle"}
         assert ("Published: from other images" in table.caption) == (rows > 1)
     (network,) = network_records.read([str(tmp_path / "imagenet16")])

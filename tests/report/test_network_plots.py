@@ -7,7 +7,7 @@ import pytest
 from matplotlib import text
 
 from jbias.data import labels
-from jbias.evals import accuracy, calibration, cue_conflict, decisions
+from jbias.measures import accuracy, calibration, cue_conflict, decisions
 from jbias.report import plots
 from jbias.report.pages.networks import network_plots
 from tests import cases

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import published_shape_biases
 from jbias.data import labels
-from jbias.evals import cue_conflict, decisions
+from jbias.measures import cue_conflict, decisions
 from jbias.report import measured, network_records
 from jbias.report.pages.networks import networks_page
 from jbias.report.pages.networks import published_shape_biases as published

@@ -5,7 +5,7 @@ import pathlib
 import pandas as pd
 import pytest
 
-from jbias.evals.decisions import Number
+from jbias.measures.decisions import Number
 from jbias.report import document, network_records
 from jbias.report.pages.networks import network_blocks, network_sections
 

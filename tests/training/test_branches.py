@@ -9,7 +9,7 @@ import pytest
 
 from jbias import algos, run_spec, train
 from jbias import config as jc
-from jbias.evals import decisions
+from jbias.measures import decisions
 from jbias.models import trained
 from jbias.runs import checkpoints, results
 from jbias.runtime import messages

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, UInt8
 
-from jbias.evals import attribute_audit, attribute_reliance
+from jbias.measures import attribute_audit, attribute_reliance
 from jbias.report import document, image_sheets, plots, tables
 from jbias.runtime import outputs
 

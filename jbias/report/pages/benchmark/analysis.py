@@ -25,7 +25,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from jbias import stats
-from jbias.evals import decisions
+from jbias.measures import decisions
 from jbias.report import options as options_lib
 from jbias.report import tables, workdirs
 from jbias.report.pages.benchmark import score_notes

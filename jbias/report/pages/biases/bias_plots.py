@@ -10,7 +10,7 @@ from jaxtyping import Float, UInt8
 
 from jbias.data import decoding
 from jbias.data.forms import listing
-from jbias.evals import spectral
+from jbias.measures import spectral_bias
 from jbias.report import image_sheets, plots, tables
 from jbias.report.pages.correlations import correlations_page
 
@@ -169,12 +169,12 @@ def stimuli(images: Sequence[Image]) -> Figure:
     high-pass images are multiplied by `GAIN`. images: (h, w, c) in [0, 1].
     """
     columns: dict[str, list] = {"unchanged": [_to_bytes(image) for image in images]}
-    for cut in spectral.CONVENTIONS[""]:
+    for cut in spectral_bias.CONVENTIONS[""]:
         # Every second pixel is enough for low frequencies, and makes a smaller page.
         columns[f"low-pass {cut:g}"] = [
             _to_bytes(filtered(image, cut, high=False)[::2, ::2]) for image in images
         ]
-    for cut in spectral.CONVENTIONS[""]:
+    for cut in spectral_bias.CONVENTIONS[""]:
         columns[f"high-pass, × {GAIN}: {cut:g}"] = [
             _to_bytes(GAIN * filtered(image, cut, high=True)) for image in images
         ]
@@ -199,8 +199,8 @@ def filtered(image: Image, cut: float, *, high: bool) -> Image:
     height, width = image.shape[:2]
     box = np.zeros((height, width), bool)
     y, x = height // 2, width // 2
-    ry = spectral.radius(cut, height, high=high)
-    rx = spectral.radius(cut, width, high=high)
+    ry = spectral_bias.radius(cut, height, high=high)
+    rx = spectral_bias.radius(cut, width, high=high)
     box[y - ry : y + ry, x - rx : x + rx] = True
     spectrum *= (box ^ high)[..., None]
     image = np.fft.ifft2(np.fft.ifftshift(spectrum, axes=(0, 1)), axes=(0, 1))

@@ -2,7 +2,7 @@
 
 Networks are in groups. A group is one model trained with one method on one data set, with a network
 for each seed. An index of interference is computed from several networks together
-(`jbias.evals.interference`), so its values by seed are not independent. iOcclusion divides by the
+(`jbias.measures.interference`), so its values by seed are not independent. iOcclusion divides by the
 gap between training and test accuracy. With few images, the gap may be due to chance, and
 iOcclusion may be arbitrarily large. So iOcclusion is given only for seeds with a gap of more than
 `ERRORS` standard errors from 0. The page counts and names the other seeds.
@@ -23,7 +23,7 @@ import pandas as pd
 import scipy.special
 from jaxtyping import Bool, Float, Int
 
-from jbias.evals import decisions, interference, iocclusion
+from jbias.measures import decisions, interference, iocclusion
 from jbias.report import network_records, tables, workdirs
 
 # Titles of data sets by name.

@@ -14,7 +14,7 @@ import pandas as pd
 from jaxtyping import Float
 from matplotlib import patches
 
-from jbias.evals import interference
+from jbias.measures import interference
 from jbias.report import document, plots, tables, workdirs
 from jbias.report.pages.distortion import distortion_groups as study_lib
 from jbias.report.pages.networks import network_sections

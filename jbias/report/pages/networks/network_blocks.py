@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from jbias.data import tables as data_tables
-from jbias.evals import decisions
+from jbias.measures import decisions
 from jbias.report import document, network_frame, network_records, plots, tables
 
 MeasuredNetwork = network_records.MeasuredNetwork

@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Float
 from matplotlib import patches
 
-from jbias.evals import calibration, cue_conflict, decisions
+from jbias.measures import calibration, cue_conflict, decisions
 from jbias.report import plots
 
 Figure = plots.Figure

@@ -16,7 +16,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from jbias.data import tables as data_tables
-from jbias.evals import (
+from jbias.measures import (
     accuracy,
     calibration,
     corruption_error,
@@ -161,7 +161,7 @@ def _filter_points(
 
 
 _NOISE = re.compile(r"(?:noise|original) ([\d.]+)(?: at ([\d.]+))?")
-# Reasons why there is no band, by the flag of jbias.evals.critical_band.
+# Reasons why there is no band, by the flag of jbias.measures.critical_band.
 _FLAG_REASONS = {
     "all_critical": "all strengths do harm in each octave",
     "no_critical_band": "no strength does harm",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from jbias.evals import decisions
+from jbias.measures import decisions
 from jbias.report import document, network_frame, network_records, tables
 from jbias.report.pages.networks import network_blocks, network_sections
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from jbias.evals import decisions
+from jbias.measures import decisions
 from jbias.report import tables
 
 FILE = pathlib.Path(__file__).parent / "published_shape_biases.csv"

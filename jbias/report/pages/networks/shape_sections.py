@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from jbias.evals import (
+from jbias.measures import (
     cue_conflict,
     cue_decomposition,
+    cue_reliance,
     decisions,
     human,
-    suppression,
-    trials,
+    human_answers,
 )
 from jbias.report import document, network_records, tables
 from jbias.report.pages.networks import (
@@ -280,7 +280,7 @@ def _people_biases(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeB
             continue
         root = network.measures[measurement]["measure"]["options"]["root"]
         try:
-            biases = human.shape_biases(trials.people(root, "cue-conflict"))
+            biases = human.shape_biases(human_answers.people(root, "cue-conflict"))
         except ValueError as error:
             page.notes.append(f"People are not in the figure of shape bias: {error}.")
             return {}
@@ -374,7 +374,7 @@ _STRENGTHS = {
 }
 _CUES = {
     condition: f"{cue} ({condition})".replace("_", " ")
-    for cue, condition in suppression.CUES.items()
+    for cue, condition in cue_reliance.CUES.items()
 }
 
 
@@ -395,18 +395,18 @@ def suppressed_cues(page: Page) -> Blocks:
     for network, measurement, row in page.measurements("suppression"):
         clean = network.number(measurement, "accuracy")
         row |= {"clean": clean and clean.value, "n": clean and clean.n}
-        for cue, condition in suppression.CUES.items():
+        for cue, condition in cue_reliance.CUES.items():
             numbers = network.interval(measurement, "relative_accuracy", condition)
             row |= zip(ended(cue), numbers, strict=True)
         rows.append(row)
     caption = network_blocks.TABLES["suppression"]
     if any(_has_people(page, x, key) for x, key, _ in page.measurements("suppression")):
-        keys = ["clean", *suppression.CUES]
-        for name, values in suppression.PUBLISHED.items():
+        keys = ["clean", *cue_reliance.CUES]
+        for name, values in cue_reliance.PUBLISHED.items():
             row = {"network": name, "set": "16 classes, published", "n": 800}
             rows.append(row | dict(zip(keys, values)))
         caption += f" {network_blocks.PUBLISHED_CUES}"
-    cues = " ".join(f"{cue}:%[]" for cue in suppression.CUES)
+    cues = " ".join(f"{cue}:%[]" for cue in cue_reliance.CUES)
     columns = COLUMNS | network_blocks.columns(cues)
     yield tables.from_rows("suppression", caption, rows, columns)
 
@@ -437,7 +437,7 @@ def _suppression_figures(
     accuracies = {x.name: relative_accuracies(x, measurement) for x in page.networks}
     people_note = ""
     if with_people:
-        _, *values = suppression.PUBLISHED[network_plots.PEOPLE]
+        _, *values = cue_reliance.PUBLISHED[network_plots.PEOPLE]
         accuracies[network_plots.PEOPLE] = {
             cue: (value, value, value) for cue, value in zip(_CUES.values(), values)
         }
@@ -482,9 +482,9 @@ def strength_points(
     are left out, too. measurement: a measurement of the probe `suppression`.
     """
     options = network.measures[measurement]["measure"]["options"]
-    side = options.get("reference", suppression.SIDE)
-    for family, conditions in suppression.FAMILIES.items():
-        steps_by_position = zip(*map(suppression.steps, conditions), strict=True)
+    side = options.get("reference", cue_reliance.SIDE)
+    for family, conditions in cue_reliance.FAMILIES.items():
+        steps_by_position = zip(*map(cue_reliance.steps, conditions), strict=True)
         varying = [steps for steps in steps_by_position if len({*steps}) > 1]
         if not varying or len({kind for kind, _ in varying[0]}) != 1:
             continue

@@ -16,7 +16,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from jbias.data import shifts
-from jbias.evals import decisions
+from jbias.measures import decisions
 from jbias.report import document, plots, tables
 from jbias.report.pages.shifts import shift_cells, shift_drops
 from jbias.runs import checksums

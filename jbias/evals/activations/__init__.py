@@ -1,0 +1,1 @@
+"""Measures of activations inside a network, which make no decisions."""

@@ -1,0 +1,1 @@
+"""Measures: functions from decisions to numbers, one file a measure; without JAX."""

@@ -1,0 +1,1 @@
+"""Stimuli: images shown under several conditions, made on the device; one file a family."""

@@ -1,0 +1,132 @@
+"""Probes of configural shape: how much decisions depend on the order of an image's tiles.
+
+`make`: for pairs of pictures that have the same tiles, in two orders that show two classes.
+After the configural shape score of Doshi, Fel, Konkle and Alvarez, NeurIPS 2025,
+https://arxiv.org/abs/2507.00493: the share of pairs with both images classified correctly, for nine
+animals that a diffusion model painted. Deviation: other stimuli (data.embedded.anagrams), so the
+metric has another name, and must not be compared with the published scores.
+
+`make_tile_order`: for any images, unchanged and with all sixteen tiles moved. A measure of this
+project.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jbias.measures import accuracy, decisions, probe
+from jbias.stimuli import grid_shuffle, occlusion
+
+GRID = 4
+
+
+def make() -> probe.Probe:
+    """Return a probe that shows unchanged images and measures accuracy on pairs of images.
+
+    The set must have a column "pair", the index of each image's pair. Metrics: see `numbers`.
+    """
+    return probe.Probe({"": ()}, probe.identity, numbers)
+
+
+@decisions.per_condition
+def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
+    """Return configural_substitute, accuracy and foil_rate of the pairs with both images shown.
+
+    The first argument is a mapping from condition to decisions (`decisions.per_condition`);
+    all numbers are in one list.
+
+    configural_substitute: the share of pairs with both images classified correctly; in [2 accuracy
+      - 1, accuracy]. It is 0 for decisions that do not depend on the tiles' order, and 1 / K^2 by
+      chance for K classes.
+    accuracy: the share of images decided as their own label.
+    foil_rate: the share of images decided as the label of the pair's other image.
+    Each metric is followed by _lower and _upper, the ends of its 95 % interval. The interval is
+    Wilson's for pairs; for images it is a bootstrap over pairs, because the two images of a pair
+    are not independent. ValueError without a column "pair", for more than two images of a pair,
+    and if no pair is complete.
+    """
+    pair = decided.column("configural", "pair", "show the set anagrams")
+    _, pair_number, sizes = np.unique(pair, return_inverse=True, return_counts=True)
+    largest = int(sizes.max(initial=0))
+    probe.check(largest <= 2, "configural", "a pair must have two images", largest)
+    order = np.argsort(pair_number, kind="stable")
+    rows = order[sizes[pair_number[order]] == 2].reshape(-1, 2)
+    if not len(rows):
+        must = "both images of a pair must be shown"
+        raise ValueError(f"configural: {must}, got none; show the whole set (images=0)")
+    answer, label = decided.prediction[rows], decided.columns["label"][rows]
+    is_right = answer == label
+    is_foil = (answer == label[:, ::-1]) & ~is_right
+    both_right = decisions.mean("configural_substitute", is_right.all(1))
+    yield both_right
+    yield from decisions.wilson_ends(both_right)
+    for metric, marks in (("accuracy", is_right), ("foil_rate", is_foil)):
+        yield decisions.mean(metric, marks.ravel())
+        yield from accuracy.mean_ends(metric, marks.sum(1), 2)
+
+
+def make_tile_order(*, seed: int = 0) -> probe.Probe:
+    """Return a probe with the conditions "" (unchanged images) and "swapped" (tiles moved).
+
+    Each of an image's 4 by 4 tiles is swapped with another tile. seed: seed of the random pairs
+    of tiles. Metrics: see `order_numbers`.
+    """
+    swap_of_condition = {"": 0, "swapped": 1}
+    conditions = {name: occlusion.salt(name) for name in swap_of_condition}
+
+    def show(rows: probe.Rows, salt: Any, swap: int) -> probe.Images:
+        """Return images with random pairs of tiles swapped.
+
+        swap: 0 for unchanged images, 1 for all tiles; see `swaps`. salt: salt of the random draws.
+        """
+
+        def swap_tiles(image: Array, key: PRNGKeyArray) -> Array:
+            return rearrange(image, swaps(jax.random.permutation(key, GRID**2), swap))
+
+        keys = occlusion.image_keys(seed, salt, rows.index)
+        return jax.vmap(swap_tiles)(rows.image, keys)
+
+    return probe.Probe(conditions, show, order_numbers, static=swap_of_condition.get)
+
+
+def rearrange(
+    image: Float[Array, "h w c"], order: Int[Any, "16"]
+) -> Float[Array, "h w c"]:
+    """Return the image with its 4 by 4 tiles rearranged.
+
+    order: for each position, row by row, the index of the tile to put there (16 integers). Pixels
+    at the right and bottom borders that are in no tile do not change.
+    """
+    h, w = (side // GRID * GRID for side in image.shape[:2])
+    arranged = grid_shuffle.arrange(image, order, g=GRID)
+    return image.at[:h, :w].set(arranged[:h, :w])
+
+
+def swaps(places: Int[Any, "16"], swap: int) -> Int[Any, "16"]:
+    """Return an order of 16 tiles, for `rearrange`, in which pairs of tiles are swapped.
+
+    places: a permutation of 0 ... 15, in NumPy or JAX. swap: 1 ... 15; 0 changes nothing.
+    Position s[i] gets the tile from position s[i ^ swap], where s is `places`. Two orders with
+    the same `places` and different `swap` therefore differ at all positions.
+    """
+    return places[np.arange(GRID**2) ^ swap][places.argsort()]
+
+
+@decisions.per_rule
+def order_numbers(by_condition: decisions.ByName) -> decisions.Numbers:
+    """Return order_dependence and the accuracy by condition.
+
+    by_condition: decisions under "" and "swapped".
+    order_dependence: the share of images that are classified correctly only if no tile is swapped;
+    at most the accuracy, and 0 for decisions that do not depend on the order of tiles. It is
+    followed by order_dependence_lower and _upper, the ends of Wilson's 95 % interval.
+    """
+    right = {name: decided.right for name, decided in by_condition.items()}
+    dependence = decisions.mean("order_dependence", right[""] & ~right["swapped"])
+    accuracies = [
+        decisions.mean("accuracy", marks, name) for name, marks in right.items()
+    ]
+    return [dependence, *decisions.wilson_ends(dependence), *accuracies]

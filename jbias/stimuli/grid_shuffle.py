@@ -1,0 +1,79 @@
+"""Probe that shuffles the tiles of an image, without changing the inside of tiles.
+
+Source: Marcu and Pruegel-Bennett, "On the effects of data distortion on model analysis and
+training", https://arxiv.org/abs/2110.13968, section 3.
+Reference code: https://github.com/AntoniaMarcu/Data-Modification at 1cb7717,
+distortions.py (patch_shuffle).
+Deviation: if g does not divide a side, the release shows an image that is smaller by the
+remainder; here the size does not change, and the remainder, at the right and bottom, is
+black.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jbias.measures import interference, probe
+from jbias.stimuli import occlusion
+
+GRIDS = (2, 4, 8)
+
+
+def make(
+    *, grids: Sequence[int] = GRIDS, classes: Sequence[str] = (), seed: int = 0
+) -> probe.Probe:
+    """Return a probe with conditions "" (unchanged) and, by default, "2x2", "4x4" and "8x8".
+
+    Under "4x4", an image's 4 by 4 tiles are in random order. grids: numbers of tiles per side,
+    one condition for each. classes: the names of the decision classes; without them the
+    metrics raise ValueError, as di_index needs their number. seed: random seed of the orders.
+    Metrics: accuracy and di_index, see `interference.numbers`. ValueError unless grids are
+    distinct whole numbers of at least 2.
+    """
+    are_grids = probe.are_distinct(grids) and all(
+        type(g) is int and g > 1 for g in grids
+    )
+    must = "grids must be whole numbers of at least 2, each once"
+    probe.check(are_grids, "grid_shuffle", must, grids)
+    by_name = {"": 1, **{f"{g}x{g}": g for g in grids}}
+    conditions = {name: occlusion.salt(name) for name in by_name}
+
+    def show(rows: probe.Rows, salt: Any, g: int) -> probe.Images:
+        keys = occlusion.image_keys(seed, salt, rows.index)
+        return jax.vmap(functools.partial(shuffle, g=g))(rows.image, keys)
+
+    numbers = functools.partial(interference.numbers, classes=len(classes))
+    return probe.Probe(conditions, show, numbers, static=by_name.get)
+
+
+def shuffle(
+    image: Float[Array, "h w c"], key: PRNGKeyArray, *, g: int
+) -> Float[Array, "h w c"]:
+    """Return an image with its g by g tiles in a random order, drawn uniformly by `key`.
+
+    The original order is possible. Tiles have floor(h / g) by floor(w / g) pixels; pixels
+    outside of tiles are black. ValueError if a tile has no pixel.
+    """
+    return image if g == 1 else arrange(image, jax.random.permutation(key, g * g), g=g)
+
+
+def arrange(
+    image: Float[Array, "h w c"], order: Int[Array, "g*g"], *, g: int
+) -> Float[Array, "h w c"]:
+    """Return an image of g by g tiles, whose position i (row by row) shows tile order[i].
+
+    Tiles have floor(h / g) by floor(w / g) pixels; pixels outside of tiles are black.
+    ValueError if a tile has no pixel.
+    """
+    h, w = (side // g for side in image.shape[:2])
+    must = f"{g} by {g} tiles need as many pixels a side"
+    probe.check(h * w > 0, "grid_shuffle", must, image.shape[:2])
+    tiles = image[: g * h, : g * w].reshape(g, h, g, w, -1).swapaxes(1, 2)
+    tiles = tiles.reshape(g * g, h, w, -1)[order]
+    inside = tiles.reshape(g, g, h, w, -1).swapaxes(1, 2).reshape(g * h, g * w, -1)
+    remainders = [(0, side - used) for side, used in zip(image.shape, inside.shape)]
+    return jnp.pad(inside, remainders)
