@@ -40,7 +40,7 @@ AREAS = {
     "checkpoint": ("runs/checkpoints.py", "training/checkpointing.py"),
     "records": ("runs/results.py", "runs/evaluations.py", "runs/checksums.py"),
     "algos": ("algos/*.py",),
-    "evals": ("evals/*.py",),
+    "evals": ("measures/*.py", "stimuli/*.py", "evals/*.py"),
     "stats": ("stats/*.py",),
 }
 # Tests of whole runs, for the areas of the training path.

@@ -377,8 +377,7 @@ class Auditor(NamedTuple):
         """
         from etils import epath
 
-        from jbias.evals import runner
-        from jbias.measures import decisions
+        from jbias.evals import decision_files, runner
 
         folder = epath.Path(self.args.out) / "networks"
         for network in call.load(paths, self.args):
@@ -397,7 +396,7 @@ class Auditor(NamedTuple):
             yield Answers(
                 model=_model_name(network, self.args.apart),
                 network=name,
-                decisions=decisions.read_conditions(path)[""],
+                decisions=decision_files.read_conditions(path)[""],
                 classes=tuple(classes),
             )
 

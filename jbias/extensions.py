@@ -34,6 +34,14 @@ class Registry(NamedTuple):
     guarded_fields: tuple[str, ...] = ()
 
 
+# Public modules of earlier versions, with what a user's file imports instead.
+_MOVED_MODULES = {
+    "jbias.evals.decisions": "jbias.measures.decisions; its functions that read and write "
+    "files are in jbias.evals.decision_files",
+    "jbias.evals.probe": "jbias.measures.probe",
+    "jbias.evals.probe_registry": "jbias.evals.registry",
+}
+
 ANYTHING = Registry(group="", known={}, must="anything", fits=lambda result: True)
 
 
@@ -54,7 +62,7 @@ def find(where: str, name: str, registry: Registry, noun: str = "") -> Any:
     entry_point, *duplicates = _entry_points(where, name, registry, noun)
     if duplicates:
         errors.refuse(where, "be provided by one package", name, "uninstall the others")
-    with messages.user_code(entry_point.value, 1):
+    with messages.user_code(entry_point.value, 1), _explain_moves():
         function = entry_point.load()
     return guard(file_of(name, function), function, registry)
 
@@ -106,13 +114,28 @@ def _load(where: str, name: str) -> Any:
     path, _, function = name.rpartition(":")
     _check_file(where, name)
     path = os.path.abspath(path)
-    with messages.user_code(path, 1, lambda: f"{where} names that file"):
+    explain = lambda: f"{where} names that file"
+    with messages.user_code(path, 1, explain), _explain_moves():
         names = _run(path, pathlib.Path(path).read_bytes())
     if not callable(names.get(function)):
         hint = errors.suggest(function, (key for key in names if callable(names[key])))
         text = f"{where}: {path} has no function {function!r}; {hint}"
         raise ValueError(text)  # noqa: TRY004
     return names[function]
+
+
+@contextlib.contextmanager
+def _explain_moves() -> Iterator[None]:
+    """Add a note to an ImportError of the context if it is of a module that has moved."""
+    try:
+        yield
+    except ImportError as error:
+        for old_name, remedy in _MOVED_MODULES.items():
+            package, _, module = old_name.rpartition(".")
+            is_from_package = error.name == package and f"'{module}'" in str(error)
+            if error.name == old_name or is_from_package:
+                error.add_note(f"{old_name} has moved: import {remedy}")
+        raise
 
 
 def _check_file(where: str, name: str) -> None:

@@ -404,13 +404,12 @@ def _saliency(
     import numpy as np
 
     from jbias.data import tables
-    from jbias.evals import inference, registry, set_batches
+    from jbias.evals import heatmaps, inference, registry, set_batches
     from jbias.report import image_sheets
-    from jbias.stimuli import grad_cam
 
     subset = look.subset(dataset, prepared)
     batches = list(set_batches.device_batches(look.suite, subset))
-    maps = np.concatenate(list(grad_cam.batch_maps(bound, batches, look.site)))
+    maps = np.concatenate(list(heatmaps.batch_maps(bound, batches, look.site)))
     rule = next(iter(subset.rules.values()))
     answers = inference.run_probe(bound, registry.make_plain(), batches, {"": rule})[""]
     predictions = answers["prediction"]
@@ -426,7 +425,7 @@ def _saliency(
     batches = set_batches.device_batches(look.suite, averaged)
     total, count, num_empty = 0.0, 0, 0
     with console.count_images(look.call.say, title, len(averaged.index)) as (add, _):
-        for maps in grad_cam.batch_maps(bound, batches, look.site):
+        for maps in heatmaps.batch_maps(bound, batches, look.site):
             total = total + maps.sum(0, dtype=np.float64)
             count += len(maps)
             num_empty += int((maps.max((1, 2)) == 0).sum())

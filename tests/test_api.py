@@ -43,7 +43,8 @@ MODULES = (
     *("jbias.data", "jbias.data.base", "jbias.data.sources", "jbias.data.labels"),
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
     *("jbias.algos", "jbias.algos.base", "jbias.augment", "jbias.augment.sampling"),
-    *("jbias.evals", "jbias.measures.decisions", "jbias.measures.probe"),
+    *("jbias.evals", "jbias.evals.decision_files"),
+    *("jbias.measures.decisions", "jbias.measures.probe"),
     *("jbias.evals.registry", "jbias.evals.predictors", "jbias.evals.measured"),
     "jbias.runs.loggers",
 )

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from jbias import audit, data, models, train
-from jbias.measures import decisions
+from jbias.evals import decision_files
 from tests import cases, smoke_runs
 
 N = 320
@@ -46,7 +46,7 @@ def audited(network, tmp_path_factory):
 def test_numbers_follow_from_the_decisions(audited):
     out, _ = audited
     path = out / "networks/small/decisions/audited/accuracy.parquet"
-    decided = decisions.read_conditions(path)[""]
+    decided = decision_files.read_conditions(path)[""]
     right = decided.prediction == decided.columns["label"]
     tree = json.loads((out / "results.json").read_text())
     assert tree["images"] == N

@@ -10,8 +10,7 @@ import pytest
 
 from jbias import data, evaluate, models
 from jbias.configs.suites import distortion
-from jbias.evals import networks, registry, runner, suites
-from jbias.measures import decisions
+from jbias.evals import decision_files, networks, registry, runner, suites
 from jbias.runs import results
 from tests import cases
 
@@ -289,7 +288,7 @@ def test_the_suite_runs_on_the_embedded_set(tmp_path):
     for name, options in distortion.get_config("smoke").measures.items():
         for dataset in options.sets:
             decisions_file = folder / f"decisions/{dataset}/{name}.parquet"
-            decided = decisions.read_conditions(decisions_file)
+            decided = decision_files.read_conditions(decisions_file)
             for condition in (
                 set(decided) - {""} if name.startswith(INTERFERING) else ()
             ):

@@ -19,7 +19,7 @@ import pytest
 from jbias import config as jc
 from jbias import data, evaluate, models
 from jbias.configs import distortion as training
-from jbias.measures import decisions
+from jbias.evals import decision_files
 from jbias.papers import distortion as report
 from jbias.runs import results
 
@@ -117,7 +117,9 @@ def without_the_most_salient(limit: float, brightness: np.ndarray) -> np.ndarray
 
 
 def read_decisions(folder, split: str, measure: str):
-    return decisions.read_conditions(folder / f"decisions/{split}/{measure}.parquet")
+    return decision_files.read_conditions(
+        folder / f"decisions/{split}/{measure}.parquet"
+    )
 
 
 def index_by_class(clean, distorted, label) -> np.ndarray:

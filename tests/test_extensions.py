@@ -132,7 +132,7 @@ WRONG = {
     "a probe's error": (
         "probe",
         (
-            "from jbias.evals import probe\n"
+            "from jbias.measures import probe\n"
             "def make():\n"
             "    return probe.Probe({'': ()}, probe.identity, lambda found: found['x'])\n"
         ),
@@ -151,6 +151,24 @@ def test_an_error_in_a_users_part_names_its_file_and_line(kind, tmp_path):
         USES[use](f"{path}:make")
     assert str(error.value).startswith(f"error in {path}:{line}")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from jbias.evals import probe",
+        "import jbias.evals.probe",
+        "from jbias.evals.probe import Probe",
+    ],
+)
+def test_a_users_import_of_a_module_that_moved_names_its_successor(line, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(f"{line}\ndef make():\n    pass\n")
+    with pytest.raises(messages.UserCodeError) as error:
+        USES["probe"](f"{path}:make")
+    assert str(error.value).startswith(f"error in {path}:1: ")
+    remedy = "jbias.evals.probe has moved: import jbias.measures.probe"
+    assert remedy in str(error.value)
 
 
 @cases.each("use", USES)

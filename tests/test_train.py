@@ -59,14 +59,15 @@ def test_accuracies_are_counts_of_all_images(finished):
 
 def test_records_are_functions_of_the_decisions(finished):
     from jbias import evals
-    from jbias.measures import cue_conflict, decisions
+    from jbias.evals import decision_files
+    from jbias.measures import cue_conflict
 
     _, workdir = finished
     for r in smoke_runs.records(workdir):
         if r["dataset"] != "cue_conflict":
             continue
         path = workdir / "decisions" / "cue_conflict" / f"{r['step']}.parquet"
-        decided = decisions.read(path)[r["seed"]]
+        decided = decision_files.read(path)[r["seed"]]
         numbers = {
             number.metric: (number.value, number.count, number.n)
             for measure in ("accuracy", "shape_bias")
@@ -86,7 +87,7 @@ def test_records_are_functions_of_the_decisions(finished):
             first = decided.columns[name] == 1
             assert (first == (decided.prediction == decided.columns[cue])).all()
             assert decided.columns[name].max() > 1
-    edge = decisions.read(workdir / "decisions/edge/8.parquet")[0]
+    edge = decision_files.read(workdir / "decisions/edge/8.parquet")[0]
     assert not edge.columns.keys() & cue_conflict.RANKED.keys()
 
 

@@ -26,7 +26,15 @@ from etils import epath
 from jbias import config as jc
 from jbias import errors, extensions
 from jbias.data import loader, splits
-from jbias.evals import inference, journals, networks, registry, set_batches, suites
+from jbias.evals import (
+    decision_files,
+    inference,
+    journals,
+    networks,
+    registry,
+    set_batches,
+    suites,
+)
 from jbias.measures import decisions, probe
 from jbias.runs import costs, results, workdirs
 from jbias.runtime import console, files, mesh, messages, signals
@@ -724,7 +732,7 @@ class NetworkEvaluation:
         if by_condition:
             path = self.folder / "decisions" / task.dataset
             path = path / f"{task.measure.name}.parquet"
-            decisions.write_conditions(path, by_condition)
+            decision_files.write_conditions(path, by_condition)
         description = self.describe(task)
         description |= details
         description["environment"] = workdirs.environment()

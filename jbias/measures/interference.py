@@ -177,7 +177,7 @@ def of_runs(
     variant. With "share" the values of runs have a weight in common, so they are not independent.
 
         paths = [f"measured/{name}/decisions/test/grid_shuffle.parquet" for name in names]
-        runs = [decisions.read_conditions(path) for path in paths]
+        runs = [decision_files.read_conditions(path) for path in paths]
         of_runs([run[""] for run in runs], [run["4x4"] for run in runs], classes=10)
     """
     images = int((np.asarray(clean[0].columns["label"]) >= 0).sum()) if clean else 0

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from jbias.data import corruptions
+from jbias.evals import decision_files
 from jbias.measures import corruption_error, decisions
 from jbias.report import workdirs as workdirs_lib
 from jbias.runs import results, selection
@@ -231,7 +232,7 @@ class MeasuredNetwork:
         """Return the stored decisions of a measurement, by condition; {} if none were stored."""
         measure, dataset = measurement
         path = self.workdir / "decisions" / dataset / f"{measure}.parquet"
-        return decisions.read_conditions(path) if path.exists() else {}
+        return decision_files.read_conditions(path) if path.exists() else {}
 
     def classes(self, measurement: Measurement) -> tuple[str, ...]:
         """Return the class names of a measurement; () if they were not stored."""

@@ -18,8 +18,8 @@ from etils import epath
 
 from jbias import evals, extensions, run_spec, seals
 from jbias.data import loader, splits
-from jbias.evals import inference
-from jbias.measures import cue_conflict, decisions
+from jbias.evals import decision_files, inference
+from jbias.measures import cue_conflict
 from jbias.models import trained
 from jbias.runs import checkpoints, checksums, evaluations, results, status, workdirs
 from jbias.runtime import console, files, heap, lock, mesh, messages
@@ -336,7 +336,7 @@ def _write_decisions(
             if member.branch == branch
         }
         with files.translate_os_errors(str(path)):
-            new_sums[name] = decisions.write(path, by_seed)
+            new_sums[name] = decision_files.write(path, by_seed)
     return new_sums
 
 

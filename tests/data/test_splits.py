@@ -11,7 +11,7 @@ from jbias import train
 from jbias.configs import common, datasets
 from jbias.data import loader, sources, splits
 from jbias.data.embedded import shapes
-from jbias.measures import decisions
+from jbias.evals import decision_files
 from tests import cases, smoke_runs
 
 SHAPES = dict(data="shapes", split="train", n=32)
@@ -219,7 +219,7 @@ def test_rules_of_single_sets_reach_their_decisions(tmp_path, grey):
     config.run.decisions = True
     assert train.run(config, tmp_path / "run")
     decisions_by_set = {
-        name: decisions.read(path)[0]
+        name: decision_files.read(path)[0]
         for name in tests
         for path in (tmp_path / "run/decisions" / name).iterdir()
     }

@@ -10,7 +10,7 @@ import pytest
 
 import jbias
 from jbias import data, evaluate, models
-from jbias.evals import inference, registry
+from jbias.evals import decision_files, heatmaps, inference, registry
 from jbias.evals.activations import features, receptive_field
 from jbias.measures import decisions, probe
 from jbias.stimuli import grad_cam
@@ -200,7 +200,7 @@ def test_maps_of_activations_that_are_not_finite_are_nan():
     )
     batch = stimuli(4)._replace(image=jnp.zeros((2, 8, 8, 3), jnp.uint8), count=2)
     with pytest.raises(probe.NotFiniteError, match="for 1 of 2 images of edge"):
-        list(grad_cam.batch_maps(network, [batch], "here"))
+        list(heatmaps.batch_maps(network, [batch], "here"))
 
 
 def test_a_seed_in_training_has_no_number_on_a_set_with_undecided_images():
@@ -271,7 +271,7 @@ def test_undecided_images_are_stored_as_no_class(tmp_path):
     """The stored decision is -1, which is right for no image; it is not class 0."""
     undecided = np.array([inference.UNDECIDED] * 3, np.int32)
     decided = decisions.Decisions(undecided, {"label": np.zeros(3, np.int32)})
-    decisions.write(tmp_path / "x.parquet", {0: decided})
-    (decisions_read,) = decisions.read(tmp_path / "x.parquet").values()
+    decision_files.write(tmp_path / "x.parquet", {0: decided})
+    (decisions_read,) = decision_files.read(tmp_path / "x.parquet").values()
     assert (decisions_read.prediction == -1).all() and not decisions_read.right.any()
     assert json.dumps(decisions_read.prediction.tolist()) == "[-1, -1, -1]"

@@ -16,8 +16,15 @@ from PIL import Image
 
 import jbias
 from jbias import data, evaluate
-from jbias.evals import inference, networks, predictors, registry, set_batches
-from jbias.measures import cue_conflict, decisions
+from jbias.evals import (
+    decision_files,
+    inference,
+    networks,
+    predictors,
+    registry,
+    set_batches,
+)
+from jbias.measures import cue_conflict
 from jbias.runtime import messages
 from tests import cases
 
@@ -230,8 +237,8 @@ def test_a_model_that_fails_resumes_and_gets_the_numbers_of_one_that_did_not(
     assert resumed.numbers[columns].equals(complete.numbers[columns])
     for path in (tmp_path / "whole").rglob("*.parquet"):
         resumed_path = out / path.relative_to(tmp_path / "whole")
-        resumed_decisions = decisions.read_conditions(resumed_path)
-        for name, expected in decisions.read_conditions(path).items():
+        resumed_decisions = decision_files.read_conditions(resumed_path)
+        for name, expected in decision_files.read_conditions(path).items():
             actual = resumed_decisions[name].prediction
             np.testing.assert_array_equal(expected.prediction, actual)
     batch_sizes.clear()

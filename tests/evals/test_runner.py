@@ -19,7 +19,15 @@ from jbias import config as jc
 from jbias import data, evaluate, models, train
 from jbias.configs.suites import biases
 from jbias.data import labels, loader, sources, tables
-from jbias.evals import inference, networks, registry, runner, set_batches, suites
+from jbias.evals import (
+    decision_files,
+    inference,
+    networks,
+    registry,
+    runner,
+    set_batches,
+    suites,
+)
 from jbias.measures import cue_conflict, decisions
 from jbias.models import class_names, state_dicts
 from jbias.report import network_records
@@ -148,7 +156,7 @@ def test_numbers_equal_those_of_the_run(run, measured):
 
 def test_numbers_are_functions_of_the_decisions_kept(measured):
     folder = next(measured.glob("*-seed0-*"))
-    decisions_by_condition = decisions.read_conditions(
+    decisions_by_condition = decision_files.read_conditions(
         folder / "decisions/cue_conflict/accuracy.parquet"
     )
     kept_decisions = decisions_by_condition[""]
@@ -1162,8 +1170,8 @@ def test_people_are_compared_by_degree_of_distortion(tmp_path):
         np.where(np.arange(4) < 3, label, 0), dict(source.columns, index=np.arange(4))
     )
     path = tmp_path / "human.parquet"
-    decisions.write_conditions(path, {"": model_decisions})
-    decisions_read = decisions.read_conditions(path)[""]
+    decision_files.write_conditions(path, {"": model_decisions})
+    decisions_read = decision_files.read_conditions(path)[""]
     (measure,) = suite.measures
     for condition_decisions in (model_decisions, decisions_read):
         numbers = suite.make_probe(measure, "contrast").numbers(
@@ -1279,7 +1287,7 @@ def test_measures_that_need_the_same_decisions_share_them(run, file, tmp_path):
     assert descriptions[0]["seconds"] is not None and descriptions[1]["seconds"] is None
     assert descriptions[0]["cost"]["device_hours"] > 0 and "cost" not in descriptions[1]
     accuracy_decisions, few_decisions = (
-        decisions.read_conditions(folder / f"decisions/edge/{name}.parquet")[""]
+        decision_files.read_conditions(folder / f"decisions/edge/{name}.parquet")[""]
         for name in ("accuracy", "few")
     )
     assert (accuracy_decisions.prediction == few_decisions.prediction).all()
@@ -1323,8 +1331,8 @@ def test_measures_with_different_aggregation_rules_share_the_answers(
         records = f"evals/{name}@cue_conflict.jsonl"
         assert (together / records).read_text() == (alone / records).read_text()
         stored = f"decisions/cue_conflict/{name}.parquet"
-        together_decisions = decisions.read_conditions(together / stored)
-        alone_decisions = decisions.read_conditions(alone / stored)
+        together_decisions = decision_files.read_conditions(together / stored)
+        alone_decisions = decision_files.read_conditions(alone / stored)
         assert [*together_decisions] == [*alone_decisions] == conditions
         for condition, expected in alone_decisions.items():
             actual = together_decisions[condition]
@@ -1354,7 +1362,7 @@ def test_cue_conflict_results_have_the_ranks_of_both_cues_among_the_logits(
     assert measure(*args, on_conflicts, out=tmp_path) == 0
     logits = np.concatenate(batch_logits)[:240]
     path = tmp_path / "small.one/decisions/cue_conflict/shape_bias.parquet"
-    columns, mrr = decisions.read_conditions(path)[""].columns, {}
+    columns, mrr = decision_files.read_conditions(path)[""].columns, {}
     differ = columns["label"] != columns["texture"]
     for cue, name in (("label", "shape"), ("texture", "texture")):
         ranks = cue_conflict.label_ranks(logits, columns[cue])
@@ -1627,7 +1635,7 @@ def test_images_of_classes_that_a_network_lacks_are_shown_for_their_cues(
     assert counts["fraction_texture"] == (13, 16)
     assert counts["shape_bias"] == (0, 13)
     decisions_file = out / "net/decisions/conflict/shape_bias.parquet"
-    label = decisions.read_conditions(decisions_file)[""].columns["label"]
+    label = decision_files.read_conditions(decisions_file)[""].columns["label"]
     assert len(label) == 16 and (label < 0).sum() == 2
     # Results from before such images were shown count as other settings.
     description_file = out / "net/measures/shape_bias@conflict.json"

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from jbias import evals
-from jbias.measures import accuracy, decisions
+from jbias.evals import decision_files
+from jbias.measures import accuracy
 
 
 def test_accuracy_is_counts():
@@ -63,8 +64,8 @@ def test_accepted_classes_go_through_parquet(tmp_path):
     columns = {"label": np.array([1, 0]), "accepted_0": np.array([1, 2])}
     columns["accepted_10"] = np.array([-1, 0])
     decided = evals.Decisions(np.array([0, 0]), columns)
-    decisions.write(tmp_path / "10.parquet", {0: decided})
-    decided_read = decisions.read(tmp_path / "10.parquet")[0]
+    decision_files.write(tmp_path / "10.parquet", {0: decided})
+    decided_read = decision_files.read(tmp_path / "10.parquet")[0]
     measure = evals.MEASURES["real_accuracy"]
     assert measure(decided_read) == measure(decided)
     assert measure(decided_read)[0][1:4] == (0.5, 1, 2)
@@ -80,8 +81,8 @@ def test_decisions_go_through_parquet(tmp_path):
     by_seed = {
         seed: evals.Decisions(np.array([seed, 2, 3]), columns) for seed in (0, 5)
     }
-    decisions.write(tmp_path / "edge" / "10.parquet", by_seed)
-    decisions_read = decisions.read(tmp_path / "edge" / "10.parquet")
+    decision_files.write(tmp_path / "edge" / "10.parquet", by_seed)
+    decisions_read = decision_files.read(tmp_path / "edge" / "10.parquet")
     assert decisions_read.keys() == by_seed.keys()
     for seed, decided in by_seed.items():
         np.testing.assert_array_equal(

@@ -2,7 +2,7 @@
 
 import json
 
-from jbias.measures import decisions
+from jbias.evals import decision_files
 from jbias.runs import results
 
 
@@ -31,4 +31,4 @@ def write(
     path.write_text(json.dumps(description))
     if decisions_by_condition:
         path = folder / "decisions" / dataset / f"{measure}.parquet"
-        decisions.write_conditions(path, decisions_by_condition)
+        decision_files.write_conditions(path, decisions_by_condition)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from jbias.evals import decision_files
 from jbias.measures import decisions
 from jbias.report import options as options_lib
 from jbias.report.pages.benchmark import analysis, inputs, prose
@@ -41,7 +42,7 @@ def decide(runs, other, seeds=(0, 1)):
                 prediction = np.arange(800) % (5 + seed)
                 prediction[:other] += name == "padain" and seed
                 by_seed[seed] = decisions.Decisions(prediction, {})
-            decisions.write(
+            decision_files.write(
                 runs / name / "decisions" / dataset / "100.parquet", by_seed
             )
 

@@ -105,7 +105,10 @@ def test_recomputed_decisions_with_other_bits_are_reported(
     workdir, monkeypatch, capsys
 ):
     """Decisions written again with other bits, as on another device, are reported."""
-    write, path = evaluator.decisions.write, f"edge/{kept_steps(workdir)[-1]}.parquet"
+    write, path = (
+        evaluator.decision_files.write,
+        f"edge/{kept_steps(workdir)[-1]}.parquet",
+    )
 
     def write_other_bits(to, by_seed):
         if str(to).endswith(path):
@@ -119,7 +122,7 @@ def test_recomputed_decisions_with_other_bits_are_reported(
 
     original = (workdir / "decisions" / path).read_bytes()
     damage_file(workdir / "decisions" / path, "gone")
-    monkeypatch.setattr(evaluator.decisions, "write", write_other_bits)
+    monkeypatch.setattr(evaluator.decision_files, "write", write_other_bits)
     assert train.run(config(), workdir)
     assert (workdir / "decisions" / path).read_bytes() != original
     error_text = capsys.readouterr().err

@@ -14,8 +14,8 @@ import pytest
 import jbias
 from jbias import config as jc
 from jbias import data, evals
-from jbias.evals import inference, registry
-from jbias.measures import cue_reliance, decisions, probe
+from jbias.evals import decision_files, inference, registry
+from jbias.measures import cue_reliance, probe
 from jbias.stimuli import suppression
 from tests import cases
 
@@ -619,7 +619,7 @@ def test_a_model_of_colours_alone_loses_nothing_without_shape(tmp_path):
     shares = table["relative_accuracy"]
     assert table["accuracy", "suppression"] > 0
     assert shares["suppression/shuffle 3"] == shares["suppression/shuffle 6"] == 1
-    stored_decisions = decisions.read_conditions(
+    stored_decisions = decision_files.read_conditions(
         next(tmp_path.rglob("decisions/test/suppression.parquet"))
     )
     answers = {

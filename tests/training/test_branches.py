@@ -9,7 +9,7 @@ import pytest
 
 from jbias import algos, run_spec, train
 from jbias import config as jc
-from jbias.measures import decisions
+from jbias.evals import decision_files
 from jbias.models import trained
 from jbias.runs import checkpoints, results
 from jbias.runtime import messages
@@ -81,7 +81,7 @@ def test_a_branch_has_the_records_of_a_separate_run(varied, tmp_path, rate, p):
             assert values[key] == pytest.approx(expected[key], abs=0.05), key
     assert (branch / "done").exists()
     branch_decisions, separate_decisions = (
-        decisions.read(workdir / "decisions" / "edge" / f"{first}.parquet")
+        decision_files.read(workdir / "decisions" / "edge" / f"{first}.parquet")
         for workdir in (branch, tmp_path / "separate")
     )
     for seed in (0, 1):

@@ -25,6 +25,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from jbias import stats
+from jbias.evals import decision_files
 from jbias.measures import decisions
 from jbias.report import options as options_lib
 from jbias.report import tables, workdirs
@@ -1157,7 +1158,7 @@ def _decision_digests(workdir: str) -> dict[int, dict[str, bytes]]:
     for path in folder.glob("*/*.parquet"):
         # The check of files reports damaged files.
         with contextlib.suppress(ValueError, OSError):
-            for seed, stored in decisions.read(path).items():
+            for seed, stored in decision_files.read(path).items():
                 digest = hashlib.sha256(stored.prediction.tobytes()).digest()
                 digests[seed][f"{path.parent.name}/{path.name}"] = digest
     return digests

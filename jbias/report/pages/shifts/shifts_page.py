@@ -16,7 +16,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from jbias.data import shifts
-from jbias.measures import decisions
+from jbias.evals import decision_files
 from jbias.report import document, plots, tables
 from jbias.report.pages.shifts import shift_cells, shift_drops
 from jbias.runs import checksums
@@ -563,7 +563,7 @@ def likelihoods(cell: ShiftCell, dataset: str) -> Float[np.ndarray, "n"]:
         path = pathlib.Path(workdir) / f"decisions/{dataset}/{step}.parquet"
         if path.exists():
             checksums.check(workdir, path.as_posix().endswith)
-            by_seed = decisions.read(path)
+            by_seed = decision_files.read(path)
             for seed in some["seed"]:
                 columns = by_seed[seed].columns if seed in by_seed else {}
                 if "likelihood" in columns:
