@@ -52,7 +52,7 @@ from jaxtyping import Float
 
 from benchmarks import all_results
 from jbias.report import plots as report_plots
-from jbias.report.pages.correlations import correlations_page
+from jbias.report.pages.correlations import correlation_plots
 
 MEASURES = (
     "shape bias",
@@ -165,7 +165,7 @@ def agreement(frame: pd.DataFrame, draws: int = 4000, seed: int = 0) -> pd.DataF
 def figure(frame: pd.DataFrame):
     """Return a figure of shape bias against each other measure; a marker per network."""
     pairs = [("shape bias", other) for other in ALL[1:]]
-    return correlations_page.scatter(frame, [pairs[:3], pairs[3:]], category="method")
+    return correlation_plots.scatter(frame, [pairs[:3], pairs[3:]], category="method")
 
 
 RECORDED = {

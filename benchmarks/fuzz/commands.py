@@ -4,8 +4,10 @@ Training opens everything that a config names and traces a step of each stage; a
 leaves out its figures, and no network is measured.
 """
 
+import dataclasses
 import pathlib
 import sys
+from collections.abc import Iterable
 
 import jax
 from absl import flags
@@ -15,8 +17,7 @@ from jbias import evaluate, prepare, train
 from jbias import main as main_lib
 from jbias.evals import runner
 from jbias.launch import sweep
-from jbias.report import cli
-from jbias.report.pages.benchmark import benchmark_page
+from jbias.report import cli, document
 from jbias.runtime import signals
 from jbias.training import prng
 
@@ -69,11 +70,27 @@ def preparing(argv: tuple[str, ...]) -> int:
 
 def reporting(argv: tuple[str, ...]) -> int:
     """Run `jbias report` without figures; return the exit code."""
-    saved, benchmark_page.figures = benchmark_page.figures, lambda *_: iter(())
+    make_sections = document.make_sections
+
+    def without_figures(
+        makers: Iterable[document.SectionMaker], data: object
+    ) -> list[document.Section]:
+        """Return the sections without their figures."""
+        return [
+            dataclasses.replace(
+                section,
+                blocks=[
+                    x for x in section.blocks if not isinstance(x, document.Figure)
+                ],
+            )
+            for section in make_sections(makers, data)
+        ]
+
+    document.make_sections = without_figures
     try:
         return cli.main(list(argv))
     finally:
-        benchmark_page.figures = saved
+        document.make_sections = make_sections
 
 
 def sweeping(argv: tuple[str, ...]) -> int:

@@ -31,7 +31,7 @@ def _write_report(args: argparse.Namespace) -> list[str]:
     # Late, so that --help and errors in arguments are fast.
     from jbias.papers import biases_published
     from jbias.report import document
-    from jbias.report.pages.biases import bias_plots, biases_page
+    from jbias.report.pages.biases import bias_models, bias_plots
 
     test_options = {
         "adjust": args.adjust,
@@ -43,8 +43,8 @@ def _write_report(args: argparse.Namespace) -> list[str]:
     vit = biases_published.read(args.benchmark, biases_published.VIT)
     page = biases_published.report(
         models,
-        study=biases_page.analyse(models, **test_options),
-        appendix=biases_page.analyse(vit, **test_options),
+        study=bias_models.analyse(models, **test_options),
+        appendix=bias_models.analyse(vit, **test_options),
         printed=args.printed,
         images=bias_plots.read_photographs(args.images) if args.images else (),
     )

@@ -19,17 +19,20 @@ import pandas as pd
 from jbias.data import tables as data_tables
 from jbias.measures import corruption_error, spectral_bias
 from jbias.report import csv_rows, document, network_frame, tables
-from jbias.report.pages.biases import biases_page
-from jbias.report.pages.correlations import correlations_page
+from jbias.report.pages.biases import bias_models, biases_page
+from jbias.report.pages.correlations import (
+    correlation_plots,
+    model_correlations,
+)
 from jbias.stats import correlation
 
 Matrix = correlation.MatrixResult
-ModelTable, Correlations = network_frame.ModelTable, correlations_page.Correlations
-title = biases_page.title
+ModelTable, Correlations = network_frame.ModelTable, model_correlations.Correlations
+title = bias_models.title
 _KNOWN = data_tables.read("published_models")
-STUDY = tuple(m["id"] for m in _KNOWN if m["category"] != biases_page.VIT)
+STUDY = tuple(m["id"] for m in _KNOWN if m["category"] != bias_models.VIT)
 VIT = tuple(
-    m["id"] for m in _KNOWN if m["category"] == biases_page.VIT
+    m["id"] for m in _KNOWN if m["category"] == bias_models.VIT
 )  # The appendix.
 TABLES, POSTER = "biases_printed.csv", "biases_poster.csv"
 ACCURACIES = sum(network_frame.MEMBERS.values(), ())
@@ -143,7 +146,7 @@ def read(path: str, ids: Sequence[str] = STUDY) -> ModelTable:
         if model in rows:
             raise ValueError(f"{place}: a model must occur once, got {model!r}")
         if model in ids:
-            rows[model] = biases_page.PUBLISHED[model] | {
+            rows[model] = bias_models.PUBLISHED[model] | {
                 name: _mean(fields, place, names=names)
                 for name, names in columns.items()
             }
@@ -294,7 +297,7 @@ def _vit(study: Correlations) -> document.Figure:
         holm=(pairs["holm"] <= alpha).sum(),
         alpha=alpha,
     )
-    figure = correlations_page.all_pairs(biases_page.with_titles(study))
+    figure = correlation_plots.all_pairs(bias_models.with_titles(study))
     return document.Figure("vit", caption, figure)
 
 

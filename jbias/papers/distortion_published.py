@@ -671,12 +671,6 @@ def _claim_table(name: str, claims: pd.DataFrame, alpha: float) -> tables.Table 
     return dataclasses.replace(table, bold=holds, under=fails, shade=shade)
 
 
-SECTIONS = {
-    "claims": "Which orderings hold",
-    "tables": "The paper's tables",
-    **distortion_page.SECTIONS,
-    "missing": "Missing measurements",
-}
 ALWAYS = (
     distortion_page.ALWAYS
     + f"""\
@@ -708,9 +702,8 @@ def extended(
         name: distortion_page.comparison(layout, study, printed=printed.numbers)
         for name, layout in printed.layouts(study.names("data")).items()
     }
-    new_tables = [("tables", table) for table in paper_tables.values()]
-    new_tables += [("claims", table) for table in claim_tables(claims, alpha)]
-    new_tables.append(("missing", _missing_table(missing_rows)))
+    claims_shown = [x for x in claim_tables(claims, alpha) if x is not None]
+    missing_table = _missing_table(missing_rows)
     notes_on_empty = {
         name: _note_on_empty(name, missing_rows)
         for name, table in paper_tables.items()
@@ -724,17 +717,21 @@ def extended(
         )
     caveats += distortion_page.particular_caveats(page, distortion_page.ALWAYS)
     caveats += [*claim_caveats(claims, alpha), *ALWAYS]
-    new_texts = [
-        ("tables", document.Text(list(notes_on_empty.values()))),
-        ("caveats", document.Text(caveats)),
+    shown = [table for table in paper_tables.values() if table is not None]
+    notes = document.Text(list(notes_on_empty.values()))
+    missing_tables = [] if missing_table is None else [missing_table]
+    sections = [
+        document.Section("claims", "Which orderings hold", claims_shown),
+        document.Section("tables", "The paper's tables", [*shown, notes]),
     ]
-    old_blocks = [
-        (section.id, block)
-        for section in page.sections
-        if section.id not in ("tables", "caveats")
-        for block in section.blocks
-    ]
-    table_data = {table.name: table.data for _, table in new_tables if table}
+    for section in page.sections:
+        if section.id == "caveats":
+            section = dataclasses.replace(section, blocks=[document.Text(caveats)])
+        sections.append(section)
+    sections.append(document.Section("missing", "Missing measurements", missing_tables))
+    table_data = {
+        table.name: table.data for table in (*shown, *claims_shown, *missing_tables)
+    }
     results = page.results | {
         "caveats": caveats,
         "tables": page.results["tables"] | table_data,
@@ -743,7 +740,7 @@ def extended(
         page,
         answer=headline(claims, alpha),
         facts=page.facts | {"Orderings tested": int(claims["here_p"].notna().sum())},
-        sections=document.sections(SECTIONS, old_blocks, new_tables, new_texts),
+        sections=sections,
         results=results,
         source=f"{page.source} Printed numbers are those of that paper.",
     )

@@ -124,7 +124,7 @@ def extended(
         row for row in printed_ranks(printed) if our_ranks or row["data"] in our_data
     ]
     note = " The paper's are computed from its Table 1, one run a model."
-    ranks = shifts_page.table("ranks", [*our_ranks, *their_ranks], note)
+    ranks = shifts_page.ranks_table([*our_ranks, *their_ranks], note)
     new_tables = make_tables(study.cells, printed, draws)
     sections = []
     for section in page.sections:

@@ -43,15 +43,15 @@ def _write(
 
     The lines are the headline, the basis, the notes on the models, and "written: <path>".
     measured, kinds, each_seed, out, images, figures: values of the flags of the same names.
-    settings: options of `biases_page.analyse`.
+    settings: options of `bias_models.analyse`.
     """
     # Imported late: --help and argument errors should not wait for these imports.
     from jbias.report import document, network_frame
-    from jbias.report.pages.biases import bias_plots, biases_page
+    from jbias.report.pages.biases import bias_models, bias_plots, biases_page
 
     kinds_table = network_frame.read_kinds(kinds) if kinds else None
-    models = biases_page.read(measured, kinds_table, each_seed=each_seed)
-    study = biases_page.analyse(models, **settings)
+    models = bias_models.read(measured, kinds_table, each_seed=each_seed)
+    study = bias_models.analyse(models, **settings)
     photographs = bias_plots.read_photographs(images) if images else ()
     page = biases_page.report(models, study, images=photographs)
     written = document.write(page, pathlib.Path(out), figures=figures)

@@ -36,9 +36,9 @@ def _write(args: argparse.Namespace) -> list[str]:
     """
     # Imported late: --help and argument errors should not wait for these imports.
     from jbias.report import document
-    from jbias.report.pages.correlations import correlations_page
+    from jbias.report.pages.correlations import correlations_page, model_correlations
 
-    options = correlations_page.CorrelationOptions(
+    options = model_correlations.CorrelationOptions(
         x=args.x,
         y=args.y,
         category=args.category,
@@ -55,7 +55,7 @@ def _write(args: argparse.Namespace) -> list[str]:
     _check(options)
     frame = read(args.table, options.measures, options.category, options.size)
     report = correlations_page.report(
-        correlations_page.analyse(frame, options, source=args.table)
+        model_correlations.analyse(frame, options, source=args.table)
     )
     written = document.write(report, pathlib.Path(args.out), figures=args.figures)
     return [*report.answer, written]
@@ -94,7 +94,7 @@ def read(
     return frame
 
 
-def _check(options: "correlations_page.CorrelationOptions") -> None:
+def _check(options: "model_correlations.CorrelationOptions") -> None:
     """Raise ValueError for options that contradict each other.
 
     Contradictions are a measure of `given` that is also in x or y, `given` with Kendall's tau, a

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import hashlib
 import io
-import itertools
 import json
 import math
 import multiprocessing
@@ -148,34 +147,35 @@ class Report:
     )  # By path.
 
 
-Placed = Iterable[tuple[str, Block | None]]  # (section id, block); None is skipped.
+@dataclasses.dataclass(frozen=True)
+class SectionMaker:
+    """A section of a page before it has data: id, title, and the function that makes its blocks.
 
-
-def sections(
-    titles: Mapping[str, str],
-    *placed: Placed,
-    unfolded: Collection[str] | None = None,
-    printed: Collection[str] = (),
-) -> list[Section]:
-    """Return one section per title, in the order of `titles`, with the blocks of the section.
-
-    A section may have no blocks. titles: title by section id. placed: (section id, block) in the
-    order of the blocks in a section; a block None is skipped. unfolded: ids of open sections; None
-    for all. printed: ids of folded sections that are printed even if closed.
+    make: function of the data of the page that returns blocks; a block None is left out. A page has
+    one list of such sections, in their order. is_folded, is_printed: see `Section`.
     """
-    blocks: dict[str, list[Block]] = {name: [] for name in titles}
-    for name, block in itertools.chain.from_iterable(placed):
-        if block is not None:
-            blocks[name].append(block)
+
+    id: str
+    title: str
+    make: Callable[[Any], Iterable[Block | None]]
+    is_folded: bool = False
+    is_printed: bool = True
+
+
+def make_sections(makers: Iterable[SectionMaker], data: Any) -> list[Section]:
+    """Return the sections of a page, in the order of `makers`; a section may have no blocks.
+
+    data: argument of every function `SectionMaker.make`.
+    """
     return [
         Section(
-            name,
-            titles[name],
-            blocks[name],
-            is_folded=unfolded is not None and name not in unfolded,
-            is_printed=unfolded is None or name in (*unfolded, *printed),
+            maker.id,
+            maker.title,
+            [block for block in maker.make(data) if block is not None],
+            is_folded=maker.is_folded,
+            is_printed=maker.is_printed,
         )
-        for name in titles
+        for maker in makers
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from jbias.papers import biases, biases_published
 from jbias.report import document
-from jbias.report.pages.biases import biases_page
+from jbias.report.pages.biases import bias_models
 from tests.report import test_figures
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "published"
@@ -70,7 +70,7 @@ def vit():
 @pytest.fixture(scope="module")
 def page(vit):
     """Return the page of five models, for speed."""
-    study = biases_page.analyse(vit, permutations=20)
+    study = bias_models.analyse(vit, permutations=20)
     return biases_published.report(vit, study, study)
 
 
@@ -96,7 +96,7 @@ def hide_what_is_not_drawn(fig):
 @pytest.mark.slow
 def test_figures_are_legible(page, vit):
     """No text overlaps another text or is cut off."""
-    study = biases_page.with_titles(biases_page.analyse(vit, permutations=20))
+    study = bias_models.with_titles(bias_models.analyse(vit, permutations=20))
     names = (*study.options.x, *study.options.y, *study.options.among[0])
     blocks = [block for section in page.sections for block in section.blocks]
     figures = [block for block in blocks if isinstance(block, document.Figure)]

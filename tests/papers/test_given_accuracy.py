@@ -14,7 +14,7 @@ import scipy.stats
 
 from jbias import stats
 from jbias.report import network_frame
-from jbias.report.pages.correlations import correlations_page
+from jbias.report.pages.correlations import model_correlations
 from jbias.stats import correlation
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def with_interval(frame, y):
         frame["shape"],
         frame[y],
         covariates=[frame["imagenet"]],
-        resamples=correlations_page.RESAMPLES,
+        resamples=model_correlations.RESAMPLES,
     )
     ends = f"[{printed(interval.low)}, {printed(interval.high)}]"
     return f"{printed(partial(frame, y))} {ends}"

@@ -241,7 +241,7 @@ def out(tmp_path_factory):
 def test_the_page_has_the_sections_of_the_report_and_the_papers_tables(out):
     text = (out / "index.html").read_text()
     sections = re.findall(r'<section id="(\w+)">', text)
-    expected = [x for x in [*shifts_page.SECTIONS, "tables"] if x in sections]
+    expected = [x.id for x in shifts_page.SECTIONS if x.id in sections] + ["tables"]
     assert sorted(sections) == sorted(expected)
     assert sections.index("tables") + 1 == sections.index("ranks")
     assert "The paper's are computed from its Table 1" in html.unescape(text)

@@ -1,8 +1,9 @@
-"""Writer of a measure in a workdir, as `jbias evaluate --suite` writes it."""
+"""Writer of a measure in a workdir, as `jbias evaluate --suite` writes it, and its page."""
 
 import json
 
 from jbias.evals import decision_files
+from jbias.report.pages.networks import networks_page
 from jbias.runs import results
 
 
@@ -32,3 +33,11 @@ def write(
     if decisions_by_condition:
         path = folder / "decisions" / dataset / f"{measure}.parquet"
         decision_files.write_conditions(path, decisions_by_condition)
+
+
+def section_blocks(networks, notes=None, **options):
+    """Yield (id of the section, block) for the page of measured networks, without its caveats."""
+    notes = [] if notes is None else notes
+    for section in networks_page.make_sections(networks, notes, **options):
+        for block in section.blocks:
+            yield section.id, block

@@ -11,7 +11,7 @@ from PIL import Image
 
 from jbias.measures import corruption_error
 from jbias.report import biases, network_frame
-from jbias.report.pages.biases import bias_plots, biases_page
+from jbias.report.pages.biases import bias_models, bias_plots, biases_page
 from jbias.runs import results
 from jbias.runtime import cli
 
@@ -117,7 +117,7 @@ def measured(tmp_path_factory):
 
 
 def test_each_model_is_a_row_of_its_records(measured):
-    models = biases_page.read([f"{measured}/*"], each_seed=True)
+    models = bias_models.read([f"{measured}/*"], each_seed=True)
     assert list(models.frame.index) == [
         *("erm seed 0", "erm seed 1", *sorted(RUNS)[1:]),
     ]
@@ -161,7 +161,7 @@ def test_shape_biases_have_their_number_of_decisions(tmp_path):
     for run, n, seed in (("a", 8, 0), ("b", 1200, 0), ("c", 40, 0), ("c", 16, 1)):
         path = tmp_path / f"{run}{seed}" / "evals" / "shape_bias@cue-conflict.jsonl"
         results.write(path, records_with_shape_interval(run, n, seed))
-    models = biases_page.read([f"{tmp_path}/*"])
+    models = bias_models.read([f"{tmp_path}/*"])
     assert models.frame["shape_n"].to_dict() == {"a": 8, "b": 1200, "c": 16}
     warning = (
         "A shape bias from fewer than 10 decisions for either cue is unreliable: a (8)."
@@ -180,8 +180,8 @@ def test_shape_biases_have_their_number_of_decisions(tmp_path):
 def test_a_model_is_the_mean_over_the_seeds_of_a_run(measured, tmp_path):
     """A measure missing for one seed is missing for the run; one seed is its own mean."""
     patterns = [f"{measured}/*"]
-    models = biases_page.read(patterns)
-    seed_frame = biases_page.read(patterns, each_seed=True).frame
+    models = bias_models.read(patterns)
+    seed_frame = bias_models.read(patterns, each_seed=True).frame
     assert list(models.frame.index) == sorted(RUNS)
     numbers = [
         name for name in seed_frame if name not in ("name", "training", "epsilon")
@@ -197,12 +197,12 @@ def test_a_model_is_the_mean_over_the_seeds_of_a_run(measured, tmp_path):
     assert models.frame["seeds"].dropna().to_dict() == {"erm": 2}
     note = "9 seeds of 8 runs: a model is the mean over the seeds of one run."
     assert models.notes[0] == note
-    sizes = biases_page.analyse(models, permutations=20).pairs.set_index(
+    sizes = bias_models.analyse(models, permutations=20).pairs.set_index(
         ["models", "x"]
     )
     assert set(sizes.loc[("all", "shape"), "n"]) == {8}
     incomplete = pd.DataFrame([shape_row(1.0), shape_row(math.nan)])
-    assert math.isnan(biases_page._mean(incomplete)["shape"])
+    assert math.isnan(bias_models._mean(incomplete)["shape"])
 
 
 def test_runs_that_differ_only_by_seed_are_one_model(tmp_path):
@@ -213,10 +213,10 @@ def test_runs_that_differ_only_by_seed_are_one_model(tmp_path):
         settings = {"algo": {"name": "erm"}, "rate": rate, "seeds": [seed]}
         settings["run"] = {"devices": seed}
         (tmp_path / run / "config.json").write_text(json.dumps({"config": settings}))
-    models = biases_page.read([f"{tmp_path}/*"])
+    models = bias_models.read([f"{tmp_path}/*"])
     assert list(models.frame.index) == ["a", "c"]
     assert "3 seeds of 2 runs: " in models.notes[0]
-    seed_frame = biases_page.read([f"{tmp_path}/*"], each_seed=True).frame
+    seed_frame = bias_models.read([f"{tmp_path}/*"], each_seed=True).frame
     assert list(seed_frame.index) == ["a seed 0", "b seed 1", "c"]
     assert models.frame.loc["a", "shape"] == pytest.approx(
         seed_frame["shape"].iloc[:2].mean()
@@ -234,7 +234,7 @@ def test_networks_with_equal_weights_are_one_model(tmp_path):
         results.write(tmp_path / run / "evals" / "accuracy@test.jsonl", stored)
         identity = {"digest": digest, "path": run} if digest else {"workers": 0}
         (tmp_path / run / "config.json").write_text(json.dumps({"run": identity}))
-    models = biases_page.read([f"{tmp_path}/*"])
+    models = bias_models.read([f"{tmp_path}/*"])
     assert list(models.frame.index) == ["b", "c", "copy", "d"]
     assert models.notes[0] == (
         "Networks with the same weights, of which the first counts: copy seed 0 step 100, a seed 0 step 100."
@@ -249,14 +249,14 @@ def test_variants_are_separate_methods(tmp_path):
         algo = {"name": run.rstrip("1"), "eps": 1 / 255}
         config = {"category": "erm", "config": {"algo": algo}}
         (tmp_path / run / "config.json").write_text(json.dumps(config))
-    frame = biases_page.read([f"{tmp_path}/*"]).frame
+    frame = bias_models.read([f"{tmp_path}/*"]).frame
     assert frame["training"].tolist() == ["erm", "erm (mixup)", network_frame.AT]
 
 
 def test_unmeasured_models_in_the_table_of_kinds_have_a_note(measured):
     lines = {"misspelt": {"name": "x", "training": "baseline", "epsilon": float("nan")}}
     kinds = pd.DataFrame.from_dict(lines, orient="index")
-    models = biases_page.read([f"{measured}/*"], kinds)
+    models = bias_models.read([f"{measured}/*"], kinds)
     assert "In the table of kinds but not measured: misspelt." in models.notes
 
 
@@ -264,7 +264,7 @@ def test_the_table_of_kinds_names_models(measured, tmp_path):
     path = tmp_path / "kinds.csv"
     path.write_text("model,name,training,epsilon\nerm,Plain,baseline,\nmixup,,aug,2\n")
     kinds = network_frame.read_kinds(str(path))
-    models = biases_page.read([f"{measured}/*"], kinds, each_seed=True)
+    models = bias_models.read([f"{measured}/*"], kinds, each_seed=True)
     columns = models.frame[["name", "training", "epsilon"]]
     assert columns.loc["erm seed 1"].tolist()[:2] == ["Plain seed 1", "baseline"]
     assert columns.loc["mixup"].tolist() == ["mixup", "aug", 2.0]
@@ -424,7 +424,7 @@ def test_measures_are_identified_by_their_probes(tmp_path):
     options = {names[name]: OPTIONS[name] for name in names}
     write_workdir(tmp_path / "a", map(rename, usual), options)
     write_workdir(tmp_path / "b", (record._replace(run="b") for record in usual))
-    frame = biases_page.read([f"{tmp_path}/*"]).frame
+    frame = bias_models.read([f"{tmp_path}/*"]).frame
     numbers = frame.drop(columns=["name", "training"])
     pd.testing.assert_series_equal(
         numbers.loc["a"], numbers.loc["b"], check_names=False
@@ -434,7 +434,7 @@ def test_measures_are_identified_by_their_probes(tmp_path):
     write_workdir(
         tmp_path / "c", (record._replace(run="c") for record in usual), other_probes
     )
-    frame = biases_page.read([f"{tmp_path}/*"]).frame
+    frame = bias_models.read([f"{tmp_path}/*"]).frame
     assert math.isnan(frame.loc["c", "low_freq"]), (
         "the name of a measure is not its probe"
     )
@@ -488,7 +488,7 @@ def test_measures_with_different_settings_are_refused(tmp_path):
     ):
         write_workdir(tmp_path / setting, stored_records, options)
         with pytest.raises(ValueError, match=message):
-            biases_page.read([str(tmp_path / "a"), str(tmp_path / setting)])
+            bias_models.read([str(tmp_path / "a"), str(tmp_path / setting)])
 
 
 def test_models_measured_on_other_images_are_named(tmp_path):
@@ -496,11 +496,11 @@ def test_models_measured_on_other_images_are_named(tmp_path):
     write_workdir(tmp_path / "a", rename_records(usual, "a"))
     write_workdir(tmp_path / "b", rename_records(usual, "b"))
     assert "different images or rules" not in " ".join(
-        biases_page.read([f"{tmp_path}/*"]).notes
+        bias_models.read([f"{tmp_path}/*"]).notes
     )
     write_workdir(tmp_path / "c", rename_records(usual, "c"), images=16)
     write_workdir(tmp_path / "d", rename_records(usual, "d"), n=1000)
-    models = biases_page.read([f"{tmp_path}/*"])
+    models = bias_models.read([f"{tmp_path}/*"])
     start = "PGD has different images or rules: "
     (line,) = [line for line in models.notes if line.startswith(start)]
     assert line.removeprefix(start) == (
@@ -565,7 +565,7 @@ def test_imagenet_models_use_the_data_sets_of_the_study():
     frame.loc["b", "imagenet_r"] = np.nan
     incomplete = network_frame.build_models(frame, source="s")
     assert incomplete.frame["Concepts"].isna().tolist() == [False, True, False, False]
-    study = biases_page.analyse(incomplete, permutations=20)
+    study = bias_models.analyse(incomplete, permutations=20)
     sizes = study.pairs.set_index("y")["n"]
     assert (sizes["Concepts"], sizes["ID"]) == (3, 4)
 

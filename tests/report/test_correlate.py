@@ -9,7 +9,11 @@ import pandas as pd
 import pytest
 
 from jbias.report import correlate, document
-from jbias.report.pages.correlations import correlations_page
+from jbias.report.pages.correlations import (
+    correlation_plots,
+    correlations_page,
+    model_correlations,
+)
 from jbias.stats import correlation
 from tests import cases
 from tests.report import test_figures
@@ -30,7 +34,7 @@ def run(out, *options, table=TABLE):
 
 @pytest.fixture(scope="module")
 def study():
-    options = correlations_page.CorrelationOptions(
+    options = model_correlations.CorrelationOptions(
         x=X,
         y=Y,
         category="training",
@@ -40,7 +44,7 @@ def study():
         permutations=199,
     )
     frame = correlate.read(str(TABLE), options.measures, "training", "epsilon")
-    return correlations_page.analyse(frame, options, source="biases.csv")
+    return model_correlations.analyse(frame, options, source="biases.csv")
 
 
 def test_numbers_match_the_statistics(study):
@@ -90,7 +94,7 @@ def test_reports_kendall_without_adjustment(tmp_path):
 
 @pytest.fixture(scope="module")
 def controlled_study():
-    options = correlations_page.CorrelationOptions(
+    options = model_correlations.CorrelationOptions(
         x=("shape",),
         y=("Concepts", "ID"),
         category="training",
@@ -99,7 +103,7 @@ def controlled_study():
         permutations=199,
     )
     frame = correlate.read(str(TABLE), options.measures, "training", None)
-    return correlations_page.analyse(frame, options, source="biases.csv")
+    return model_correlations.analyse(frame, options, source="biases.csv")
 
 
 def test_controlling_for_a_measure_gives_partial_correlations(controlled_study):
@@ -130,7 +134,7 @@ def test_controlling_for_a_measure_gives_partial_correlations(controlled_study):
 
 
 def test_controlling_for_a_constant_changes_nothing(controlled_study):
-    study = correlations_page.analyse(
+    study = model_correlations.analyse(
         controlled_study.frame.assign(imagenet=70.0),
         controlled_study.options,
         source="biases.csv",
@@ -150,17 +154,17 @@ def test_reversed_partial_correlations_are_counted():
     within = np.tile(np.arange(10.0), 10)
     frame = pd.DataFrame({"x": within - 2 * accuracy, "y": within + 2 * accuracy})
     frame = frame.assign(accuracy=accuracy, kind=[*"ab"] * 50)
-    options = correlations_page.CorrelationOptions(
+    options = model_correlations.CorrelationOptions(
         x=("x",), y=("y",), category="kind", given=("accuracy",), permutations=99
     )
     _, basis = correlations_page.headline(
-        correlations_page.analyse(frame, options, source="s")
+        model_correlations.analyse(frame, options, source="s")
     )
     assert basis.endswith(
         "Given accuracy, 1 of 1 are significant, 1 of them with the other sign."
     )
     few = frame.iloc[:4].assign(accuracy=[1.0, 2, 3, 2])
-    study = correlations_page.analyse(few, options, source="s")
+    study = model_correlations.analyse(few, options, source="s")
     basis = correlations_page.headline(study)[1]
     assert basis.endswith("Given accuracy, no correlation can be tested.")
     caveats = correlations_page.caveats(study)
@@ -179,7 +183,7 @@ def test_partial_correlations_have_tables_and_figures(controlled_study, tmp_path
     assert (tmp_path / "figures" / "correlations_given.svg").exists()
     drawn = {
         figure.name: figure.drawn
-        for _, figure in correlations_page.figures(controlled_study)
+        for figure in correlations_page.figures(controlled_study)
     }
     assert list(test_figures.overlapping(test_figures.boxes(drawn["given"]))) == []
     # The marker of each plain and each partial correlation, and the line at 0.
@@ -200,7 +204,7 @@ def test_partial_correlations_have_tables_and_figures(controlled_study, tmp_path
 @pytest.mark.slow
 def test_figures_are_legible(study):
     """No text overlaps another or is cut off; cells that are not significant are hatched."""
-    figures = [figure for _, figure in correlations_page.figures(study)]
+    figures = [*correlations_page.figures(study)]
     for figure in figures:
         name, fig = figure.name, figure.drawn
         boxes = test_figures.boxes(fig)
@@ -225,7 +229,7 @@ def test_figures_are_legible(study):
 
 def test_marker_areas_match_the_publication():
     """The area is (epsilon + 1) / 5 of the unit if the strongest attack is 8."""
-    areas = correlations_page.areas_of(pd.Series([0, 1, 8, np.nan])) / 26
+    areas = correlation_plots.areas_of(pd.Series([0, 1, 8, np.nan])) / 26
     assert areas == pytest.approx([0.2, 0.4, 1.8, 1])
 
 
@@ -253,16 +257,16 @@ def test_undefined_correlations_share_one_caveat():
     frame = pd.DataFrame(rng.random((8, 4)), columns=["a", "b", "Y", "Z"])
     frame = frame.assign(c=frame["a"], X=1.0, training=list("uuuuvvvv"))
     frame.loc[3:, "c"] = frame.loc[:2, "Z"] = frame.loc[7:, "b"] = np.nan
-    options = correlations_page.CorrelationOptions(
+    options = model_correlations.CorrelationOptions(
         x=("a", "b", "c"), y=("X", "Y", "Z"), category="training", permutations=20
     )
-    study = correlations_page.analyse(frame, options, source="s")
+    study = model_correlations.analyse(frame, options, source="s")
     assert "over 4 to 8 models" in correlations_page.headline(study)[1]
     caveats = correlations_page.caveats(study)
     (line,) = [line for line in caveats if line.startswith("Undefined because ")]
     assert line.endswith("fewer than 4 models have both: c, X in all.")
     assert any("not independent: the partial" in line for line in caveats)
-    single_categories = correlations_page.analyse(
+    single_categories = model_correlations.analyse(
         frame.assign(training=list("stuvwxyz")), options, source="s"
     )
     assert not any(
@@ -270,16 +274,16 @@ def test_undefined_correlations_share_one_caveat():
     )
     frame.loc[4:, "b"] = np.nan
     caveats = correlations_page.caveats(
-        correlations_page.analyse(frame, options, source="s")
+        model_correlations.analyse(frame, options, source="s")
     )
     (line,) = [line for line in caveats if line.startswith("Undefined because ")]
     assert line.endswith("have both: c, X, b with Z in all.")
     frame = frame[["X", "training"]].assign(a=[1.0, 2, 3, *[np.nan] * 5], X=range(8))
-    options = correlations_page.CorrelationOptions(
+    options = model_correlations.CorrelationOptions(
         x=("a",), y=("X",), category="training"
     )
     answer, _ = correlations_page.headline(
-        correlations_page.analyse(frame, options, source="s")
+        model_correlations.analyse(frame, options, source="s")
     )
     assert answer == (
         "No correlation can be tested: no pair of x and y has values of at least 4 models."
@@ -385,15 +389,15 @@ def test_unattainable_significance_has_a_caveat(
 ):
     """The smallest attainable p is that of measures which all correlate perfectly."""
     y = tuple(f"y{i}" for i in range(tests))
-    options = correlations_page.CorrelationOptions(
+    options = model_correlations.CorrelationOptions(
         x=("x",), y=y, category="training", permutations=permutations, adjust=adjust
     )
-    study = correlations_page.analyse(
+    study = model_correlations.analyse(
         perfect_correlations(n, tests), options, source="s"
     )
     assert study.attainable["all"] == pytest.approx(smallest)
     pvalues = getattr(
-        study.families["all"], correlations_page.TESTED[adjust]
+        study.families["all"], model_correlations.TESTED[adjust]
     ).to_numpy()
     # With 5 models, some random orders may equal the best order.
     assert pvalues.min() >= smallest * (1 - 1e-12)
@@ -403,7 +407,7 @@ def test_unattainable_significance_has_a_caveat(
         correlations_page.headline(study)[0],
         " ".join(correlations_page.caveats(study)),
     )
-    assert (f"p {correlations_page.WORDS[adjust]} is at least" in answer) == (
+    assert (f"p {model_correlations.WORDS[adjust]} is at least" in answer) == (
         advice is not None
     )
     assert (advice or "") in answer
@@ -417,10 +421,10 @@ def test_only_defined_partial_correlations_are_counted():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.normal(size=9), "y": rng.normal(size=9)})
     frame = frame.assign(z=[1.0, 3.0, 2.0, *[np.nan] * 6], kind=[*"aaabbbccc"])
-    options = correlations_page.CorrelationOptions(
+    options = model_correlations.CorrelationOptions(
         x=("x",), y=("y", "z"), category="kind", permutations=9
     )
     _, basis = correlations_page.headline(
-        correlations_page.analyse(frame, options, source="s")
+        model_correlations.analyse(frame, options, source="s")
     )
     assert " of 1 partial correlations" in basis

@@ -9,7 +9,10 @@ import pytest
 
 from jbias.measures import iocclusion
 from jbias.report import distortion
-from jbias.report.pages.distortion import distortion_groups, distortion_page
+from jbias.report.pages.distortion import (
+    distortion_figures,
+    distortion_groups,
+)
 from tests.report import distorted
 
 OCCLUSION, N = "grad_cam most", distorted.N
@@ -55,7 +58,7 @@ def draw_curves(folder, last_scale):
     study, _ = distortion_groups.read([f"{folder}/*"])
     hiding = distortion_groups.hiding(study.groups.values())
     figures_by_name = {
-        figure.name: figure for _, figure in distortion_page.figures(study, hiding)
+        figure.name: figure for figure in distortion_figures.curve_pairs(study, hiding)
     }
     figure = figures_by_name["curves_black_cifar10"]
     titles = {axes.get_title(loc="left"): axes for axes in figure.drawn.axes}
@@ -178,8 +181,15 @@ def test_without_training_images_there_is_no_gap(tmp_path):
     assert not hiding["known"].any() and hiding["iocclusion"].isna().all()
     assert distortion_groups.without_iocclusion(hiding) == ""
     assert study.value("iocclusion", key("basic")) is None
-    figures = {figure.name for _, figure in distortion_page.figures(study, hiding)}
-    assert figures == {"accuracy_other_cifar10", "curves_other_cifar10"}
+    figures = [
+        *distortion_figures.curve_pairs(study, hiding),
+        *distortion_figures.wrong_predictions(study),
+        *distortion_figures.occlusion_curves(study, hiding),
+    ]
+    assert {figure.name for figure in figures} == {
+        "accuracy_other_cifar10",
+        "curves_other_cifar10",
+    }
 
 
 def test_a_curve_beyond_the_axis_has_a_marker(tmp_path):

@@ -143,14 +143,14 @@ def test_names_of_blocks_give_distinct_files_inside_the_report():
 
 
 def test_sections_without_blocks_are_left_out():
-    page = document.render(
-        make_report(
-            sections=document.sections(
-                {"a": "First", "b": "Second", "c": "Third"},
-                [("c", document.Text("third")), ("b", None), ("a", document.Text([]))],
-            )
-        )
-    )["index.html"]
+    blocks = {"a": document.Text([]), "b": None, "c": document.Text("third")}
+    titles = {"a": "First", "b": "Second", "c": "Third"}
+    makers = [
+        document.SectionMaker(name, title, lambda blocks, name=name: [blocks[name]])
+        for name, title in titles.items()
+    ]
+    sections = document.make_sections(makers, blocks)
+    page = document.render(make_report(sections=sections))["index.html"]
     assert "Third" in page and "First" not in page and "Second" not in page
 
 

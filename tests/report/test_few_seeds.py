@@ -8,7 +8,13 @@ import pytest
 
 from jbias import report, stats
 from jbias.report import options as options_lib
-from jbias.report.pages.benchmark import analysis, benchmark_page, few_seeds, inputs
+from jbias.report.pages.benchmark import (
+    analysis,
+    benchmark_figures,
+    benchmark_tables,
+    few_seeds,
+    inputs,
+)
 from tests import cases
 from tests.report import conftest
 
@@ -125,7 +131,7 @@ def test_the_section_is_on_the_page_and_in_results(runs, tmp_path):
 def test_bimodal_scores_are_shown_by_median_and_range(study):
     """Silhouettes, with mean - std below zero, show ranges; other columns do not."""
     analysed = analysis.analyse(study)
-    table = benchmark_page.benchmark_tables.scores(analysed)
+    table = benchmark_tables.scores(analysed)
     names = [head.partition(" (")[0] for head in table.head]
     cells = dict(zip(names, table.rows[0], strict=True))
     silhouette = scores_by_algorithm(study, "silhouette")[table.rows[0][0]]
@@ -140,7 +146,7 @@ def test_bimodal_scores_are_shown_by_median_and_range(study):
 
 
 def test_curves_of_bimodal_scores_have_one_dot_per_seed(study):
-    drawn = benchmark_page._curves(analysis.analyse(study), "accuracy").drawn
+    drawn = benchmark_figures.curve_figure(analysis.analyse(study), "accuracy").drawn
     axes = {panel.get_title(loc="left"): panel for panel in drawn.axes}
     dots = {
         name: [
@@ -161,8 +167,8 @@ def test_curves_of_bimodal_scores_have_one_dot_per_seed(study):
 
 
 def test_curves_of_bimodal_scores_with_many_seeds_have_a_range(study, monkeypatch):
-    monkeypatch.setattr(benchmark_page, "_MAX_DOTS", 3 * 2 * len(SEEDS) - 1)
-    figure = benchmark_page._curves(analysis.analyse(study), "accuracy")
+    monkeypatch.setattr(benchmark_figures, "_MAX_DOTS", 3 * 2 * len(SEEDS) - 1)
+    figure = benchmark_figures.curve_figure(analysis.analyse(study), "accuracy")
     assert "medians and ranges" in figure.caption
     axes = {panel.get_title(loc="left"): panel for panel in figure.drawn.axes}[
         "silhouette"

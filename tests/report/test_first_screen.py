@@ -21,6 +21,7 @@ from jbias.report import document, plots, tables, workdirs
 from jbias.report import options as options_lib
 from jbias.report.pages.benchmark import (
     analysis,
+    benchmark_figures,
     benchmark_page,
     benchmark_tables,
     inputs,
@@ -186,10 +187,17 @@ def test_only_scores_and_ranks_are_unfolded(page):
 
 
 def test_sections_are_open_unless_a_report_folds_them():
-    titles = {"a": "First", "b": "Second"}
-    placed = [(name, document.Text("words")) for name in titles]
-    assert not any(x.is_folded for x in document.sections(titles, placed))
-    first, second = document.sections(titles, placed, unfolded=("a",))
+    makers = [
+        document.SectionMaker("a", "First", lambda words: [document.Text(words)]),
+        document.SectionMaker(
+            "b",
+            "Second",
+            lambda words: [document.Text(words)],
+            is_folded=True,
+            is_printed=False,
+        ),
+    ]
+    first, second = document.make_sections(makers, "words")
     assert (first.is_folded, second.is_folded) == (False, True)
     assert (first.is_printed, second.is_printed) == (True, False)
 
@@ -363,8 +371,8 @@ def test_curves_name_both_axes_and_have_ticks_at_whole_epochs(metric, label, tmp
     sets = ("edge", "cue_conflict")
     folder = conftest.make_runs(tmp_path / "runs", epochs=2, sets=sets)
     study = inputs.from_runs([f"{folder}/*"], options_lib.Options(metric=metric))
-    placed = benchmark_page.curves(analysis.analyse(study))
-    (figure,) = [x for _, x in placed if x and x.name == f"curves_{metric}"]
+    figures = benchmark_figures.curves(analysis.analyse(study))
+    (figure,) = [x for x in figures if x and x.name == f"curves_{metric}"]
     first, *other_axes = [axes for axes in figure.drawn.axes if axes.get_title("left")]
     assert first.get_ylabel() == label and not any(
         x.get_ylabel() for x in other_axes[:2]
@@ -394,7 +402,7 @@ def test_epochs_with_all_seeds_of_a_line_are_selected():
     expected = [
         sizes[tuple(row)] == 3 for row in frame[["panel", "line", "x"]].to_numpy()
     ]
-    assert benchmark_page._has_all_seeds(frame).tolist() == expected
+    assert benchmark_figures._has_all_seeds(frame).tolist() == expected
 
 
 def test_the_help_lists_the_metrics_of_runs(capsys):

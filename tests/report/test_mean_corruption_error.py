@@ -9,8 +9,7 @@ import pytest
 from jbias.measures import corruption_error, decisions
 from jbias.measures.decisions import Number
 from jbias.report import network_records
-from jbias.report.pages.networks import networks_page
-from tests.report import test_measured
+from tests.report import measure_files, test_measured
 
 
 def corrupted_network(
@@ -48,7 +47,7 @@ def corrupted_network(
 
 
 def errors_table(*networks_):
-    blocks = networks_page.section_blocks([*networks_], [])
+    blocks = measure_files.section_blocks([*networks_])
     (table,) = [b for _, b in blocks if getattr(b, "name", "") == "corruption_errors"]
     return table
 

@@ -316,7 +316,7 @@ def is_figure(block):
 
 
 def draw_figures(measured_networks, notes):
-    shown = networks_page.section_blocks(measured_networks, notes)
+    shown = measure_files.section_blocks(measured_networks, notes)
     return {block.name: block.drawn for _, block in shown if is_figure(block)}
 
 
@@ -397,7 +397,7 @@ def test_corruptions_are_separate_by_set_and_measure(tmp_path, people_dir):
     (network,) = network_records.read([str(tmp_path / "a")])
     blocks = [
         block
-        for section, block in networks_page.section_blocks([network], [])
+        for section, block in measure_files.section_blocks([network], [])
         if section == "corruptions"
     ]
     by_set = {block.name: block for block in blocks if not is_figure(block)}
@@ -531,7 +531,7 @@ def test_accuracy_without_cues_is_shown_with_people(tmp_path):
         (network,) = network_records.read([str(tmp_path / dataset)])
         blocks_by_type = {
             type(block): block
-            for section, block in networks_page.section_blocks([network], [])
+            for section, block in measure_files.section_blocks([network], [])
             if section == "suppression" and block.name == "suppression"
         }
         table = blocks_by_type[tables.Table]
@@ -558,7 +558,7 @@ def test_accuracy_without_cues_is_shown_with_people(tmp_path):
         } - {"people", "channel shuffle"}
         assert ("Published: from other images" in table.caption) == (rows > 1)
     (network,) = network_records.read([str(tmp_path / "imagenet16")])
-    bare = [b for _, b in networks_page.section_blocks([network], [], published=False)]
+    bare = [b for _, b in measure_files.section_blocks([network], [], published=False)]
     (table,) = [b for b in bare if b.name == "suppression" and not is_figure(b)]
     assert len(table.rows) == 1 and "Published" not in table.caption
 
@@ -586,7 +586,7 @@ def test_shape_bias_of_networks_at_chance_has_a_note(tmp_path):
 def test_overview_explains_its_columns(workdirs):
     def caption(name):
         (network,) = network_records.read([str(workdirs / name)])
-        named_blocks = networks_page.section_blocks([network], [])
+        named_blocks = measure_files.section_blocks([network], [])
         return next(b.caption for _, b in named_blocks if b.name == "overview")
 
     assert caption("zero") == "Accuracies in %."
@@ -667,7 +667,7 @@ def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
     warning = "A shape bias from fewer than 10 decisions for either cue is unreliable: "
     warning += f"a ({conflicts[0]}), b ({conflicts[1]})."
     named_blocks = [
-        *networks_page.section_blocks(network_records.read([f"{tmp_path}/*"]), [])
+        *measure_files.section_blocks(network_records.read([f"{tmp_path}/*"]), [])
     ]
     for name in ("overview", "shape_bias"):
         (table,) = [b for _, b in named_blocks if b.name == name and not is_figure(b)]
@@ -821,7 +821,7 @@ def test_many_networks_get_tables_without_figures(workdirs, tmp_path):
         dataclasses.replace(network, name=f"net {i}")
         for i, network in enumerate(measured_networks)
     ]
-    named_blocks = [*networks_page.section_blocks(nine_networks, notes)]
+    named_blocks = [*measure_files.section_blocks(nine_networks, notes)]
     assert "9 networks are too many for figures" in notes[0]
     assert len(notes) == 1 and not any(is_figure(block) for _, block in named_blocks)
     assert "accuracy" in dict(named_blocks)
@@ -945,7 +945,7 @@ def test_attacks_on_two_sets_have_separate_rows(tmp_path):
     (network,) = network_records.read([str(tmp_path / "a")])
     (table,) = [
         block
-        for section, block in networks_page.section_blocks([network], [])
+        for section, block in measure_files.section_blocks([network], [])
         if section == "attacks" and not is_figure(block)
     ]
     rows = table.data.set_index("attack")["value"].to_dict()
@@ -966,7 +966,7 @@ def test_a_mean_over_severities_needs_every_severity(tmp_path):
     notes = []
     (table,) = [
         block
-        for _, block in networks_page.section_blocks(measured_networks, notes)
+        for _, block in measure_files.section_blocks(measured_networks, notes)
         if isinstance(block, tables.Table) and block.name == "corruptions"
     ]
     assert (table.head, table.rows) == (("Corruption", "all"), (("fog", "25.0"),))

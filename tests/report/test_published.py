@@ -106,7 +106,7 @@ def measured_networks(tmp_path_factory):
 
 
 def blocks_by_name(measured_networks, **options):
-    blocks = networks_page.section_blocks(measured_networks, [], **options)
+    blocks = measure_files.section_blocks(measured_networks, [], **options)
     return {block.name: block for _, block in blocks}
 
 

@@ -85,7 +85,8 @@ def network(name, clean, diffused, cells, **options):
 
 def blocks(section, *networks, drawn=False):
     page = network_blocks.Page(networks, drawn, [])
-    section_blocks = network_sections.SECTIONS[section].make_blocks(page)
+    (maker,) = (x for x in network_sections.SECTIONS if x.id == section)
+    section_blocks = maker.make(page)
     return [block for block in section_blocks if block is not None], page.notes
 
 

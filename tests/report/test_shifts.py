@@ -7,7 +7,12 @@ import pandas as pd
 import pytest
 
 from jbias.report import shifts
-from jbias.report.pages.shifts import shift_cells, shift_drops, shifts_page
+from jbias.report.pages.shifts import (
+    shift_cells,
+    shift_drops,
+    shift_figures,
+    shifts_page,
+)
 from jbias.runs import results
 from tests import cases
 from tests.report import shifted, test_page
@@ -42,8 +47,8 @@ def test_the_page_has_every_section_and_loads_no_file(report_dir):
     page = test_page.Reader(text)
     assert not page.open and len(set(page.ids)) == len(page.ids)
     assert all(load.startswith("#") for load in page.loads)
-    for name, title in shifts_page.SECTIONS.items():
-        assert f'id="{name}"' in text and title in text, name
+    for section in shifts_page.SECTIONS:
+        assert f'id="{section.id}"' in text and section.title in text, section.id
     assert "Images of colored_mnist by colour, C6" in text
     assert "the best validation accuracy of each seed" in text
 
@@ -239,9 +244,9 @@ def test_probabilities_are_those_of_the_selected_step(tmp_path):
     other_step = pd.read_parquet(workdir / "decisions/id/100.parquet")
     other_step.assign(likelihood=0.0).to_parquet(workdir / "decisions/id/50.parquet")
     (cell,) = read(tmp_path).cells
-    likelihoods = shifts_page.likelihoods(cell, "id")
+    likelihoods = shift_figures.likelihoods(cell, "id")
     assert likelihoods == pytest.approx([0.9, 0.8] * 2)
-    assert len(shifts_page.likelihoods(cell, "ood")) == 2
+    assert len(shift_figures.likelihoods(cell, "ood")) == 2
 
 
 def test_image_counts_are_shown_with_sums(tmp_path):

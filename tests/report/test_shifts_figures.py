@@ -6,7 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.report.pages.shifts import shift_cells, shift_drops, shifts_page
+from jbias.report import document
+from jbias.report.pages.shifts import (
+    shift_cells,
+    shift_drops,
+    shift_figures,
+    shifts_page,
+)
 from tests.report import shifted
 
 DRAWS = shift_drops.Draws(200, 0)
@@ -17,8 +23,8 @@ def figure_calls(monkeypatch):
     """Replace functions that draw; return their arguments by the name of the function."""
     calls_by_figure = {}
     for module, name in (
-        *((shifts_page, x) for x in ("curves", "against", "probabilities")),
-        (shifts_page, "learning"),
+        *((shift_figures, x) for x in ("curves", "against", "probabilities")),
+        (shift_figures, "learning"),
     ):
         calls = calls_by_figure.setdefault(
             f"{module.__name__.rpartition('.')[2]}.{name}", []
@@ -34,9 +40,11 @@ def figure_calls(monkeypatch):
 def draw_captions(folder):
     """Return the captions of a study's figures by name."""
     study = shift_cells.read([f"{folder}/*"])
-    _, kinds = shift_drops.verdicts(study.cells, DRAWS)
-    figures = shifts_page.figures(study, kinds, DRAWS)
-    return {figure.name: figure.caption for _, figure in figures}
+    computed = shifts_page.compute(study, DRAWS, tau=5, alpha=0.05, reference="erm")
+    sections = document.make_sections(shifts_page.SECTIONS, computed)
+    blocks = [block for section in sections for block in section.blocks]
+    figures = [block for block in blocks if isinstance(block, document.Figure)]
+    return {figure.name: figure.caption for figure in figures}
 
 
 def lines(frame, column):
@@ -51,7 +59,7 @@ def test_each_kind_of_shift_is_a_line_of_drops_by_level(tmp_path, figure_calls):
     shifted.write(tmp_path / "alone", "M4", {"id": 0.9, "ood": 0.5})
     # A single level, as of M, is no curve.
     assert set(draw_captions(tmp_path)) == {"levels_conditional"}
-    ((frame, named),) = figure_calls["shifts_page.curves"]
+    ((frame, named),) = figure_calls["shift_figures.curves"]
     line = "colour", "resnet18"
     assert lines(frame, "x") == {line: [0.5, 0.8, 1.0]}
     assert lines(frame, "value")[line] == pytest.approx([0, 20, 80])
@@ -70,7 +78,7 @@ def test_each_seed_of_a_model_is_a_point_by_kind(tmp_path, figure_calls):
             tmp_path / f"{model}-0", "C0", {"id": 0.9, "ood": 0.9}, model=model
         )
     assert "in_against_out" in draw_captions(tmp_path)
-    ((frame, _),) = figure_calls["shifts_page.against"]
+    ((frame, _),) = figure_calls["shift_figures.against"]
     points = lines(frame, "outside")
     assert set(points) == {("conditional", "cnn"), ("conditional", "resnet18")}
     assert points["conditional", "cnn"] == pytest.approx([30, 50])
@@ -84,7 +92,7 @@ def test_learning_curves_show_the_first_iterations(tmp_path, figure_calls):
     shifted.write(tmp_path / "a", "C6", accuracies, steps=steps, seeds=(0, 1))
     shifted.write(tmp_path / "b", "M4", {"id": 0.9, "ood": 0.5})
     assert "1,000 iterations" in draw_captions(tmp_path)["learning_curves"]
-    ((table, _),) = figure_calls["shifts_page.learning"]
+    ((table, _),) = figure_calls["shift_figures.learning"]
     assert set(table["panel"]) == {"resnet18, colour C6"}
     table = table[table["line"] == "out of distribution"].sort_values("x")
     assert table["x"].tolist() == list(steps[:-1])
@@ -100,9 +108,9 @@ def test_probabilities_need_both_sets(tmp_path, figure_calls):
             tmp_path / name, level, accuracies, likelihood=likelihood, seeds=(0,)
         )
     draw_captions(tmp_path)
-    ((frame, _),) = figure_calls["shifts_page.probabilities"]
+    ((frame, _),) = figure_calls["shift_figures.probabilities"]
     values, title = lines(frame, "value"), "resnet18, colour C6"
-    assert set(values) == {(title, name) for name in shifts_page.SETS.values()}
+    assert set(values) == {(title, name) for name in shift_figures.SETS.values()}
     assert values[title, "in distribution"] == pytest.approx([0.9])
     assert values[title, "out of distribution"] == pytest.approx([0.1])
 
@@ -120,7 +128,7 @@ def test_points_that_differ_in_other_settings_are_noted(tmp_path, figure_calls):
         return draw_captions(tmp_path).get("sizes")
 
     def sizes():
-        frame, named = figure_calls["shifts_page.curves"].pop()
+        frame, named = figure_calls["shift_figures.curves"].pop()
         assert named["labels"][0] == "training images" and "ticks" not in named
         return [x for (_, line), x in lines(frame, "x").items() if "out" in line]
 
@@ -141,7 +149,7 @@ def test_widths_of_a_model_have_a_figure(tmp_path, figure_calls):
         config["model"]["width"] = width
         path.write_text(json.dumps(config))
     assert "width of the network" in draw_captions(tmp_path)["widths"]
-    ((frame, named),) = figure_calls["shifts_page.curves"]
+    ((frame, named),) = figure_calls["shift_figures.curves"]
     (line,) = (key for key in lines(frame, "x") if "out" in key[1])
     assert lines(frame, "x")[line] == [16, 64]
     assert lines(frame, "value")[line] == pytest.approx([16, 64])
@@ -151,7 +159,7 @@ def test_widths_of_a_model_have_a_figure(tmp_path, figure_calls):
 def test_omitted_panels_and_recipes_are_noted():
     frame = pd.DataFrame({"panel": [i % 12 for i in range(20)], "line": range(20)})
     note = "The figure has only the first 9 of 12 panels"
-    assert shifts_page.omissions(frame) == f"{note}."  # All points are drawn.
+    assert shift_figures.omissions(frame) == f"{note}."  # All points are drawn.
     note += " and 12 of 20 recipes."
-    assert shifts_page.omissions(frame.assign(x=0)) == note
-    assert shifts_page.omissions(frame[:1]) == ""
+    assert shift_figures.omissions(frame.assign(x=0)) == note
+    assert shift_figures.omissions(frame[:1]) == ""

@@ -29,36 +29,6 @@ _NAMED = 6  # Largest number of names in one sentence.
 _MOST = 8  # Largest number of attributes in one figure.
 _CELLS = 400  # Largest number of cells of a table on the page.
 _ROWS = ("agrees", "disagrees")  # Rows of the figure of flipped answers.
-_SECTIONS = {
-    "found": "Findings",
-    "ranked": "Attributes by drop in accuracy",
-    "curves": "By level",
-    "flips": "Pairs of images with flipped answers",
-    "likelihood": "Probability of the right class",
-    "groups": "Group by group",
-    "caveats": "Caveats",
-}
-_CAPTIONS = {
-    "alone": "Each model is tested separately; p-values are adjusted within each model.",
-    "models": "Models with their bugs and the first attribute of their ranking.",
-    "ranked": "Attributes by drop in accuracy. Drop: accuracy in distribution minus accuracy out of "
-    "distribution at the extreme level, in points, [95 % interval]; {kinds}: drop under that kind "
-    "of shift; left within others: the drop that remains when the earlier bug that explains most "
-    "of it is held fixed. Bold: bugs.",
-    "groups": "{name}: accuracy in % (number of images) by class and value. Shaded: groups in "
-    "distribution ({kind}). Bold: the worst group. Mean over groups: {mean} %.",
-    "means": "Mean probability of the right class and of the decided class at the extreme level.",
-    "drops": "Drops in points by level, with 95 % intervals, of the table's first attributes{most}.",
-    "levels": "{name}: accuracy in distribution (solid) and out of distribution (dashed) by level; "
-    "cross-fitted.",
-    "likelihood": "{name}: images by the probability of their right class at the extreme level "
-    "({kind}); dots are means. The histograms agree if a network does not use the attribute.",
-    "flips": "{name}: pairs of images of one class. Above: the value agrees with the class and "
-    "{network} is right; below: the value disagrees and {network} is wrong. The most confident "
-    "errors, each with the image that shares most other attributes.",
-    "harder": " These images may be harder for any network: compare with a network trained on "
-    "all values equally (--reference).",
-}
 # Line 2 applies only with a reference, line 4 only to one network, line 6 only to several networks.
 _CAVEATS = """\
 Drop: accuracy in distribution minus out of it at the extreme level (M4, C6, J4); it is 0 at the \
@@ -89,6 +59,11 @@ _LINE_STYLES = {
     side: {"color": colour, "linestyle": line} for side, colour, line in _LINES
 }
 Candidate = attribute_audit.Candidate
+Blocks = Iterator[document.Block | None]
+_HARDER = (
+    " These images may be harder for any network: compare with a network trained on "
+    "all values equally (--reference)."
+)
 
 
 class Examples(NamedTuple):
@@ -254,6 +229,16 @@ def write(
     return [*(page.answer[0] for page in reports), written]
 
 
+class AuditData(NamedTuple):
+    """What the sections of the page of one model show."""
+
+    audited: Audited
+    levels: pd.DataFrame  # The result of `curves`.
+    ranking: tables.Table
+    sentences: Sequence[str]  # The result of `findings`.
+    caveats: Sequence[str]
+
+
 def report(audited: Audited, notes: Sequence[str]) -> document.Report:
     """Return the report on one model.
 
@@ -266,6 +251,7 @@ def report(audited: Audited, notes: Sequence[str]) -> document.Report:
     ranking = ranked(audited)
     sentences = list(findings(audited))
     caveats = [*notes, *method_notes(audited)]
+    page = AuditData(audited, levels, ranking, sentences=sentences, caveats=caveats)
     return document.Report(
         title=f"jbias audit: {audited.model}",
         heading=audited.model,
@@ -278,14 +264,7 @@ def report(audited: Audited, notes: Sequence[str]) -> document.Report:
             "Accuracy": f"{points(audited.accuracy)} %",
             "Threshold": f"{points(audited.tau)} points",
         },
-        sections=document.sections(
-            _SECTIONS,
-            [("found", document.Text(sentences)), ("ranked", ranking)],
-            figures(audited) if audited.tested else (),
-            [("likelihood", likelihood_table(audited))],
-            [("groups", groups(audited, candidate)) for candidate in audited.shown],
-            [("caveats", document.Text(caveats))],
-        ),
+        sections=document.make_sections(SECTIONS, page),
         results={
             "model": audited.model,
             "networks": audited.networks,
@@ -342,12 +321,18 @@ def _overview(
         bug_names = ", ".join(bugs) or "none"
         rows.append((audited.model, networks, accuracy, bug_names, name, kind, drop))
     data = pd.DataFrame(rows, columns=head)
-    table = tables.Table("models", _CAPTIONS["models"], head, tuple(rows), data)
+    table = tables.Table(
+        "models",
+        "Models with their bugs and the first attribute of their ranking.",
+        head,
+        tuple(rows),
+        data,
+    )
     links = document.Links(
         {tree["model"]: f"{tree['folder']}/index.html" for tree in trees}
     )
     at_chance = [audited.model for audited in audits if chance_sentence(audited)]
-    basis = _CAPTIONS["alone"]
+    basis = "Each model is tested separately; p-values are adjusted within each model."
     if at_chance:
         basis += f" Accuracy near chance, so that little can be said: {_abbreviate(at_chance)}."
     guilty = sum(bool(audited.bugs) for audited in audits)
@@ -359,7 +344,7 @@ def _overview(
         facts={"Models": len(audits), "Attributes": len(audits[0].candidates)},
         sections=[
             document.Section("models", "Models", [table, links]),
-            document.Section("caveats", _SECTIONS["caveats"], [document.Text(notes)]),
+            document.Section("caveats", "Caveats", [document.Text(notes)]),
         ],
         results={"models": trees, "missing": list(notes)},
         source="Each model has its own page.",
@@ -535,7 +520,7 @@ def findings(audited: Audited) -> Iterator[str]:
         extreme = candidate.result.kinds[candidate.kind].extreme
         detail = f" Largest accuracy beyond class and value effects: {strongest_pairs(audited, candidate)}."
         if candidate.kind == "marginal":
-            detail = "" if audited.reference else _CAPTIONS["harder"]
+            detail = "" if audited.reference else _HARDER
         sentence = f"{candidate.name}: {candidate.kind}, {KINDS[candidate.kind]}: {direction(audited, candidate)}."
         sentence += f" Accuracy is {points(extreme.within)} % in distribution and"
         yield f"{sentence} {points(extreme.outside)} % out of distribution.{detail}"
@@ -557,8 +542,8 @@ def findings(audited: Audited) -> Iterator[str]:
                 ]
             )
             yield (
-                f"{candidate.name}: {candidate.kind}, {direction(audited, candidate)}. Networks differ, with "
-                f"drops of {drops} points, so that the result may not extend to other "
+                f"{candidate.name}: {candidate.kind}, {direction(audited, candidate)}. Networks "
+                f"differ, with drops of {drops} points, so that the result may not extend to other "
                 "networks trained the same way; --apart audits each network separately."
             )
 
@@ -639,7 +624,12 @@ def ranked(audited: Audited) -> tables.Table:
     format_arrow = lambda within, outside: f"{points(within)} → {points(outside)}"
     columns["within"] = tables.Column("in → out, %", format_arrow, ("outside",))
     columns |= {"_left": ("left within others", str)}
-    caption = _CAPTIONS["ranked"].format(kinds=tables.join(audited.kinds))
+    caption = (
+        "Attributes by drop in accuracy. Drop: accuracy in distribution minus accuracy out of "
+        "distribution at the extreme level, in points, [95 % interval]; "
+        f"{tables.join(audited.kinds)}: drop under that kind of shift; left within others: the "
+        "drop that remains when the earlier bug that explains most of it is held fixed. Bold: bugs."
+    )
     return tables.from_rows(
         "ranked",
         caption,
@@ -739,9 +729,9 @@ def groups(audited: Audited, candidate: Candidate) -> tables.Table | None:
     texts = np.vectorize("{:.0f} ({})".format, otypes=[object])(100 * accuracy, count)
     return tables.Table(
         name=_file_name(f"groups_{candidate.name}"),
-        caption=_CAPTIONS["groups"].format(
-            name=candidate.name, kind=candidate.kind, mean=points(accuracy.mean())
-        ),
+        caption=f"{candidate.name}: accuracy in % (number of images) by class and value. Shaded: "
+        f"groups in distribution ({candidate.kind}). Bold: the worst group. Mean over groups: "
+        f"{points(accuracy.mean())} %.",
         head=("class", *values),
         rows=tuple((name, *row) for name, row in zip(classes, texts, strict=True)),
         data=data,
@@ -768,7 +758,12 @@ def likelihood_table(audited: Audited) -> tables.Table | None:
             for measure in ("likelihood", "confidence"):
                 mean = (getattr(audited, measure) * weight).sum(1).mean()
                 rows[-1][f"{measure}_{side}"] = float(mean)
-    return tables.from_rows("likelihood", _CAPTIONS["means"], rows, columns)
+    return tables.from_rows(
+        "likelihood",
+        "Mean probability of the right class and of the decided class at the extreme level.",
+        rows,
+        columns,
+    )
 
 
 def flips(audited: Audited) -> pd.DataFrame:
@@ -800,58 +795,15 @@ def flips(audited: Audited) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def figures(audited: Audited) -> Iterator[tuple[str, document.Figure]]:
-    """Yield (section id, figure) for the levels, the probabilities and the flipped answers.
-
-    The first figure has the drops over the levels of the first 8 tested attributes. Each attribute
-    of `Audited.shown` has figures of accuracies over levels and of probabilities, and a figure of
-    pairs of images if there are examples. At least one attribute must have been tested.
-    """
-    levels = curves(audited)
-    count = len(audited.tested)
-    styles = plots.styles(x.name for x in audited.tested[:_MOST])
-    drops = levels[levels["attribute"].isin([*styles])]
-    drops = drops.assign(line=drops["attribute"], value=drops["drop"])
-    selection = f", {_MOST} of {count}" if count > _MOST else ""
-    fig = by_level(drops, styles, "drop, points", tau=100 * audited.tau)
-    yield (
-        "curves",
-        document.Figure("drops", _CAPTIONS["drops"].format(most=selection), fig),
-    )
-    for candidate in audited.shown:
-        fields = {
-            "name": candidate.name,
-            "kind": candidate.kind,
-            "network": audited.networks[0],
-        }
-        shown = levels[levels["attribute"] == candidate.name].drop(
-            columns=["low", "high"]
-        )
-        id_columns = ["attribute", "kind", "level", "share"]
-        shown = shown.rename(columns=SIDES).melt(id_columns, [*_LINE_STYLES], "line")
-        fig = by_level(shown, _LINE_STYLES, "accuracy, %")
-        yield "curves", _figure("levels", fig, fields)
-        yield (
-            "likelihood",
-            _figure("likelihood", likelihood_figure(audited, candidate), fields),
-        )
-        if candidate.name in audited.examples:
-            yield (
-                "flips",
-                _figure("flips", flips_figure(audited, candidate.name), fields),
-            )
-
-
-def _figure(
-    kind: str, drawn: plots.Figure, fields: Mapping[str, str]
+def _attribute_figure(
+    kind: str, candidate: Candidate, caption: str, drawn: plots.Figure
 ) -> document.Figure:
-    """Return a figure called "<kind>_<name of the candidate>", with the caption of its kind.
+    """Return a figure of one attribute, called "<kind>_<name of the attribute>".
 
-    kind: key of `_CAPTIONS`. drawn: the figure. fields: values for the caption; "name" is the
-    candidate's name.
+    The caption begins with the name of the attribute.
     """
-    caption = _CAPTIONS[kind].format(**fields)
-    return document.Figure(_file_name(f"{kind}_{fields['name']}"), caption, drawn)
+    name = _file_name(f"{kind}_{candidate.name}")
+    return document.Figure(name, f"{candidate.name}: {caption}", drawn)
 
 
 def by_level(
@@ -930,3 +882,94 @@ def flips_figure(audited: Audited, name: str) -> plots.Figure:
         ]
     title = f"{name} flips the answer"
     return image_sheets.draw(pictures, _ROWS, notes=notes, title=title, across=8)
+
+
+# The sections, in the order of the page.
+
+
+def _by_level(page: AuditData) -> Blocks:
+    """Yield the figure of drops over the levels, and a figure of accuracies per shown attribute.
+
+    The first figure has the first 8 tested attributes. Nothing is yielded if none was tested.
+    """
+    audited = page.audited
+    levels = page.levels
+    count = len(audited.tested)
+    if not count:
+        return
+    styles = plots.styles(x.name for x in audited.tested[:_MOST])
+    drops = levels[levels["attribute"].isin([*styles])]
+    drops = drops.assign(line=drops["attribute"], value=drops["drop"])
+    selection = f", {_MOST} of {count}" if count > _MOST else ""
+    caption = (
+        "Drops in points by level, with 95 % intervals, of the table's first "
+        f"attributes{selection}."
+    )
+    drawn = by_level(drops, styles, "drop, points", tau=100 * audited.tau)
+    yield document.Figure("drops", caption, drawn)
+    for candidate in audited.shown:
+        rows = levels[levels["attribute"] == candidate.name]
+        rows = rows.drop(columns=["low", "high"]).rename(columns=SIDES)
+        id_columns = ["attribute", "kind", "level", "share"]
+        rows = rows.melt(id_columns, [*_LINE_STYLES], "line")
+        yield _attribute_figure(
+            "levels",
+            candidate,
+            "accuracy in distribution (solid) and out of distribution (dashed) by level; "
+            "cross-fitted.",
+            by_level(rows, _LINE_STYLES, "accuracy, %"),
+        )
+
+
+def _flips(page: AuditData) -> Blocks:
+    """Yield a figure of pairs of images for each shown attribute with examples."""
+    audited = page.audited
+    network = audited.networks[0]
+    for candidate in audited.shown:
+        if candidate.name in audited.examples:
+            yield _attribute_figure(
+                "flips",
+                candidate,
+                "pairs of images of one class. Above: the value agrees with the class and "
+                f"{network} is right; below: the value disagrees and {network} is wrong. The most "
+                "confident errors, each with the image that shares most other attributes.",
+                flips_figure(audited, candidate.name),
+            )
+
+
+def _likelihood(page: AuditData) -> Blocks:
+    """Yield a figure of probabilities for each shown attribute, and the table of means."""
+    audited = page.audited
+    for candidate in audited.shown:
+        yield _attribute_figure(
+            "likelihood",
+            candidate,
+            "images by the probability of their right class at the extreme level "
+            f"({candidate.kind}); dots are means. The histograms agree if a network does not use "
+            "the attribute.",
+            likelihood_figure(audited, candidate),
+        )
+    yield likelihood_table(audited)
+
+
+def _groups(page: AuditData) -> Blocks:
+    """Yield the table of accuracy by class and value for each shown attribute."""
+    for candidate in page.audited.shown:
+        yield groups(page.audited, candidate)
+
+
+SECTIONS = (
+    document.SectionMaker(
+        "found", "Findings", lambda page: [document.Text(page.sentences)]
+    ),
+    document.SectionMaker(
+        "ranked", "Attributes by drop in accuracy", lambda page: [page.ranking]
+    ),
+    document.SectionMaker("curves", "By level", _by_level),
+    document.SectionMaker("flips", "Pairs of images with flipped answers", _flips),
+    document.SectionMaker("likelihood", "Probability of the right class", _likelihood),
+    document.SectionMaker("groups", "Group by group", _groups),
+    document.SectionMaker(
+        "caveats", "Caveats", lambda page: [document.Text(page.caveats)]
+    ),
+)

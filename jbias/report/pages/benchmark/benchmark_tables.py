@@ -967,7 +967,7 @@ def variability(
     """Return the table of deviations within runs and between runs; None if all are unknown.
 
     One row per algorithm and data set with a known deviation. data: the result of
-    `benchmark_page.variability`.
+    `benchmark_figures.variability`.
     """
     data = data.dropna(subset=["within", "between"], how="all")
     show = study.unit.show

@@ -831,12 +831,12 @@ def _deciding_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
         else "Scores are averaged over runs and ranked"
     )
     yield (
-        f"{ranked} on each data set. Equality of the {k} "
-        f"algorithms over {n} data sets is tested by Friedman's test [friedman1937], "
-        "corrected for ties, in Iman and Davenport's form [iman1980; demsar2006], "
-        f"F({f.df[0]}, {f.df[1]}) = {_three_digits(f.statistic)}{explanation}, with p from "
-        f"{permutations} permutations within data sets, {p_by_permutation(permutation)}. If this test rejects, pairs are compared by "
-        f"Nemenyi's test [nemenyi1963], both at the level {analysis.alpha:g}."
+        f"{ranked} on each data set. Equality of the {k} algorithms over {n} data sets is tested "
+        "by Friedman's test [friedman1937], corrected for ties, in Iman and Davenport's form "
+        f"[iman1980; demsar2006], F({f.df[0]}, {f.df[1]}) = "
+        f"{_three_digits(f.statistic)}{explanation}, with p from {permutations} permutations "
+        f"within data sets, {p_by_permutation(permutation)}. If this test rejects, pairs are "
+        f"compared by Nemenyi's test [nemenyi1963], both at the level {analysis.alpha:g}."
     )
     if analysis.runs is not None:
         yield (
@@ -883,16 +883,16 @@ def _spread(analysis: analysis_lib.Analysis) -> str:
     if analysis.runs is None:
         return f"The spread over runs is not analysed: {analysis.no_seeds}."
     return (
-        f"Intervals are 95 % percentile bootstrap intervals of {analysis.draws:,} draws; runs "
-        "are redrawn within algorithms, for all data sets together. For statements on other "
-        "data sets the data sets are redrawn, too, and the interval is widened as for "
-        f"Student's t with this number of data sets. Shares of draws have standard errors of at most "
+        f"Intervals are 95 % percentile bootstrap intervals of {analysis.draws:,} draws; runs are "
+        "redrawn within algorithms, for all data sets together. For statements on other data sets "
+        "the data sets are redrawn, too, and the interval is widened as for Student's t with this "
+        "number of data sets. Shares of draws have standard errors of at most "
         f"{50 / math.sqrt(analysis.draws):.1f} points. Interquartile means, optimality gaps and "
-        "performance profiles follow [agarwal2021], on scores normalised by the worst and "
-        "best run of each data set; the probability that one run beats another is Vargha and "
-        "Delaney's A [vargha2000]. Where runs and data sets are samples, a linear mixed model "
-        "has random effects of data sets, of data sets by algorithms and of runs. Power is by simulation from the spread of "
-        "algorithms between data sets and of runs."
+        "performance profiles follow [agarwal2021], on scores normalised by the worst and best "
+        "run of each data set; the probability that one run beats another is Vargha and Delaney's "
+        "A [vargha2000]. Where runs and data sets are samples, a linear mixed model has random "
+        "effects of data sets, of data sets by algorithms and of runs. Power is by simulation "
+        "from the spread of algorithms between data sets and of runs."
     )
 
 

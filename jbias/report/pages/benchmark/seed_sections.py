@@ -552,13 +552,13 @@ def table(analysis: Analysis) -> tables.Table | None:
         permutations = f"drawn, standard error up to {error:.2g}"
     caption = (
         f"Tests over the {study.repeats} of each data set, for these data sets alone. "
-        f"{difference_head.capitalize()}: difference of the means of the {first} and the "
-        f"{second} algorithm, in {study.unit.of_differences}, with the "
-        f"{_kind_of_interval(analysis)} of this pair{_unadjusted(result)}{_cut(analysis)}. p of "
-        f"the t-test, by permutation ({permutations}), and of the t-test adjusted by Holm for {_tests_in_words(result)}, in bold where "
-        f"≤ {result.alpha:g}. Hedges' g: the difference in deviations over {study.repeats}. Found "
-        f"with {result.target:g}: the true difference that the t-test at α / {result.family} "
-        "finds with this probability, given the deviations in this study."
+        f"{difference_head.capitalize()}: difference of the means of the {first} and the {second} "
+        f"algorithm, in {study.unit.of_differences}, with the {_kind_of_interval(analysis)} of "
+        f"this pair{_unadjusted(result)}{_cut(analysis)}. p of the t-test, by permutation "
+        f"({permutations}), and of the t-test adjusted by Holm for {_tests_in_words(result)}, in "
+        f"bold where ≤ {result.alpha:g}. Hedges' g: the difference in deviations over "
+        f"{study.repeats}. Found with {result.target:g}: the true difference that the t-test at α "
+        f"/ {result.family} finds with this probability, given the deviations in this study."
     )
     if len(result.datasets) > 1:
         caption += (
@@ -696,9 +696,9 @@ def methods(analysis: Analysis) -> str:
     permutations = "enumerated" if is_exact else "drawn at random"
     confidence = f"{100 * (1 - result.alpha):g} %"
     return (
-        f"{pairs} on each data set by {tests}, with permutations {permutations}. p-values of the t-test are "
-        f"adjusted by Holm's method [holm1979] for {_tests_in_words(result)} at the level "
-        f"{result.alpha:g}; intervals of differences are {confidence} intervals of the t-test, not "
-        f"adjusted. Effects are Hedges' g [hedges1981]. The results hold for these data sets "
-        "only."
+        f"{pairs} on each data set by {tests}, with permutations {permutations}. p-values of the "
+        f"t-test are adjusted by Holm's method [holm1979] for {_tests_in_words(result)} at the "
+        f"level {result.alpha:g}; intervals of differences are {confidence} intervals of the "
+        "t-test, not adjusted. Effects are Hedges' g [hedges1981]. The results hold for these "
+        "data sets only."
     )

@@ -12,7 +12,7 @@ from jbias.data import decoding
 from jbias.data.forms import listing
 from jbias.measures import spectral_bias
 from jbias.report import image_sheets, plots, tables
-from jbias.report.pages.correlations import correlations_page
+from jbias.report.pages.correlations import correlation_plots
 
 Figure, Image = plots.Figure, Float[np.ndarray, "h w c"]
 GAIN = (
@@ -109,7 +109,7 @@ def pairs(
     """Return a figure of scatter plots of all pairs of measures, with rho above the diagonal.
 
     frame: one row per model. names: columns of the measures. categories: category of each model.
-    sizes: size of each model for its marker, as in `correlations_page.areas_of`; NaN for the usual
+    sizes: size of each model for its marker, as in `correlation_plots.areas_of`; NaN for the usual
     size. rho: rank correlations, indexed by measure in rows and columns.
 
     Cells on the diagonal have the name and the range of a measure; each scatter plot spans the
@@ -135,7 +135,7 @@ def pairs(
         for j in range(i + 1, n):
             write(j + 0.5, i + 0.5, tables.digits(2)(rho.loc[name, names[j]]), 9)
     scaled = 0.1 + 0.8 * (values - low) / np.where(high > low, high - low, 1)
-    areas = correlations_page.areas_of(sizes) / 2
+    areas = correlation_plots.areas_of(sizes) / 2
     i, j = np.tril_indices(n, -1)
     for name, look in looks.items():
         in_category = (categories == name).to_numpy()

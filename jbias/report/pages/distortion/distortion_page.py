@@ -1,8 +1,7 @@
-"""Functions that build the report page of the data-distortion study: tables, caveats, figures."""
+"""The page of the data-distortion study: its sections, tables and caveats."""
 
 import collections
 import glob
-import itertools
 import json
 import math
 import pathlib
@@ -12,27 +11,18 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from matplotlib import patches
 
 from jbias.measures import interference
-from jbias.report import document, plots, tables, workdirs
+from jbias.report import document, tables, workdirs
+from jbias.report.pages.distortion import distortion_figures
 from jbias.report.pages.distortion import distortion_groups as study_lib
 from jbias.report.pages.networks import network_sections
 
 DistortionStudy, Group = study_lib.DistortionStudy, study_lib.Group
 Key, NumberKey = study_lib.Key, study_lib.NumberKey
 Values, QUANTITIES = study_lib.Values, study_lib.QUANTITIES
+Blocks = Iterator[document.Block | None]
 UNKNOWN = "cannot be told"
-SECTIONS = {
-    "values": "Every method",
-    "figures": "Two measures of occlusion",
-    "wrong": "Where errors gather",
-    "curves": "Curves of what is hidden",
-    "detail": "Every distortion",
-    "caveats": "What to keep in mind",
-    "costs": "What it cost",
-    "made": "What was measured",
-}
 # Caveats of every page.
 ALWAYS = [
     (
@@ -80,44 +70,6 @@ _CAVEATS = {
     "one class": "{}: no index for {}, with decisions for one class on nearly all plain images.",
 }
 _LEADS = ("Data", "training", "measure")
-_CAPTIONS = {
-    "values": "GST: accuracy in % on Geirhos' style transfer images with the shape or the texture "
-    "as the label. CutOcclusion: accuracy in % with 30 % of the pixels hidden by images of another "
-    "set.",
-    "indices": "The DI index in % under each distortion. Share: growth of a class's share of the "
-    "wrong predictions; count: growth of its number, divided by the number of images. Worst: each "
-    "seed with the class of its largest growth. From, to: the middle 95 % of redraws. By chance: "
-    "expected index if no class is preferred.",
-    "gaps": f"With {float(study_lib.HIDDEN):.0%} of the pixels hidden: accuracy in % "
-    "on training and test images, their gap without hiding in points with its standard error, "
-    "and iOcclusion, the remaining share of that gap: the mean of the seeds' ratios, as in the "
-    f"paper, and (of means) the ratio of mean gaps. {study_lib.RULE} The CSV file has every "
-    "fraction.",
-    "digits": "Stacked images whose halves are of different classes: share of decisions in % for "
-    "the digit and for the photograph, over n seeds. Lead: the share for the photograph minus the "
-    "share for the digit, with Student's interval of 95 %. A digit flips if basic networks decide "
-    "for the digit and the networks of the row for the photograph: yes if both intervals exclude "
-    "0, no if one interval is on the other side of 0.",
-    "training": f"Cost of training the runs, from the costs.json of each run. {_ENERGY}",
-    "seconds": "Duration of each measure, including compilation: seconds per network, and hours "
-    "and cost of n networks. Measures that reused the decisions of another one are left out. "
-    f"{_ENERGY}",
-    "groups": "Groups of networks by training; accuracy in % on plain test images.",
-}
-_COLUMNS = {
-    "indices": "model data method training measure condition share_dominant n:d images:d "
-    "share_mean:.2 share_std:.2 share_low:.2 share_high:.2 by_chance:.2 share_worst:.2 "
-    "count_mean:.2 count_std:.2 count_worst:.2",
-    "gaps": "model data method training fill masking n:d train_images:d test_images:d train:% test:% "
-    "gap:% gap_error:% known:d iocclusion:.2 iocclusion_std:.2 of_means:.2",
-    "digits": "model digit method flips n:d digit_mean:.1 digit_std:.1 photo_mean:.1 photo_std:.1 "
-    "change:.1 lead:.1[]",
-    "training": "run method data assumed seeds:d measured:d device_hours:.3 energy_kwh:.3 "
-    "kg_co2e:.3",
-    "seconds": "model data measure device n:d each:.1 hours:.3 device_hours:.3 energy_kwh:.3 "
-    "kg_co2e:.3",
-    "groups": "model data method training seeds n:d images:d accuracy:.2 std:.2",
-}
 
 
 class Layout(NamedTuple):
@@ -130,6 +82,16 @@ class Layout(NamedTuple):
     caption: str
     head: Sequence[str]
     rows: Sequence[tuple[tuple[str, ...], Sequence[NumberKey]]]
+
+
+class DistortionData(NamedTuple):
+    """What the sections of the page show."""
+
+    study: DistortionStudy
+    hiding: pd.DataFrame  # The result of `distortion_groups.hiding`.
+    value_table: tables.Table | None
+    caveats: Sequence[str]
+    runs: Sequence[str]  # Workdirs that trained the networks (paths or globs).
 
 
 def report(
@@ -146,18 +108,9 @@ def report(
     values = pd.DataFrame(columns=_VALUES, dtype=str)
     if value_table:
         values = value_table.data
-    placed_tables = [
-        ("values", value_table),
-        ("detail", _indices(study)),
-        ("detail", _table("gaps", hiding)),
-        ("detail", _digits(study)),
-        ("costs", _training(study, runs)),
-        ("costs", _seconds(study)),
-        ("made", _groups(study)),
-        ("made", network_sections.provenance_table(study.networks)),
-    ]
     caveats = [*_caveats(study, values=values, hiding=hiding, notes=notes), *ALWAYS]
-    texts = [("caveats", document.Text(caveats))]
+    page = DistortionData(study, hiding, value_table, caveats=caveats, runs=runs)
+    sections = document.make_sections(SECTIONS, page)
     seeds = {key: list(group.networks) for key, group in study.groups.items()}
     return document.Report(
         title="jbias data distortion",
@@ -170,14 +123,17 @@ def report(
             "Data sets": len(study.names("data")),
             "Seeds each": tables.span(map(len, seeds.values()), "–"),
         },
-        sections=document.sections(
-            SECTIONS, figures(study, hiding), placed_tables, texts
-        ),
+        sections=sections,
         results={
             "groups": [key._asdict() | {"seeds": x} for key, x in seeds.items()],
             "caveats": caveats,
             "iocclusion": study_lib.RULE_ENTRY,
-            "tables": {table.name: table.data for _, table in placed_tables if table},
+            "tables": {
+                block.name: block.data
+                for section in sections
+                for block in section.blocks
+                if isinstance(block, tables.Table)
+            },
         },
         source="The measures are those of Marcu and Prügel-Bennett, On the Effects of "
         "Artificial Data Modification, ICML 2022.",
@@ -189,11 +145,14 @@ def particular_caveats(page: document.Report, always: Sequence[str]) -> list[str
     return [line for line in page.results["caveats"] if line not in always]
 
 
-def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
+def _table(
+    name: str, caption: str, specification: str, frame: pd.DataFrame
+) -> tables.Table | None:
     """Return a table of a frame; None for a frame without rows.
 
     If the frame has a column `hidden`, the page shows only the rows with the share `HIDDEN`. The
-    files have all rows, without empty columns. name: key of `_COLUMNS` and `_CAPTIONS`.
+    files have all rows, without empty columns. specification: the columns of the page, see
+    `tables.columns`.
     """
     if "training" in frame:
         frame = frame.replace({"training": {"": None}})
@@ -202,8 +161,8 @@ def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
     if "hidden" in frame:
         hidden = frame["hidden"].astype(float)
         rows = frame[np.isclose(hidden, float(study_lib.HIDDEN))]
-    columns = tables.columns(_COLUMNS[name], **_HEADS)
-    return tables.from_rows(name, _CAPTIONS[name], rows, columns, data=data)
+    columns = tables.columns(specification, **_HEADS)
+    return tables.from_rows(name, caption, rows, columns, data=data)
 
 
 def _headline(values: pd.DataFrame) -> tuple[str, str]:
@@ -240,7 +199,12 @@ def value_layout(study: DistortionStudy) -> Layout:
         for name, quantity in QUANTITIES.items():
             keys = [NumberKey(name, data, method, training) for method in methods]
             rows.append(((data, training or "–", quantity.title), keys))
-    return Layout("values", _CAPTIONS["values"], head=(*_LEADS, *methods), rows=rows)
+    caption = (
+        "GST: accuracy in % on Geirhos' style transfer images with the shape or the texture as "
+        "the label. CutOcclusion: accuracy in % with 30 % of the pixels hidden by images of "
+        "another set."
+    )
+    return Layout("values", caption, head=(*_LEADS, *methods), rows=rows)
 
 
 def comparison(
@@ -348,7 +312,12 @@ def _groups(study: DistortionStudy) -> tables.Table | None:
                 "workdirs": " ".join(folders),
             }
         )
-    return _table("groups", pd.DataFrame(rows))
+    return _table(
+        "groups",
+        "Groups of networks by training; accuracy in % on plain test images.",
+        "model data method training seeds n:d images:d accuracy:.2 std:.2",
+        pd.DataFrame(rows),
+    )
 
 
 def _indices(study: DistortionStudy) -> tables.Table | None:
@@ -384,7 +353,17 @@ def _indices(study: DistortionStudy) -> tables.Table | None:
             row[f"{variant}_worst"] = values.worst
             row[f"{variant}_dominant"] = values.dominant or "none"
         rows.append(row)
-    return _table("indices", pd.DataFrame(rows))
+    return _table(
+        "indices",
+        "The DI index in % under each distortion. Share: growth of a class's share of the wrong "
+        "predictions; count: growth of its number, divided by the number of images. Worst: each "
+        "seed with the class of its largest growth. From, to: the middle 95 % of redraws. By "
+        "chance: expected index if no class is preferred.",
+        "model data method training measure condition share_dominant n:d images:d "
+        "share_mean:.2 share_std:.2 share_low:.2 share_high:.2 by_chance:.2 share_worst:.2 "
+        "count_mean:.2 count_std:.2 count_worst:.2",
+        pd.DataFrame(rows),
+    )
 
 
 def _conditions(
@@ -445,7 +424,17 @@ def _digits(study: DistortionStudy) -> tables.Table | None:
                 row["change"] = photo_share.mean - basic_mean
                 row["flips"] = flips(basic_lead, lead)
             rows.append(row)
-    return _table("digits", pd.DataFrame(rows))
+    return _table(
+        "digits",
+        "Stacked images whose halves are of different classes: share of decisions in % for the "
+        "digit and for the photograph, over n seeds. Lead: the share for the photograph minus "
+        "the share for the digit, with Student's interval of 95 %. A digit flips if basic "
+        "networks decide for the digit and the networks of the row for the photograph: yes if "
+        "both intervals exclude 0, no if one interval is on the other side of 0.",
+        "model digit method flips n:d digit_mean:.1 digit_std:.1 photo_mean:.1 photo_std:.1 "
+        "change:.1 lead:.1[]",
+        pd.DataFrame(rows),
+    )
 
 
 def flips(basic_lead: Values, lead: Values) -> str:
@@ -529,7 +518,13 @@ def _training(study: DistortionStudy, patterns: Sequence[str]) -> tables.Table |
     frame = _with_totals(
         pd.DataFrame(rows), "run", device="assumed", sums=["seeds", "measured"]
     )
-    return _table("training", frame)
+    return _table(
+        "training",
+        f"Cost of training the runs, from the costs.json of each run. {_ENERGY}",
+        "run method data assumed seeds:d measured:d device_hours:.3 energy_kwh:.3 "
+        "kg_co2e:.3",
+        frame,
+    )
 
 
 def _seconds(study: DistortionStudy) -> tables.Table | None:
@@ -560,7 +555,15 @@ def _seconds(study: DistortionStudy) -> tables.Table | None:
         frame = _sums(frame, labels, ["n", "hours"])
         frame.insert(5, "each", 3600 * frame["hours"] / frame["n"])
     frame = _with_totals(frame, "model", device="device", sums=["hours"])
-    return _table("seconds", frame)
+    return _table(
+        "seconds",
+        "Duration of each measure, including compilation: seconds per network, and hours "
+        "and cost of n networks. Measures that reused the decisions of another one are left out. "
+        f"{_ENERGY}",
+        "model data measure device n:d each:.1 hours:.3 device_hours:.3 energy_kwh:.3 "
+        "kg_co2e:.3",
+        frame,
+    )
 
 
 def _with_totals(
@@ -678,294 +681,62 @@ def notes_on_options(study: DistortionStudy) -> Iterator[str]:
             )
 
 
-# Figures.
-
-MAX_CLASSES = 12  # Maximal number of classes of a panel.
-_TOP = 2.0  # Smallest upper limit of an axis of iOcclusion.
-_WAYS = {"grad_cam": "Grad-CAM,", "rectangle": "Rectangle", "fourier": "Fourier"}
-_DISTORTED = {
-    "di_grid": "tiles are shuffled",
-    "di_black": "a black rectangle hides part",
-    "di_anywhere": "a rectangle of another data set's images hides part",
-    "di_other": "a rectangle of another data set's images hides 30 %",
-}
+# The sections, in the order of the page.
 
 
-_CURVES = (
-    "CutOcclusion: accuracy in [0, 1] on test images under a rectangle. iOcclusion: with the most "
-    "salient pixels by Grad-CAM hidden. Hidden pixels are replaced by {fill}; trained on "
+def _two_measures(page: DistortionData) -> Blocks:
+    """Yield figures of CutOcclusion and iOcclusion over the share of hidden pixels."""
+    yield from distortion_figures.curve_pairs(page.study, page.hiding)
+
+
+def _wrong(page: DistortionData) -> Blocks:
+    """Yield figures of wrong predictions by class."""
+    yield from distortion_figures.wrong_predictions(page.study)
+
+
+def _curves(page: DistortionData) -> Blocks:
+    """Yield figures of accuracy and of iOcclusion for every masking."""
+    yield from distortion_figures.occlusion_curves(page.study, page.hiding)
+
+
+def _detail(page: DistortionData) -> Blocks:
+    """Yield the tables of DI indices, of gaps, and of digits against photographs."""
+    yield _indices(page.study)
+    yield _table(
+        "gaps",
+        f"With {float(study_lib.HIDDEN):.0%} of the pixels hidden: accuracy in % "
+        "on training and test images, their gap without hiding in points with its standard error, "
+        "and iOcclusion, the remaining share of that gap: the mean of the seeds' ratios, as in the "
+        f"paper, and (of means) the ratio of mean gaps. {study_lib.RULE} The CSV file has every "
+        "fraction.",
+        "model data method training fill masking n:d train_images:d test_images:d train:% test:% "
+        "gap:% gap_error:% known:d iocclusion:.2 iocclusion_std:.2 of_means:.2",
+        page.hiding,
+    )
+    yield _digits(page.study)
+
+
+def _costs(page: DistortionData) -> Blocks:
+    """Yield the tables of the costs of training and of measuring."""
+    yield _training(page.study, page.runs)
+    yield _seconds(page.study)
+
+
+def _measured(page: DistortionData) -> Blocks:
+    """Yield the tables of groups of networks, and of software and hardware."""
+    yield _groups(page.study)
+    yield network_sections.provenance_table(page.study.networks)
+
+
+SECTIONS = (
+    document.SectionMaker("values", "Every method", lambda page: [page.value_table]),
+    document.SectionMaker("figures", "Two measures of occlusion", _two_measures),
+    document.SectionMaker("wrong", "Where errors gather", _wrong),
+    document.SectionMaker("curves", "Curves of what is hidden", _curves),
+    document.SectionMaker("detail", "Every distortion", _detail),
+    document.SectionMaker(
+        "caveats", "What to keep in mind", lambda page: [document.Text(page.caveats)]
+    ),
+    document.SectionMaker("costs", "What it cost", _costs),
+    document.SectionMaker("made", "What was measured", _measured),
 )
-_FIGURES = {
-    "accuracy": "Accuracy in % on test images over the share of pixels hidden by {fill}: {data}.",
-    "iocclusion": "iOcclusion, the remaining share of the gap between training and test accuracy, "
-    "over the share of pixels hidden by {fill}: {data}.",
-    "curves": f"{_CURVES}{{data}}.",
-    "parts": f"{_CURVES}parts of {{data}}.",
-    "wrong": "Shares in % of the wrong predictions by predicted class, on unchanged test images "
-    "and on images in which {distortion}: {data}. Bars are means over {seeds} seeds, dots are "
-    "seeds; {images} images. Above: the DI index and its class. If there are many classes, only "
-    "those whose share grows most are shown.",
-}
-
-
-def figures(study: DistortionStudy, hiding: pd.DataFrame) -> document.Placed:
-    """Yield (section id, figure) for each model and data set.
-
-    For groups with an empty `training`, the figures show accuracy and iOcclusion by hidden share,
-    and wrong predictions by class for each DI index. If there are groups trained on parts of the
-    data, curves compare these groups with the groups with an empty `training`. Figures without data
-    are left out. hiding: result of `distortion_groups.hiding`.
-    """
-    groups = itertools.groupby(study.groups, key=lambda key: (key.model, key.data))
-    for (model, data), group_keys in groups:
-        keys = list(group_keys)
-        suffix = f"{data}_{model}" if len(study.names("model")) > 1 else data
-        suffix = suffix.lower().replace(" ", "_").replace("-", "")
-        trained_on = f"{data}, {model}"
-        plain = [key for key in keys if not key.training]
-        methods = {key: key.method for key in plain}
-        yield from _occlusion_figures(hiding, methods, suffix=suffix, data=trained_on)
-        for quantity in _DISTORTED:
-            yield from _wrong_figure(
-                study, plain, quantity, suffix=suffix, data=trained_on
-            )
-        on_parts = [key for key in keys if key.training.startswith(study_lib.PART)]
-        if on_parts:
-            names = {}
-            for key in [*on_parts, *plain]:
-                part = key.training.removeprefix(study_lib.PART) or "all"
-                names[key] = f"{key.method}, {part}"
-            yield from _part_figures(hiding, names, suffix=suffix, data=trained_on)
-
-
-def _occlusion_figures(
-    hiding: pd.DataFrame, names: Mapping[Key, str], *, suffix: str, data: str
-) -> document.Placed:
-    """Yield (section id, figure) of accuracy and iOcclusion by hidden share, for each filling.
-
-    A filling has up to three figures: `_curve_pair`, accuracy, and iOcclusion. A figure's name is
-    "<curves, accuracy or iocclusion>_<filling>_<suffix>". Figures without curves are left out.
-    hiding: result of `distortion_groups.hiding`. names: name of the line, by key of the group.
-    suffix: end of the figures' names. data: data set and model as text, for captions.
-    """
-    for fill, frame in _by_fill(hiding, names):
-        accuracy = _lines(frame, "test")
-        index = _lines(frame, "iocclusion")
-        for name, lines, section in (
-            ("curves", _curve_pair(frame), "figures"),
-            ("accuracy", accuracy, "curves"),
-            ("iocclusion", index, "curves"),
-        ):
-            if len(lines):
-                caption = _FIGURES[name].format(
-                    fill=study_lib.FILLS.get(fill, fill), data=data
-                )
-                yield (
-                    section,
-                    _curve_figure(f"{name}_{fill}_{suffix}", caption, lines, frame),
-                )
-
-
-def _part_figures(
-    hiding: pd.DataFrame, names: Mapping[Key, str], *, suffix: str, data: str
-) -> document.Placed:
-    """Yield (section id, figure) of networks trained on parts of a data set, for each filling.
-
-    A figure has the curves of `_curve_pair`; a figure without curves is left out. Arguments: see
-    `_occlusion_figures`.
-    """
-    for fill, frame in _by_fill(hiding, names):
-        lines = _curve_pair(frame)
-        if len(lines):
-            caption = _FIGURES["parts"].format(
-                fill=study_lib.FILLS.get(fill, fill), data=data
-            )
-            yield (
-                "figures",
-                _curve_figure(f"parts_{fill}_{suffix}", caption, lines, frame),
-            )
-
-
-def _by_fill(
-    hiding: pd.DataFrame, names: Mapping[Key, str]
-) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield (filling, rows of `hiding` with this filling).
-
-    The rows have a further column "line", the name of the line. hiding: result of
-    `distortion_groups.hiding`. names: name of the line, by key of the group; groups without a name
-    are left out.
-    """
-    keys = hiding[list(Key._fields)].itertuples(index=False, name=None)
-    frame = hiding.assign(line=[names.get(key) for key in keys])
-    yield from frame.dropna(subset=["line"]).groupby("fill", sort=False)
-
-
-def _curve_pair(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with the curves of CutOcclusion and of iOcclusion.
-
-    The curves of iOcclusion have the most salient pixels hidden. For the columns see `_lines`; the
-    panel is "CutOcclusion" or "iOcclusion". frame: rows of `_by_fill`.
-    """
-    accuracy = _lines(frame, "test")
-    index = _lines(frame, "iocclusion")
-    cut = accuracy[accuracy["panel"] == "Rectangle"].assign(panel="CutOcclusion")
-    salient = index[index["panel"] == "Grad-CAM, most"].assign(panel="iOcclusion")
-    return pd.concat([cut, salient])
-
-
-def _curve_figure(
-    name: str, caption: str, lines: pd.DataFrame, frame: pd.DataFrame
-) -> document.Figure:
-    """Return the figure of curves, in % if `name` starts with "accuracy_", else as fractions.
-
-    name, caption: name and start of the caption of the figure. lines: the result of `_lines` or
-    `_curve_pair`. frame: rows of `hiding`, from which the curves are computed.
-    """
-    is_percent = name.startswith("accuracy_")
-    drawn, sentences = _draw_curves(lines, frame, 100 if is_percent else 1)
-    incomplete = "" if is_percent else study_lib.without_iocclusion(frame)
-    if incomplete:
-        sentences += f" Not in iOcclusion: {incomplete}."
-    return document.Figure(name, f"{caption} {sentences}", drawn)
-
-
-def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return a frame of curves, one per line and masking, by share of hidden pixels.
-
-    Maskings with at most 2 shares are left out. Columns: line, panel (the masking in words), x
-    (hidden share in %), value (the column `column` of `frame`) and std (`column`_std). frame: rows
-    of `_by_fill`.
-    """
-    frame = frame.dropna(subset=[column])
-    share_counts = frame.groupby("masking", sort=False)["hidden"].transform("nunique")
-    panels = []
-    for masking in frame["masking"]:
-        name, _, order = masking.partition(" ")
-        panels.append(f"{_WAYS.get(name, name)} {order}".strip())
-    lines = frame[["line"]].assign(
-        panel=panels,
-        x=100 * frame["hidden"],
-        value=frame[column],
-        std=frame[f"{column}_std"],
-    )
-    return lines[share_counts > 2]
-
-
-def _draw_curves(
-    lines: pd.DataFrame, frame: pd.DataFrame, scale: float
-) -> tuple[plots.Figure, str]:
-    """Return (figure with a colour per method, caption sentences on lines and bands).
-
-    lines: the result of `_lines` or `_curve_pair`. frame: the rows of `hiding` for these lines.
-    scale: factor of the drawn values.
-
-    In a panel with a mean plus deviation above 2 * top, the axis ends at top, and triangles mark
-    the means above top. top: the larger of 2 and twice the median of the methods' peaks, before
-    scaling. Without this limit, a high curve would flatten other curves.
-    """
-    tops = {}
-    for title, rows in lines.groupby("panel"):
-        top = max(_TOP, 2 * float(rows.groupby("line")["value"].max().median()))
-        if (rows["value"] + rows["std"].fillna(0)).max() > 2 * top:
-            tops[title] = scale * top
-    order = dict.fromkeys([*study_lib.METHODS.values(), *frame["line"]])
-    names = {*frame["line"]}
-    looks = {x: plots.style_of(i) for i, x in enumerate(order) if x in names}
-
-    def finish(axes: plots.Axes, rows: pd.DataFrame) -> None:
-        top = tops.get(rows["panel"].iloc[0])
-        if not top:
-            return
-        for name, above in rows[rows["value"] > top].groupby("line"):
-            axes.plot(
-                above["x"],
-                np.full(len(above), top),
-                "^",
-                color=looks[name]["color"],
-                markersize=7,
-                clip_on=False,
-            )
-        axes.set_ylim(0, top)
-
-    lines = lines.assign(value=scale * lines["value"], std=scale * lines["std"])
-    drawn = plots.curves(lines, looks, ("pixels hidden in %", ""), finish=finish)
-    sentences = (
-        f"Lines are means over {tables.span(frame['n'])} seeds, of "
-        f"{tables.span(frame['test_images'])} test images, bands ± one standard deviation."
-    )
-    if tops:
-        sentences += " A triangle at the edge is a mean above it; bands are cut."
-    return drawn, sentences
-
-
-def _wrong_figure(
-    study: DistortionStudy,
-    keys: Sequence[Key],
-    quantity: str,
-    *,
-    suffix: str,
-    data: str,
-) -> document.Placed:
-    """Yield one (section id, figure) of wrong predictions by class, clean and distorted.
-
-    Nothing is yielded if no group has a DI index. keys: keys of the groups. quantity: name of the
-    DI index. suffix: end of the figure's name. data: data set and model as text, for the caption.
-    """
-    values_by_method = {}
-    for key in keys:
-        values = study.value(quantity, key)
-        if values and values.n:
-            values_by_method[key.method] = values
-    if not values_by_method:
-        return
-    caption = _FIGURES["wrong"].format(
-        seeds=tables.span(values.n for values in values_by_method.values()),
-        images=tables.span(values.images for values in values_by_method.values()),
-        distortion=_DISTORTED[quantity],
-        data=data,
-    )
-    name = f"wrong_{quantity.removeprefix('di_')}_{suffix}"
-    yield "wrong", document.Figure(name, caption, wrong_classes(values_by_method))
-
-
-def wrong_classes(values_by_method: Mapping[str, Values]) -> plots.Figure:
-    """Return a figure of each class's share of the errors in %, a panel per method.
-
-    A class has a bar for unchanged and a bar for distorted images; dots are seeds.
-    values_by_method: values of a DI index, with `wrong`, by method. Of more than `MAX_CLASSES`
-    classes, only the classes with the largest mean growth in any panel are drawn, in decreasing
-    order.
-    """
-    names = next(iter(values_by_method.values())).classes
-    panels = {}
-    for name, values in values_by_method.items():
-        index = ", ".join(filter(None, (f"{values.mean:.2f} %", values.dominant)))
-        errors = np.maximum(values.wrong.sum(axis=2, keepdims=True), 1)
-        panels[f"{name}: {index}"] = 100 * values.wrong / errors
-    classes = np.arange(len(names))
-    if len(classes) > MAX_CLASSES:
-        growth = [np.diff(shares, axis=1).mean(axis=0)[0] for shares in panels.values()]
-        order = np.argsort(-np.max(growth, axis=0), kind="stable")
-        classes = order[:MAX_CLASSES]
-    largest = max(1, *(shares.max() for shares in panels.values()))
-    colours = {"unchanged": plots.COLOURS[0], "distorted": plots.COLOURS[1]}
-
-    def draw(axes: plots.Axes, shares: Float[np.ndarray, "r 2 k"]) -> None:
-        for i, colour in enumerate(colours.values()):
-            y = np.arange(len(classes)) + 0.4 * i - 0.2
-            by_seed = shares[:, i, classes]
-            axes.barh(y, by_seed.mean(axis=0), 0.36, color=colour, lw=0, alpha=0.75)
-            if len(by_seed) > 1:
-                axes.plot(by_seed.T, y, "o", color=plots.INK, ms=2, mew=0, alpha=0.7)
-        axes.set(xlim=(0, 1.05 * largest), ylim=(len(classes) - 0.5, -0.5))
-        axes.set_yticks(range(len(classes)), plots.plain([names[c] for c in classes]))
-        axes.tick_params(axis="y", length=0)
-
-    return plots.multiples(
-        panels,
-        draw,
-        ("share of wrong predictions in %", ""),
-        {name: patches.Patch(color=colour) for name, colour in colours.items()},
-        cell=(2.8, 0.34 * len(classes) + 0.7),
-        sharey=True,
-    )

@@ -1,4 +1,4 @@
-"""Captions, columns, tables and curves shared by the sections on measured networks."""
+"""Columns, tables, figures and curves shared by the sections on measured networks."""
 
 import itertools
 import math
@@ -17,93 +17,8 @@ Networks = Sequence[MeasuredNetwork]
 Blocks = Iterator[document.Block | None]
 Counts = Mapping[str, Mapping[str, tuple[int, int]]]  # (count, n) by network and row.
 _SHARES = ["value", "low", "high"]
-COMMONEST = 10  # Number of confusions of a network in the table.
-_FEW = f"*: fewer than {network_frame.FEW}, which is unreliable"
-FIGURES = {
-    "accuracy": "Accuracy on each unchanged set, with Wilson intervals of 95 % over images.",
-    "shape_bias": "Decisions for shape and for texture of networks{and_people} on {set}, by class "
-    "of shapes; lines: over all classes together. As figure 4 of Geirhos et al., ICLR 2019.",
-    "cue_decomposition": "Accuracy on unchanged images of {set}, after edge-enhancing diffusion "
-    "and in shuffled cells, with Wilson intervals of 95 % over images.",
-    "filters": "Accuracy on filtered images of {set}: low-pass filters keep the inner share of "
-    "frequencies, high-pass filters the outer one.",
-    "suppression": "Accuracy on {set} without a cue, in % of that on unchanged images, with "
-    "bootstrap intervals of 95 % over images: the lower, the more a network relies on the "
-    "cue. Below: with one cue alone. Not corrected for chance.{people}",
-    "suppression_curves": "Accuracy above chance without a cue, by strength of the change of {set}: "
-    "100 % is accuracy on unchanged images, 0 is chance. Bands: 95 % bootstrap intervals over "
-    "images.",
-    "critical_band": "{measure} on {set}: accuracy in % under noise, by its strength and its "
-    "octave. Above: the fitted band with its centre, cut where the cells end.{no_band}",
-    "corruptions": "Accuracy in % on corrupted {images}, by corruption and severity.",
-    "attacks": "Accuracy under attack by budget.",
-    "reliability": "Reliability on {set}: accuracy over confidence, and the share of images in "
-    "each bin. Below the diagonal, confidence exceeds accuracy.",
-    "classes": "Accuracy by class on {set}, with Wilson intervals of 95 % over images.",
-    "confusion": "{network}: decisions by class of {set}, in %.",
-    "decoding": "{network}: accuracy of linear decoders of shape and texture from the features at "
-    "each site, for images of {set}.",
-}
-# Sentences of the overview's caption, by the column that they explain.
-OVERVIEW = {
-    "decisions": f"Of (column): number of decisions for either cue behind the shape bias ({_FEW}).",
-    "cb_bw": "Bandwidth, centre frequency and sensitivity are of the critical band.",
-    "error_consistency": "Error consistency: with people, as the mean over the sets of the last column.",
-}
-_BRACKETS = "In brackets: 95 % bootstrap intervals over images."
-TABLES = {
-    "overview": "Accuracies in %.",
-    "accuracy": "Accuracy on each unchanged set.",
-    "shape_bias": "Shape bias: decisions for the shape among those for either cue, with Wilson's "
-    f"interval of 95 % ({_FEW}). Accuracy in % of all images with either cue as the label. "
-    "Neither: decisions for neither cue, in % of images where cues conflict. MRR: mean "
-    "reciprocal rank of a cue's label there, where ranks were kept. Rule: how the answers of "
-    "several classes count.",
-    "shape_bias_by_class": "Shape bias by class of shapes.",
-    "configural": "Effect of the order of tiles on a network. Pairs: two pictures of the same "
-    "sixteen tiles; stimuli of our own, so no number is the configural shape score.",
-    "cue_decomposition": "Accuracy in % on unchanged images, after edge-enhancing diffusion "
-    "(diffused) and in shuffled cells. Robustness: the mean of these two, divided by the "
-    "accuracy. Shape part: share of the shape in the retained accuracies, each divided by the "
-    "mean over the networks here (last two columns); 0.5 is the average network, so that a "
-    f"single network has no shape part. {_BRACKETS}",
-    "odd_one_out": "How often features at a site separate an image from two with swapped tiles, "
-    "in %; 33.3 by chance, and if features ignore the order. Early sites may detect the tiles' "
-    "borders. The stimuli are ours.",
-    "people": "Networks and people. Error consistency: Cohen's kappa of being right, 0 at "
-    "chance; accuracies in %, over the conditions that count; observed: images that both get "
-    "right or both wrong; difference: squared, to people's accuracy. The last line of a network "
-    f"is the mean over sets. {_BRACKETS}",
-    "people_by_degree": "Networks and people by degree of distortion; accuracies in %.",
-    "spectral": "Spectral biases: mean ratio, over the cut-offs 0.1 to 0.5, of accuracy on "
-    f"filtered images to that on clean ones. Spectral ratio: high / (low + high). {_BRACKETS}",
-    "suppression": "Accuracy without a cue, and with one cue alone, in % of that on images as "
-    "they are (clean accuracy, in %). Not corrected for chance, as in the published "
-    f"comparison with people; curves are. {_BRACKETS}",
-    "critical_band": "The critical band, a Gaussian fitted over octaves: bandwidth in octaves, "
-    "centre in nominal cycles per image; without a band: bootstrap's draws in %. An end of the "
-    f"centre's interval that is not given is outside the octaves. {_BRACKETS}",
-    "corruptions": "Accuracy in % on corrupted {images}, mean over severity {severities}; the "
-    "CSV file has each.",
-    "corruption_errors": "Errors on corrupted images, in %. Mean error: over corruptions and "
-    "severities. mCE: mean over the fifteen corruptions of ImageNet-C of the error over "
-    "AlexNet's; relative mCE: the same for the increase over the error on clean images; "
-    "AlexNet has 100. Lower is better.{notes}",
-    "attacks": "Accuracy under attack, by measure, norm and budget.",
-    "calibration": "Expected calibration error (ECE) over 15 bins of equal width and (mass) of "
-    "equally many images, NLL in nats, and Brier score of the decided class.",
-    "classes": "Accuracy by class.",
-    "confusions": f"The {COMMONEST} most frequent confusions, by the lower end of Wilson's interval of "
-    "95 % of the share of a class that got one wrong answer.",
-    "decoding": "Accuracy of linear decoders from the features at each site, in % of images, with "
-    "true and with shuffled labels; dimensions: shares of neurons.",
-    "receptive_fields": "Effective receptive field of each site's middle unit: the pixels that "
-    "hold a share of it (area), and the radius in pixels of the disc that does.",
-    "speed": "Duration of each measure, including compilation. Images: number of images shown, over "
-    "all conditions. –: the measure reused decisions of another one.",
-    "provenance": "Software and hardware of the measurements. Weights: digest of the file or of the weights.",
-}
-PUBLISHED_CUES = "Published: from other images of 16 classes, most numbers from a summary of the paper."
+FEW = f"*: fewer than {network_frame.FEW}, which is unreliable"
+BRACKETS = "In brackets: 95 % bootstrap intervals over images."
 
 
 class IntervalCell(NamedTuple):
@@ -218,25 +133,14 @@ class Page(NamedTuple):
 
     @staticmethod
     def table(
-        name: str, rows: Iterable[Mapping], **columns: tables.Column
+        name: str, caption: str, rows: Iterable[Mapping], **columns: tables.Column
     ) -> tables.Table | None:
         """Return a table with those columns of `COLUMNS` that have a value; None without rows.
 
-        name: name of the table and key of `TABLES`, its caption. rows: values by key of the
-        column. columns: columns with other heads or formats than in `COLUMNS`, by key.
+        rows: values by key of the column. columns: columns with other heads or formats than in
+        `COLUMNS`, by key.
         """
-        return tables.from_rows(name, TABLES[name], [*rows], COLUMNS | columns)
-
-    @staticmethod
-    def figure(
-        name: str, drawn: plots.Figure, suffix: str = "", **caption_fields: str
-    ) -> document.Figure:
-        """Return a figure called name + suffix.
-
-        name: key of the captions. drawn: the figure. caption_fields: values for the caption.
-        """
-        caption = FIGURES[name].format(**caption_fields)
-        return document.Figure(f"{name}{suffix}", caption, drawn)
+        return tables.from_rows(name, caption, [*rows], COLUMNS | columns)
 
     def measurements(
         self, *probes: str
@@ -302,14 +206,15 @@ class Page(NamedTuple):
     def shares(
         self,
         name: str,
+        caption: str,
         row_title: str,
         counts: Mapping[str, Counts],
         metric: str = "accuracy",
     ) -> tables.Table | None:
         """Return a table of shares with Wilson intervals over independent images, or None.
 
-        name, row_title: see `intervals`. counts: (count, n) by data set, network and row; without
-        counts, None is returned. metric: name of the metric, for the CSV file.
+        name, caption, row_title: see `intervals`. counts: (count, n) by data set, network and row;
+        without counts, None is returned. metric: name of the metric, for the CSV file.
         """
         cells_by_set = {
             dataset: {
@@ -322,12 +227,17 @@ class Page(NamedTuple):
             for dataset, counts_by_network in counts.items()
         }
         return self.intervals(
-            name, row_title, cells_by_set, interval_words="Wilson intervals of 95 %"
+            name,
+            caption,
+            row_title,
+            cells_by_set,
+            interval_words="Wilson intervals of 95 %",
         )
 
     def intervals(
         self,
         name: str,
+        caption: str,
         row_title: str,
         cells_by_set: Mapping[str, Mapping[str, Mapping[str, IntervalCell]]],
         *,
@@ -335,11 +245,11 @@ class Page(NamedTuple):
     ) -> tables.Table | None:
         """Return a table with a row per data set and row name, and a column per network, or None.
 
-        name: name of the table and key of `TABLES`, its caption. row_title: head of the first
-        column, such as "class". cells_by_set: cells by data set, network and row name.
-        interval_words: kind of interval, for the caption. Every network of the page has a column,
-        with a dash for a missing cell and for n = 0. Rows begin with the name of the data set if
-        there are several. None if there are no cells.
+        caption: first sentences of the caption. row_title: head of the first column, such as
+        "class". cells_by_set: cells by data set, network and row name. interval_words: kind of
+        interval, for the caption. Every network of the page has a column, with a dash for a missing
+        cell and for n = 0. Rows begin with the name of the data set if there are several. None if
+        there are no cells.
         """
         data = []
         rows = []
@@ -363,7 +273,7 @@ class Page(NamedTuple):
             return None
         return tables.Table(
             name,
-            f"{TABLES[name]} In %, with {interval_words}.",
+            f"{caption} In %, with {interval_words}.",
             head=(row_title.capitalize(), *(network.name for network in self.networks)),
             rows=tuple(rows),
             data=pd.DataFrame(data),

@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ Measurement = network_records.Measurement
 PUBLISHED_FILES = network_records.PUBLISHED_FILES
 Page, Blocks = network_blocks.Page, network_blocks.Blocks
 
+_COMMONEST = 10  # Number of confusions of a network in the table.
 _MAX_DRAWN_CLASSES = 100  # Confusion matrices of more classes are not drawn.
 _NO_DECISIONS = "its decisions were not stored (run.decisions of the suite)"
 _OVERVIEW_COLUMNS = tables.columns(
@@ -38,14 +39,21 @@ _OVERVIEW_COLUMNS = tables.columns(
     "cb_pns:.2 imagenet_c:% pgd:% ece:.3 error_consistency:.3 sets:d",
     **network_frame.TITLES,
 ) | {"decisions": network_blocks.DECISIONS}
+# Sentences of the caption of the overview, by the column that they explain.
+_OVERVIEW_NOTES = {
+    "decisions": "Of (column): number of decisions for either cue behind the shape bias "
+    f"({network_blocks.FEW}).",
+    "cb_bw": "Bandwidth, centre frequency and sensitivity are of the critical band.",
+    "error_consistency": "Error consistency: with people, as the mean over the sets of the last column.",
+}
 
 
 def _overview(page: Page) -> Blocks:
     """Yield a table with the main numbers of each network, one row per network."""
     rows = [_overview_row(network) for network in page.networks]
     keys = {key for row in rows for key, value in row.items() if pd.notna(value)}
-    sentences = [text for key, text in network_blocks.OVERVIEW.items() if key in keys]
-    caption = " ".join([network_blocks.TABLES["overview"], *sentences])
+    sentences = [text for key, text in _OVERVIEW_NOTES.items() if key in keys]
+    caption = " ".join(["Accuracies in %.", *sentences])
     yield tables.from_rows("overview", caption, rows, _OVERVIEW_COLUMNS)
 
 
@@ -88,8 +96,14 @@ def _accuracy(page: Page) -> Blocks:
     """
     counts = {network.name: _accuracy_counts(network) for network in page.networks}
     if page.has_figures and any(counts.values()):
-        yield page.figure("accuracy", network_plots.accuracies(counts))
-    yield page.shares("accuracy", "set", {"": counts})
+        yield document.Figure(
+            "accuracy",
+            "Accuracy on each unchanged set, with Wilson intervals of 95 % over images.",
+            network_plots.accuracies(counts),
+        )
+    yield page.shares(
+        "accuracy", "Accuracy on each unchanged set.", "set", {"": counts}
+    )
 
 
 def _accuracy_counts(network: MeasuredNetwork) -> dict[str, tuple[int, int]]:
@@ -134,7 +148,12 @@ def _spectral(page: Page) -> Blocks:
             ]
             drawn = page.curves(rows)
             if drawn is not None:
-                yield page.figure("filters", drawn, suffix, set=measurement.dataset)
+                yield document.Figure(
+                    f"filters{suffix}",
+                    f"Accuracy on filtered images of {measurement.dataset}: low-pass filters keep "
+                    "the inner share of frequencies, high-pass filters the outer one.",
+                    drawn,
+                )
     metrics = network_records.ended("low_freq_bias", "high_freq_bias")
     metrics.append("spectral_ratio")
     rows = []
@@ -142,7 +161,13 @@ def _spectral(page: Page) -> Blocks:
         clean = network.number(measurement, "accuracy", "unfiltered")
         row |= {"clean": clean and clean.value, "n": clean and clean.n}
         rows.append(row | network.values(measurement, metrics))
-    yield page.table("spectral", rows)
+    yield page.table(
+        "spectral",
+        "Spectral biases: mean ratio, over the cut-offs 0.1 to 0.5, of accuracy on filtered "
+        "images to that on clean ones. Spectral ratio: high / (low + high). "
+        f"{network_blocks.BRACKETS}",
+        rows,
+    )
 
 
 def _filter_points(
@@ -201,7 +226,13 @@ def _critical_band(page: Page) -> Blocks:
         row["undefined"] = undefined and undefined.value
         row["why"] = reason
         rows.append(row)
-    yield page.table("critical_band", rows)
+    yield page.table(
+        "critical_band",
+        "The critical band, a Gaussian fitted over octaves: bandwidth in octaves, "
+        "centre in nominal cycles per image; without a band: bootstrap's draws in %. An end of the "
+        f"centre's interval that is not given is outside the octaves. {network_blocks.BRACKETS}",
+        rows,
+    )
 
 
 def _critical_band_figure(
@@ -230,12 +261,13 @@ def _critical_band_figure(
         y_label="strength of noise",
         bands=bands,
     )
-    return page.figure(
+    no_band = f" No band: {', '.join(without_band)}." if without_band else ""
+    return document.Figure(
         "critical_band",
+        f"{measurement.measure} on {measurement.dataset}: accuracy in % under noise, by its "
+        "strength and its octave. Above: the fitted band with its centre, cut where the cells "
+        f"end.{no_band}",
         drawn,
-        measure=measurement.measure,
-        set=measurement.dataset,
-        no_band=f" No band: {', '.join(without_band)}." if without_band else "",
     )
 
 
@@ -340,10 +372,15 @@ def _corruption_errors(page: Page) -> tables.Table | None:
         "mce": tables.Column("mCE", tables.percent),
         "relative_mce": tables.Column("relative mCE", tables.percent),
     }
-    caption = network_blocks.TABLES["corruption_errors"]
+    caption = (
+        "Errors on corrupted images, in %. Mean error: over corruptions and "
+        "severities. mCE: mean over the fifteen corruptions of ImageNet-C of the error over "
+        "AlexNet's; relative mCE: the same for the increase over the error on clean images; "
+        "AlexNet has 100. Lower is better."
+    )
     return tables.from_rows(
         "corruption_errors",
-        caption.format(notes="".join(f" {sentence}" for sentence in sentences)),
+        " ".join([caption, *sentences]),
         rows,
         tables.columns("network images corruptions:d") | percent,
     )
@@ -495,7 +532,11 @@ def _corruption_blocks(
         drawn = network_plots.heat(
             panels, cell=(0.34, 0.2), x_label="severity", y_label=""
         )
-        yield page.figure("corruptions", drawn, suffix, images=images)
+        yield document.Figure(
+            f"corruptions{suffix}",
+            f"Accuracy in % on corrupted {images}, by corruption and severity.",
+            drawn,
+        )
     severities = tables.join(map(str, wide))
     for network, panel in panels.items():
         if panel.isna().any(axis=None):
@@ -504,13 +545,16 @@ def _corruption_blocks(
                 "a corruption without all of them has no mean."
             )
     means = [panel.mean(axis=1, skipna=False) for panel in panels.values()]
-    caption = network_blocks.TABLES["corruptions"]
+    caption = (
+        f"Accuracy in % on corrupted {images}, mean over severity {severities}; the CSV file has "
+        "each."
+    )
     columns = tables.columns("corruption")
     for i, network in enumerate(networks):
         columns[i] = tables.Column(network, tables.percent)
     yield tables.from_rows(
         f"corruptions{suffix}",
-        caption.format(images=images, severities=severities),
+        caption,
         pd.concat(means, axis=1).reset_index(),
         columns,
         data=data,
@@ -547,8 +591,13 @@ def _attacks(page: Page) -> Blocks:
                 rows.append((title, label, float(match[2]), network.name, number.value))
     drawn = page.curves(rows, min_points=2) if page.has_figures else None
     if drawn:
-        yield page.figure("attacks", drawn)
-    yield page.shares("attacks", "attack", counts_by_set)
+        yield document.Figure("attacks", "Accuracy under attack by budget.", drawn)
+    yield page.shares(
+        "attacks",
+        "Accuracy under attack, by measure, norm and budget.",
+        "attack",
+        counts_by_set,
+    )
 
 
 def _calibration(page: Page) -> Blocks:
@@ -574,7 +623,13 @@ def _calibration(page: Page) -> Blocks:
                     )
             if reliabilities:
                 drawn = network_plots.reliability(reliabilities)
-                yield page.figure("reliability", drawn, suffix, set=measurement.dataset)
+                yield document.Figure(
+                    f"reliability{suffix}",
+                    f"Reliability on {measurement.dataset}: accuracy over confidence, and the "
+                    "share of images in each bin. Below the diagonal, confidence exceeds "
+                    "accuracy.",
+                    drawn,
+                )
     metrics = ("ece", "ece_mass", "nll", "brier_top")
     rows = [
         row
@@ -582,7 +637,12 @@ def _calibration(page: Page) -> Blocks:
         | network.values(measurement, metrics, number.condition)
         for network, measurement, row, number in page.numbers("calibration", "ece")
     ]
-    yield page.table("calibration", rows)
+    yield page.table(
+        "calibration",
+        "Expected calibration error (ECE) over 15 bins of equal width and (mass) of "
+        "equally many images, NLL in nats, and Brier score of the decided class.",
+        rows,
+    )
 
 
 def _classes(page: Page) -> Blocks:
@@ -597,7 +657,11 @@ def _classes(page: Page) -> Blocks:
             counts = {x.name: counts_by_network.get(x.name, {}) for x in page.networks}
             drawn = network_plots.accuracies(counts, best_first=True)
             suffix = f"_{dataset}" if len(counts_by_set) > 1 else ""
-            yield page.figure("classes", drawn, suffix, set=dataset)
+            yield document.Figure(
+                f"classes{suffix}",
+                f"Accuracy by class on {dataset}, with Wilson intervals of 95 % over images.",
+                drawn,
+            )
     for suffix, measurement, network in page.network_figures("classes"):
         matrix = confusion(network, measurement)
         if matrix is None:
@@ -611,14 +675,14 @@ def _classes(page: Page) -> Blocks:
             )
         else:
             drawn = network_plots.confusion(matrix.percent, matrix.classes)
-            yield page.figure(
-                "confusion",
+            yield document.Figure(
+                f"confusion{suffix}",
+                f"{network.name}: decisions by class of {measurement.dataset}, in %.",
                 drawn,
-                suffix,
-                network=network.name,
-                set=measurement.dataset,
             )
-    yield page.shares("classes", "class", counts_by_set, "class_accuracy")
+    yield page.shares(
+        "classes", "Accuracy by class.", "class", counts_by_set, "class_accuracy"
+    )
     yield confusion_table(page)
 
 
@@ -663,7 +727,13 @@ def confusion_table(page: Page) -> tables.Table | None:
         matrix = confusion(network, measurement)
         if matrix is not None:
             rows += [row | fields for fields in _commonest_confusions(matrix)]
-    return page.table("confusions", rows, n=tables.Column("of", tables.whole))
+    return page.table(
+        "confusions",
+        f"The {_COMMONEST} most frequent confusions, by the lower end of Wilson's interval of "
+        "95 % of the share of a class that got one wrong answer.",
+        rows,
+        n=tables.Column("of", tables.whole),
+    )
 
 
 def _commonest_confusions(matrix: Confusion) -> Iterator[dict[str, Any]]:
@@ -680,7 +750,7 @@ def _commonest_confusions(matrix: Confusion) -> Iterator[dict[str, Any]]:
         low, high = wilson(wrong[i, j], matrix.sizes[j])
         cells.append((i, j, low, high))
     cells.sort(key=lambda cell: -cell[2])
-    for i, j, low, high in cells[: network_blocks.COMMONEST]:
+    for i, j, low, high in cells[:_COMMONEST]:
         yield {
             "class": matrix.classes[j],
             "as": [*matrix.classes, "no response"][i],
@@ -712,7 +782,13 @@ def _receptive_fields(page: Page) -> Blocks:
     columns = {
         key: tables.Column(head, tables.digits(1)) for key, head in heads.items()
     }
-    yield page.table("receptive_fields", rows.values(), **columns)
+    yield page.table(
+        "receptive_fields",
+        "Effective receptive field of each site's middle unit: the pixels that "
+        "hold a share of it (area), and the radius in pixels of the disc that does.",
+        rows.values(),
+        **columns,
+    )
 
 
 def _provenance(page: Page) -> Blocks:
@@ -737,7 +813,12 @@ def _provenance(page: Page) -> Blocks:
                     "rate": images / seconds if seconds else None,
                 }
             )
-    yield page.table("speed", rows)
+    yield page.table(
+        "speed",
+        "Duration of each measure, including compilation. Images: number of images shown, over "
+        "all conditions. –: the measure reused decisions of another one.",
+        rows,
+    )
     yield provenance_table(page.networks)
 
 
@@ -748,7 +829,10 @@ def provenance_table(networks: Iterable[MeasuredNetwork]) -> tables.Table | None
     """
     rows = [_provenance_row(network) for network in networks]
     return Page.table(
-        "provenance", rows, seconds=tables.Column("seconds in all", tables.digits(0))
+        "provenance",
+        "Software and hardware of the measurements. Weights: digest of the file or of the weights.",
+        rows,
+        seconds=tables.Column("seconds in all", tables.digits(0)),
     )
 
 
@@ -776,52 +860,78 @@ def _provenance_row(network: MeasuredNetwork) -> dict[str, Any]:
     }
 
 
-class SectionMaker(NamedTuple):
-    """A section of the page: its title, the function that makes its blocks, and its probes.
+@dataclasses.dataclass(frozen=True)
+class NetworkSection(document.SectionMaker):
+    """A section of the page of measured networks, with the probes that it shows.
 
     A section with probes is listed as missing if none of the probes was measured.
     """
 
-    title: str
-    make_blocks: Callable[[Page], Blocks]
     probes: tuple[str, ...] = ()
 
 
-# Sections by name, in the order of the page.
-SECTIONS: Mapping[str, SectionMaker] = {
-    "overview": SectionMaker("In short", _overview),
-    "caveats": SectionMaker("What to keep in mind", lambda page: iter(())),
-    "accuracy": SectionMaker("Accuracy", _accuracy, ("plain",)),
-    "shape_bias": SectionMaker(
-        "Shape or texture", shape_sections.shape_bias, ("shape_bias",)
+def _caveats(page: Page) -> Blocks:
+    """Yield nothing: `networks_page.report` adds the caveats, which depend on all sections."""
+    yield from ()
+
+
+# The sections, in the order of the page.
+SECTIONS = (
+    NetworkSection("overview", "In short", _overview),
+    NetworkSection("caveats", "What to keep in mind", _caveats),
+    NetworkSection("accuracy", "Accuracy", _accuracy, probes=("plain",)),
+    NetworkSection(
+        "shape_bias",
+        "Shape or texture",
+        shape_sections.shape_bias,
+        probes=("shape_bias",),
     ),
-    "configural": SectionMaker(
+    NetworkSection(
+        "configural",
         "Shape by the order of parts",
         shape_sections.order_of_parts,
-        ("configural", "tile_order"),
+        probes=("configural", "tile_order"),
     ),
-    "cue_decomposition": SectionMaker(
-        "Edges or texture", shape_sections.edges_or_texture, ("cue_decomposition",)
+    NetworkSection(
+        "cue_decomposition",
+        "Edges or texture",
+        shape_sections.edges_or_texture,
+        probes=("cue_decomposition",),
     ),
-    "odd_one_out": SectionMaker(
-        "Odd one out by layer", shape_sections.odd_one_out, ("odd_one_out",)
+    NetworkSection(
+        "odd_one_out",
+        "Odd one out by layer",
+        shape_sections.odd_one_out,
+        probes=("odd_one_out",),
     ),
-    "people": SectionMaker("Like people", shape_sections.people, ("human",)),
-    "spectral": SectionMaker("Low and high frequencies", _spectral, ("spectral",)),
+    NetworkSection("people", "Like people", shape_sections.people, probes=("human",)),
+    NetworkSection(
+        "spectral", "Low and high frequencies", _spectral, probes=("spectral",)
+    ),
     # Not part of the default suites, so never listed as missing.
-    "suppression": SectionMaker(
-        "Without shape, texture or colour", shape_sections.suppressed_cues
+    NetworkSection(
+        "suppression",
+        "Without shape, texture or colour",
+        shape_sections.suppressed_cues,
     ),
-    "critical_band": SectionMaker("Critical band", _critical_band, ("critical_band",)),
-    "corruptions": SectionMaker("Corruptions", _corruptions, ("corruptions",)),
-    "attacks": SectionMaker("Attacks", _attacks, ("pgd", "fgsm")),
-    "calibration": SectionMaker("Calibration", _calibration, ("calibration",)),
-    "classes": SectionMaker("Classes", _classes, ("classes",)),
-    "decoding": SectionMaker(
-        "Shape and texture by layer", shape_sections.decoded_cues, ("decoding",)
+    NetworkSection(
+        "critical_band", "Critical band", _critical_band, probes=("critical_band",)
     ),
-    "receptive_field": SectionMaker(
-        "Effective receptive fields", _receptive_fields, ("receptive_field",)
+    NetworkSection("corruptions", "Corruptions", _corruptions, probes=("corruptions",)),
+    NetworkSection("attacks", "Attacks", _attacks, probes=("pgd", "fgsm")),
+    NetworkSection("calibration", "Calibration", _calibration, probes=("calibration",)),
+    NetworkSection("classes", "Classes", _classes, probes=("classes",)),
+    NetworkSection(
+        "decoding",
+        "Shape and texture by layer",
+        shape_sections.decoded_cues,
+        probes=("decoding",),
     ),
-    "made": SectionMaker("How it was measured", _provenance),
-}
+    NetworkSection(
+        "receptive_field",
+        "Effective receptive fields",
+        _receptive_fields,
+        probes=("receptive_field",),
+    ),
+    NetworkSection("made", "How it was measured", _provenance),
+)

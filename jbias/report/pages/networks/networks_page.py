@@ -1,5 +1,6 @@
 """Functions that build the report page of measured networks: answer, sections and caveats."""
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -27,15 +28,18 @@ def report(
     published results of other networks on the same data sets.
     """
     section_notes: list[str] = []
-    blocks = [*section_blocks(networks, section_notes, published=published)]
+    sections = make_sections(networks, section_notes, published=published)
     caveats = [*notes, *reliability_notes(networks), *_missing(networks)]
     caveats += dict.fromkeys(section_notes)
+    sections = [
+        dataclasses.replace(section, blocks=[document.Text(caveats)])
+        if section.id == "caveats"
+        else section
+        for section in sections
+    ]
     numbers = _numbers(networks)
     names = [network.name for network in networks]
     measurements = {key for network in networks for key in network.measures}
-    titles = {
-        name: section.title for name, section in network_sections.SECTIONS.items()
-    }
     return document.Report(
         title="jbias measured",
         heading=(
@@ -51,9 +55,7 @@ def report(
             "Sets": len({key.dataset for key in measurements}),
             "Numbers": f"{len(numbers):,}",
         },
-        sections=document.sections(
-            titles, blocks, [("caveats", document.Text(caveats))]
-        ),
+        sections=sections,
         results={
             "networks": [_result(network) for network in networks],
             "missing": caveats,
@@ -85,10 +87,10 @@ def _numbers(networks: Networks) -> pd.DataFrame:
     return pd.concat(frames, names=["network"]).reset_index("network")
 
 
-def section_blocks(
+def make_sections(
     networks: Networks, notes: list[str], *, published: bool = True
-) -> document.Placed:
-    """Yield (section id, table or figure); append notes on omitted figures to `notes`.
+) -> list[document.Section]:
+    """Return the sections of the page without caveats; append notes on omitted figures to `notes`.
 
     published: see `report`.
     """
@@ -99,10 +101,7 @@ def section_blocks(
             f"select {MAX_DRAWN} or fewer for figures."
         )
     page = network_blocks.Page(networks, has_figures, notes, published=published)
-    for name, section in network_sections.SECTIONS.items():
-        for block in section.make_blocks(page):
-            if block is not None:
-                yield name, block
+    return document.make_sections(network_sections.SECTIONS, page)
 
 
 def _result(network: MeasuredNetwork) -> dict[str, Any]:
@@ -355,9 +354,9 @@ def _unmeasured(network: MeasuredNetwork) -> Iterator[str]:
     Sections without probes have no note. The section on corruptions has no note if published files
     of corruptions were measured.
     """
-    for name, section in network_sections.SECTIONS.items():
+    for section in network_sections.SECTIONS:
         is_measured = any(map(network.measurements_of, section.probes))
-        if name == "corruptions" and network.corruption_accuracies:
+        if section.id == "corruptions" and network.corruption_accuracies:
             is_measured = True
         if section.probes and not is_measured:
             probes = " or ".join(section.probes)

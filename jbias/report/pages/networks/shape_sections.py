@@ -69,8 +69,22 @@ def shape_bias(page: Page) -> Blocks:
         )
         if "class=" not in number.condition
     ]
-    yield page.table("shape_bias", rows)
-    yield page.shares("shape_bias_by_class", "class", counts_by_set, "shape_bias")
+    yield page.table(
+        "shape_bias",
+        "Shape bias: decisions for the shape among those for either cue, with Wilson's interval "
+        f"of 95 % ({network_blocks.FEW}). Accuracy in % of all images with either cue as the "
+        "label. Neither: decisions for neither cue, in % of images where cues conflict. MRR: "
+        "mean reciprocal rank of a cue's label there, where ranks were kept. Rule: how the "
+        "answers of several classes count.",
+        rows,
+    )
+    yield page.shares(
+        "shape_bias_by_class",
+        "Shape bias by class of shapes.",
+        "class",
+        counts_by_set,
+        "shape_bias",
+    )
     if page.published:
         yield published_shape_biases.comparison_table([*_like_published(page)])
 
@@ -97,12 +111,12 @@ def _shape_bias_figure(
         biases[network_plots.PEOPLE] = {
             classes.index(name): bias for name, bias in people_biases.items()
         }
-    return page.figure(
-        "shape_bias",
+    and_people = " and people" if has_people else ""
+    return document.Figure(
+        f"shape_bias{suffix}",
+        f"Decisions for shape and for texture of networks{and_people} on {dataset}, by class "
+        "of shapes; lines: over all classes together. As figure 4 of Geirhos et al., ICLR 2019.",
         network_plots.cue_decisions(biases, classes),
-        suffix,
-        and_people=" and people" if has_people else "",
-        set=dataset,
     )
 
 
@@ -136,7 +150,14 @@ def order_of_parts(page: Page) -> Blocks:
     words = (
         "intervals of 95 %: bootstrap over pairs for pictures of pairs, else Wilson's"
     )
-    yield page.intervals("configural", "share", cells_by_set, interval_words=words)
+    yield page.intervals(
+        "configural",
+        "Effect of the order of tiles on a network. Pairs: two pictures of the same "
+        "sixteen tiles; stimuli of our own, so no number is the configural shape score.",
+        "share",
+        cells_by_set,
+        interval_words=words,
+    )
 
 
 _CUES_LEFT = (cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED)
@@ -166,8 +187,21 @@ def edges_or_texture(page: Page) -> Blocks:
                 counts[network.name] = _cue_decomposition_counts(network, measurement)
             drawn = network_plots.accuracies(counts)
             dataset = measurement.dataset
-            yield page.figure("cue_decomposition", drawn, suffix, set=dataset)
-    yield page.table("cue_decomposition", rows)
+            yield document.Figure(
+                f"cue_decomposition{suffix}",
+                f"Accuracy on unchanged images of {dataset}, after edge-enhancing diffusion "
+                "and in shuffled cells, with Wilson intervals of 95 % over images.",
+                drawn,
+            )
+    yield page.table(
+        "cue_decomposition",
+        "Accuracy in % on unchanged images, after edge-enhancing diffusion "
+        "(diffused) and in shuffled cells. Robustness: the mean of these two, divided by the "
+        "accuracy. Shape part: share of the shape in the retained accuracies, each divided by the "
+        "mean over the networks here (last two columns); 0.5 is the average network, so that a "
+        f"single network has no shape part. {network_blocks.BRACKETS}",
+        rows,
+    )
 
 
 def _cue_decomposition_counts(
@@ -233,7 +267,15 @@ def odd_one_out(page: Page) -> Blocks:
                 network, measurement, number
             )
     words = "bootstrap intervals of 95 % over images"
-    yield page.intervals("odd_one_out", "site", cells_by_set, interval_words=words)
+    yield page.intervals(
+        "odd_one_out",
+        "How often features at a site separate an image from two with swapped tiles, "
+        "in %; 33.3 by chance, and if features ignore the order. Early sites may detect the tiles' "
+        "borders. The stimuli are ours.",
+        "site",
+        cells_by_set,
+        interval_words=words,
+    )
 
 
 def _like_published(page: Page) -> Iterator[dict[str, Any]]:
@@ -332,7 +374,14 @@ def people(page: Page) -> Blocks:
             mean = f"mean of {n} of {len(human.SETS)} sets"
             values = {metric: number.value for metric, number in agreement.items()}
             rows.append({"network": network.name, "set": mean} | values)
-    yield page.table("people", rows)
+    yield page.table(
+        "people",
+        "Networks and people. Error consistency: Cohen's kappa of being right, 0 at chance; "
+        "accuracies in %, over the conditions that count; observed: images that both get right "
+        "or both wrong; difference: squared, to people's accuracy. The last line of a network is "
+        f"the mean over sets. {network_blocks.BRACKETS}",
+        rows,
+    )
     yield degree_table(page)
 
 
@@ -360,7 +409,11 @@ def degree_table(page: Page) -> tables.Table | None:
                 degree_row["accuracy"] = is_correct[has_degree].mean()
                 degree_row["n"] = int(has_degree.sum())
             rows.append(degree_row)
-    return page.table("people_by_degree", rows)
+    return page.table(
+        "people_by_degree",
+        "Networks and people by degree of distortion; accuracies in %.",
+        rows,
+    )
 
 
 # Labels of the x axis, by kind of step; {} is the side of the image in pixels.
@@ -399,13 +452,20 @@ def suppressed_cues(page: Page) -> Blocks:
             numbers = network.interval(measurement, "relative_accuracy", condition)
             row |= zip(ended(cue), numbers, strict=True)
         rows.append(row)
-    caption = network_blocks.TABLES["suppression"]
+    caption = (
+        "Accuracy without a cue, and with one cue alone, in % of that on images as "
+        "they are (clean accuracy, in %). Not corrected for chance, as in the published "
+        f"comparison with people; curves are. {network_blocks.BRACKETS}"
+    )
     if any(_has_people(page, x, key) for x, key, _ in page.measurements("suppression")):
         keys = ["clean", *cue_reliance.CUES]
         for name, values in cue_reliance.PUBLISHED.items():
             row = {"network": name, "set": "16 classes, published", "n": 800}
             rows.append(row | dict(zip(keys, values)))
-        caption += f" {network_blocks.PUBLISHED_CUES}"
+        caption += (
+            " Published: from other images of 16 classes, most numbers from a summary of the "
+            "paper."
+        )
     cues = " ".join(f"{cue}:%[]" for cue in cue_reliance.CUES)
     columns = COLUMNS | network_blocks.columns(cues)
     yield tables.from_rows("suppression", caption, rows, columns)
@@ -444,13 +504,25 @@ def _suppression_figures(
         people_note = " Humans: as published, of other images."
     if any(accuracies.values()):
         drawn = network_plots.relative_accuracies(accuracies)
-        yield page.figure("suppression", drawn, suffix, set=dataset, people=people_note)
+        yield document.Figure(
+            f"suppression{suffix}",
+            f"Accuracy on {dataset} without a cue, in % of that on unchanged images, with "
+            "bootstrap intervals of 95 % over images: the lower, the more a network relies on the "
+            f"cue. Below: with one cue alone. Not corrected for chance.{people_note}",
+            drawn,
+        )
     points = [
         point for network in networks for point in strength_points(network, measurement)
     ]
     drawn = page.curves(points, min_points=2, y_label="above chance, %")
     if drawn:
-        yield page.figure("suppression_curves", drawn, suffix, set=dataset)
+        yield document.Figure(
+            f"suppression_curves{suffix}",
+            f"Accuracy above chance without a cue, by strength of the change of {dataset}: 100 % "
+            "is accuracy on unchanged images, 0 is chance. Bands: 95 % bootstrap intervals over "
+            "images.",
+            drawn,
+        )
 
 
 def relative_accuracies(
@@ -508,8 +580,11 @@ def decoded_cues(page: Page) -> Blocks:
         drawn = network_plots.decodability(
             network.numbers[measurement], title=network.name
         )
-        yield page.figure(
-            "decoding", drawn, suffix, network=network.name, set=measurement.dataset
+        yield document.Figure(
+            f"decoding{suffix}",
+            f"{network.name}: accuracy of linear decoders of shape and texture from the features "
+            f"at each site, for images of {measurement.dataset}.",
+            drawn,
         )
     metrics = [name for name in COLUMNS if re.search("_decoding|_dimensions", name)]
     rows = [
@@ -518,4 +593,9 @@ def decoded_cues(page: Page) -> Blocks:
         | network.values(measurement, metrics, number.condition)
         for network, measurement, row, number in page.numbers("decoding", metrics[0])
     ]
-    yield page.table("decoding", rows)
+    yield page.table(
+        "decoding",
+        "Accuracy of linear decoders from the features at each site, in % of images, with "
+        "true and with shuffled labels; dimensions: shares of neurons.",
+        rows,
+    )
