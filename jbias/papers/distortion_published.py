@@ -28,8 +28,14 @@ from jbias.report import document, tables
 from jbias.report.pages.distortion import distortion_groups, distortion_page
 from jbias.stats import multiple_testing, two_sample
 
-DistortionStudy, Key = distortion_groups.DistortionStudy, distortion_groups.Key
-NumberKey, Values = distortion_groups.NumberKey, distortion_groups.Values
+DistortionStudy, GroupKey = (
+    distortion_groups.DistortionStudy,
+    distortion_groups.GroupKey,
+)
+NumberKey, QuantityValues = (
+    distortion_groups.NumberKey,
+    distortion_groups.QuantityValues,
+)
 QUANTITIES, STACKED = distortion_groups.QUANTITIES, distortion_groups.STACKED
 PLAIN, OTHER = distortion_groups.PLAIN, distortion_groups.OTHER
 WITHOUT = distortion_groups.WITHOUT
@@ -236,7 +242,7 @@ class Printed(NamedTuple):
 
     def layouts(
         self, our_data: Sequence[str] = ()
-    ) -> dict[str, distortion_page.Layout]:
+    ) -> dict[str, distortion_page.ValueLayout]:
         """Return the layouts of the paper's tables, by key of TABLES.
 
         Methods that only we have are added. Rows for our data sets are added, too, with the cells
@@ -265,7 +271,7 @@ class Printed(NamedTuple):
                     column = ": ".join(words[x] for x in paper_table.head)
                     rows.setdefault(row_words, {})[column] = cell
             columns = next(iter(rows.values()))
-            layouts[table] = distortion_page.Layout(
+            layouts[table] = distortion_page.ValueLayout(
                 paper_table.name,
                 f"{table}. {_CAPTIONS[table]}",
                 (*paper_table.lead, *columns),
@@ -460,7 +466,7 @@ def of_measured(
     return tested(claim, more, less) if more and less else None
 
 
-def tested(claim: Claim, more: Values, less: Values) -> dict[str, Any]:
+def tested(claim: Claim, more: QuantityValues, less: QuantityValues) -> dict[str, Any]:
     """Return the test of a claim by exchanging seeds, with the entries of _BLANK.
 
     "p" is for the claim, "against" for the opposite claim, "least" the smallest possible p, and
@@ -756,7 +762,7 @@ _NAMES = {
 }
 
 
-class Missing(NamedTuple):
+class MissingMeasurement(NamedTuple):
     """Networks or measurements that are missing here for the paper's tables."""
 
     tables: list[str]  # Keys of TABLES.
@@ -767,7 +773,7 @@ class Missing(NamedTuple):
 _NETWORKS = "networks: "  # The start of a description of networks to train.
 
 
-def missing(study: DistortionStudy, printed: Printed) -> list[Missing]:
+def missing(study: DistortionStudy, printed: Printed) -> list[MissingMeasurement]:
     """Return the missing networks, then the missing measurements of existing networks.
 
     A cell of the paper's tables misses a number if one of our models of the cell's data set has no
@@ -800,12 +806,14 @@ def missing(study: DistortionStudy, printed: Printed) -> list[Missing]:
                 item = (has_networks, description, command)
                 tables_by_item.setdefault(item, {})[table] = None
     return [
-        Missing(list(tables_by_item[item]), description=item[1], command=item[2])
+        MissingMeasurement(
+            list(tables_by_item[item]), description=item[1], command=item[2]
+        )
         for item in sorted(tables_by_item, key=lambda item: item[0])
     ]
 
 
-def _missing_table(missing_rows: Sequence[Missing]) -> tables.Table | None:
+def _missing_table(missing_rows: Sequence[MissingMeasurement]) -> tables.Table | None:
     """Return the table of missing measurements; None if nothing is missing."""
     rows = [
         {
@@ -819,7 +827,7 @@ def _missing_table(missing_rows: Sequence[Missing]) -> tables.Table | None:
     return tables.from_rows("missing", _CAPTIONS["missing"], rows, columns=columns)
 
 
-def _note_on_empty(table: str, missing_rows: Sequence[Missing]) -> str:
+def _note_on_empty(table: str, missing_rows: Sequence[MissingMeasurement]) -> str:
     """Return a sentence on a table without measurements, with the command to start with.
 
     table: a key of TABLES. missing_rows: result of `missing`.
@@ -831,7 +839,7 @@ def _note_on_empty(table: str, missing_rows: Sequence[Missing]) -> str:
     return f"{table}: no measurements. For {first.description}: {first.command}{more}"
 
 
-def train_command(key: Key) -> str:
+def train_command(key: GroupKey) -> str:
     """Return the command that trains a group's networks, with placeholders DIR and CLASS.
 
     key: key of the group.
@@ -855,7 +863,7 @@ def train_command(key: Key) -> str:
     return f"{command} --workdir=runs/distortion/{name}-{data}"
 
 
-def measure_command(key: Key, quantity: str) -> str:
+def measure_command(key: GroupKey, quantity: str) -> str:
     """Return the command that measures a quantity of a group's networks.
 
     The command has the placeholders DIR and CLASS. key: key of the group. quantity: a key of

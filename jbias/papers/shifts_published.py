@@ -65,7 +65,7 @@ _CAPTIONS = {
     f"theirs are computed from its numbers. {_MEANS}",
 }
 ShiftCell, ShiftCells = shift_cells.ShiftCell, shift_cells.ShiftCells
-Draws = shift_drops.Draws
+AccuracyDraws = shift_drops.AccuracyDraws
 CellsByNetwork = dict[str, dict[str, ShiftCell]]  # By network, then by kind of shift.
 Row = tuple[str, ...]  # Cells of a table as text.
 two_digits = tables.digits(2)
@@ -117,7 +117,7 @@ def extended(
     printed: result of `read`. page: result of shifts_page.report for `study`. args: the parsed
     flags; `draws` and `seed` of the bootstrap are used.
     """
-    draws = Draws(args.draws, args.seed)
+    draws = AccuracyDraws(args.draws, args.seed)
     our_ranks = list(shift_drops.ranks(study.cells, draws))
     our_data = {data_of(cell) for cell in study.cells}
     their_ranks = [
@@ -177,7 +177,7 @@ def _data_name(cell: ShiftCell) -> str:
 
 
 def make_tables(
-    cells: ShiftCells, printed: Printed, draws: Draws
+    cells: ShiftCells, printed: Printed, draws: AccuracyDraws
 ) -> list[tables.Table]:
     """Return the tables, among the paper's Tables 1 to 3, for which there are cells.
 
@@ -197,7 +197,7 @@ def make_tables(
     return new_tables
 
 
-def _table1(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
+def _table1(cells: ShiftCells, printed: Printed, draws: AccuracyDraws) -> tables.Table:
     """Return Table 1: one row per training data, model and source, at the most extreme levels.
 
     The source of a row's numbers is our runs or the paper. cells: with a kind of shift.
@@ -254,7 +254,7 @@ def _table(
 
 
 def _table1_rows(
-    networks: CellsByNetwork, printed: Printed, draws: Draws
+    networks: CellsByNetwork, printed: Printed, draws: AccuracyDraws
 ) -> Iterator[tuple[str, str, dict[str, Row]]]:
     """Yield (model, source of the numbers, (ID, OOD, drop) by kind) for rows of one data set.
 
@@ -301,7 +301,7 @@ def _table1_rows(
             yield model, "paper", _paper(theirs, [model])
 
 
-def _ours(cell: ShiftCell, draws: Draws) -> Row:
+def _ours(cell: ShiftCell, draws: AccuracyDraws) -> Row:
     """Return (ID accuracy, OOD accuracy, drop) of a cell as texts, in %.
 
     Accuracies are "mean ± standard deviation". The drop is in % of the ID accuracy, with its
@@ -317,7 +317,7 @@ def _ours(cell: ShiftCell, draws: Draws) -> Row:
     )
 
 
-def _average(cells: ShiftCells, draws: Draws) -> Row:
+def _average(cells: ShiftCells, draws: AccuracyDraws) -> Row:
     """Return (ID accuracy, OOD accuracy, drop) of the means over cells as texts, in %.
 
     The drop has its interval.
@@ -471,7 +471,7 @@ def _printed_single(
     return [*map(two_digits, (*numbers, outside, float(drop), *paper_drop))]
 
 
-def _table3(cells: ShiftCells, printed: Printed, draws: Draws) -> tables.Table:
+def _table3(cells: ShiftCells, printed: Printed, draws: AccuracyDraws) -> tables.Table:
     """Return Table 3: for each training and network, rows by cluster, and a row of their means.
 
     A training is data, attribute and algorithm; the first cluster is D1. On CelebA, the paper's
@@ -525,7 +525,7 @@ def _seeds(cells: Iterable[ShiftCell]) -> str:
     return f"here, n={tables.span((len(cell.seeds) for cell in cells), '–')}"
 
 
-def _cell_numbers(cells: Iterable[ShiftCell], draws: Draws) -> pd.DataFrame:
+def _cell_numbers(cells: Iterable[ShiftCell], draws: AccuracyDraws) -> pd.DataFrame:
     """Return unrounded numbers for a table's files, one row per cell.
 
     Columns: trained, model, kind, level, seeds, and in %: id, ood, drop_percent, and

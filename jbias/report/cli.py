@@ -198,7 +198,7 @@ def _make(args: argparse.Namespace) -> Iterator[str]:
     return iter([headline, *report.highlights, basis, *left_out_lines, *notes, written])
 
 
-def _read_while_importing(patterns: Sequence[str]) -> "workdirs.Records":
+def _read_while_importing(patterns: Sequence[str]) -> "workdirs.RunRecords":
     """Return the records of runs; import the modules of the report in a thread meanwhile.
 
     patterns: workdirs (paths or globs). An import error in the thread is ignored: the main thread

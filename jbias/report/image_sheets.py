@@ -165,7 +165,7 @@ def draw(
     tops = [LINE * max(len(heads[name]) for name in band) + GAP for band in bands]
     body = counts.pop() * row + GAP
     height = 2 * EDGE + sum(tops) + len(bands) * body + LINE * len(over + under)
-    page = _Page(plots.blank(width / DPI, height / DPI), width, height)
+    page = _SheetPage(plots.blank(width / DPI, height / DPI), width, height)
     page.text(EDGE, EDGE, over, TITLE)
     y = EDGE + LINE * len(over)
     for band, top in zip(bands, tops):
@@ -189,7 +189,7 @@ def draw(
     return plots.literal(page.fig)
 
 
-class _Page(NamedTuple):
+class _SheetPage(NamedTuple):
     """A figure of width x height pixels; positions are pixels from the upper left corner."""
 
     fig: plots.Figure

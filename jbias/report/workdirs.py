@@ -170,7 +170,7 @@ def _transforms(run: Run) -> list[str]:
 
 
 @dataclasses.dataclass(eq=False)
-class Records:
+class RunRecords:
     """The records of runs, the runs with their settings, and workdirs without records (`empty`)."""
 
     frame: pd.DataFrame | None
@@ -187,7 +187,7 @@ class Records:
         return frame
 
 
-def read(patterns: Sequence[str]) -> Records:
+def read(patterns: Sequence[str]) -> RunRecords:
     """Return the records and runs of all workdirs that match the patterns.
 
     patterns: workdirs (paths or globs). Raises ValueError if no workdir has an evaluation, and as
@@ -201,7 +201,7 @@ def read(patterns: Sequence[str]) -> Records:
             "first evaluation"
         )
     frame = results.read(full, compacts=True)
-    return Records(frame, load(frame), empty)
+    return RunRecords(frame, load(frame), empty)
 
 
 def load(frame: pd.DataFrame) -> tuple[Run, ...]:

@@ -306,7 +306,9 @@ def test_missing_measurements_have_commands(report_folder):
     fourth = missing.loc["DI index, CutOcclusion black of basic on FashionMNIST"]
     assert fourth["command"].startswith("jbias evaluate --runs=")
     assert not any("on CIFAR-10" == name[-11:] for name in missing.index)
-    key = distortion_groups.Key("vgg16", "CIFAR-10", "MixUp", "mixed with FashionMNIST")
+    key = distortion_groups.GroupKey(
+        "vgg16", "CIFAR-10", "MixUp", "mixed with FashionMNIST"
+    )
     assert published.train_command(key) == (
         "jbias train --config=configs/distortion.py:method=mixup,data=cifar10,"
         "root=DIR,model=vgg16,partner=fashion_mnist,partner_root=DIR "

@@ -15,7 +15,7 @@ from jbias.report.pages.shifts import shift_cells, shift_drops, shifts_page
 from tests.report import shifted
 
 PUBLISHED = pathlib.Path(__file__).parents[2] / "examples/published"
-DRAWS = shift_drops.Draws(200, 0)
+DRAWS = shift_drops.AccuracyDraws(200, 0)
 
 
 @pytest.fixture(scope="module")

@@ -175,7 +175,7 @@ def test_one_seed_has_neither_deviation_nor_test(report_dir, study):
     assert any(
         "Groups with one seed" in line and "FashionMNIST" in line for line in caveats
     )
-    key = distortion_groups.Key("preact_resnet18", "FashionMNIST", "basic")
+    key = distortion_groups.GroupKey("preact_resnet18", "FashionMNIST", "basic")
     # FashionMNIST is shuffled in 2 x 2.
     assert len(study.value("di_grid", key).runs) == 1
 

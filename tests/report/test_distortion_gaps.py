@@ -80,7 +80,7 @@ def study(measured):
 
 
 def key(method):
-    return distortion_groups.Key("preact_resnet18", "CIFAR-10", method)
+    return distortion_groups.GroupKey("preact_resnet18", "CIFAR-10", method)
 
 
 def test_gaps_are_known_from_two_standard_errors_on(study):

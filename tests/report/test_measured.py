@@ -337,7 +337,7 @@ def test_ids_of_imagenet_classes_are_shown_with_names():
         read_decisions = staticmethod(lambda place: decisions_by_condition)
         classes = staticmethod(lambda place: ids)
 
-    counts = network_blocks.Page([Network], False, []).class_counts(
+    counts = network_blocks.NetworksPage([Network], False, []).class_counts(
         "classes", "class_accuracy"
     )
     class_names = ("tench (n01440764)", "crane (n02012849)", "mine")
@@ -347,7 +347,7 @@ def test_ids_of_imagenet_classes_are_shown_with_names():
     matrix, names, sizes = network_sections.confusion(Network, place)
     assert names == class_names and matrix[1, 0] == 50 and sizes.tolist() == [2, 2, 1]
     rows = network_sections.confusion_table(
-        network_blocks.Page([Network], False, [])
+        network_blocks.NetworksPage([Network], False, [])
     ).rows
     # Half of two images, with Wilson's interval.
     assert rows == (
@@ -370,7 +370,9 @@ def test_confusions_are_sorted_by_lower_confidence_limit():
         read_decisions = staticmethod(lambda place: decisions_by_condition)
         classes = staticmethod(lambda place: tuple(map(str, range(12))))
 
-    table = network_sections.confusion_table(network_blocks.Page([Network], False, []))
+    table = network_sections.confusion_table(
+        network_blocks.NetworksPage([Network], False, [])
+    )
     assert table.rows[0][2:7] == ("11", "0", "6", "9", "66.7 [35.4, 87.9]")
     assert {row[4:7] for row in table.rows[1:]} == {("1", "1", "100.0 [20.7, 100.0]")}
     assert table.data["low"].is_monotonic_decreasing
@@ -510,7 +512,7 @@ def test_accuracies_by_degree_of_distortion(tmp_path):
     path.write_text(json.dumps(provenance))
     measured_networks = network_records.read([str(tmp_path / "net")])
     table = shape_sections.degree_table(
-        network_blocks.Page(measured_networks, False, [])
+        network_blocks.NetworksPage(measured_networks, False, [])
     )
     cells = table.data.set_index("degree")
     assert cells["accuracy"].to_dict() == {"c50": 1, "c10": 0}

@@ -84,7 +84,7 @@ def network(name, clean, diffused, cells, **options):
 
 
 def blocks(section, *networks, drawn=False):
-    page = network_blocks.Page(networks, drawn, [])
+    page = network_blocks.NetworksPage(networks, drawn, [])
     (maker,) = (x for x in network_sections.SECTIONS if x.id == section)
     section_blocks = maker.make(page)
     return [block for block in section_blocks if block is not None], page.notes

@@ -312,7 +312,7 @@ def test_remedies_without_a_plain_recipe_have_a_caveat(tmp_path):
     for name, level in (("erm", "C6"), ("irm", "C6"), ("coral", "M4")):
         shifted.write(tmp_path / name, level, accuracies, algorithm=name)
     study = read(tmp_path)
-    remedies = shift_drops.remedies(study.cells, shift_drops.Draws(200, 0))
+    remedies = shift_drops.remedies(study.cells, shift_drops.AccuracyDraws(200, 0))
     assert [row["algorithm"] for row in remedies] == ["erm", "irm"]
     caveats = shifts_page._caveats(study, remedies, "erm")
     (caveat,) = (line for line in caveats if "drop closed by" in line)

@@ -13,7 +13,7 @@ from jbias.report.pages.shifts import shift_cells, shift_drops
 from jbias.stats import resampling
 from tests import cases
 
-DRAWS = shift_drops.Draws(2_000, 0)
+DRAWS = shift_drops.AccuracyDraws(2_000, 0)
 
 
 def cell(
@@ -74,7 +74,7 @@ def test_intervals_have_a_width_if_all_images_are_right():
 def test_draws_of_few_seeds_follow_students_t():
     """Percentiles of the draws match Student's t interval of the mean."""
     values = np.array([0.3, 0.4, 0.56])
-    draws = shift_drops.Draws(40_000, 0)
+    draws = shift_drops.AccuracyDraws(40_000, 0)
     mean, *drawn = draws.draw(cell("C6", 0 * values + 0.9, values, n=10**9)).points
     error = 100 * values.std(ddof=1) / math.sqrt(3)
     # Wider intervals are cut at 0 and 100.
@@ -163,7 +163,7 @@ def test_p_values_keep_the_level_without_a_drop(seeds, std):
 @cases.each("seeds", [1, 3, 5])
 def test_intervals_cover_the_true_drop(seeds):
     random = np.random.default_rng(seeds)
-    draws, num_covered, times = shift_drops.Draws(400, 0), 0, 300
+    draws, num_covered, times = shift_drops.AccuracyDraws(400, 0), 0, 300
     for _ in range(times):
         (shifted,) = simulated(
             random, ("C6",), seeds=seeds, drop=0.3, std=0.01 * (seeds > 1)
@@ -178,7 +178,7 @@ def test_intervals_cover_the_true_drop(seeds):
 def test_attributes_without_drops_rarely_have_a_bug():
     """Holm over ten attributes and three kinds bounds false bugs, even with tau = 0."""
     random = np.random.default_rng(3)
-    draws, false_alarms, times = shift_drops.Draws(100, 0), 0, 120
+    draws, false_alarms, times = shift_drops.AccuracyDraws(100, 0), 0, 120
     levels = ("M0", "M4", "C0", "C6", "J0", "J4")
     for _ in range(times):
         cells = [

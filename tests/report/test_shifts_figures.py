@@ -15,7 +15,7 @@ from jbias.report.pages.shifts import (
 )
 from tests.report import shifted
 
-DRAWS = shift_drops.Draws(200, 0)
+DRAWS = shift_drops.AccuracyDraws(200, 0)
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ class Derived(NamedTuple):
         return f"{self.relation} {tables.join(names)}"
 
 
-class _Columns(NamedTuple):
+class _ScoreColumns(NamedTuple):
     """A matrix of scores with m rows and n columns, and the precision of each column."""
 
     values: Float[np.ndarray, "m n"]
@@ -123,11 +123,13 @@ def find(
         units = np.array([_unit(column) for column in values.T])
     if grids is None:
         grids = _grids(values)
-    columns = _Columns(values=values, units=units, grids=grids, scale=_scale(values))
+    columns = _ScoreColumns(
+        values=values, units=units, grids=grids, scale=_scale(values)
+    )
     derived_columns = _linear(columns, names) if copies else {}
     remaining = [i for i in range(n) if i not in derived_columns]
     while len(remaining) > 2 and len(derived_columns) < _MOST:
-        subset = _Columns(
+        subset = _ScoreColumns(
             values=values[:, remaining],
             units=units[remaining],
             grids=grids[remaining],
@@ -143,7 +145,7 @@ def find(
 
 
 def _find_summary(
-    columns: _Columns, names: Sequence[str], weights: np.ndarray | None
+    columns: _ScoreColumns, names: Sequence[str], weights: np.ndarray | None
 ) -> tuple[int, Derived | None]:
     """Return (index, description) of a column that summarises other columns; else (0, None).
 
@@ -168,7 +170,7 @@ def _find_summary(
     return 0, None
 
 
-def _near_all_others(columns: _Columns) -> np.ndarray:
+def _near_all_others(columns: _ScoreColumns) -> np.ndarray:
     """Return the indices of columns that are near the mean, or the sum, of all other columns."""
     values = columns.values
     n = columns.values.shape[1]
@@ -178,7 +180,7 @@ def _near_all_others(columns: _Columns) -> np.ndarray:
     return np.flatnonzero(means | (np.abs(sums - values) <= 2 * n * slack).all(axis=0))
 
 
-def _linear(columns: _Columns, names: Sequence[str]) -> dict[int, Derived]:
+def _linear(columns: _ScoreColumns, names: Sequence[str]) -> dict[int, Derived]:
     """Return up to 20 columns that are linear functions of another column, as `Derived` by index.
 
     Only the functions of `_LINEAR`, such as copies, are searched, and agreements that may be by
@@ -205,7 +207,7 @@ def _linear(columns: _Columns, names: Sequence[str]) -> dict[int, Derived]:
 
 
 def _linear_tolerance(
-    columns: _Columns,
+    columns: _ScoreColumns,
     place: int,
     *,
     sources: Sequence[int],
@@ -222,7 +224,9 @@ def _linear_tolerance(
     return rounding / 2 * 1.001 + _SLACK * np.maximum(np.abs(target), scaled)
 
 
-def _pairs(columns: _Columns, start: float, factor: float) -> Iterator[tuple[int, int]]:
+def _pairs(
+    columns: _ScoreColumns, start: float, factor: float
+) -> Iterator[tuple[int, int]]:
     """Yield indices (column, source) with column = start + factor * source, up to rounding.
 
     The source has more digits than the column, or as many digits and a smaller index. Columns of
@@ -262,7 +266,7 @@ def _pairs(columns: _Columns, start: float, factor: float) -> Iterator[tuple[int
 
 
 def _mean_of(
-    columns: _Columns,
+    columns: _ScoreColumns,
     names: Sequence[str],
     place: int,
     *,
@@ -346,7 +350,7 @@ def _ranges(place: int, n: int) -> Iterator[list[int]]:
 
 
 def _groups_near(
-    columns: _Columns, place: int, others: list[int], *, hinted: bool
+    columns: _ScoreColumns, place: int, others: list[int], *, hinted: bool
 ) -> tuple[Iterator[list[int]], int]:
     """Return (groups of columns with a mean near the column `place`, number of groups tried).
 
@@ -392,7 +396,9 @@ def _groups_near(
     return ([*range(start, stop)] for start, stop in pairs), len(starts)
 
 
-def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | None:
+def _weighted(
+    columns: _ScoreColumns, names: Sequence[str], place: int
+) -> Derived | None:
     """Return the description of a column as a weighted mean of other columns, or None.
 
     Also returns None if there are too few rows, or too similar columns, to determine the weights,
@@ -433,7 +439,7 @@ def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | 
 
 
 def _agrees(
-    columns: _Columns,
+    columns: _ScoreColumns,
     place: int,
     *,
     members: Sequence[int],
@@ -470,7 +476,7 @@ def _agrees(
 
 
 def _tolerance(
-    columns: _Columns, place: int, members: Sequence[int]
+    columns: _ScoreColumns, place: int, members: Sequence[int]
 ) -> Float[np.ndarray, "m"]:
     """Return the largest rounding error of (column - mean of `members`), per row.
 
@@ -481,7 +487,7 @@ def _tolerance(
     return _rounding(columns, place, members) + _SLACK * largest
 
 
-def _rounding(columns: _Columns, place: int, members: Sequence[int]) -> float:
+def _rounding(columns: _ScoreColumns, place: int, members: Sequence[int]) -> float:
     """Return the largest error of (column - mean of `members`) from rounding to printed digits.
 
     place, members: indices of columns.

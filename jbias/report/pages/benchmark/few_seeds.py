@@ -61,7 +61,7 @@ def frame(study: analysis_lib.BenchmarkScores) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-class _Task(NamedTuple):
+class _SeedGroups(NamedTuple):
     """Scores on one data set, and the settings of `stats.few_seeds` for these scores.
 
     runs: scores by method. difference: smallest difference that matters, in the unit of the scores.
@@ -75,7 +75,7 @@ class _Task(NamedTuple):
     alpha: float
 
 
-def _compare(task: _Task):
+def _compare(task: _SeedGroups):
     """Return the `FewSeedsResult` of `stats.few_seeds` for the methods of a task."""
     return stats.few_seeds(
         [*task.runs.values()],
@@ -86,7 +86,7 @@ def _compare(task: _Task):
     )
 
 
-def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_Task]:
+def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_SeedGroups]:
     """Yield a task per metric and data set, with the scores of methods with several seeds.
 
     Methods with a missing score, and data sets without any method, are left out. The difference of
@@ -109,7 +109,7 @@ def _tasks(study: analysis_lib.BenchmarkScores) -> Iterator[_Task]:
                 if len(run_scores) > 1 and run_scores.notna().all()
             }
             if runs:
-                yield _Task(
+                yield _SeedGroups(
                     metric=metric,
                     dataset=dataset,
                     runs=runs,

@@ -155,7 +155,7 @@ def from_runs(
     patterns: Sequence[str],
     options: options_lib.Options,
     *,
-    records: workdirs.Records | None = None,
+    records: workdirs.RunRecords | None = None,
 ) -> analysis.BenchmarkScores:
     """Return the scores of runs: `options.metric` at the evaluations that the rule selects.
 

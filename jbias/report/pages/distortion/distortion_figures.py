@@ -12,8 +12,8 @@ from matplotlib import patches
 from jbias.report import document, plots, tables
 from jbias.report.pages.distortion import distortion_groups as study_lib
 
-DistortionStudy, Key = study_lib.DistortionStudy, study_lib.Key
-Values = study_lib.Values
+DistortionStudy, GroupKey = study_lib.DistortionStudy, study_lib.GroupKey
+QuantityValues = study_lib.QuantityValues
 MAX_CLASSES = 12  # Maximal number of classes of a panel.
 _TOP = 2.0  # Smallest upper limit of an axis of iOcclusion.
 _WAYS = {"grad_cam": "Grad-CAM,", "rectangle": "Rectangle", "fourier": "Fourier"}
@@ -28,12 +28,12 @@ _DISTORTED = {
 class KeysByData(NamedTuple):
     """The groups of one model on one data set."""
 
-    keys: Sequence[Key]
+    keys: Sequence[GroupKey]
     data: str  # Data set and model as text, for captions.
     suffix: str  # End of the names of the figures.
 
     @property
-    def plain(self) -> list[Key]:
+    def plain(self) -> list[GroupKey]:
         """Keys of the groups with an empty `training`."""
         return [key for key in self.keys if not key.training]
 
@@ -126,7 +126,7 @@ def wrong_predictions(study: DistortionStudy) -> Iterator[document.Figure]:
 
 
 def _by_fill(
-    hiding: pd.DataFrame, names: Mapping[Key, str]
+    hiding: pd.DataFrame, names: Mapping[GroupKey, str]
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield (filling, rows of `hiding` with this filling).
 
@@ -134,7 +134,7 @@ def _by_fill(
     `distortion_groups.hiding`. names: name of the line, by key of the group; groups without a name
     are left out.
     """
-    keys = hiding[list(Key._fields)].itertuples(index=False, name=None)
+    keys = hiding[list(GroupKey._fields)].itertuples(index=False, name=None)
     frame = hiding.assign(line=[names.get(key) for key in keys])
     yield from frame.dropna(subset=["line"]).groupby("fill", sort=False)
 
@@ -263,7 +263,7 @@ def _wrong_figure(
     return document.Figure(name, caption, wrong_classes(values_by_method))
 
 
-def wrong_classes(values_by_method: Mapping[str, Values]) -> plots.Figure:
+def wrong_classes(values_by_method: Mapping[str, QuantityValues]) -> plots.Figure:
     """Return a figure of each class's share of the errors in %, a panel per method.
 
     A class has a bar for unchanged and a bar for distorted images; dots are seeds.

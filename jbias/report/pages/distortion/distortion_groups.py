@@ -105,7 +105,7 @@ Measurement = network_records.Measurement
 MeasuredNetwork = network_records.MeasuredNetwork
 
 
-class Key(NamedTuple):
+class GroupKey(NamedTuple):
     """Key of a group of networks: model, data set, method and training as texts on the page.
 
     training: left-out classes or data, or `PLAIN`.
@@ -123,10 +123,10 @@ class Key(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Group:
+class NetworkGroup:
     """Networks that differ only in their seeds, by increasing seed."""
 
-    key: Key
+    key: GroupKey
     networks: Mapping[int, MeasuredNetwork]
 
     def measures_of(self, probe: str) -> list[tuple[MeasuredNetwork, Measurement]]:
@@ -142,10 +142,10 @@ class Group:
 class DistortionStudy:
     """All groups of a study, with access to their quantities."""
 
-    groups: Mapping[Key, Group]
+    groups: Mapping[GroupKey, NetworkGroup]
 
     def names(self, field: str) -> list[str]:
-        """Return the distinct values of a field of `Key`, in the order of the groups.
+        """Return the distinct values of a field of `GroupKey`, in the order of the groups.
 
         field: "model", "data" or "method".
         """
@@ -161,7 +161,7 @@ class DistortionStudy:
         ]
 
     @property
-    def measures(self) -> list[tuple[Key, MeasuredNetwork, Measurement]]:
+    def measures(self) -> list[tuple[GroupKey, MeasuredNetwork, Measurement]]:
         """Triples (key of the group, network, measurement), one for every measurement."""
         return [
             (key, network, measurement)
@@ -170,7 +170,7 @@ class DistortionStudy:
             for measurement in network.measures
         ]
 
-    def match(self, wanted: Key) -> Key:
+    def match(self, wanted: GroupKey) -> GroupKey:
         """Return the key of the first group that `wanted` describes; `wanted` if no group matches.
 
         If `wanted` has the training "without ", any left-out class matches. All other fields must
@@ -182,7 +182,7 @@ class DistortionStudy:
                     return key
         return wanted
 
-    def value(self, quantity: str, key: Key) -> "Values | None":
+    def value(self, quantity: str, key: GroupKey) -> "QuantityValues | None":
         """Return the values by seed of a quantity of a group; None if not measured.
 
         quantity: key of `QUANTITIES`. key: key of the group. The affinity of an augmentation is
@@ -202,7 +202,7 @@ def read(patterns: Sequence[str]) -> tuple[DistortionStudy, list[str]]:
     seed of a group was measured twice.
     """
     notes: list[str] = []
-    networks_by_key: dict[Key, dict[int, MeasuredNetwork]] = {}
+    networks_by_key: dict[GroupKey, dict[int, MeasuredNetwork]] = {}
     networks = network_records.read(patterns, notes)
     for network in sorted(networks, key=lambda x: (seed(x), str(x.workdir))):
         key = key_of(network)
@@ -213,7 +213,7 @@ def read(patterns: Sequence[str]) -> tuple[DistortionStudy, list[str]]:
                 f"{seed(network)} of {key.words} ({key.model}); name the workdirs of one"
             )
     groups = {
-        key: Group(key, networks_by_key[key])
+        key: NetworkGroup(key, networks_by_key[key])
         for key in sorted(networks_by_key, key=_order)
     }
     return DistortionStudy(groups), [
@@ -227,7 +227,7 @@ def seed(network: MeasuredNetwork) -> int:
     return int(network.records["seed"].iloc[0])
 
 
-def key_of(network: MeasuredNetwork) -> Key:
+def key_of(network: MeasuredNetwork) -> GroupKey:
     """Return the key of a network's group, computed from the variant of its training run.
 
     Variants of configs/distortion.py, such as "mixup-with-fashion_mnist", are parsed; the variant
@@ -259,10 +259,10 @@ def key_of(network: MeasuredNetwork) -> Key:
             training.append(PART + variant_match["kept"])
         training += filter(None, re.split(r"[-+]", variant_match["more"]))
     name = STACKED if data.startswith("stacked") else DATA.get(data, data)
-    return Key(str(first["model"]), name, method, ", ".join(training))
+    return GroupKey(str(first["model"]), name, method, ", ".join(training))
 
 
-def _order(key: Key) -> tuple:
+def _order(key: GroupKey) -> tuple:
     """Return a sort key of groups: by model, data set, training, then method.
 
     Known data sets and methods come first, in the paper's order, then other names alphabetically.
@@ -275,7 +275,7 @@ def _order(key: Key) -> tuple:
     return key.model, data, key.training, rank(key.method, METHODS.values())
 
 
-def _notes(group: Group) -> Iterator[str]:
+def _notes(group: NetworkGroup) -> Iterator[str]:
     """Yield notes on networks measured on images of another training set, and on unequal settings.
 
     Only the settings of `_FREE_SETTINGS` and the folders of data may differ between seeds without
@@ -308,7 +308,7 @@ def _notes(group: Group) -> Iterator[str]:
 
 
 def find_measurement(
-    group: Group, probe: str, *, dataset: str = "test", **options: Any
+    group: NetworkGroup, probe: str, *, dataset: str = "test", **options: Any
 ) -> Measurement | None:
     """Return the measurement of a probe with these options; None if nothing matches.
 
@@ -433,7 +433,7 @@ def ratio(units: Float[np.ndarray, "u 2"]) -> float:
     return float(iocclusion.index(gap, 0, gap_when_hidden, 0))
 
 
-def gaps(group: Group, fill: str) -> Gaps | None:
+def gaps(group: NetworkGroup, fill: str) -> Gaps | None:
     """Return the gaps between training and test accuracy; None without accuracies on test images.
 
     Only seeds with accuracies on training and on test images are included. If there is no such
@@ -471,7 +471,7 @@ def _num_images(network: MeasuredNetwork, measurement: Measurement | None) -> in
     return number.n if number else 0
 
 
-def _accuracies(group: Group, measurement: Measurement | None) -> pd.DataFrame:
+def _accuracies(group: NetworkGroup, measurement: Measurement | None) -> pd.DataFrame:
     """Return accuracy from 0 to 1, with conditions as rows and seeds as columns.
 
     Only seeds with clean accuracy are included. measurement: None for a frame without columns.
@@ -488,15 +488,15 @@ def _accuracies(group: Group, measurement: Measurement | None) -> pd.DataFrame:
     return pd.DataFrame(accuracies, dtype=float)
 
 
-def hiding(groups: Iterable[Group]) -> pd.DataFrame:
+def hiding(groups: Iterable[NetworkGroup]) -> pd.DataFrame:
     """Return accuracies, gaps and iOcclusion per group, filling, masking and hidden fraction.
 
-    Columns: the fields of `Key`, fill, masking, and the columns of `_gap_columns`.
+    Columns: the fields of `GroupKey`, fill, masking, and the columns of `_gap_columns`.
     Accuracies, gaps and hidden fractions are fractions. Groups without accuracies on test images
     are left out. If no group remains, the frame has no rows and only some of the columns. Raises
     ValueError as `find_measurement` does.
     """
-    columns = [*Key._fields, "fill", "masking", "hidden", "n", "train", "known"]
+    columns = [*GroupKey._fields, "fill", "masking", "hidden", "n", "train", "known"]
     frames = [pd.DataFrame(columns=columns)]
     for group in groups:
         fills = [
@@ -552,7 +552,7 @@ def without_iocclusion(hiding: pd.DataFrame) -> str:
     rows = hiding[hiding["train"].notna() & (hiding["known"] < hiding["n"])]
     phrases = []
     sizes = set()
-    for row in rows.drop_duplicates([*Key._fields]).itertuples():
+    for row in rows.drop_duplicates([*GroupKey._fields]).itertuples():
         name = ", ".join(filter(None, (row.method, row.training)))
         phrases.append(f"{row.n - row.known} of {row.n} seeds of {name}")
         sizes.add(f"{row.train_images:,} training and {row.test_images:,} test images")
@@ -616,16 +616,16 @@ _NAMES = {title: name for name, title in METHODS.items()}
 
 
 class NumberKey(NamedTuple):
-    """Key of a measured or published number: a key of `QUANTITIES`, and `Key` without the model."""
+    """Key of a measured or published number: a key of `QUANTITIES`, and `GroupKey` without the model."""
 
     quantity: str
     data: str
     method: str
     training: str = PLAIN
 
-    def key(self, model: str) -> Key:
+    def key(self, model: str) -> GroupKey:
         """Return the key of the group of networks of a model."""
-        return Key(model, self.data, self.method, self.training)
+        return GroupKey(model, self.data, self.method, self.training)
 
 
 def mean(values: np.ndarray) -> float:
@@ -634,7 +634,7 @@ def mean(values: np.ndarray) -> float:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Values:
+class QuantityValues:
     """Values of one quantity for the r seeds of a group, as shown on the page.
 
     units: values that a permutation test may exchange between groups, one entry per seed;
@@ -697,7 +697,7 @@ def summarise(
     images: int = 0,
     *,
     within: tuple[float, float] = (-math.inf, math.inf),
-) -> Values:
+) -> QuantityValues:
     """Return values by seed, with Student's 95 % interval of their mean, clipped to `within`.
 
     The interval is NaN for fewer than 2 seeds. seeds, values: one value per seed, without NaN.
@@ -712,13 +712,13 @@ def summarise(
     smallest, largest = within
     ends = np.clip([mean(runs) - half, mean(runs) + half], smallest, largest)
     low, high = ends.tolist()
-    return Values(
+    return QuantityValues(
         runs, tuple(seeds), low=low, high=high, units=runs, images=int(images)
     )
 
 
 @functools.lru_cache(maxsize=4096)
-def _value(group: Group, quantity: str, method: str) -> Values | None:
+def _value(group: NetworkGroup, quantity: str, method: str) -> QuantityValues | None:
     """Return the values of one of `QUANTITIES` of a group; None if not measured.
 
     Accuracies and DI indices are in %; other quantities are unchanged. Seeds without a value are
@@ -751,7 +751,7 @@ def _value(group: Group, quantity: str, method: str) -> Values | None:
     return summarise(numbers, values, images)
 
 
-def _iocclusion(group: Group) -> Values | None:
+def _iocclusion(group: NetworkGroup) -> QuantityValues | None:
     """Return iOcclusion with the share `HIDDEN` of the most salient pixels hidden, a fraction.
 
     Pixels are hidden by images of another data set. Seeds with a small gap are left out. None if
@@ -780,7 +780,7 @@ def _iocclusion(group: Group) -> Values | None:
 
 
 def interference_condition(
-    group: Group, quantity: str
+    group: NetworkGroup, quantity: str
 ) -> tuple[Measurement | None, str]:
     """Return (measurement, condition) of a DI index; (None, condition) if not measured.
 
@@ -802,7 +802,7 @@ class GroupDecisions(NamedTuple):
 
 
 def _group_decisions(
-    group: Group, measurement: Measurement | None, condition: str
+    group: NetworkGroup, measurement: Measurement | None, condition: str
 ) -> GroupDecisions:
     """Return the decisions of all seeds with stored decisions on clean and on distorted images.
 
@@ -837,12 +837,12 @@ def _group_decisions(
 
 
 def index(
-    group: Group,
+    group: NetworkGroup,
     measurement: Measurement | None,
     condition: str,
     *,
     variant: str = "share",
-) -> Values | None:
+) -> QuantityValues | None:
     """Return the DI index, in %, of the seeds with stored decisions; None without such seeds.
 
     Seeds that decide for one class on nearly all clean images are left out (`ONE_CLASS`); the
@@ -875,7 +875,7 @@ def index(
         [interference.wrong_by_class(run, classes=k) for run in runs]
         for runs in (clean_runs, distorted_runs)
     ]
-    values = Values(
+    values = QuantityValues(
         result.runs,
         tuple(seeds),
         low=result.low,

@@ -18,9 +18,9 @@ from jbias.report.pages.distortion import distortion_figures
 from jbias.report.pages.distortion import distortion_groups as study_lib
 from jbias.report.pages.networks import network_sections
 
-DistortionStudy, Group = study_lib.DistortionStudy, study_lib.Group
-Key, NumberKey = study_lib.Key, study_lib.NumberKey
-Values, QUANTITIES = study_lib.Values, study_lib.QUANTITIES
+DistortionStudy, NetworkGroup = study_lib.DistortionStudy, study_lib.NetworkGroup
+GroupKey, NumberKey = study_lib.GroupKey, study_lib.NumberKey
+QuantityValues, QUANTITIES = study_lib.QuantityValues, study_lib.QUANTITIES
 Blocks = Iterator[document.Block | None]
 UNKNOWN = "cannot be told"
 # Caveats of every page.
@@ -72,7 +72,7 @@ _CAVEATS = {
 _LEADS = ("Data", "training", "measure")
 
 
-class Layout(NamedTuple):
+class ValueLayout(NamedTuple):
     """Layout of a table of values: heads of its columns, and keys of the numbers in its rows.
 
     rows: (texts of the first columns, `NumberKey` of each further column).
@@ -187,7 +187,7 @@ def _headline(values: pd.DataFrame) -> tuple[str, str]:
     )
 
 
-def value_layout(study: DistortionStudy) -> Layout:
+def value_layout(study: DistortionStudy) -> ValueLayout:
     """Return the layout of the table of all quantities, with a column per method.
 
     There is a row per data set, training and quantity.
@@ -204,11 +204,11 @@ def value_layout(study: DistortionStudy) -> Layout:
         "the label. CutOcclusion: accuracy in % with 30 % of the pixels hidden by images of "
         "another set."
     )
-    return Layout("values", caption, head=(*_LEADS, *methods), rows=rows)
+    return ValueLayout("values", caption, head=(*_LEADS, *methods), rows=rows)
 
 
 def comparison(
-    layout: Layout,
+    layout: ValueLayout,
     study: DistortionStudy,
     printed: Mapping[NumberKey, Mapping] | None = None,
 ) -> tables.Table | None:
@@ -273,8 +273,8 @@ def _value_text(value: Mapping | None, *, with_n: bool) -> str:
     """Return a mean as text, with its spread, number of seeds and dominant class; "–" for None.
 
     Example: "4.20 ± 0.50 [3.10, 5.30] (n = 4 of 5) cat"; unknown parts are left out. value: columns
-    as in `Values.row`, or published mean, std and n. with_n: True to add the number of seeds, which
-    is always added if seeds are left out.
+    as in `QuantityValues.row`, or published mean, std and n. with_n: True to add the number of
+    seeds, which is always added if seeds are left out.
     """
     if value is None:
         return "–"
@@ -294,8 +294,9 @@ def _value_text(value: Mapping | None, *, with_n: bool) -> str:
 def _groups(study: DistortionStudy) -> tables.Table | None:
     """Return the table of groups of networks, one row per group.
 
-    Columns: the fields of `Key`, seeds (text), n (number of seeds), images, accuracy and std (in %;
-    missing if not measured). The files also have the workdirs. None for a study without groups.
+    Columns: the fields of `GroupKey`, seeds (text), n (number of seeds), images, accuracy and std
+    (in %; missing if not measured). The files also have the workdirs. None for a study without
+    groups.
     """
     rows = []
     for key, group in study.groups.items():
@@ -323,9 +324,9 @@ def _groups(study: DistortionStudy) -> tables.Table | None:
 def _indices(study: DistortionStudy) -> tables.Table | None:
     """Return the table of DI indices in %, one row per group, measurement and distortion.
 
-    Columns: the fields of `Key`, measure, condition, n, images and by_chance. Each of the variants
-    "share" and "count" has the columns <variant>_mean, _std, _low, _high, _worst and _dominant (a
-    class or "none"). None without stored decisions.
+    Columns: the fields of `GroupKey`, measure, condition, n, images and by_chance. Each of the
+    variants "share" and "count" has the columns <variant>_mean, _std, _low, _high, _worst and
+    _dominant (a class or "none"). None without stored decisions.
     """
     rows = []
     for key, measurement, condition in dict.fromkeys(_conditions(study)):
@@ -368,7 +369,7 @@ def _indices(study: DistortionStudy) -> tables.Table | None:
 
 def _conditions(
     study: DistortionStudy,
-) -> Iterator[tuple[Key, study_lib.Measurement, str]]:
+) -> Iterator[tuple[GroupKey, study_lib.Measurement, str]]:
     """Yield (key of the group, measurement, condition) of distortions of test images.
 
     Distortions are the conditions of grid_shuffle and cut_occlusion, and of occlusion with the
@@ -437,7 +438,7 @@ def _digits(study: DistortionStudy) -> tables.Table | None:
     )
 
 
-def flips(basic_lead: Values, lead: Values) -> str:
+def flips(basic_lead: QuantityValues, lead: QuantityValues) -> str:
     """Return "yes" if the lead changes from digit to photograph, "no" if not, or `UNKNOWN`.
 
     "yes": the interval of basic_lead is below 0 and the interval of lead above 0. "no": the
@@ -451,7 +452,7 @@ def flips(basic_lead: Values, lead: Values) -> str:
     return "no" if basic_lead.low > 0 or lead.high < 0 else UNKNOWN
 
 
-def digit_shares(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
+def digit_shares(group: NetworkGroup) -> dict[str, Float[np.ndarray, "r 2"]]:
     """Return the shares in % of decisions for digit and for photograph, for each digit.
 
     Keys are the number and the name of the digit's class, such as "3 (cat)", or "3" without class

@@ -120,7 +120,7 @@ class NetworkFigure(NamedTuple):
     network: MeasuredNetwork
 
 
-class Page(NamedTuple):
+class NetworksPage(NamedTuple):
     """Networks of a page, with helpers for its tables and figures.
 
     Functions that make sections append caveats to `notes`.

@@ -29,7 +29,7 @@ from jbias.report.pages.networks import network_blocks, network_plots, shape_sec
 MeasuredNetwork = network_records.MeasuredNetwork
 Measurement = network_records.Measurement
 PUBLISHED_FILES = network_records.PUBLISHED_FILES
-Page, Blocks = network_blocks.Page, network_blocks.Blocks
+NetworksPage, Blocks = network_blocks.NetworksPage, network_blocks.Blocks
 
 _COMMONEST = 10  # Number of confusions of a network in the table.
 _MAX_DRAWN_CLASSES = 100  # Confusion matrices of more classes are not drawn.
@@ -48,7 +48,7 @@ _OVERVIEW_NOTES = {
 }
 
 
-def _overview(page: Page) -> Blocks:
+def _overview(page: NetworksPage) -> Blocks:
     """Yield a table with the main numbers of each network, one row per network."""
     rows = [_overview_row(network) for network in page.networks]
     keys = {key for row in rows for key, value in row.items() if pd.notna(value)}
@@ -89,7 +89,7 @@ def _overview_row(network: MeasuredNetwork) -> dict[str, Any]:
     return row
 
 
-def _accuracy(page: Page) -> Blocks:
+def _accuracy(page: NetworksPage) -> Blocks:
     """Yield figure and table of accuracy by data set, the main set first.
 
     Data sets of a single corruption are left out.
@@ -132,7 +132,7 @@ def _accuracy_counts(network: MeasuredNetwork) -> dict[str, tuple[int, int]]:
 _FILTER = re.compile(r"(low|high) ([\d.]+)")
 
 
-def _spectral(page: Page) -> Blocks:
+def _spectral(page: NetworksPage) -> Blocks:
     """Yield figures of accuracy on filtered images, and the table of spectral biases.
 
     The table has a row per network and measurement: accuracy on unfiltered images, its number of
@@ -173,7 +173,7 @@ def _spectral(page: Page) -> Blocks:
 def _filter_points(
     network: MeasuredNetwork, measurement: Measurement
 ) -> Iterator[tuple[str, str, float, str, float | None]]:
-    """Yield (panel, x label, cut-off, network, accuracy) of each filter, for `Page.curves`.
+    """Yield (panel, x label, cut-off, network, accuracy) of each filter, for `NetworksPage.curves`.
 
     The panel is "low-pass" or "high-pass"; accuracy is from 0 to 1.
     """
@@ -198,7 +198,7 @@ _FLAG_REASONS = {
 }
 
 
-def _critical_band(page: Page) -> Blocks:
+def _critical_band(page: NetworksPage) -> Blocks:
     """Yield heat maps of accuracy under noise with the fitted bands, and the table of bands.
 
     There is a figure per measurement. The table has a row per network and measurement. For a
@@ -236,7 +236,7 @@ def _critical_band(page: Page) -> Blocks:
 
 
 def _critical_band_figure(
-    page: Page, measurement: Measurement, networks: network_blocks.Networks
+    page: NetworksPage, measurement: Measurement, networks: network_blocks.Networks
 ) -> document.Figure:
     """Return the figure of accuracy under noise: a heat map per network, with its fitted band.
 
@@ -339,7 +339,7 @@ def fitted_band(
     return network_plots.Band(octave - width / 2, octave, octave + width / 2)
 
 
-def _corruption_errors(page: Page) -> tables.Table | None:
+def _corruption_errors(page: NetworksPage) -> tables.Table | None:
     """Return the table of mean errors and mCE, with the reasons for missing mCE in the caption.
 
     A row per network, set of images, and ImageNet-C or ImageNet-C-bar. Columns: network, images,
@@ -465,7 +465,7 @@ def _why_missing(
     return f"frost is left out because {reason}"
 
 
-def _corruptions(page: Page) -> Blocks:
+def _corruptions(page: NetworksPage) -> Blocks:
     """Yield figures and tables of each corrupted set, and of the published files.
 
     The table of mean errors and mCE comes first. Measures of one data set, such as ImageNet-C and
@@ -483,7 +483,7 @@ def _corruptions(page: Page) -> Blocks:
         yield from _corruption_blocks(page, accuracies, images=images, suffix=suffix)
 
 
-def _corruption_accuracies(page: Page) -> pd.DataFrame:
+def _corruption_accuracies(page: NetworksPage) -> pd.DataFrame:
     """Return accuracies, one row per network, measure, set, corruption and severity.
 
     Columns: network, measure, set, corruption, severity and accuracy (from 0 to 1). The measure is
@@ -504,7 +504,7 @@ def _corruption_accuracies(page: Page) -> pd.DataFrame:
 
 
 def _corruption_blocks(
-    page: Page, accuracies: pd.DataFrame, *, images: str, suffix: str
+    page: NetworksPage, accuracies: pd.DataFrame, *, images: str, suffix: str
 ) -> Blocks:
     """Yield the figure and the table of one set of corrupted images.
 
@@ -565,7 +565,7 @@ _ATTACK = re.compile(r"(linf|l2) ([\d.]+)(/255)?(.*)")
 _NORMS = {"linf": "ℓ∞", "l2": "ℓ2"}
 
 
-def _attacks(page: Page) -> Blocks:
+def _attacks(page: NetworksPage) -> Blocks:
     """Yield the figure and the table of accuracy under attack.
 
     The figure has attacks with at least two budgets, and is left out if there are none. The table
@@ -600,7 +600,7 @@ def _attacks(page: Page) -> Blocks:
     )
 
 
-def _calibration(page: Page) -> Blocks:
+def _calibration(page: NetworksPage) -> Blocks:
     """Yield reliability diagrams, and the table of calibration errors.
 
     There is a figure per measurement, unless the page has no figures. A network without stored
@@ -645,7 +645,7 @@ def _calibration(page: Page) -> Blocks:
     )
 
 
-def _classes(page: Page) -> Blocks:
+def _classes(page: NetworksPage) -> Blocks:
     """Yield figures of accuracy by class and of confusions, and their tables.
 
     A network with more than 100 classes, or without stored decisions, gets a note instead of a
@@ -715,7 +715,7 @@ def confusion(network: MeasuredNetwork, measurement: Measurement) -> Confusion |
     )
 
 
-def confusion_table(page: Page) -> tables.Table | None:
+def confusion_table(page: NetworksPage) -> tables.Table | None:
     """Return the table of the 10 most frequent confusions of each network.
 
     None without wrong decisions. Columns: network, set, class, as (name of the decision), count, n
@@ -762,7 +762,7 @@ def _commonest_confusions(matrix: Confusion) -> Iterator[dict[str, Any]]:
         }
 
 
-def _receptive_fields(page: Page) -> Blocks:
+def _receptive_fields(page: NetworksPage) -> Blocks:
     """Yield the table of effective receptive fields; None if no field was measured.
 
     One row per network, measurement and site. Columns: network, site, and one per number and share,
@@ -791,7 +791,7 @@ def _receptive_fields(page: Page) -> Blocks:
     )
 
 
-def _provenance(page: Page) -> Blocks:
+def _provenance(page: NetworksPage) -> Blocks:
     """Yield the table of durations, and the table of software and hardware.
 
     The first table has a row per network and measurement: images, seconds, precision and images per
@@ -828,7 +828,7 @@ def provenance_table(networks: Iterable[MeasuredNetwork]) -> tables.Table | None
     One row per network; None without networks.
     """
     rows = [_provenance_row(network) for network in networks]
-    return Page.table(
+    return NetworksPage.table(
         "provenance",
         "Software and hardware of the measurements. Weights: digest of the file or of the weights.",
         rows,
@@ -870,7 +870,7 @@ class NetworkSection(document.SectionMaker):
     probes: tuple[str, ...] = ()
 
 
-def _caveats(page: Page) -> Blocks:
+def _caveats(page: NetworksPage) -> Blocks:
     """Yield nothing: `networks_page.report` adds the caveats, which depend on all sections."""
     yield from ()
 

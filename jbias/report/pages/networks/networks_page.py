@@ -100,7 +100,9 @@ def make_sections(
             f"{len(networks)} networks are too many for figures, so the page has only tables; "
             f"select {MAX_DRAWN} or fewer for figures."
         )
-    page = network_blocks.Page(networks, has_figures, notes, published=published)
+    page = network_blocks.NetworksPage(
+        networks, has_figures, notes, published=published
+    )
     return document.make_sections(network_sections.SECTIONS, page)
 
 

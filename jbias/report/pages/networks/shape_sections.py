@@ -25,8 +25,8 @@ from jbias.report.pages.networks import (
 
 MeasuredNetwork = network_records.MeasuredNetwork
 Measurement = network_records.Measurement
-Page, Blocks, COLUMNS = (
-    network_blocks.Page,
+NetworksPage, Blocks, COLUMNS = (
+    network_blocks.NetworksPage,
     network_blocks.Blocks,
     network_blocks.COLUMNS,
 )
@@ -47,7 +47,7 @@ _SHAPE_BIAS_METRICS = (
 )
 
 
-def shape_bias(page: Page) -> Blocks:
+def shape_bias(page: NetworksPage) -> Blocks:
     """Yield figures and tables of decisions for shape and texture.
 
     There is a figure per data set, a table with a row per network, data set and rule, a table by
@@ -90,7 +90,7 @@ def shape_bias(page: Page) -> Blocks:
 
 
 def _shape_bias_figure(
-    page: Page, dataset: str, counts: network_blocks.Counts, *, suffix: str
+    page: NetworksPage, dataset: str, counts: network_blocks.Counts, *, suffix: str
 ) -> document.Figure:
     """Return the figure of shape biases by class on one data set.
 
@@ -129,7 +129,7 @@ _CONFIGURAL_ROWS = {
 _TILE_ORDER_ROWS = {"order_dependence": "right only if no tile is swapped"}
 
 
-def order_of_parts(page: Page) -> Blocks:
+def order_of_parts(page: NetworksPage) -> Blocks:
     """Yield the table of the effects of the order of tiles; None if no effect was measured.
 
     One row per data set and share (the values of `_CONFIGURAL_ROWS` and `_TILE_ORDER_ROWS`), one
@@ -163,7 +163,7 @@ def order_of_parts(page: Page) -> Blocks:
 _CUES_LEFT = (cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED)
 
 
-def edges_or_texture(page: Page) -> Blocks:
+def edges_or_texture(page: NetworksPage) -> Blocks:
     """Yield a figure per data set, then a table of accuracies on images with one cue left.
 
     None is yielded for a table without rows. Shape parts are shown only if several networks were
@@ -251,7 +251,7 @@ def _with_shape_parts(rows: list[dict]) -> list[dict]:
     ]
 
 
-def odd_one_out(page: Page) -> Blocks:
+def odd_one_out(page: NetworksPage) -> Blocks:
     """Yield the table of odd-one-out choices, one row per data set and site.
 
     Without measurements, None is yielded instead of the table.
@@ -278,7 +278,7 @@ def odd_one_out(page: Page) -> Blocks:
     )
 
 
-def _like_published(page: Page) -> Iterator[dict[str, Any]]:
+def _like_published(page: NetworksPage) -> Iterator[dict[str, Any]]:
     """Yield a table row per network, measurement and rule, for the images with published results.
 
     The images are all 1,280 cue conflicts of Geirhos et al.; undefined shape biases are left out.
@@ -310,7 +310,9 @@ def _like_published(page: Page) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _people_biases(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeBias]:
+def _people_biases(
+    page: NetworksPage, dataset: str
+) -> Mapping[str, cue_conflict.ShapeBias]:
     """Return the shape bias of human observers by name of the class.
 
     {} if no network was compared with human observers on this data set, or if the data set has no
@@ -357,7 +359,7 @@ _PEOPLE_METRICS = (
 )
 
 
-def people(page: Page) -> Blocks:
+def people(page: NetworksPage) -> Blocks:
     """Yield the tables of networks and human observers, overall and by degree of distortion.
 
     The first table has a row per network and data set compared with human observers; the last row
@@ -385,7 +387,7 @@ def people(page: Page) -> Blocks:
     yield degree_table(page)
 
 
-def degree_table(page: Page) -> tables.Table | None:
+def degree_table(page: NetworksPage) -> tables.Table | None:
     """Return the table of accuracies by degree of distortion; None without sets with degrees.
 
     Columns: network, set, degree, human_accuracy and error_consistency; with stored decisions also
@@ -431,7 +433,7 @@ _CUES = {
 }
 
 
-def suppressed_cues(page: Page) -> Blocks:
+def suppressed_cues(page: NetworksPage) -> Blocks:
     """Yield figures and the table of accuracy without a cue.
 
     The table has a row per network and measurement. Rows of published human observers and networks
@@ -471,7 +473,9 @@ def suppressed_cues(page: Page) -> Blocks:
     yield tables.from_rows("suppression", caption, rows, columns)
 
 
-def _has_people(page: Page, network: MeasuredNetwork, measurement: Measurement) -> bool:
+def _has_people(
+    page: NetworksPage, network: MeasuredNetwork, measurement: Measurement
+) -> bool:
     """Return True if the page has published results and the images are of the family imagenet16.
 
     The published numbers of human observers are comparable to these measurements only.
@@ -480,7 +484,7 @@ def _has_people(page: Page, network: MeasuredNetwork, measurement: Measurement) 
 
 
 def _suppression_figures(
-    page: Page,
+    page: NetworksPage,
     measurement: Measurement,
     networks: network_blocks.Networks,
     *,
@@ -544,7 +548,7 @@ def relative_accuracies(
 def strength_points(
     network: MeasuredNetwork, measurement: Measurement
 ) -> Iterator[tuple[str, str, float, str, float, float, float]]:
-    """Yield points of accuracy against the strength of a suppression, for `Page.curves`.
+    """Yield points of accuracy against the strength of a suppression, for `NetworksPage.curves`.
 
     A point is (family of suppressions, x label, strength, name of the network, relative accuracy,
     low, high). Relative accuracy is (accuracy - chance) / (accuracy on unchanged images - chance);
@@ -570,7 +574,7 @@ def strength_points(
                 yield title, label, strength, network.name, value, low, high
 
 
-def decoded_cues(page: Page) -> Blocks:
+def decoded_cues(page: NetworksPage) -> Blocks:
     """Yield figures and table of linear decoders of shape and texture by site.
 
     There is a figure per network and measurement. The table has a row per network, measurement and

@@ -31,7 +31,7 @@ TableRows = list[TableRow]
 two = tables.digits(2)
 
 
-class Estimate(NamedTuple):
+class DropEstimate(NamedTuple):
     """A number with its 95 % interval; NaN if unknown."""
 
     value: float
@@ -72,16 +72,16 @@ def percent(
     return np.where(is_positive, 100 * (inside - outside) / divisor, 0.0)
 
 
-def estimate(drawn: Float[np.ndarray, "1+b"]) -> Estimate:
+def estimate(drawn: Float[np.ndarray, "1+b"]) -> DropEstimate:
     """Return the first number of `drawn` with the 95 % percentile interval of the other numbers.
 
     drawn: the observed value, then the values of the draws.
     """
     interval = resampling.estimate(drawn[0], drawn[1:], confidence=0.95)
-    return Estimate(float(drawn[0]), float(interval.low), float(interval.high))
+    return DropEstimate(float(drawn[0]), float(interval.low), float(interval.high))
 
 
-class Draws(NamedTuple):
+class AccuracyDraws(NamedTuple):
     """Random draws of seeds and of test images; levels with the same seeds share seed draws.
 
     draws: number of draws. seed: seed of the generator. Seeds of networks are drawn as weights of
@@ -212,7 +212,7 @@ def _group_columns(cell: ShiftCell) -> TableRow:
 
 
 def verdicts(
-    cells: ShiftCells, draws: Draws, *, tau: float = 5.0, alpha: float = 0.05
+    cells: ShiftCells, draws: AccuracyDraws, *, tau: float = 5.0, alpha: float = 0.05
 ) -> tuple[TableRows, TableRows]:
     """Return (ranking of recipes and attributes, rows of all their kinds of shift).
 
@@ -280,7 +280,7 @@ def _ends(cells: ShiftCells) -> list[ShiftCell]:
     return [cells[-1], *cells[: cells[0].share == shift_cells.CONTROL]]
 
 
-def _curve(cells: ShiftCells, draws: Draws, tested: TableRow) -> TableRow:
+def _curve(cells: ShiftCells, draws: AccuracyDraws, tested: TableRow) -> TableRow:
     """Return the row of one kind of shift; "_levels" has one row per level.
 
     Columns: the columns of the recipe, attribute, kind, verdict, level (the most extreme), seeds
@@ -340,7 +340,7 @@ def _extremes(
 
 
 def remedies(
-    cells: ShiftCells, draws: Draws, reference: str = REFERENCE
+    cells: ShiftCells, draws: AccuracyDraws, reference: str = REFERENCE
 ) -> list[TableRow]:
     """Return rows that compare recipes with the reference recipe at the most extreme common level.
 
@@ -387,7 +387,7 @@ def _plainness(cell: ShiftCell) -> tuple:
     return len(cell.settings.get("inputs", "[]")), cell.recipe
 
 
-def _compare(cell: ShiftCell, plain: ShiftCell, draws: Draws) -> TableRow:
+def _compare(cell: ShiftCell, plain: ShiftCell, draws: AccuracyDraws) -> TableRow:
     """Return the row of `remedies` that compares one recipe with the reference recipe.
 
     The row also has the columns of `_group_columns`, and `cell` under the key "_cell". For the
@@ -416,7 +416,7 @@ def _compare(cell: ShiftCell, plain: ShiftCell, draws: Draws) -> TableRow:
     return row | _group_columns(cell) | {"_cell": cell}
 
 
-def ranks(cells: ShiftCells, draws: Draws) -> Iterator[TableRow]:
+def ranks(cells: ShiftCells, draws: AccuracyDraws) -> Iterator[TableRow]:
     """Yield rows of `agreement` for the most extreme level that at least 3 models share.
 
     One row per algorithm, data, attribute, settings of the split into parts, and kind of shift.

@@ -21,7 +21,7 @@ from jbias.runs import checksums
 ShiftCell, ShiftCells = shift_cells.ShiftCell, shift_cells.ShiftCells
 ShiftStudy, Recipe = shift_cells.ShiftStudy, shift_cells.Recipe
 TableRows = shift_drops.TableRows
-Draws = shift_drops.Draws
+AccuracyDraws = shift_drops.AccuracyDraws
 MAX_PANELS, MAX_LINES = 9, 12  # Panels of a figure, and lines of a panel.
 SETS = {shift_cells.ID: "in distribution", shift_cells.OOD: "out of distribution"}
 MAX_ITERATION = 1_000  # Last iteration of learning curves.
@@ -119,7 +119,7 @@ def level_figure(kind: str, kinds: TableRows) -> document.Figure | None:
 
 
 def size_figure(
-    name: str, setting: str, label: str, *, cells: ShiftCells, draws: Draws
+    name: str, setting: str, label: str, *, cells: ShiftCells, draws: AccuracyDraws
 ) -> document.Figure | None:
     """Return the figure of accuracies by size; None without accuracies of several sizes.
 
@@ -264,7 +264,9 @@ def likelihoods(cell: ShiftCell, dataset: str) -> Float[np.ndarray, "n"]:
     return np.concatenate(arrays, dtype=np.float64)
 
 
-def _accuracies_by_size(cells: ShiftCells, draws: Draws, setting: str) -> pd.DataFrame:
+def _accuracies_by_size(
+    cells: ShiftCells, draws: AccuracyDraws, setting: str
+) -> pd.DataFrame:
     """Return accuracies in % by size, with one panel for cells that differ only in size.
 
     Columns: panel, line (in or out of distribution), x (size), epochs, value, low and high.

@@ -16,7 +16,7 @@ from jbias.report.pages.shifts import shift_cells, shift_drops, shift_figures
 ShiftCell, ShiftCells = shift_cells.ShiftCell, shift_cells.ShiftCells
 ShiftStudy, Recipe = shift_cells.ShiftStudy, shift_cells.Recipe
 TableRow, TableRows = shift_drops.TableRow, shift_drops.TableRows
-Draws = shift_drops.Draws
+AccuracyDraws = shift_drops.AccuracyDraws
 Blocks = Iterator[document.Block | None]
 _ALWAYS = (
     "Hu et al. name the kinds of shift, but give no shares: levels and their tables are ours.",
@@ -90,7 +90,7 @@ class ShiftsData:
     """What the sections of the page show, computed once; see `compute`."""
 
     study: ShiftStudy
-    draws: Draws
+    draws: AccuracyDraws
     tau: float  # A bug costs more than this number of points.
     alpha: float  # Significance level.
     candidates: (
@@ -103,7 +103,7 @@ class ShiftsData:
 
 
 def compute(
-    study: ShiftStudy, draws: Draws, *, tau: float, alpha: float, reference: str
+    study: ShiftStudy, draws: AccuracyDraws, *, tau: float, alpha: float, reference: str
 ) -> ShiftsData:
     """Return the results that the sections of the page show.
 
@@ -134,7 +134,7 @@ def report(study: ShiftStudy, args: argparse.Namespace) -> document.Report:
     cells = study.cells
     computed = compute(
         study,
-        Draws(args.draws, args.seed),
+        AccuracyDraws(args.draws, args.seed),
         tau=args.tau,
         alpha=args.alpha,
         reference=args.reference,
