@@ -32,11 +32,11 @@ from jbias.measures import cue_conflict, decisions
 from jbias.models import class_names, state_dicts
 from jbias.report import network_records
 from jbias.report.pages.distortion import distortion_groups, distortion_page
-from jbias.report.pages.networks import networks_page as networks_report
 from jbias.runs import results, workdirs
 from jbias.runtime import mesh
 from jbias.stimuli import occlusion
 from tests import cases, smoke_runs
+from tests.report import measure_files
 
 SUITE = """
 import ml_collections
@@ -1369,9 +1369,8 @@ def test_cue_conflict_results_have_the_ranks_of_both_cues_among_the_logits(
         np.testing.assert_array_equal(columns[f"rank_{name}"], ranks)
         mrr[name] = (1 / ranks[differ]).mean()
     assert mrr["shape"] != mrr["texture"]
-    blocks = networks_report.section_blocks(
-        network_records.read([f"{tmp_path}/small.one"]), []
-    )
+    measured_networks = network_records.read([f"{tmp_path}/small.one"])
+    blocks = measure_files.section_blocks(measured_networks)
     tables_shown = [b for _, b in blocks if hasattr(b, "head")]
     (table,) = [table for table in tables_shown if table.name == "shape_bias"]
     for cue, value in mrr.items():
