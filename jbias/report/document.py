@@ -90,6 +90,7 @@ class Figure:
 
 
 Block = Text | Links | Folded | tables.Table | Figure
+Blocks = Iterable[Block | None]  # Of a section; None is left out.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,13 +152,13 @@ class Report:
 class SectionMaker:
     """A section of a page before it has data: id, title, and the function that makes its blocks.
 
-    make: function of the data of the page that returns blocks; a block None is left out. A page has
-    one list of such sections, in their order. is_folded, is_printed: see `Section`.
+    make: function of the data of the page that returns blocks. A page has one list of such
+    sections, in their order. is_folded, is_printed: see `Section`.
     """
 
     id: str
     title: str
-    make: Callable[[Any], Iterable[Block | None]]
+    make: Callable[[Any], Blocks]
     is_folded: bool = False
     is_printed: bool = True
 

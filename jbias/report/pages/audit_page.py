@@ -59,7 +59,7 @@ _LINE_STYLES = {
     side: {"color": colour, "linestyle": line} for side, colour, line in _LINES
 }
 Candidate = attribute_audit.Candidate
-Blocks = Iterator[document.Block | None]
+Blocks = document.Blocks
 _HARDER = (
     " These images may be harder for any network: compare with a network trained on "
     "all values equally (--reference)."

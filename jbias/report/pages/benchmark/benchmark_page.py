@@ -7,7 +7,7 @@ not None.
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -25,7 +25,7 @@ from jbias.report.pages.benchmark import (
 )
 
 Analysis = analysis_lib.Analysis
-Blocks = Iterator[document.Block | None]
+Blocks = document.Blocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -293,7 +293,7 @@ def _methods(computed: BenchmarkResults) -> Blocks:
 
 
 def _folded(
-    name: str, title: str, make: Callable[[BenchmarkResults], Iterable]
+    name: str, title: str, make: Callable[[BenchmarkResults], Blocks]
 ) -> document.SectionMaker:
     """Return a section that is closed at first, and left out on paper while it is closed."""
     return document.SectionMaker(name, title, make, is_folded=True, is_printed=False)

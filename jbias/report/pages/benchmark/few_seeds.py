@@ -136,7 +136,7 @@ def metrics(
     yield metric, study.values, study.unit
 
 
-def blocks(study: analysis_lib.BenchmarkScores) -> Iterator[document.Block | None]:
+def blocks(study: analysis_lib.BenchmarkScores) -> document.Blocks:
     """Yield a sentence on the least reliable comparison, the table, and the figure or None.
 
     The sentence is left out if groups of 3 seeds or fewer cannot be compared. If no method has

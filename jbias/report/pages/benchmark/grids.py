@@ -6,7 +6,6 @@ in which the same method of a pair is better.
 
 import itertools
 import math
-from collections.abc import Iterator
 
 import pandas as pd
 
@@ -144,7 +143,7 @@ def pairs(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def blocks(study: analysis_lib.BenchmarkScores) -> Iterator[document.Block | None]:
+def blocks(study: analysis_lib.BenchmarkScores) -> document.Blocks:
     """Yield a sentence per metric, the table of methods and the table of pairs of methods.
 
     A table without rows is None; with a single method there is no sentence. Nothing is yielded if

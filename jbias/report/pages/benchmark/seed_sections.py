@@ -466,7 +466,7 @@ def _differences(analysis: Analysis) -> Iterator[str]:
         yield f"On {_quoted([dataset])}, {_advantage(analysis, largest)}; this may be chance."
 
 
-def blocks(analysis: Analysis) -> Iterator[document.Block | None]:
+def blocks(analysis: Analysis) -> document.Blocks:
     """Yield the table and the figure of the tests over seeds; nothing without such tests."""
     if analysis.by_seeds is not None and analysis.by_seeds.family:
         yield table(analysis)

@@ -5,7 +5,7 @@ of figures and tables in that paper.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -30,7 +30,7 @@ _DIGITS = {
 _SHAPE_DETAILS = ("shape_lower", "shape_upper", "shape_n")
 ModelTable, Correlations = bias_models.ModelTable, bias_models.Correlations
 title = bias_models.title
-Blocks = Iterator[document.Block | None]
+Blocks = document.Blocks
 _LINES = "Thin lines are models, thick lines category means."
 _GREY = "Grey: undefined."
 _SIZED = "Markers grow with ε of adversarial training; without it they have one size."

@@ -15,7 +15,7 @@ _INTERVALS = (
     f"95 % bootstrap interval, {model_correlations.RESAMPLES:,} resamples of models"
 )
 Correlations = model_correlations.Correlations
-Blocks = Iterator[document.Block | None]
+Blocks = document.Blocks
 
 
 def report(study: Correlations) -> document.Report:

@@ -21,7 +21,7 @@ from jbias.report.pages.networks import network_sections
 DistortionStudy, NetworkGroup = study_lib.DistortionStudy, study_lib.NetworkGroup
 GroupKey, NumberKey = study_lib.GroupKey, study_lib.NumberKey
 QuantityValues, QUANTITIES = study_lib.QuantityValues, study_lib.QUANTITIES
-Blocks = Iterator[document.Block | None]
+Blocks = document.Blocks
 UNKNOWN = "cannot be told"
 # Caveats of every page.
 ALWAYS = [

@@ -9,12 +9,11 @@ import pandas as pd
 
 from jbias.data import tables as data_tables
 from jbias.measures import decisions
-from jbias.report import document, network_frame, network_records, plots, tables
+from jbias.report import network_frame, network_records, plots, tables
 
 MeasuredNetwork = network_records.MeasuredNetwork
 Measurement, Number = network_records.Measurement, network_records.Number
 Networks = Sequence[MeasuredNetwork]
-Blocks = Iterator[document.Block | None]
 Counts = Mapping[str, Mapping[str, tuple[int, int]]]  # (count, n) by network and row.
 _SHARES = ["value", "low", "high"]
 FEW = f"*: fewer than {network_frame.FEW}, which is unreliable"

@@ -29,7 +29,7 @@ from jbias.report.pages.networks import network_blocks, network_plots, shape_sec
 MeasuredNetwork = network_records.MeasuredNetwork
 Measurement = network_records.Measurement
 PUBLISHED_FILES = network_records.PUBLISHED_FILES
-NetworksPage, Blocks = network_blocks.NetworksPage, network_blocks.Blocks
+NetworksPage, Blocks = network_blocks.NetworksPage, document.Blocks
 
 _COMMONEST = 10  # Number of confusions of a network in the table.
 _MAX_DRAWN_CLASSES = 100  # Confusion matrices of more classes are not drawn.

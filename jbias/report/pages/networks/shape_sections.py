@@ -27,7 +27,7 @@ MeasuredNetwork = network_records.MeasuredNetwork
 Measurement = network_records.Measurement
 NetworksPage, Blocks, COLUMNS = (
     network_blocks.NetworksPage,
-    network_blocks.Blocks,
+    document.Blocks,
     network_blocks.COLUMNS,
 )
 ended = network_records.ended

@@ -17,7 +17,7 @@ ShiftCell, ShiftCells = shift_cells.ShiftCell, shift_cells.ShiftCells
 ShiftStudy, Recipe = shift_cells.ShiftStudy, shift_cells.Recipe
 TableRow, TableRows = shift_drops.TableRow, shift_drops.TableRows
 AccuracyDraws = shift_drops.AccuracyDraws
-Blocks = Iterator[document.Block | None]
+Blocks = document.Blocks
 _ALWAYS = (
     "Hu et al. name the kinds of shift, but give no shares: levels and their tables are ours.",
     "Drops are computed from means over seeds (drops of averages: from averages), as published.",
