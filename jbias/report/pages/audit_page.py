@@ -230,7 +230,7 @@ def write(
 
 
 class AuditData(NamedTuple):
-    """What the sections of the page of one model show."""
+    """Data that the sections of the page of one model show."""
 
     audited: Audited
     levels: pd.DataFrame  # The result of `curves`.

@@ -30,7 +30,7 @@ Blocks = document.Blocks
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class BenchmarkResults:
-    """What the sections of the page show, computed once."""
+    """Data that the sections of the page show, computed once."""
 
     analysis: Analysis
     # The result of `benchmark_figures.variability`; None for a file of scores.

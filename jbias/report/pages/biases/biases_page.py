@@ -37,7 +37,7 @@ _SIZED = "Markers grow with ε of adversarial training; without it they have one
 
 
 class BiasesData(NamedTuple):
-    """What the sections of the page show."""
+    """Data that the sections of the page show."""
 
     models: ModelTable
     study: Correlations  # With titles of measures, as by `bias_models.with_titles`.

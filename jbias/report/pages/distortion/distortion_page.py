@@ -85,7 +85,7 @@ class ValueLayout(NamedTuple):
 
 
 class DistortionData(NamedTuple):
-    """What the sections of the page show."""
+    """Data that the sections of the page show."""
 
     study: DistortionStudy
     hiding: pd.DataFrame  # The result of `distortion_groups.hiding`.

@@ -87,7 +87,7 @@ def _table(
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class ShiftsData:
-    """What the sections of the page show, computed once; see `compute`."""
+    """Data that the sections of the page show, computed once; see `compute`."""
 
     study: ShiftStudy
     draws: AccuracyDraws
