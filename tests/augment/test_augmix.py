@@ -44,20 +44,20 @@ def run_augmix(batch=BATCH, key=KEY, **options):
 
 
 @pytest.fixture(scope="module")
-def shown():
+def augmented():
     return run_augmix()
 
 
 @pytest.mark.slow
-def test_the_first_view_is_the_image_and_has_all_the_weight(shown):
-    np.testing.assert_array_equal(shown["image"][::3], BATCH["image"])
-    np.testing.assert_array_equal(shown["weight"], np.tile([1.0, 0, 0], B))
-    assert shown["views"] == 3 and shown["consistency"] == 12.0
+def test_the_first_view_is_the_image_and_has_all_the_weight(augmented):
+    np.testing.assert_array_equal(augmented["image"][::3], BATCH["image"])
+    np.testing.assert_array_equal(augmented["weight"], np.tile([1.0, 0, 0], B))
+    assert augmented["views"] == 3 and augmented["consistency"] == 12.0
     for name in ("target", "index"):
-        np.testing.assert_array_equal(shown[name], np.repeat(BATCH[name], 3, 0))
+        np.testing.assert_array_equal(augmented[name], np.repeat(BATCH[name], 3, 0))
     other = np.repeat(BATCH["other"]["image"], 3, 0)
-    np.testing.assert_array_equal(shown["other"]["image"], other)
-    assert shown["once"] == BATCH["once"]
+    np.testing.assert_array_equal(augmented["other"]["image"], other)
+    assert augmented["once"] == BATCH["once"]
 
 
 @pytest.mark.slow
@@ -70,9 +70,9 @@ def test_views_are_images_and_differ(augmented):
 
 
 @pytest.mark.slow
-def test_results_depend_on_the_place_in_the_batch_only(shown):
+def test_results_depend_on_the_place_in_the_batch_only(augmented):
     half = run_augmix({"image": BATCH["image"][:3]})
-    np.testing.assert_allclose(half["image"], shown["image"][:9], atol=1e-6)
+    np.testing.assert_allclose(half["image"], augmented["image"][:9], atol=1e-6)
 
 
 @pytest.mark.slow
@@ -80,8 +80,8 @@ def test_a_mixture_with_share_0_is_the_image(monkeypatch):
     """With m = 0 the image keeps its bits."""
     draw = augmix.draw
 
-    def without(*args):
-        chains, m = draw(*args)
+    def without(*args, **options):
+        chains, m = draw(*args, **options)
         return chains, jnp.zeros_like(m)
 
     monkeypatch.setattr(augmix, "draw", without)
