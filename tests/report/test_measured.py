@@ -36,6 +36,7 @@ from jbias.report import (
     tables,
 )
 from jbias.report.pages.networks import (
+    frequency_sections,
     network_blocks,
     network_sections,
     networks_page,
@@ -849,14 +850,14 @@ def test_missing_decisions_have_notes(workdirs, tmp_path):
 def test_fitted_critical_bands_match_the_records(workdirs):
     (network, *_) = network_records.read([f"{workdirs}/resnet50"])
     measurement = network_records.Measurement("critical_band", "imagenet")
-    assert network_sections.why_no_band(network, measurement) is None
-    assert set(network_sections._FLAG_REASONS) == set(critical_band.FLAGS)
-    table = network_sections.noise_accuracies(network, measurement)
+    assert frequency_sections.why_no_band(network, measurement) is None
+    assert set(frequency_sections._FLAG_REASONS) == set(critical_band.FLAGS)
+    table = frequency_sections.noise_accuracies(network, measurement)
     assert [*table] == ["2", "4", "8", "16"]
     assert [*table.index] == ["0.16", "0.08", "0.04", "0.02", "0"]
     name = critical_band.condition_name(0.04, 8)
     assert table.loc["0.04", "8"] == network.number(measurement, "accuracy", name).value
-    band = network_sections.fitted_band(network, measurement, table)
+    band = frequency_sections.fitted_band(network, measurement, table)
     centre = network.number(measurement, "critical_band_center_frequency").value
     assert 2 * 2**band.centre == pytest.approx(centre)
     width = network.number(measurement, "critical_band_bandwidth").value
@@ -869,30 +870,30 @@ def test_a_flagged_critical_band_is_explained_and_not_drawn(workdirs):
     number = network.number(measurement, "critical_band_flat")
     network.numbers[measurement].insert(0, number._replace(value=1.0))
     assert (
-        network_sections.why_no_band(network, measurement)
+        frequency_sections.why_no_band(network, measurement)
         == "all octaves do the same harm"
     )
-    table = network_sections.noise_accuracies(network, measurement)
-    assert network_sections.fitted_band(network, measurement, table) is None
+    table = frequency_sections.noise_accuracies(network, measurement)
+    assert frequency_sections.fitted_band(network, measurement, table) is None
 
 
 def test_a_centre_outside_the_octaves_is_explained_and_not_drawn(workdirs):
     """Records of earlier versions, without a flag, get the same explanation."""
     (network, *_) = network_records.read([f"{workdirs}/resnet50"])
     measurement = network_records.Measurement("critical_band", "imagenet")
-    table = network_sections.noise_accuracies(network, measurement)
+    table = frequency_sections.noise_accuracies(network, measurement)
     reason = "its centre is above the octaves"
     numbers = network.numbers[measurement]
     name = "critical_band_center_frequency"
     centre = network.number(measurement, name)
     numbers[numbers.index(centre)] = centre._replace(value=276205.5)
-    assert network_sections.why_no_band(network, measurement) == reason
-    assert network_sections.fitted_band(network, measurement, table) is None
+    assert frequency_sections.why_no_band(network, measurement) == reason
+    assert frequency_sections.fitted_band(network, measurement, table) is None
     numbers[:] = [x._replace(value=None) if x.metric == name else x for x in numbers]
-    assert network_sections.why_no_band(network, measurement) is None
+    assert frequency_sections.why_no_band(network, measurement) is None
     flag = network.number(measurement, "critical_band_center_above")
     numbers[numbers.index(flag)] = flag._replace(value=1.0)
-    assert network_sections.why_no_band(network, measurement) == reason
+    assert frequency_sections.why_no_band(network, measurement) == reason
 
 
 def test_a_measure_file_without_required_fields_is_refused(workdirs, tmp_path, capsys):

@@ -16,7 +16,7 @@ from jbias.measures import interference
 from jbias.report import document, tables, workdirs
 from jbias.report.pages.distortion import distortion_figures
 from jbias.report.pages.distortion import distortion_groups as study_lib
-from jbias.report.pages.networks import network_sections
+from jbias.report.pages.networks import provenance_section
 
 DistortionStudy, NetworkGroup = study_lib.DistortionStudy, study_lib.NetworkGroup
 GroupKey, NumberKey = study_lib.GroupKey, study_lib.NumberKey
@@ -726,7 +726,7 @@ def _costs(page: DistortionData) -> Blocks:
 def _measured(page: DistortionData) -> Blocks:
     """Yield the tables of groups of networks, and of software and hardware."""
     yield _groups(page.study)
-    yield network_sections.provenance_table(page.study.networks)
+    yield provenance_section.provenance_table(page.study.networks)
 
 
 SECTIONS = (
