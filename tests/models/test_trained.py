@@ -13,6 +13,7 @@ from jbias import models, prepare
 from jbias.models import class_names, trained
 from jbias.runs import checkpoints
 from jbias.training import checkpointing
+from jbias.training import step as train_step
 from tests import cases
 
 OPTIONS = {"width": 2, "stem": "small"}
@@ -30,7 +31,8 @@ def state(number, average=None):
     stats = {"net": variables["stats"]}
     if average is not None:
         stats["average"] = net_of(average)[1]
-    return {"params": {"net": variables["params"]}, "stats": stats}
+    params = {"net": variables["params"]}
+    return train_step.State(step=np.int32(0), params=params, stats=stats, opt=())
 
 
 def number_of(variables):
@@ -89,7 +91,9 @@ def test_each_seed_has_its_own_best_step(write_run):
     metrics = pathlib.Path(workdir) / "checkpoints/2/metrics/metrics"
     for text in ("[" * 10**5, "[1]", '{"0/3": []}', '{"x/3": 1}', "{"):
         metrics.write_text(text)
-        with pytest.raises(ValueError, match="the validation at step 2 is damaged"):
+        with pytest.raises(
+            ValueError, match="the validation metrics of step 2 are damaged"
+        ):
             models.load(workdir, seed=3)
 
 
