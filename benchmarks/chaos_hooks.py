@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-from jbias.training import divergence
+from jbias.training import monitoring
 
 OVER = "CHAOS_OVER"  # Environment variable of a process whose run is over.
 MEANT, ACTED = "meant", "acted"  # Files: a fault was planned; a fault happened.
@@ -51,13 +51,13 @@ def _call_at_points(workdir: pathlib.Path, callback: Callable[[str], None]) -> N
             callback(point)
 
     sys.addaudithook(audit)
-    add = divergence.Monitor.add
+    add = monitoring.Monitor.add
 
     def add_after_callback(self, *args):
         callback("step")
         return add(self, *args)
 
-    divergence.Monitor.add = add_after_callback
+    monitoring.Monitor.add = add_after_callback
 
 
 def act_at(

@@ -21,7 +21,7 @@ from jbias import algos, augment, run_spec
 from jbias import config as jc
 from jbias.data import loader
 from jbias.runtime import mesh
-from jbias.training import input_plan, setup, stages
+from jbias.training import input_plan, placement, setup, stages
 
 TORCH = "PyTorch"
 
@@ -109,10 +109,11 @@ class Trainer:
     ):
         self.devices = devices or mesh.make(1)
         self.which, self.step = which, 0
-        self.stage = stages.fit_to_devices(
-            with_seeds(stage, which), self.devices, strategy=strategy
+        self.stage = with_seeds(stage, which)
+        self.experiment = placement.fit_to_devices(
+            self.stage, self.devices, strategy=strategy
         )
-        self.layout, self.packed = self.stage.layout, self.stage.start()
+        self.layout, self.packed = self.experiment.layout, self.experiment.start()
 
     @property
     def images(self) -> int:
@@ -124,9 +125,9 @@ class Trainer:
         numbers = range(self.step, self.step + steps)
         for static, group in itertools.groupby(numbers, self.stage.static):
             group_steps = list(group)
-            args = self.stage.batches(group_steps[0], len(group_steps))
-            stored = self.stage.shared(self.step)
-            self.packed, _ = self.stage.advance(self.packed, args, stored, static)
+            args = self.experiment.batches(group_steps[0], len(group_steps))
+            stored = self.stage.feed.shared(self.step)
+            self.packed, _ = self.experiment.step(self.packed, args, stored, static)
         self.step += steps
         jax.block_until_ready(self.packed)
 

@@ -88,7 +88,7 @@ def make_evaluation(
     The evaluation is that of jbias.training.evaluator, in batches of `batch` images.
     """
     stage = trainer.stage
-    train_images = np.asarray(stage.shared(0)["train"]["image"])
+    train_images = np.asarray(stage.feed.shared(0)["train"]["image"])
     images = np.resize(train_images, (count, *train_images.shape[1:]))
     reading = loader.ReaderOptions(1)
 
@@ -97,7 +97,7 @@ def make_evaluation(
         batches = loader.batches([images], min(batch, count), reading)
         on_devices = (mesh.split(rows, trainer.devices) for rows in batches)
         rules, split = [inference.DecisionRule(count)], trainer.layout.split_wave
-        score = stage.scorer({})
+        score = trainer.experiment.scorer({})
         list(inference.decide_sets(score, variables, on_devices, rules, split=split))
 
     return evaluate

@@ -73,12 +73,12 @@ def make_stream(stage: stages.Stage, seeds: tuple[int, ...], steps: int) -> Call
 
     def stream() -> int:
         for step in range(steps):
-            stored = stage.shared(step)["train"]
+            stored = stage.feed.shared(step)["train"]
             for seed in seeds:
-                batch = stage.batch(seed, step)["train"]
+                batch = stage.feed.batch(seed, step)["train"]
                 # In windows a batch is indices into `stored`.
                 jax.block_until_ready(batch if isinstance(batch, dict) else stored)
-        stage.close()
+        stage.feed.close()
         return steps * len(seeds) * stage.order.batch
 
     return stream
@@ -89,7 +89,7 @@ def make_decoding(stage: stages.Stage, steps: int, threads: int) -> Callable:
 
     The images are not moved to the device. The function returns their number.
     """
-    read = stage.pipelines["train"].read
+    read = stage.feed.pipelines["train"].read
 
     def decode() -> int:
         requests = [
@@ -131,15 +131,18 @@ class Training:
         self.state, self.key = stage.init_state(0), prng.key(0)
         self.batch = None
         if reuse_batch:
-            stored, indices = stage.shared(0)["train"], stage.batch(0, 0)["train"]
+            stored, indices = (
+                stage.feed.shared(0)["train"],
+                stage.feed.batch(0, 0)["train"],
+            )
             rows = {name: column[indices] for name, column in stored.items()}
             self.batch = {"train": {**rows, "index": jax.numpy.asarray(indices)}}
 
     def run(self, steps: int = 8) -> int:
         """Take `steps` training steps; return the number of their images."""
-        stored = {"train": {}} if self.batch else self.stage.shared(self.step)
+        stored = {"train": {}} if self.batch else self.stage.feed.shared(self.step)
         for i in range(steps):
-            batch = self.batch or self.stage.batch(0, self.step + i)
+            batch = self.batch or self.stage.feed.batch(0, self.step + i)
             self.state, _ = self.step_once(self.state, (self.key, batch), stored, None)
         jax.block_until_ready(self.state)
         self.step += steps

@@ -37,7 +37,7 @@ AREAS = {
     "step": ("training/step.py", "training/divergence.py"),
     "seeds": ("training/seed_axis.py", "training/prng.py"),
     "order": ("training/samplers.py",),
-    "checkpoint": ("runs/checkpoints.py", "training/checkpointing.py"),
+    "checkpoint": ("runs/checkpoints.py", "training/store.py"),
     "records": ("runs/results.py", "runs/evaluations.py", "runs/checksums.py"),
     "algos": ("algos/*.py",),
     "evals": ("measures/*.py", "stimuli/*.py", "evals/*.py"),

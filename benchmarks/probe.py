@@ -24,7 +24,7 @@ import jax
 
 from benchmarks import common, measured, settings
 from jbias.runtime import cuda_graphs, mesh, xla
-from jbias.training import stages
+from jbias.training import placement
 
 STRATEGIES = {
     "uc": "unrolled_convolutions",
@@ -68,26 +68,25 @@ class Probe:
         self.way = way
         seeds = tuple(range(way.seeds))
         stage = common.stage_of("erm", setting, which=seeds, precision=precision)
-        self.stage = stages.fit_to_devices(
+        self.experiment = placement.fit_to_devices(
             common.with_seeds(stage, seeds),
             mesh.make(1),
             strategy=way.strategy,
             scanned=way.scanned,
         )
-        self.states = self.stage.start()
+        self.states = self.experiment.start()
         self.step = 0
         self.seconds: list[tuple[float, float]] = []
 
     def run(self, steps: int) -> tuple[float, float]:
         """Take steps; return the seconds until the last dispatch, and until all is computed."""
-        stage = self.stage
+        laid = self.experiment
         steps_per_dispatch = self.way.scanned or DISPATCHED
         began = time.perf_counter()
         last = self.step + steps
         for step in range(self.step, last, steps_per_dispatch):
-            args = stage.batches(step, min(steps_per_dispatch, last - step))
-            shared, static = stage.shared(step), stage.static(step)
-            self.states, _ = stage.advance(self.states, args, shared, static)
+            steps = laid.take(step, min(steps_per_dispatch, last - step))
+            self.states, _ = laid.advance(self.states, steps)
         dispatched = time.perf_counter() - began
         jax.block_until_ready(self.states)
         self.step += steps

@@ -114,7 +114,7 @@ def run_child(options: argparse.Namespace) -> None:
         traced = collectives.trace_step(
             stage.program.step,
             stage.program.draw,
-            stage.shared(0),
+            stage.feed.shared(0),
             stage.order.batch,
             stage.static(0),
             devices,

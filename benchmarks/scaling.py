@@ -65,7 +65,7 @@ def count_bytes(algorithm: str, options: argparse.Namespace) -> dict[str, Any]:
     traced = collectives.trace_step(
         stage.program.step,
         stage.program.draw,
-        stage.shared(0),
+        stage.feed.shared(0),
         stage.order.batch,
         stage.static(0),
         devices,

@@ -100,9 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _follow_run(args: argparse.Namespace) -> int:
     """Evaluate the checkpoints of a run as the run itself would; return the exit code, 0."""
-    from jbias.training import evaluator
+    from jbias.training import follow
 
-    evaluator.follow(
+    follow.follow(
         args.follow, interval=args.interval, once=args.once, devices=args.devices
     )
     return 0

@@ -324,7 +324,7 @@ def command() -> None:
             code = _fail(None, stopped, signals.exit_code(stopped))
         except SystemExit as ended:
             console.flush_streams()
-            if not stop_signal.name or stop_signal.job is not None:
+            if not stop_signal.name or stop_signal.run is not None:
                 raise
             code = ended.code
         # Everything is saved. A normal exit would wait for programs that XLA still compiles

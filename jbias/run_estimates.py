@@ -766,7 +766,7 @@ def _host_rates(stage: Stage, num_seeds: int, step_seconds: float) -> _HostRates
     num_seeds: seeds that train together. step_seconds: duration of a step of all of them.
     """
     num_bytes, num_images = 0.0, 0.0
-    for pipeline in stage.pipelines.values():
+    for pipeline in stage.feed.pipelines.values():
         batch, rows = pipeline.shapes()
         num_bytes += num_seeds * memory.tree_bytes(batch)
         if pipeline.streams:

@@ -73,12 +73,12 @@ def trained(
 
     from benchmarks import common
     from jbias.runtime import mesh
-    from jbias.training import stages, step
+    from jbias.training import placement, step
 
     options = dict(strategy=strategy, together=together, scanned=scanned)
     stage = common.with_seeds(stage, which)
-    placed_stage = stages.fit_to_devices(stage, devices or mesh.make(1), **options)
-    states, metrics = placed_stage.start(), []
+    placed = placement.fit_to_devices(stage, devices or mesh.make(1), **options)
+    states, metrics = placed.start(), []
     if rounded:
         rng = np.random.default_rng(rounded)
 
@@ -94,14 +94,9 @@ def trained(
     at_once = max(1, scanned)
     for first_step in range(stage.first, stage.first + steps, at_once):
         count = min(at_once, stage.first + steps - first_step)
-        states, outs = placed_stage.advance(
-            states,
-            placed_stage.batches(first_step, count),
-            stage.shared(first_step),
-            stage.static(first_step),
-        )
-        metrics += [placed_stage.layout.split(jax.device_get(out)) for out in outs]
-    return placed_stage.layout.unpack(states), metrics
+        states, outs = placed.advance(states, placed.take(first_step, count))
+        metrics += [placed.layout.split(jax.device_get(out)) for out in outs]
+    return placed.layout.unpack(states), metrics
 
 
 def on_eight(module: str, *args: str):
@@ -157,15 +152,15 @@ def _die_at(trigger: str, number: int, workdir: str) -> None:
 
     sys.addaudithook(hook)
     if trigger == "step":
-        from jbias.training import divergence
+        from jbias.training import monitoring
 
-        add = divergence.Monitor.add
+        add = monitoring.Monitor.add
 
         def add_then_count(self, *args):
             count()
             return add(self, *args)
 
-        divergence.Monitor.add = add_then_count
+        monitoring.Monitor.add = add_then_count
 
 
 def main(path: str, workdir: str, trigger: str = "", number: str = "0") -> int:

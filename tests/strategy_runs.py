@@ -20,22 +20,22 @@ import numpy as np
 from benchmarks import collectives, common
 from jbias import config as jc
 from jbias.runtime import mesh
-from jbias.training import seed_axis, stages
+from jbias.training import placement, seed_axis
 from tests import smoke_runs
 
 
 def collectives_of_step(stage, which, strategy: str, devices) -> list:
     """Return all collectives of the step of the first tree of seeds."""
     stage = common.with_seeds(stage, which)
-    placed_stage = stages.fit_to_devices(stage, devices, strategy=strategy)
-    layout, chosen = placed_stage.layout, seed_axis.STRATEGIES[strategy]
-    ((state, *_),) = placed_stage.start()
-    (((arg, *_),),) = placed_stage.batches(0)
+    placed = placement.fit_to_devices(stage, devices, strategy=strategy)
+    layout, chosen = placed.layout, seed_axis.STRATEGIES[strategy]
+    ((state, *_),) = placed.start()
+    (((arg, *_),),) = placed.batches(0)
     arg = (arg[0], layout.place(arg[1]))
     step = jax.jit(
         seed_axis.map_tree(stage.program.step, layout, chosen), static_argnums=3
     )
-    lowered = step.lower(state, arg, stage.shared(0), None)
+    lowered = step.lower(state, arg, stage.feed.shared(0), None)
     return collectives.collective_outputs(
         lowered.compile(collectives.QUICKLY).as_text()
     )

@@ -56,13 +56,16 @@ def trace(config: dict) -> None:
     previous_nets = None
     plans = input_plan.plan_stages(spec.stages, trained)
     for stage in stages.build_stages(spec, plans, images, mesh.make(1)):
-        index = stage.batch(0, stage.first)
+        index = stage.feed.batch(0, stage.first)
         state = jax.eval_shape(stage.program.draw, prng.key(0), previous_nets)
         for static in {stage.static(stage.first + step) for step in range(8)}:
             new_state, metrics = jax.eval_shape(
                 lambda state, static=static, stage=stage, index=index: (
                     stage.program.step(
-                        state, (prng.key(0), index), stage.shared(stage.first), static
+                        state,
+                        (prng.key(0), index),
+                        stage.feed.shared(stage.first),
+                        static,
                     )
                 ),
                 state,

@@ -9,7 +9,7 @@ from benchmarks import common
 from jbias import algos, augment
 from jbias import config as jc
 from jbias.runtime import mesh
-from jbias.training import prng, stages
+from jbias.training import placement, prng
 from jbias.training import step as train_step
 from tests import cases, smoke_runs, test_devices, test_resume
 from tests.methods import METHODS
@@ -127,10 +127,12 @@ def test_every_algorithm_trains_with_every_transform(name, transform):
     """Two steps need one compiled program, have finite losses and change the weights."""
     if name == "debiased" and transform in MIXING:
         stage = smoke_runs.stage(jc.to_dict(config_of(name, transform)))
-        arg = prng.key(0), stage.batch(0, 0)
+        arg = prng.key(0), stage.feed.batch(0, 0)
         with pytest.raises(ValueError, match="must have 'renders'"):
             jax.eval_shape(
-                lambda s: stage.program.step(s, arg, stage.shared(stage.first), None),
+                lambda s: stage.program.step(
+                    s, arg, stage.feed.shared(stage.first), None
+                ),
                 start_of(stage),
             )
         return
@@ -139,9 +141,9 @@ def test_every_algorithm_trains_with_every_transform(name, transform):
     state = start = mesh.replicate(stage.init_state(0), mesh.make(1))
     train_step_jitted = jax.jit(stage.program.step, static_argnums=3)
     for i in range(2):
-        arg = prng.key(0), stage.batch(0, i)
+        arg = prng.key(0), stage.feed.batch(0, i)
         state, metrics = train_step_jitted(
-            state, arg, stage.shared(stage.first), stage.static(i)
+            state, arg, stage.feed.shared(stage.first), stage.static(i)
         )
     assert train_step_jitted._cache_size() == 1
     assert all(jnp.isfinite(x).all() for x in jax.tree.leaves((state.params, metrics)))
@@ -155,11 +157,11 @@ def test_evaluation_is_not_random(name):
     stage = smoke_runs.stage(jc.to_dict(config_of(name)))
     (state,) = trained(stage, (0,), "unrolled", steps=1)
     net, alone = train_step.net_of(state), common.with_seeds(stage, (0,))
-    placed_stage = stages.fit_to_devices(alone, mesh.make(1))
+    placed = placement.fit_to_devices(alone, mesh.make(1))
     image = jax.random.randint(jax.random.key(0), (16, 32, 32, 3), 0, 256).astype("u1")
 
     def decide(image):
-        (logits,) = placed_stage.score((net,), ((),), image, None)
+        (logits,) = placed.score((net,), ((),), image, None)
         return np.argmax(logits, axis=-1)
 
     whole = decide(image)

@@ -24,11 +24,11 @@ def test_decisions_in_bfloat16_agree_with_float32(tmp_path):
     config = erm.get_config("seeds=1")
     config.model, config.optim.rate = {"name": "cnn", "width": 16}, 0.01
     config.train.n, config.epochs = 2048, 4.0
-    job = setup.open_run(
+    run = setup.open_run(
         run_spec.RunSpec.from_config(config), tmp_path, lambda line: None
     )
-    job.checkpoints.close()
-    (stage,) = job.stages
+    run.store.checkpoints.close()
+    stage = run.stages[0].stage
     trainer = common.Trainer(stage)
     trainer.run(stage.last)
     (state,) = trainer.states
@@ -36,20 +36,20 @@ def test_decisions_in_bfloat16_agree_with_float32(tmp_path):
     def decided(dtype):
         net = stage.algo.net.clone(dtype=dtype)
         score = jax.jit(inference.make_scorer(net.apply), static_argnums=3)
-        images = [test.images for test in job.tests]
+        images = [test.images for test in run.evaluator.tests]
         return inference.decide_sets(
             lambda nets, _, image, __: (score(*nets, (), image, None),),
             (train_step.net_of(state),),
             map(jnp.asarray, loader.batches(images, 256, loader.ReaderOptions(1))),
             [
                 inference.DecisionRule(len(t.images), t.matrix, t.aggregate)
-                for t in job.tests
+                for t in run.evaluator.tests
             ],
         )
 
     agrees, accuracies = {}, {}
     decisions = zip(decided(jnp.float32), decided(jnp.bfloat16), strict=True)
-    for test, ((full,), (half,)) in zip(job.tests, decisions, strict=True):
+    for test, ((full,), (half,)) in zip(run.evaluator.tests, decisions, strict=True):
         label = test.columns["label"]
         accuracies[test.name] = np.mean(full == label), np.mean(half == label)
         agrees[test.name] = full == half

@@ -16,7 +16,7 @@ import pytest
 from jbias import main, study, train
 from jbias.runs import checkpoints
 from jbias.runtime import console, messages, signals
-from jbias.training import divergence, evaluator, seed_axis, setup, stages, telemetry
+from jbias.training import evaluator, monitoring, placement, run_log, seed_axis, setup
 from tests import cases, smoke_runs, test_resume
 
 OWN_ALGORITHM = pathlib.Path(__file__).parent / "own_algorithm.py"
@@ -108,8 +108,8 @@ def test_a_stop_signal_that_other_code_suppresses_is_not_lost(tmp_path, monkeypa
 @cases.each(
     ("module", "name", "saved"),
     [
-        (evaluator, "_decisions", 5),
-        (telemetry, "compiling", 1),
+        (evaluator.Evaluator, "_report_undecided", 4),
+        (run_log.RunLog, "compiling", 1),
         (checkpoints.CheckpointStore, "restore", 0),
     ],
 )
@@ -143,7 +143,7 @@ def test_a_study_starts_no_other_run_after_a_stop(monkeypatch, tmp_path, capsys)
     started = []
 
     def stop_and_finish(config, workdir, *, stop_signal):
-        stop_signal.job = types.SimpleNamespace(stop="")
+        stop_signal.run = types.SimpleNamespace(received="")
         started.append(workdir)
         stop("SIGUSR1")
         return True
@@ -247,8 +247,8 @@ def test_a_stopped_run_of_diverging_seeds_ends_like_an_uninterrupted_run(
     config.optim.rate = 1e30
     assert not train.run(config, tmp_path / "unbroken")
     with monkeypatch.context() as patch:
-        batches = run_before(stages.Stage.batches, stop, at=3)
-        patch.setattr(stages.Stage, "batches", batches)
+        batches = run_before(placement.PlacedStage.batches, stop, at=3)
+        patch.setattr(placement.PlacedStage, "batches", batches)
         with pytest.raises(signals.Interrupted):
             train.run(config, tmp_path / "run")
     assert not train.run(config, tmp_path / "run")
@@ -306,7 +306,7 @@ def test_running_out_of_memory_gives_one_line_with_the_remedy(
     finished, tmp_path, monkeypatch, error, word
 ):
     """The message names the checkpoint, and the same command resumes."""
-    workdir, add = tmp_path / "run", divergence.Monitor.add
+    workdir, add = tmp_path / "run", monitoring.Monitor.add
 
     def raise_at_step_7(self, step, *args):
         if step == 7:
@@ -314,7 +314,7 @@ def test_running_out_of_memory_gives_one_line_with_the_remedy(
         return add(self, step, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(divergence.Monitor, "add", raise_at_step_7)
+        patch.setattr(monitoring.Monitor, "add", raise_at_step_7)
         with pytest.raises(OSError, match=f"memory: {word}.*accumulate") as error_info:
             train.run(make_config(), workdir)
     line = messages.describe_error(error_info.value)

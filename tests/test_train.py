@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import itertools
 import json
 import math
 import pathlib
@@ -18,7 +17,7 @@ from jbias import build, run_spec, train
 from jbias import config as jc
 from jbias.runs import checkpoints, checksums, results, selection, workdirs
 from jbias.runtime import messages, signals
-from jbias.training import checkpointing, setup
+from jbias.training import monitoring, schedule, setup, store
 from tests import cases, smoke_runs
 
 OWN_ALGORITHM = pathlib.Path(__file__).parent / "own_algorithm.py"
@@ -122,14 +121,14 @@ def test_a_run_begun_in_waves_ends_the_same_without(finished, tmp_path, monkeypa
     config, workdir = finished
     config = config.copy_and_resolve_references()
     config.run.together = 1
-    save = checkpointing.save
+    save = store.RunStore.save
 
     def saved_then_stopped(*args, **kwargs):
         save(*args, **kwargs)
         raise RuntimeError("stopped")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="^stopped"):
-        patch.setattr(checkpointing, "save", saved_then_stopped)
+        patch.setattr(store.RunStore, "save", saved_then_stopped)
         train.run(config, tmp_path / "run")
     assert not (tmp_path / "run" / "done").exists()
     config.run.together = 0
@@ -144,16 +143,17 @@ def test_a_stop_signal_after_the_save_decision_still_saves(
     config, workdir = finished
     config = config.copy_and_resolve_references()
     config.run.steps_per_dispatch = 1
-    decide, calls = train._is_save_due, itertools.count()
+    decide = schedule.due
 
-    def decide_then_stop(*args, **options):
-        is_due = decide(*args, **options)
-        if next(calls) == 2:  # Nothing is due at step 2.
+    def decide_then_stop(step, *args, **options):
+        todo = decide(step, *args, **options)
+        if step == 2:  # Nothing but training is due at step 2.
+            assert todo.action is schedule.Action.ADVANCE
             signal.raise_signal(signal.SIGTERM)
-        return is_due
+        return todo
 
     with monkeypatch.context() as patch:
-        patch.setattr(train, "_is_save_due", decide_then_stop)
+        patch.setattr(schedule, "due", decide_then_stop)
         with pytest.raises(signals.Interrupted, match="SIGTERM at step 3: saved"):
             train.run(config, tmp_path / "run")
     assert checkpoints.steps(tmp_path / "run" / "checkpoints")[-1] == 3
@@ -180,47 +180,62 @@ def test_a_lost_evaluation_is_repeated_from_its_checkpoint(finished, tmp_path):
     assert smoke_runs.records(copied) == smoke_runs.records(workdir)
 
 
+def make_store(saved: dict, check_lock=lambda: None) -> store.RunStore:
+    """Return the store of a run of one seed, without files; `saved` gets what is saved."""
+
+    def save(step, states, info, valid):
+        saved.update(info, valid=valid)
+
+    run_options = {"eval_batch": 16, "decisions": False}
+    return store.RunStore(
+        types.SimpleNamespace(config={"run": run_options}),
+        epath.Path("none"),
+        group=None,
+        checkpoints=types.SimpleNamespace(save=save, step=-1, complete=True),
+        records=types.SimpleNamespace(sums_until=lambda step: {}),
+        decisions=None,
+        costs=types.SimpleNamespace(write=lambda step: None),
+        monitor=monitoring.Monitor((0,)),
+        log=types.SimpleNamespace(failures=lambda *_: None, saved=lambda step: None),
+        check_lock=check_lock,
+    )
+
+
+EXPERIMENT = types.SimpleNamespace(
+    stage=types.SimpleNamespace(number=0, rollback=None),
+    placed=types.SimpleNamespace(
+        layout=types.SimpleNamespace(unpack=lambda states: states)
+    ),
+)
+
+
 def test_a_process_without_the_lock_saves_nothing():
     """Another process may have claimed the workdir in the meantime."""
 
     def raise_lost():
         raise ValueError("the lock was taken over")
 
-    job = types.SimpleNamespace(flush=lambda: None, check_lock=raise_lost)
+    saved = {}
     with pytest.raises(ValueError, match="taken over"):
-        checkpointing.save(job, None, None, step=1)
+        make_store(saved, raise_lost).save(EXPERIMENT, (), 1)
+    assert not saved
 
 
-@cases.each("evaluate_later", [True, False])
+@cases.each("without_evaluation", [True, False])
 def test_a_checkpoint_records_a_pending_evaluation_only_for_another_process(
-    evaluate_later,
+    without_evaluation,
 ):
-    saved, resets = {}, []
-    job = types.SimpleNamespace(
-        flush=lambda: None,
-        check_lock=lambda: None,
-        evaluation=types.SimpleNamespace(step=4, valid={}),
-        monitor=types.SimpleNamespace(state=dict, reset=lambda: resets.append(8)),
-        best={},
-        records=types.SimpleNamespace(sums_until=lambda step: {}),
-        config={"run": {"eval_batch": 16, "decisions": False}},
-        checkpoints=types.SimpleNamespace(
-            save=lambda *args: saved.update(args[2], valid=args[3])
-        ),
-        log=lambda line: None,
-        team=types.SimpleNamespace(is_main=False),
-        pending=None,
-    )
-    layout = types.SimpleNamespace(unpack=lambda states: states)
-    stage = types.SimpleNamespace(number=0, layout=layout)
-    checkpointing.save(job, stage, (), 8, evaluate_later=evaluate_later)
+    saved = {}
+    run_store = make_store(saved)
+    run_store.save(EXPERIMENT, (), 8, without_evaluation=without_evaluation)
     evaluation_options = {"eval_batch": 16, "decisions": False}
     assert (saved["step"], saved["left"]) == (
         8,
-        evaluation_options if evaluate_later else None,
+        evaluation_options if without_evaluation else None,
     )
-    assert saved["valid"] == ({} if evaluate_later else None)
-    assert (job.pending, resets) == ((8, [8]) if evaluate_later else (None, []))
+    assert saved["valid"] == ({} if without_evaluation else None)
+    assert run_store.progress.left == (8 if without_evaluation else schedule.NEVER)
+    assert run_store.monitor.resets == int(without_evaluation)
 
 
 def test_another_config_is_refused_by_its_differing_keys(finished):

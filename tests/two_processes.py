@@ -26,14 +26,17 @@ def main(folder: str, port: str, number: str) -> None:
         (stage,) = stages.build_stages(spec, plans, {}, mesh.make())
         arrays = {}
         for step in range(5):
-            window, batch = stage.shared(step)["train"], stage.batch(1, step)["train"]
+            window, batch = (
+                stage.feed.shared(step)["train"],
+                stage.feed.batch(1, step)["train"],
+            )
             rows = batch if isinstance(batch, dict) else window
             for name, x in rows.items():
                 x = x.rows if isinstance(x, input_pipeline.FlatImages) else x
                 shards = [np.asarray(shard.data) for shard in x.addressable_shards]
                 whole = shards[0] if x.is_fully_replicated else np.concatenate(shards)
                 arrays[f"{step}/{name}"] = whole
-        stage.close()
+        stage.feed.close()
         np.savez(path.with_name(f"{path.stem}-{number}.npz"), **arrays)
 
 

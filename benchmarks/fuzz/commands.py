@@ -34,14 +34,14 @@ def training(argv: tuple[str, ...]) -> int:
         flagsaver.restore_flag_values(saved_flags, flags.FLAGS)
 
 
-def _trace_stages(job) -> None:
+def _trace_stages(run) -> None:
     """Trace a step of each stage, as it would be compiled."""
     previous = None
-    for stage in job.stages:
+    for stage in (placed.stage for placed in run.stages):
         state = jax.eval_shape(stage.program.draw, prng.key(0), previous)
         batch, stored = (
-            stage.batch(job.seeds[0], stage.first),
-            stage.shared(stage.first),
+            stage.feed.batch(run.spec.config["seeds"][0], stage.first),
+            stage.feed.shared(stage.first),
         )
         static = stage.static(stage.first)
 
@@ -50,8 +50,8 @@ def _trace_stages(job) -> None:
 
         jax.eval_shape(step, state)
         previous = {"params": state.params["net"], "stats": state.stats["net"]}
-        stage.close()
-    job.checkpoints.close()
+        stage.feed.close()
+    run.store.checkpoints.close()
 
 
 def measuring(argv: tuple[str, ...]) -> int:

@@ -74,6 +74,14 @@ def parse_energy(where: str, entries: Mapping[str, float]) -> Energy:
     return energy
 
 
+def energy_of(run: Mapping[str, Any]) -> Energy:
+    """Return config.run.energy, with defaults for missing entries; run: config.run.
+
+    ValueError for unknown or invalid entries.
+    """
+    return parse_energy("config.run.energy", run.get("energy", {}))
+
+
 class Devices(NamedTuple):
     """The kind (jax's `device_kind`) and number of the billed devices; CPUs count by cores."""
 
@@ -84,13 +92,15 @@ class Devices(NamedTuple):
 class Stopwatch:
     """A clock of the seconds that a process spends in each phase of PHASES.
 
-    The current phase is "opening" outside of `during`. began: start time, in UTC.
+    The current phase is "opening" outside of `during`. began: start time, in UTC. stepped: number
+    of training steps that did not compile a program; set by the user of the clock.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self.began = messages.utc_now("microseconds")
         self._clock, self._phase, self._since = clock, PHASES[0], clock()
         self._seconds = dict.fromkeys(PHASES, 0.0)
+        self.stepped = 0
 
     @contextlib.contextmanager
     def during(self, phase: str) -> Iterator[None]:

@@ -64,13 +64,13 @@ class StopSignal:
 
     Before a run is attached there is nothing to save: the first signal raises Interrupted.
 
-    name: the first signal's name, "" before it arrives. job: the attached run, or None; its
-    attribute `stop` is set to the signal's name.
+    name: the first signal's name, "" before it arrives. run: the attached run's object, or None;
+    its attribute `received` is set to the signal's name.
     """
 
     def __init__(self) -> None:
         self.name = ""
-        self.job: Any = None
+        self.run: Any = None
         self._arrival_time = 0.0
 
     def handle(self, number: int, _: Any = None) -> None:
@@ -88,7 +88,7 @@ class StopSignal:
         is_first = not self.name
         if is_first:
             self.name, self._arrival_time = name, now
-        if self.job is None:
+        if self.run is None:
             # A second signal must not interrupt the exit after the first.
             if is_first:
                 raise Interrupted(
@@ -99,19 +99,19 @@ class StopSignal:
             line = f"\n{name}: saving after the current steps ...\n"
             with contextlib.suppress(OSError):
                 os.write(2, line.encode())
-        self.job.stop = self.name
+        self.run.received = self.name
 
-    def attach(self, job: Any) -> None:
-        """Attach a run: set `job.stop` to the name of the first signal, once it arrives.
+    def attach(self, run: Any) -> None:
+        """Attach a run: set `run.received` to the name of the first signal, once it arrives.
 
-        job: an object with the attribute `stop`, such as a RunContext.
+        run: an object with the attribute `received`, such as a stopping.AgreedStop.
         """
-        self.job = job
-        job.stop = self.name
+        self.run = run
+        run.received = self.name
 
     def detach(self) -> None:
         """Detach a finished run before the next one; raise Interrupted if a signal arrived."""
-        self.job = None
+        self.run = None
         if self.name:
             raise Interrupted(
                 f"{self.name} after a run: the remaining runs have not started"

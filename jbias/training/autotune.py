@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from jbias.runtime import cuda_graphs, files, messages, xla
-from jbias.training import hlo, memory, seed_axis, stages
+from jbias.training import hlo, memory, placement, seed_axis, stages
 
 _MIN_STEPS = 500  # Shorter runs compare nothing.
 _MAX_SECONDS = 20.0  # The budget of a comparison, apart from the default strategy.
@@ -293,7 +293,7 @@ def measured_seconds(
     loop. may_stop: return None if the first dispatch, compilation included, takes more than
     `_MAX_SECONDS`.
     """
-    laid = stages.fit_to_devices(
+    laid = placement.fit_to_devices(
         stage, devices, strategy=name, together=count, scanned=scanned
     )
     seconds = []
@@ -306,22 +306,22 @@ def measured_seconds(
         timed = seconds[num_warm_up:]
         if len(timed) == _TIMED or sum(timed) > _TIMED_SECONDS:
             break
-    return min(timed) / max(_STEPS, scanned) / len(laid.members)
+    return min(timed) / max(_STEPS, scanned) / len(stage.members)
 
 
-def _dispatch_first_steps(stage: stages.Stage, scanned: int) -> Iterator[float]:
+def _dispatch_first_steps(laid: placement.PlacedStage, scanned: int) -> Iterator[float]:
     """Dispatch a stage's first steps from fresh states; yield the seconds of each dispatch.
 
     A dispatch has `scanned` steps, but at least `_STEPS`, all on the stage's first batch. The
     iterator has no end.
     """
-    num_steps, step = max(_STEPS, scanned), stage.first
-    states = stage.start()
-    stage.wait(step, lambda: False)
-    args = stage.batches(step) * num_steps
-    shared, static = stage.shared(step), stage.static(step)
+    num_steps, step = max(_STEPS, scanned), laid.stage.first
+    states = laid.start()
+    laid.stage.feed.wait(step, lambda: False)
+    first = laid.take(step, 1)
+    steps = first._replace(arguments=first.arguments * num_steps)
     while True:
         began = time.perf_counter()
-        states, outputs = stage.advance(states, args, shared, static)
+        states, outputs = laid.advance(states, steps)
         jax.block_until_ready((states, outputs))
         yield time.perf_counter() - began

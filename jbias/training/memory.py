@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from jbias.runtime import console, cuda_graphs, mesh, messages, xla
-from jbias.training import seed_axis, stages
+from jbias.training import placement, seed_axis, stages
 
 # The usable share of memory: the rest is for the evaluation and gaps between buffers.
 _USED = 0.9
@@ -105,7 +105,9 @@ class Placement:
             ]
         return self.fits[resolved]
 
-    def lay_out(self, strategy: str, say: Callable[[str], None]) -> list[stages.Stage]:
+    def lay_out(
+        self, strategy: str, say: Callable[[str], None]
+    ) -> list[placement.PlacedStage]:
         """Return the stages, laid out on the devices with as many seeds at a time as fit.
 
         strategy: "auto" or a name in `seed_axis.STRATEGIES`. say: receives log lines. ValueError
@@ -126,7 +128,7 @@ class Placement:
                     f"device, which has {_gib(self.free)}"
                 )
             laid_out.append(
-                stages.fit_to_devices(
+                placement.fit_to_devices(
                     stage,
                     self.devices,
                     strategy=strategy,
@@ -337,7 +339,7 @@ def input_bytes(stage: stages.Stage, trained: stages.Stage) -> int:
     without windows counts 0 bytes.
     """
     total, num_steps = 0, stage.last - stage.first
-    for pipeline in stage.pipelines.values():
+    for pipeline in stage.feed.pipelines.values():
         _, rows = pipeline.shapes()
         if not pipeline.streams:
             total += tree_bytes(rows)

@@ -4,12 +4,14 @@ import collections
 import os
 import pathlib
 import re
+import time
 from collections.abc import Hashable, Mapping
 
 import jax
+from etils import epath
 
-from jbias.runtime import files
-from jbias.training import hlo, memory, seed_axis, stages, targets
+from jbias.runtime import files, messages
+from jbias.training import hlo, memory, placement, seed_axis, targets
 
 _TABLE_ROWS = 20
 
@@ -42,25 +44,25 @@ def device_limits(kind: str) -> targets.DeviceKind | None:
 
 def markdown_page(
     folder: os.PathLike,
-    stage: stages.Stage,
+    trained: placement.PlacedStage,
     static: Hashable,
     *,
     steps: int,
-    count: int,
     seconds: float,
 ) -> str:
-    """Return a Markdown summary of a trace of `steps` steps of `count` seeds.
+    """Return a Markdown summary of a trace of `steps` steps of a placed stage.
 
     folder: folder of the trace. static: static argument of the steps (`Stage.static`).
     seconds: measured time of all traced steps. Operations and bytes are the compiler's count
     for one seed's step. Times by operation are sums over all threads or streams, without
     waiting.
     """
+    stage, count = trained.stage, len(trained.stage.members)
     program = memory.lower_step(
         stage.program.step,
         seed_axis.STRATEGIES["looped"],
         shapes=stage.shapes._replace(static=static),
-        devices=stage.layout.devices,
+        devices=trained.layout.devices,
         count=1,
     ).compile()
     cost, program_memory = program.cost_analysis(), program.memory_analysis()
@@ -189,3 +191,51 @@ def time_by_operation(
                 if name in names:
                     nanoseconds[names[name]] += event.duration_ns
     return nanoseconds
+
+
+class Profiler:
+    """Runs a few steps under JAX's profiler, and writes the page profile.md to the workdir.
+
+    is_done: True once the page is written.
+    """
+
+    def __init__(self, workdir: epath.Path, say: messages.Say):
+        self.is_done = False
+        self._workdir, self._say = workdir, say
+
+    def advance(
+        self,
+        trained: placement.PlacedStage,
+        states: seed_axis.PackedStates,
+        steps: placement.Steps,
+    ) -> tuple[seed_axis.PackedStates, list[seed_axis.PackedStates]]:
+        """Run steps under the profiler; return (states, metrics per step), and write the page.
+
+        Steps of a compiled loop are dispatched one by one, because the page has the operations of
+        a single step; the first of these dispatches compiles the step and is not traced. Metrics
+        are returned for all steps. A trace for TensorBoard and Perfetto is in the folder profile.
+        """
+        dispatches, metrics = [steps.arguments], []
+        if 1 < len(steps.arguments) == trained.scanned:
+            first, *later = ([argument] for argument in steps.arguments)
+            states, metrics = trained.advance(states, steps._replace(arguments=first))
+            dispatches = later
+        jax.block_until_ready(states)
+        folder, page = self._workdir / "profile", self._workdir / "profile.md"
+        with jax.profiler.trace(str(folder)):
+            start = time.perf_counter()
+            for arguments in dispatches:
+                states, outputs = trained.advance(
+                    states, steps._replace(arguments=arguments)
+                )
+                metrics = [*metrics, *outputs]
+            jax.block_until_ready(states)
+            seconds = time.perf_counter() - start
+        num_traced = sum(map(len, dispatches))
+        text = markdown_page(
+            folder, trained, steps.static, steps=num_traced, seconds=seconds
+        )
+        files.write(page, text)
+        self.is_done = True
+        self._say(f"profile of {num_traced} steps: {page}")
+        return states, metrics

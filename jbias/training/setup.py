@@ -19,15 +19,26 @@ from jbias.runtime import console, cuda_graphs, files, mesh, messages, xla
 from jbias.runtime import processes as teams
 from jbias.training import (
     autotune,
-    checkpointing,
-    divergence,
+    decision_writer,
+    evaluator,
+    experiment,
+    initial_nets,
     input_plan,
     memory,
+    monitoring,
+    observers,
     optim,
+    placement,
+    profiling,
+    run_costs,
+    run_log,
+    schedule,
     seed_axis,
     stages,
+    stopping,
+    store,
 )
-from jbias.training.context import RunContext
+from jbias.training import step as train_step
 
 
 def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
@@ -50,7 +61,7 @@ def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
     if log_format not in formats:
         errors.refuse("config.run.log", f"be one of {', '.join(formats)}", log_format)
     loggers.check(run, packages=run_code)
-    checkpointing.energy(spec.config)
+    costs.energy_of(run)
 
 
 def _check_names(stage: run_spec.StageSpec, run_code: bool) -> None:
@@ -138,6 +149,22 @@ def _open_sets(spec: run_spec.RunSpec) -> OpenedSets:
     return OpenedSets(train_sets, sources, tests, class_maps)
 
 
+class OpenRun(NamedTuple):
+    """A run whose data are open and whose programs are built; nothing is trained yet."""
+
+    spec: run_spec.RunSpec
+    stages: list[placement.PlacedStage]  # All stages of the run, on the devices.
+    experiments: list[experiment.Experiment]  # One per stage.
+    evaluator: evaluator.Evaluator
+    store: store.RunStore
+    monitor: monitoring.Monitor
+    log: run_log.RunLog
+    stop: stopping.AgreedStop
+    group: teams.ProcessGroup
+    seal: seals.Seal  # Seal of the run's checkpoints.
+    initial_nets: list[initial_nets.Net] | None  # Nets to start from, one per seed.
+
+
 def open_run(
     spec: run_spec.RunSpec,
     workdir: epath.Path,
@@ -147,8 +174,8 @@ def open_run(
     follows: bool = False,
     guard: Callable[[], None] = lambda: None,
     meter: costs.Stopwatch | None = None,
-) -> RunContext:
-    """Open and check a run, and return its context; nothing is trained.
+) -> OpenRun:
+    """Open and check a run; nothing is trained.
 
     All data sets are opened and checked first, so that a wrong config fails immediately. Then
     process 0 writes config.json and provenance.json to the workdir, or evaluate.json if `follows`.
@@ -216,6 +243,7 @@ def open_run(
         provenance_entries["command"] = spec.command
     if follows:
         built = stages.build_stages(spec, plans, None, devices)
+        placed_stages = [_fit_for_evaluation(stage, devices) for stage in built]
     else:
 
         def build_on(devices: jax.sharding.Mesh) -> list[stages.Stage]:
@@ -228,9 +256,10 @@ def open_run(
                 build_on, num_members, run=run, say=say, all_min=team.all_min
             )
             choice = autotune.choose_strategy(placed, recorded, say)
-        devices, built = placed.devices, placed.lay_out(choice["strategy"], say)
+        devices, built = placed.devices, placed.stages
+        placed_stages = placed.lay_out(choice["strategy"], say)
         provenance_entries["layout"] = _describe_layout(
-            built, devices, choice["strategy"]
+            placed_stages, devices, choice["strategy"]
         )
         provenance_entries["layout"] |= _describe_folding(built, run)
         provenance_entries["chosen"] = choice
@@ -272,10 +301,10 @@ def open_run(
         runs=[branch.fields["run"] for branch in spec.branches],
         last_steps=[stage.last for stage in built],
     )
-    store = None
+    checkpoint_store = None
     if not follows:
         records.add_facts()
-        store = checkpoints.CheckpointStore(
+        checkpoint_store = checkpoints.CheckpointStore(
             workdir / "checkpoints",
             team,
             keep=run["keep"],
@@ -285,22 +314,119 @@ def open_run(
                 seal.differences(info) or records.contradictions(info)
             ),
         )
-    return RunContext(
-        spec=spec,
-        workdir=workdir,
-        log=say,
+    monitor, stop = monitoring.Monitor(members), stopping.AgreedStop(team)
+    run_costs_writer = run_costs.RunCosts(
+        spec, workdir, group=team, devices=devices, meter=meter
+    )
+    run_observers = observers.Observers(
+        spec,
+        workdir,
+        say,
+        group=team,
+        billed=run_costs_writer.billed,
+        total=built[-1].last,
+        monitor=monitor,
+        check_lock=guard,
+    )
+    log = run_log.RunLog(
+        spec,
+        say,
+        total=built[-1].last,
+        monitor=monitor,
+        meter=meter,
+        observers=run_observers,
+    )
+    run_evaluator = evaluator.Evaluator(
+        spec,
+        tests,
         devices=devices,
-        tests=tests,
-        stages=built,
-        checkpoints=store,
+        group=team,
+        stop=stop,
+        monitor=monitor,
+        epochs=[_epochs(stage) for stage in built],
+        say=say,
+    )
+    run_store = store.RunStore(
+        spec,
+        workdir,
+        group=team,
+        checkpoints=checkpoint_store,
         records=records,
-        monitor=divergence.Monitor(members),
+        decisions=decision_writer.DecisionWriter(
+            spec, workdir, group=team, records=records, check_lock=guard
+        ),
+        costs=run_costs_writer,
+        monitor=monitor,
+        log=log,
+        check_lock=guard,
+    )
+    profiler = None
+    if run["profile"] and is_main:
+        profiler = profiling.Profiler(workdir, say)
+    experiments = [
+        experiment.Experiment(
+            placed_stage,
+            _plan(config, placed_stage.stage, built[-1].last),
+            evaluator=run_evaluator,
+            group=team,
+            stop=stop,
+            log=log,
+            steps_per_dispatch=run["steps_per_dispatch"],
+            profiler=profiler,
+        )
+        for placed_stage in placed_stages
+    ]
+    return OpenRun(
+        spec=spec,
+        stages=placed_stages,
+        experiments=experiments,
+        evaluator=run_evaluator,
+        store=run_store,
+        monitor=monitor,
+        log=log,
+        stop=stop,
+        group=team,
         seal=seal,
         initial_nets=nets,
-        team=team,
-        check_lock=guard,
-        meter=meter,
     )
+
+
+def _plan(
+    config: Mapping[str, Any], stage: stages.Stage, total: int
+) -> schedule.Schedule:
+    """Return when a stage evaluates and saves, by config.eval_every and config.save_every.
+
+    total: the run's last step.
+    """
+
+    def interval(duration: str) -> int:
+        """Return the steps of a duration such as "1 epochs"."""
+        steps_per_epoch = stage.order.steps_per_epoch
+        return jc.to_steps(duration, steps_per_epoch=steps_per_epoch, total=total)
+
+    return schedule.Schedule(
+        first=stage.first,
+        last=stage.last,
+        eval_interval=interval(config["eval_every"]),
+        save_interval=interval(config["save_every"]),
+        evaluates_elsewhere=config["run"]["evaluate"] == "elsewhere",
+    )
+
+
+def _epochs(stage: stages.Stage) -> float:
+    """Return the length of a stage in epochs."""
+    return (stage.last - stage.first) / stage.order.steps_per_epoch
+
+
+def _fit_for_evaluation(
+    stage: stages.Stage, devices: jax.sharding.Mesh
+) -> placement.PlacedStage:
+    """Return a stage on devices that only evaluate: nets fill at most half of the memory."""
+    together, free = 0, memory.free_bytes(devices)
+    if free is not None:  # Else all nets are on the devices at the same time.
+        net_bytes = memory.tree_bytes(train_step.net_of(stage.state_shape))
+        together = max(1, free // 2 // net_bytes) * devices.shape["seed"]
+    return placement.fit_to_devices(stage, devices, together=together)
 
 
 def _with_norms_as_begun(
@@ -415,7 +541,9 @@ def _describe_folding(
 
 
 def _describe_layout(
-    built_stages: Sequence[stages.Stage], devices: jax.sharding.Mesh, strategy: str
+    placed_stages: Sequence[placement.PlacedStage],
+    devices: jax.sharding.Mesh,
+    strategy: str,
 ) -> dict[str, Any]:
     """Return the layout of the seeds on the devices, by name, for the provenance.
 
@@ -426,7 +554,7 @@ def _describe_layout(
     layout = {"spread": devices.shape["seed"], "devices": devices.size}
     if seed_axis.resolve_strategy(strategy, devices).stacked:
         layout["strategy"] = strategy
-        layout["waves"] = [stage.layout.waves for stage in built_stages]
+        layout["waves"] = [placed.layout.waves for placed in placed_stages]
     if xla.platform() == "gpu":
         layout["graphs"] = cuda_graphs.describe(devices.size)
     return layout
@@ -434,7 +562,7 @@ def _describe_layout(
 
 def _initial_nets(
     config: dict[str, Any], workdir: epath.Path, follows: bool
-) -> tuple[list[checkpointing.Net] | None, str | None]:
+) -> tuple[list[initial_nets.Net] | None, str | None]:
     """Return the networks of config.init, one per seed, and the digest of their weights.
 
     The networks are None if they are not needed: without config.init, in a run that has
@@ -446,7 +574,7 @@ def _initial_nets(
     if follows or checkpoints.steps(workdir / "checkpoints"):
         return None, workdirs.provenance(workdir).get("init")
     seeds = [config.get("fix", {}).get("init", seed) for seed in config["seeds"]]
-    nets = checkpointing.load_initial_nets(config["init"], seeds)
+    nets = initial_nets.load_initial_nets(config["init"], seeds)
     return nets, trained.weights_digest(nets)
 
 

@@ -10,7 +10,7 @@ import functools
 import math
 import os
 import types
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -36,6 +36,7 @@ from jbias.training import (
     samplers,
     seed_axis,
 )
+from jbias.training import feed as data_feed
 from jbias.training import step as train_step
 
 
@@ -67,11 +68,12 @@ class StepShapes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One stage of a run: the steps from `first` to `last`, with data and functions.
+    """One stage of a run, from step `first` to step `last`: its data, and the functions of a seed.
 
-    first, last: number of steps taken since the start of the run, at the start and at the end
-    of the stage. members: all seeds of all branches. program: the functions of one seed of the
-    first branch. rollback: None: a failed seed is frozen.
+    The functions are not compiled, and not bound to devices; see `placement.fit_to_devices`.
+
+    members: all seeds of all branches. program: the functions of one seed of the first
+    branch. rollback: None: a failed seed is frozen.
     """
 
     spec: run_spec.StageSpec
@@ -80,19 +82,11 @@ class Stage:
     last: int
     algo: base.Algo
     shape: tuple[int, int]  # Height and width of the images, in pixels.
-    # Keys: "train", and "other" if the stage has a second data set (train.other).
-    pipelines: dict[str, input_pipeline.InputPipeline | input_plan.InputPlan]
+    feed: data_feed.Feed
     program: SeedProgram
     # Maps the values of config.vary of a branch to the functions of that branch.
-    program_for: Callable[[tuple], SeedProgram]  # From the values of config.vary.
+    program_for: Callable[[tuple], SeedProgram]
     rollback: divergence.Rollback | None = None
-    # The fields below are set by `fit_to_devices`.
-    layout: seed_axis.SeedLayout | None = None  # Arrangement of all members.
-    advance: seed_axis.MultiStep | None = None  # Several steps of all members.
-    score: seed_axis.WaveFunction | None = None  # Logits of a wave.
-    score_folded: seed_axis.WaveFunction | None = None  # `score` with folded norms.
-    can_skip_members: bool = False  # True if `skip_members` is allowed.
-    scanned: int = 0  # Steps in one compiled loop; 0: steps are dispatched one by one.
 
     @property
     def number(self) -> int:
@@ -107,7 +101,7 @@ class Stage:
     @property
     def order(self) -> samplers.Sampler:
         """The sampler of the training set."""
-        return self.pipelines["train"].order
+        return self.feed.order
 
     @property
     def state_shape(self) -> PyTree:
@@ -118,11 +112,6 @@ class Stage:
     def state_shapes(self) -> tuple[PyTree, ...]:
         """Shapes of the states of all members, to read a checkpoint into."""
         return (self.state_shape,) * len(self.members)
-
-    @property
-    def streams(self) -> bool:
-        """True if images are read from files during training."""
-        return any(pipeline.streams for pipeline in self.pipelines.values())
 
     @functools.cached_property
     def foldable_norms(self) -> int:
@@ -140,13 +129,6 @@ class Stage:
         is_requested = mode == "folded" or (mode == "auto" and xla.platform() != "cpu")
         return is_requested and self.foldable_norms > 0
 
-    def scorer(self, run: Mapping[str, Any]) -> seed_axis.WaveFunction:
-        """Return the function that computes a wave's logits in evaluation.
-
-        run: config.run, whose options decide whether batch norms are folded.
-        """
-        return self.score_folded if self.folds_norms(run) else self.score
-
     def static(self, step: int) -> Hashable:
         """Return the compile-time arguments of a step; step: counted over the whole run."""
         return self.algo.static(step - self.first, self.last - self.first)
@@ -154,9 +136,7 @@ class Stage:
     @property
     def shapes(self) -> StepShapes:
         """Shapes, as jax.ShapeDtypeStructs, of the arguments of the stage's first step."""
-        batches, shared = {}, {}
-        for name, pipeline in self.pipelines.items():
-            batches[name], shared[name] = pipeline.shapes()
+        batches, shared = self.feed.shapes()
         return StepShapes(
             state=self.state_shape,
             seed_argument=jax.eval_shape(lambda: seed_argument(self.members[0])),
@@ -187,112 +167,6 @@ class Stage:
         if self.number:
             key = prng.stream(key, f"stage/{self.number}")
         return self._init(key, net)
-
-    def start(
-        self,
-        nets: Sequence[Mapping[str, PyTree]] | None = None,
-        share: Callable[[PyTree], PyTree] = lambda state: state,
-    ) -> seed_axis.PackedStates:
-        """Return the initial states of all members.
-
-        nets: one net per member to start from; default: weights are drawn. share: returns
-          the state that all processes use (a broadcast from process 0).
-        """
-        nets = nets or [None] * len(self.members)
-        return self.layout.pack(
-            share(self.init_state(member.seed, net))
-            for member, net in zip(self.members, nets, strict=True)
-        )
-
-    def batch(self, seed: int, step: int) -> dict[str, Any]:
-        """Return a seed's batch at a step of the run, by data set ("train", "other").
-
-        A batch consists of rows, or of indices of rows in the shared rows (see `shared`).
-        """
-        stage_step = step - self.first
-        return {
-            name: pipeline.batch(seed, stage_step)
-            for name, pipeline in self.pipelines.items()
-        }
-
-    def batches(self, step: int, count: int = 1) -> list[seed_axis.PackedStates]:
-        """Return the arguments of `count` steps from `step` on, one entry per step.
-
-        An entry has for each wave one pair (seed argument, batch) per tree. Batches that are
-        read from files are on the host; `advance` moves them to devices.
-        """
-        seeds = [member.seed for member in self.members]
-        arguments = []
-        for later_step in range(step, step + count):
-            # Members of several branches share their seed's batch.
-            by_seed = {
-                seed: self.batch(seed, later_step) for seed in dict.fromkeys(seeds)
-            }
-            batches = self.layout.group(by_seed[seed] for seed in seeds)
-            arguments.append(
-                tuple(
-                    tuple(zip(wave_arguments, wave_batches, strict=True))
-                    for wave_arguments, wave_batches in zip(
-                        self._seed_arguments, batches, strict=True
-                    )
-                )
-            )
-        return arguments
-
-    @functools.cached_property
-    def _seed_arguments(self) -> seed_axis.PackedStates:
-        """The argument of each member (`seed_argument`), packed on the devices."""
-        return self.layout.pack_on_devices(map(seed_argument, self.members))
-
-    def skip_members(
-        self, arguments: seed_axis.PackedStates, names: Container[str]
-    ) -> seed_axis.PackedStates:
-        """Return a step's arguments with None for the named members, which skip the step.
-
-        arguments: an entry of `batches`, with one member per tree (`can_skip_members`).
-        """
-        members = iter(self.members)
-        return tuple(
-            tuple(
-                None if next(members).name in names else argument for argument in wave
-            )
-            for wave in arguments
-        )
-
-    def wait(self, step: int, stop_requested: Callable[[], bool]) -> bool:
-        """Wait for the data of a step; return True once they are ready.
-
-        Return False if `stop_requested` returns True first.
-        """
-        stage_step = step - self.first
-        return all(
-            pipeline.wait(stage_step, stop_requested)
-            for pipeline in self.pipelines.values()
-        )
-
-    def shared(self, step: int) -> dict[str, input_pipeline.Rows]:
-        """Return the rows on the devices that all seeds draw from at a step of the run."""
-        stage_step = step - self.first
-        return {
-            name: pipeline.shared(stage_step)
-            for name, pipeline in self.pipelines.items()
-        }
-
-    def next_change(self, step: int) -> int:
-        """Return the first step of the run after `step` at which the result of `shared` changes.
-
-        Return a number of at least `samplers.NEVER` if there is no such step.
-        """
-        stage_step = step - self.first
-        changes = (
-            pipeline.next_change(stage_step) for pipeline in self.pipelines.values()
-        )
-        return self.first + min(changes)
-
-    def close(self) -> None:
-        """Stop the readers of streamed data sets."""
-        for pipeline in self.pipelines.values():
-            pipeline.close()
 
 
 def build_stages(
@@ -472,7 +346,7 @@ def _build_stage(
         last=first + total,
         algo=algo,
         shape=source.shape,
-        pipelines=pipelines,
+        feed=data_feed.Feed(pipelines, first),
         program=program,
         program_for=program_for,
         rollback=rollback,
@@ -548,7 +422,8 @@ def _depends_on_seed(stage: Stage, fix: Mapping[str, int]) -> bool:
     Crops do not depend on the seed if config.fix, the argument `fix`, has "augment". The
     program of the stage's first step is examined.
     """
-    readers = [getattr(pipeline, "read", None) for pipeline in stage.pipelines.values()]
+    pipelines = stage.feed.pipelines.values()
+    readers = [getattr(pipeline, "read", None) for pipeline in pipelines]
     if "augment" not in fix and any(getattr(read, "window", None) for read in readers):
         return True
     shapes = stage.shapes
@@ -597,36 +472,6 @@ def _effective_keys(config: Mapping[str, Any], stage: Stage) -> set[str]:
 
         keys |= keys_of(select_step, state, (key, shapes.batch), shapes.shared)
     return keys
-
-
-def fit_to_devices(
-    stage: Stage,
-    devices: jax.sharding.Mesh,
-    *,
-    strategy: str = "auto",
-    together: int = 0,
-    scanned: int = 0,
-) -> Stage:
-    """Return the stage with a layout and compiled functions for all members.
-
-    strategy: a name, as for `seed_axis.resolve_strategy`. together: largest number of members
-      on the devices at the same time; 0: all. scanned: the number of steps in one compiled
-      loop, see `seed_axis.multi_step`.
-    """
-    resolved, count = seed_axis.resolve_strategy(strategy, devices), len(stage.members)
-    layout = seed_axis.choose_layout(
-        count, devices, stacked=resolved.stacked, together=together or count
-    )
-    program = stage.program
-    return dataclasses.replace(
-        stage,
-        layout=layout,
-        advance=seed_axis.multi_step(program.step, resolved, layout, scanned=scanned),
-        score=seed_axis.map_seeds(program.logits, resolved, layout),
-        score_folded=seed_axis.map_seeds(program.folded_logits, resolved, layout),
-        can_skip_members=resolved.dispatch != "unrolled" and not layout.width(0),
-        scanned=scanned,
-    )
 
 
 def _micro_batches(

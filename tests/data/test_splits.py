@@ -89,10 +89,10 @@ def test_halves_come_from_their_own_files(grey):
     config["inputs"] = ()
     stage = smoke_runs.stage(config)
     images, domains = (
-        np.asarray(stage.shared(0)["train"][k]) for k in ("image", "domain")
+        np.asarray(stage.feed.shared(0)["train"][k]) for k in ("image", "domain")
     )
     for step in range(4):
-        index = stage.batch(0, step)["train"]
+        index = stage.feed.batch(0, step)["train"]
         assert domains[index].tolist() == [0, 1] * 4
         assert (images[index][1::2] == 128).all()
         assert (images[index][::2].std((1, 2, 3)) > 5).all()
@@ -104,7 +104,7 @@ def test_a_union_is_shuffled_as_one_set(grey):
     config["train"].update(also=(grey,), batch=79)
     stage = smoke_runs.stage(config)
     assert stage.order.steps_per_epoch == 2
-    images = np.concatenate([stage.batch(0, step)["train"] for step in (0, 1)])
+    images = np.concatenate([stage.feed.batch(0, step)["train"] for step in (0, 1)])
     assert sorted(images) == list(range(158))
 
 
@@ -113,10 +113,10 @@ def test_a_second_stream_has_a_separate_order_and_transforms(grey):
     other = dict(SHAPES, split="valid", inputs=(dict(name="flip", p=1.0),))
     config["train"].update(other=other)
     stage = smoke_runs.stage(config)
-    assert set(stage.shared(stage.first)) == {"train", "other"}
-    first, second = (stage.batch(0, step)["other"] for step in (0, 1))
+    assert set(stage.feed.shared(stage.first)) == {"train", "other"}
+    first, second = (stage.feed.batch(0, step)["other"] for step in (0, 1))
     assert first.shape == (32,) and not np.array_equal(first, second)
-    assert not np.array_equal(first, stage.batch(0, 0)["train"])
+    assert not np.array_equal(first, stage.feed.batch(0, 0)["train"])
 
 
 @cases.each(

@@ -147,10 +147,10 @@ def stacked_config(roots, **model):
 
 def test_each_step_has_another_digit_of_the_class(roots):
     stage = smoke_runs.stage(stacked_config(roots))
-    arrays = stage.shared(0)
+    arrays = stage.feed.shared(0)
     digits_by_photograph = {}
     for step in range(2 * stage.order.steps_per_epoch):
-        indices = stage.batch(0, step)
+        indices = stage.feed.batch(0, step)
         labels = arrays["train"]["label"][indices["train"]]
         digits = arrays["other"]["image"][indices["other"]]
         np.testing.assert_array_equal(digits[:, 16, 16, 0], 200 + labels)
@@ -168,9 +168,9 @@ def test_images_of_two_squares_are_trained_on(roots, name):
     stage = smoke_runs.stage(c)
     assert stage.shape == (64, 32)
     state = jax.eval_shape(stage.program.draw, jax.random.key(0), None)
-    arg = jax.random.key(0), stage.batch(0, 0)
+    arg = jax.random.key(0), stage.feed.batch(0, 0)
     state, metrics = jax.eval_shape(
-        lambda s: stage.program.step(s, arg, stage.shared(0), None), state
+        lambda s: stage.program.step(s, arg, stage.feed.shared(0), None), state
     )
     image = jax.ShapeDtypeStruct((7, 64, 32, 3), np.uint8)
     net = train_step.net_of(state)

@@ -13,8 +13,9 @@ from jbias import data, evaluate, models
 from jbias.evals import decision_files, heatmaps, inference, registry
 from jbias.evals.activations import features, receptive_field
 from jbias.measures import decisions, probe
+from jbias.runtime import processes
 from jbias.stimuli import grad_cam
-from jbias.training import evaluator
+from jbias.training import evaluator, stopping
 from tests import cases
 
 SUITE = """
@@ -221,8 +222,16 @@ def test_a_seed_in_training_has_no_number_on_a_set_with_undecided_images():
     fields = dict(run="r", algorithm="a", variant="", model="m", train_data="d")
     entry.branch.fields = fields
     monitor = types.SimpleNamespace(diverged={}, rolled_back={}, means=lambda name: {})
-    job = types.SimpleNamespace(
-        tests=tests, stages=[stage], monitor=monitor, members=[entry], log=lines.append
+    spec = types.SimpleNamespace(config={"run": {}}, members=[entry])
+    own_evaluator = evaluator.Evaluator(
+        spec,
+        tests,
+        devices=None,
+        group=processes.ALONE,
+        stop=stopping.AgreedStop(),
+        monitor=monitor,
+        epochs=[1.0],
+        say=lines.append,
     )
     all_decided, one_undecided = (
         np.zeros(3, np.int32),
@@ -232,8 +241,8 @@ def test_a_seed_in_training_has_no_number_on_a_set_with_undecided_images():
         decisions.Decisions(x, {"label": label}) for x in (all_decided, one_undecided)
     ]
     records = list(
-        evaluator._records(
-            job, stage, step=2, member=entry, decisions_by_set=decisions_of_sets
+        own_evaluator._records(
+            stage, step=2, member=entry, decisions_by_set=decisions_of_sets
         )
     )
     rows = {
@@ -242,9 +251,8 @@ def test_a_seed_in_training_has_no_number_on_a_set_with_undecided_images():
         if r.metric == "accuracy"
     }
     assert rows == {"valid": (1.0, 3, "ok"), "edge": (None, None, "diverged")}
-    evaluator._report_undecided(
-        job, {"valid": [all_decided], "edge": [one_undecided]}, 2
-    )
+    valid, edge = decisions_of_sets
+    own_evaluator._report_undecided({"valid": [valid], "edge": [edge]}, 2)
     (line,) = lines
     assert "seed 1: no numbers on edge" in line and "for 1 of 3 images" in line
 

@@ -40,7 +40,7 @@ def lowered(arguments: str, chips: int) -> tuple[str, int]:
     plans = input_plan.plan_stages(spec.stages, setup.open_train_sets(spec))
     (stage,) = stages.build_stages(spec, plans, None, devices)
     mesh.check_batch(stage.order.batch, stage.algo.mix_group, devices)
-    plan = stage.pipelines["train"]
+    plan = stage.feed.pipelines["train"]
     image = np.zeros((1, *stage.shape, 3), np.uint8)
     count = sum(map(len, plan.sources.values()))
     rows = {

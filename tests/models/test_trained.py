@@ -12,7 +12,7 @@ from etils import epath
 from jbias import models, prepare
 from jbias.models import class_names, trained
 from jbias.runs import checkpoints
-from jbias.training import checkpointing
+from jbias.training import initial_nets
 from jbias.training import step as train_step
 from tests import cases
 
@@ -138,7 +138,7 @@ def test_a_damaged_step_has_a_one_line_error(write_run):
             path.write_bytes(b"")
     for read in (
         lambda: models.load(workdir, seed=3),
-        lambda: checkpointing.load_initial_nets(workdir, [3]),
+        lambda: initial_nets.load_initial_nets(workdir, [3]),
         lambda: trained.read_nets(workdir / "checkpoints", 1),
     ):
         with pytest.raises(ValueError, match="1 cannot be read .*take another step"):
@@ -156,8 +156,8 @@ def test_runs_can_start_from_an_imported_network(tmp_path):
     loaded_net, loaded_variables = models.load(tmp_path / "run")
     assert loaded_net == net
     jax.tree.map(np.testing.assert_array_equal, loaded_variables, variables)
-    initial_nets = checkpointing.load_initial_nets(tmp_path / "run", [0, 1])
-    assert [number_of(initial) for initial in initial_nets] == [4, 4]
+    nets = initial_nets.load_initial_nets(tmp_path / "run", [0, 1])
+    assert [number_of(initial) for initial in nets] == [4, 4]
     with pytest.raises(ValueError, match="must be a new folder"):
         models.save_run(tmp_path / "run", net, variables)
 

@@ -13,7 +13,7 @@ from jbias.report import options
 from jbias.report.pages.benchmark import inputs
 from jbias.runs import checksums, results
 from jbias.runtime import files, signals
-from jbias.training import divergence, evaluator
+from jbias.training import decision_writer, evaluator, monitoring
 from tests import cases, smoke_runs
 
 
@@ -29,7 +29,7 @@ def config(**run):
 
 
 def broken_at(step: int, workdir: pathlib.Path, **run) -> None:
-    add = divergence.Monitor.add
+    add = monitoring.Monitor.add
 
     def broken(self, at, metrics, split):
         if at == step:
@@ -37,7 +37,7 @@ def broken_at(step: int, workdir: pathlib.Path, **run) -> None:
         return add(self, at, metrics, split)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(divergence.Monitor, "add", broken)
+        patch.setattr(monitoring.Monitor, "add", broken)
         with pytest.raises(InterruptedError):
             train.run(config(**run), workdir)
 
@@ -106,7 +106,7 @@ def test_recomputed_decisions_with_other_bits_are_reported(
 ):
     """Decisions written again with other bits, as on another device, are reported."""
     write, path = (
-        evaluator.decision_files.write,
+        decision_writer.decision_files.write,
         f"edge/{kept_steps(workdir)[-1]}.parquet",
     )
 
@@ -122,7 +122,7 @@ def test_recomputed_decisions_with_other_bits_are_reported(
 
     original = (workdir / "decisions" / path).read_bytes()
     damage_file(workdir / "decisions" / path, "gone")
-    monkeypatch.setattr(evaluator.decision_files, "write", write_other_bits)
+    monkeypatch.setattr(decision_writer.decision_files, "write", write_other_bits)
     assert train.run(config(), workdir)
     assert (workdir / "decisions" / path).read_bytes() != original
     error_text = capsys.readouterr().err
@@ -137,11 +137,11 @@ def test_a_stopped_start_does_not_report_decisions_as_lost(
     workdir = shutil.copytree(folder / "broken", tmp_path / "run")
     shutil.rmtree(workdir / "decisions/edge")
 
-    def stopped(job, stage, states):
-        job.halted = "SIGTERM"
+    def stopped(self, trained, states):
+        self._stop.agreed = "SIGTERM"
 
     with monkeypatch.context() as patch:
-        patch.setattr(evaluator, "_predict", stopped)
+        patch.setattr(evaluator.Evaluator, "decide", stopped)
         with pytest.raises(signals.Interrupted):
             train.run(config(), workdir)
     error_text = capsys.readouterr().err

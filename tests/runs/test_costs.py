@@ -94,9 +94,9 @@ def test_steps_that_are_compiled_before_training_count_as_compiling(
     monkeypatch.setattr(memory, "fit_stages", slow)
     spec = run_spec.RunSpec.from_config(erm.get_config("smoke,seeds=1"))
     workdir = epath.Path(tmp_path)
-    job = setup.open_run(spec, workdir, lambda line: None, meter=meter)
-    job.checkpoints.close()
-    assert job.meter is meter
+    run = setup.open_run(spec, workdir, lambda line: None, meter=meter)
+    run.store.checkpoints.close()
+    assert run.log.meter is meter
     expected = {"opening": 0, "compiling": 7, "stepping": 0, "evaluating": 0}
     assert meter.spent() == expected
 

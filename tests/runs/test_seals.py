@@ -8,7 +8,7 @@ import pytest
 from jbias import models, seals, train
 from jbias.evals import networks
 from jbias.runs import checkpoints, checksums
-from jbias.training import divergence, evaluator
+from jbias.training import evaluator, follow, monitoring
 from tests import cases, smoke_runs
 
 
@@ -31,7 +31,7 @@ def other_config():
 
 def start_and_stop(run_config, workdir):
     """Start a run that stops at its seventh step; the run has checkpoints 4 and 6."""
-    add = divergence.Monitor.add
+    add = monitoring.Monitor.add
 
     def broken(self, step, metrics, split):
         if step == 7:
@@ -39,7 +39,7 @@ def start_and_stop(run_config, workdir):
         return add(self, step, metrics, split)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(divergence.Monitor, "add", broken)
+        patch.setattr(monitoring.Monitor, "add", broken)
         with pytest.raises(InterruptedError):
             train.run(run_config, workdir)
     assert {4, 6} <= {*checkpoints.steps(workdir / "checkpoints")}
@@ -224,7 +224,7 @@ def test_a_follower_evaluates_no_foreign_checkpoint(tmp_path):
     start_and_stop(other, tmp_path / "other")
     copy_folder(tmp_path / "other/checkpoints", tmp_path / "run/checkpoints")
     with pytest.raises(ValueError, match="of another run"):
-        evaluator.follow(tmp_path / "run", interval=1.0, once=True)
+        follow.follow(tmp_path / "run", interval=1.0, once=True)
     assert not records(tmp_path / "run")
 
 
@@ -233,14 +233,14 @@ def test_a_repeated_evaluation_does_not_change_sealed_records(
 ):
     """On other devices the numbers differ; the run continues with a message."""
     shutil.rmtree(workdir / "checkpoints")
-    records_before, make_records = records(workdir), evaluator._records
+    records_before, make_records = records(workdir), evaluator.Evaluator._records
 
     def shifted(*args, **options):
         for record in make_records(*args, **options):
             value = record.value
             yield record._replace(value=value if record.count else (value or 0) + 1)
 
-    monkeypatch.setattr(evaluator, "_records", shifted)
+    monkeypatch.setattr(evaluator.Evaluator, "_records", shifted)
     assert train.run(config(), workdir)
     assert {name: records(workdir)[name] for name in records_before} == records_before
     assert (
@@ -256,7 +256,7 @@ def test_sealed_records_later_than_the_checkpoint_stay_sealed(workdir):
     shutil.rmtree(workdir / "checkpoints")
     checksum_before = checksums.read(workdir)["evals/4.jsonl"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(divergence.Monitor, "add", lambda *_: 1 / 0)
+        patch.setattr(monitoring.Monitor, "add", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train.run(config(), workdir)
     assert checksums.read(workdir)["evals/4.jsonl"] == checksum_before

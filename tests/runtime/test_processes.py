@@ -29,7 +29,7 @@ CONFIG = """
 import atexit, datetime, itertools, os, socket, sys
 import ml_collections
 from jax._src import distributed
-from jbias.training import divergence
+from jbias.training import monitoring
 
 def die(number):
     if number:
@@ -59,14 +59,14 @@ def get_config(arg=""):
         keep(os.environ["READS"])
     if "DIE" in os.environ:
         number, count = map(int, os.environ["DIE"].split(":"))
-        add, steps = divergence.Monitor.add, itertools.count(1)
+        add, steps = monitoring.Monitor.add, itertools.count(1)
 
         def counted(self, *args):
             if next(steps) == count:
                 die(number)
             return add(self, *args)
 
-        divergence.Monitor.add = counted
+        monitoring.Monitor.add = counted
     return ml_collections.ConfigDict({config!r})
 """
 

@@ -12,7 +12,7 @@ import pytest
 from jbias import config as jc
 from jbias import run_spec, train
 from jbias.runtime import mesh
-from jbias.training import autotune, memory, seed_axis
+from jbias.training import autotune, memory, placement, seed_axis
 from tests import smoke_runs
 
 
@@ -189,26 +189,25 @@ def test_a_first_dispatch_that_takes_too_long_is_the_only_one(small_stage, monke
     _, stage = small_stage
     dispatched = []
 
-    class PlacedStage:
-        first, members = stage.first, stage.members
+    class SlowStage:
+        def __init__(self, stage):
+            self.stage = stage
 
         def start(self):
             return ()
 
-        def batches(self, step):
-            return ["batch"]
+        def take(self, step, count):
+            return placement.Steps(["batch"], {}, None, None)
 
-        def advance(self, states, args, shared, static):
+        def advance(self, states, steps):
             clock.seconds += autotune._MAX_SECONDS + 1
-            dispatched.append(len(args))
+            dispatched.append(len(steps.arguments))
             return states, ()
-
-        wait = shared = static = lambda *args: None
 
     clock = Clock()
     monkeypatch.setattr(autotune, "time", clock)
     monkeypatch.setattr(
-        autotune.stages, "fit_to_devices", lambda *args, **options: PlacedStage()
+        placement, "fit_to_devices", lambda stage, *_, **__: SlowStage(stage)
     )
     stopped = autotune.measured_seconds(
         stage, None, "looped", 2, scanned=3, may_stop=True

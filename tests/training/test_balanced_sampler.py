@@ -96,12 +96,12 @@ def config(**train):
 @cases.each(("by", "count"), [("class", 16), ("attribute", 16), ("group", None)])
 def test_config_train_balance_names_the_columns_of_groups(by, count):
     stage = smoke_runs.stage(config(balance=by))
-    rows = stage.shared(0)["train"]
+    rows = stage.feed.shared(0)["train"]
     label, attribute = (np.asarray(rows[k]) for k in ("label", "attribute"))
     group = {"class": label, "attribute": attribute}.get(by, label * 16 + attribute)
     assert len(stage.order.members_by_group) == len(set(group)) and count in (None, 16)
     for step in range(3):
-        counts = np.bincount(group[stage.batch(7, step)["train"]])
+        counts = np.bincount(group[stage.feed.batch(7, step)["train"]])
         least = 32 // len(set(group))
         assert set(counts[counts > 0]) <= {least, least + 1} or not least
 
@@ -156,8 +156,8 @@ def test_streamed_rows_are_balanced_and_windows_refused(tmp_path):
         data="folder", split="photo", root=str(tmp_path), batch=6, balance="class"
     )
     stage = smoke_runs.stage({**c, "train": {**c["train"], "crop": "host"}})
-    rows = [stage.batch(0, step)["train"] for step in range(2)]
-    stage.close()
+    rows = [stage.feed.batch(0, step)["train"] for step in range(2)]
+    stage.feed.close()
     assert [np.bincount(batch["label"]).tolist() for batch in rows] == [[3, 3]] * 2
     dogs = np.concatenate([batch["index"][batch["label"] == 1] for batch in rows])
     assert len(set(dogs.tolist())) == 6

@@ -13,7 +13,7 @@ from jbias.evals import decision_files
 from jbias.models import trained
 from jbias.runs import checkpoints, results
 from jbias.runtime import messages
-from jbias.training import checkpointing
+from jbias.training import initial_nets
 from tests import cases, smoke_runs
 from tests.methods import METHODS
 from tests.test_matrix import config_of
@@ -324,14 +324,14 @@ def test_folders_of_similar_values_differ():
 def test_a_run_can_start_from_a_branch(varied):
     _, workdir = varied
     with pytest.raises(ValueError, match="must be one branch of the run .* such as"):
-        checkpointing.load_initial_nets(workdir, (0,))
+        initial_nets.load_initial_nets(workdir, (0,))
     with pytest.raises(ValueError, match="must be one branch of the run .* such as"):
-        checkpointing.load_initial_nets(workdir / "vary" / "optim.rate=7", (0,))
+        initial_nets.load_initial_nets(workdir / "vary" / "optim.rate=7", (0,))
     folder = workdir / "checkpoints"
     nets, _ = trained.read_nets(folder, checkpoints.steps(folder)[-1])
     third = workdir / "vary" / f"optim.rate={RATES[1]:g},algo.p=0"
     for seed, net in zip(
-        (1, 0), checkpointing.load_initial_nets(third, (1, 0)), strict=True
+        (1, 0), initial_nets.load_initial_nets(third, (1, 0)), strict=True
     ):
         expected = nets[2 * 2 + seed]["params"]["fc"]["kernel"]
         np.testing.assert_array_equal(net["params"]["fc"]["kernel"], expected)

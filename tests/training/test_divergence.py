@@ -12,7 +12,7 @@ from flax import linen as nn
 
 from jbias import config as jc
 from jbias.algos import base
-from jbias.training import divergence, prng
+from jbias.training import divergence, monitoring, prng
 from jbias.training import step as train_step
 from tests import cases, smoke_runs
 
@@ -62,13 +62,13 @@ class Result(NamedTuple):
 
     weights: list[float]  # After each step.
     state: train_step.State  # After the last step.
-    events: list[divergence.Divergence]  # Steps are counted from 1.
-    monitor: divergence.Monitor
+    events: list[monitoring.Divergence]  # Steps are counted from 1.
+    monitor: monitoring.Monitor
 
 
 def run_steps(step, state, gs, xs=None) -> Result:
     """Take a step for each g and x of the algorithm `linear`; xs: default all 1."""
-    step, monitor, events, weights = jax.jit(step), divergence.Monitor((0,)), [], []
+    step, monitor, events, weights = jax.jit(step), monitoring.Monitor((0,)), [], []
     for number, g in enumerate(gs, start=1):
         x = 1.0 if xs is None else xs[number - 1]
         batch = {"g": jnp.float32(g), "x": jnp.float32(x)}
@@ -92,7 +92,7 @@ def test_a_failed_step_freezes_the_seed_for_ever(backend, g, x, cause, monkeypat
     )
     assert weights == [0.875, 0.75, 0.75, 0.75]
     assert (state.step, state.stats["x"]) == (~2, 1)
-    assert events == [divergence.Divergence(0, 3, cause, False)]
+    assert events == [monitoring.Divergence(0, 3, cause, False)]
     assert monitor.all_diverged
     norm = monitor.means(0)["gradient_norm_class"]
     assert norm == pytest.approx(0.25 * np.sqrt(2))
@@ -160,7 +160,7 @@ def test_a_checkpoint_keeps_the_mean_and_the_largest_norm():
     monitor = run_steps(
         divergence.freeze_nonfinite(make_step(1)), initial_state(), [0.25, -1.0, 0.25]
     ).monitor
-    resumed = divergence.Monitor((0,))
+    resumed = monitoring.Monitor((0,))
     resumed.load(monitor.state())
     assert resumed.means(0) == monitor.means(0)
     mean = resumed.means(0)["gradient_norm_class"]

@@ -52,11 +52,11 @@ def test_init_fixes_the_weights_and_order_the_batches():
     stage = smoke_runs.stage(config(init=3, order=4))
     first, second = stage.init_state(0), stage.init_state(1)
     jax.tree.map(np.testing.assert_array_equal, first, second)
-    batch = {seed: stage.batch(seed, 1)["train"] for seed in (0, 1, 4)}
+    batch = {seed: stage.feed.batch(seed, 1)["train"] for seed in (0, 1, 4)}
     np.testing.assert_array_equal(batch[0], batch[1])
     plain = smoke_runs.stage(config())
-    np.testing.assert_array_equal(batch[0], plain.batch(4, 1)["train"])
-    assert (plain.batch(0, 1)["train"] != plain.batch(1, 1)["train"]).any()
+    np.testing.assert_array_equal(batch[0], plain.feed.batch(4, 1)["train"])
+    assert (plain.feed.batch(0, 1)["train"] != plain.feed.batch(1, 1)["train"]).any()
 
 
 def test_a_run_in_which_nothing_is_random_is_refused():

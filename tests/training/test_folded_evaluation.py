@@ -12,7 +12,7 @@ from jbias import config as jc
 from jbias import run_spec, train
 from jbias.runs import results
 from jbias.runtime import mesh, xla
-from jbias.training import evaluator, seed_axis, setup, stages
+from jbias.training import evaluator, placement, seed_axis, setup
 from jbias.training import step as train_step
 from tests import cases, smoke_runs
 
@@ -25,7 +25,7 @@ def trained():
     config = jc.to_dict(smoke_runs.small())
     stage = common.with_seeds(smoke_runs.stage(config), SEEDS)
     states, _ = smoke_runs.trained(stage, SEEDS, "looped", steps=4)
-    rows = np.asarray(stage.shared(0)["train"]["image"])
+    rows = np.asarray(stage.feed.shared(0)["train"]["image"])
     return stage, states, rows.reshape(-1, *stage.shape, 3)[:64]
 
 
@@ -42,7 +42,7 @@ def test_folded_logits_are_close_to_the_exact_logits_of_each_seed(
     trained, exact, strategy
 ):
     stage, states, image = trained
-    laid = stages.fit_to_devices(stage, mesh.make(1), strategy=strategy)
+    laid = placement.fit_to_devices(stage, mesh.make(1), strategy=strategy)
     (nets,) = laid.layout.pack(map(train_step.net_of, states))
     args = ((),) * len(nets)
     folded = laid.layout.split_wave(laid.score_folded(nets, args, image, None))
@@ -63,8 +63,8 @@ def test_by_default_batch_norms_are_folded_on_accelerators_only(
     run = {} if mode is None else {"eval_norm": mode}
     default = platform != "cpu"
     is_folded = {"exact": False, "folded": True}.get(mode, default)
-    laid = stages.fit_to_devices(stage, mesh.make(1), strategy="looped")
-    assert laid.folds_norms(run) is is_folded
+    laid = placement.fit_to_devices(stage, mesh.make(1), strategy="looped")
+    assert stage.folds_norms(run) is is_folded
     assert laid.scorer(run) is (laid.score_folded if is_folded else laid.score)
 
 
@@ -135,10 +135,10 @@ def test_the_log_and_provenance_of_a_folded_run_have_the_folded_norms(runs):
 def test_a_run_continues_if_the_difference_does_not_fit_into_memory(
     tmp_path, monkeypatch, capsys
 ):
-    def full(job, stage, states):
+    def full(self, trained, states):
         raise MemoryError("RESOURCE_EXHAUSTED: Out of memory")
 
-    monkeypatch.setattr(evaluator, "_fold_differences", full)
+    monkeypatch.setattr(evaluator.Evaluator, "_fold_differences", full)
     config = smoke_runs.small(epochs=1.0)
     config.model, config.run.eval_norm = {"name": "cnn", "width": 4}, "folded"
     assert train.run(config, tmp_path / "run")

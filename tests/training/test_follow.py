@@ -14,7 +14,7 @@ from etils import epath
 from jbias import evaluate, train
 from jbias.runs import checkpoints, checksums, results, selection, status, workdirs
 from jbias.runtime import lock, mesh, xla
-from jbias.training import divergence, evaluator, memory
+from jbias.training import evaluator, follow, memory, monitoring
 from tests import cases, smoke_runs
 from tests.test_resume import assert_same_end
 
@@ -49,7 +49,7 @@ def run_here(tmp_path_factory):
 def trained(tmp_path_factory):
     """Return a resumed run whose evaluations are still missing."""
     workdir = tmp_path_factory.mktemp("elsewhere") / "run"
-    add = divergence.Monitor.add
+    add = monitoring.Monitor.add
 
     def broken(self, step, metrics, split):
         if step == 6:
@@ -57,7 +57,7 @@ def trained(tmp_path_factory):
         return add(self, step, metrics, split)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(divergence.Monitor, "add", broken)
+        patch.setattr(monitoring.Monitor, "add", broken)
         with pytest.raises(InterruptedError):
             train.run(config("elsewhere"), workdir)
     assert train.run(config("elsewhere"), workdir)
@@ -115,7 +115,7 @@ def test_lost_files_of_a_follower_are_evaluated_again(
     run_here, followed, tmp_path, capsys, monkeypatch, name, fault
 ):
     workdir = shutil.copytree(followed, tmp_path / "run")
-    path, evaluated, evaluate_step = workdir / name, [], evaluator.evaluate
+    path, evaluated, evaluate_step = workdir / name, [], evaluator.Evaluator.evaluate
     damaged = path.read_bytes().replace(b'"seed": 1', b'"seed": 7')
     if path.suffix == ".parquet":
         damaged += b"\0"
@@ -129,7 +129,7 @@ def test_lost_files_of_a_follower_are_evaluated_again(
     assert train.run(config("elsewhere"), workdir)
     assert f"{line} checkpoint is kept: steps [{path.stem}]" in capsys.readouterr().err
     monkeypatch.setattr(
-        evaluator,
+        evaluator.Evaluator,
         "evaluate",
         lambda *args: evaluated.append(args[3]) or evaluate_step(*args),
     )
@@ -159,7 +159,11 @@ def test_damaged_files_without_a_checkpoint_are_reported_and_unchanged(
 @pytest.mark.slow
 def test_a_killed_follower_resumes(run_here, elsewhere, monkeypatch):
     """Only the incomplete evaluation is repeated."""
-    write, evaluated, evaluate_step = results.write_text, [], evaluator.evaluate
+    write, evaluated, evaluate_step = (
+        results.write_text,
+        [],
+        evaluator.Evaluator.evaluate,
+    )
 
     def killed(path, text):
         if path.name == "6.jsonl":
@@ -174,7 +178,7 @@ def test_a_killed_follower_resumes(run_here, elsewhere, monkeypatch):
     }
     monkeypatch.setattr(results, "write_text", write)
     monkeypatch.setattr(
-        evaluator,
+        evaluator.Evaluator,
         "evaluate",
         lambda *args: evaluated.append(args[3]) or evaluate_step(*args),
     )
@@ -196,7 +200,7 @@ def test_a_resumed_run_may_evaluate_itself(run_here, elsewhere):
     assert {name for name in written if "evals" in name} == names
     assert written.items() <= expected.items()
     assert {2, 4, 8} <= set(checkpoints.steps(elsewhere / "checkpoints"))
-    evaluator.follow(elsewhere, interval=0.1)
+    follow.follow(elsewhere, interval=0.1)
     assert measured(elsewhere) == expected
 
 
@@ -256,7 +260,7 @@ def test_a_follower_waits_only_for_a_lock_that_is_in_use(tmp_path, capsys, monke
     def sleep(seconds):
         raise Waited
 
-    monkeypatch.setattr(evaluator.time, "sleep", sleep)
+    monkeypatch.setattr(follow.time, "sleep", sleep)
     assert evaluate.main([f"--follow={tmp_path}"]) == 2
     assert "is no run" in capsys.readouterr().err
     with workdirs.claim(tmp_path, {}), pytest.raises(Waited):
@@ -292,17 +296,17 @@ def test_too_many_devices_are_refused(elsewhere, capsys):
 @pytest.mark.slow
 def test_with_little_memory_networks_wait_on_the_host(run_here, elsewhere, monkeypatch):
     """The optimisers' states are never on the devices."""
-    evaluate_step, waves = evaluator.evaluate, []
+    evaluate_step, waves = evaluator.Evaluator.evaluate, []
 
-    def check_states(job, stage, states, step):
+    def check_states(self, trained, states, step):
         waves.append([len(wave) for wave in states])
         for wave in states:
             assert all(state.opt == () for state in wave)
             assert all(state.params.keys() == {"net"} for state in wave)
-        evaluate_step(job, stage, states, step)
+        return evaluate_step(self, trained, states, step)
 
     monkeypatch.setattr(memory, "free_bytes", lambda devices: 1)
-    monkeypatch.setattr(evaluator, "evaluate", check_states)
+    monkeypatch.setattr(evaluator.Evaluator, "evaluate", check_states)
     assert evaluate.main([f"--follow={elsewhere}", "--once"]) == 0
     assert waves == [[1, 1]] * 4
     assert measured(elsewhere) == measured(run_here)
@@ -371,7 +375,7 @@ def test_a_follower_records_that_it_folds_batch_norms(tmp_path):
     c = config("elsewhere")
     c.epochs, c.run.eval_norm = 1.0, "folded"
     assert train.run(c, workdir)
-    evaluator.follow(workdir, interval=0.1, once=True)
+    follow.follow(workdir, interval=0.1, once=True)
     (start,) = json.loads((workdir / "evaluate.json").read_text())
     assert start["layout"] == {"folded_norms": 2} and not start["differing"]
     layout = json.loads((workdir / "provenance.json").read_text())["layout"]

@@ -6,7 +6,7 @@ import pytest
 
 from jbias import train
 from jbias.models import trained
-from jbias.training import checkpointing
+from jbias.training import initial_nets
 from tests import smoke_runs
 
 
@@ -27,7 +27,7 @@ def test_a_run_starts_from_the_evaluated_network_of_the_same_seed(first_run, tmp
     config.optim.rate, config.optim.decay = 1e-30, 0.0
     assert train.run(config, tmp_path / "run")
     old, new = (
-        checkpointing.load_initial_nets(path, (0, 1))
+        initial_nets.load_initial_nets(path, (0, 1))
         for path in (first_run, tmp_path / "run")
     )
     for a, b in zip(old, new, strict=True):
@@ -37,15 +37,15 @@ def test_a_run_starts_from_the_evaluated_network_of_the_same_seed(first_run, tmp
 
 
 def test_other_classes_get_a_new_linear_layer(first_run):
-    (loaded,) = checkpointing.load_initial_nets(first_run, (0,))
+    (loaded,) = initial_nets.load_initial_nets(first_run, (0,))
     drawn = jax.tree.map(np.array, loaded)
     drawn["params"]["fc"] = {"kernel": np.ones((32, 5)), "bias": np.ones(5)}
     lines = []
-    net = checkpointing.graft_head(drawn, loaded, lines.append)
+    net = initial_nets.graft_head(drawn, loaded, lines.append)
     assert net["params"]["fc"] is drawn["params"]["fc"]
     assert net["params"]["conv1"] is loaded["params"]["conv1"]
     assert "drawn anew" in lines[0]
-    assert checkpointing.graft_head(loaded, loaded, lines.append) is loaded
+    assert initial_nets.graft_head(loaded, loaded, lines.append) is loaded
 
 
 @pytest.mark.slow
@@ -67,13 +67,13 @@ def test_another_model_is_refused(first_run, tmp_path):
 )
 def test_missing_runs_branches_and_seeds_are_refused(first_run, path, seeds, message):
     with pytest.raises(ValueError, match=f"config.init: .*{message}"):
-        checkpointing.load_initial_nets(first_run.parent / path, seeds)
+        initial_nets.load_initial_nets(first_run.parent / path, seeds)
 
 
 @pytest.mark.slow
 def test_the_digest_of_weights_depends_on_the_weights_only(first_run):
-    nets = checkpointing.load_initial_nets(first_run, (0, 1))
+    nets = initial_nets.load_initial_nets(first_run, (0, 1))
     assert trained.weights_digest(nets[:1]) != trained.weights_digest(nets[1:])
     assert trained.weights_digest(nets) == trained.weights_digest(
-        checkpointing.load_initial_nets(first_run, (0, 1))
+        initial_nets.load_initial_nets(first_run, (0, 1))
     )

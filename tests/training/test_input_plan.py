@@ -67,13 +67,16 @@ def stage(config) -> stages.Stage:
 def batches(stage, seed: int, first: int, stop: int) -> list[dict]:
     """Return a seed's batches of some steps, without the stage's input transforms."""
     batches = [assemble_batch(stage, seed, step) for step in range(first, stop)]
-    stage.close()
+    stage.feed.close()
     return batches
 
 
 def assemble_batch(stage, seed: int, step: int) -> dict:
     """Return a seed's batch of one step, without the stage's input transforms."""
-    shared, rows = stage.shared(step)["train"], stage.batch(seed, step)["train"]
+    shared, rows = (
+        stage.feed.shared(step)["train"],
+        stage.feed.batch(seed, step)["train"],
+    )
     batch = input_pipeline.assemble_batch(shared, rows, len(CLASSES))
     return {name: np.asarray(x) for name, x in batch.items()}
 
@@ -152,7 +155,7 @@ def test_the_host_crops_the_original_image(photos):
 
 def test_crops_differ_between_rows_steps_and_seeds(photos):
     built = stage(config(photos, crop="host"))
-    read = built.pipelines["train"].read
+    read = built.feed.pipelines["train"].read
     drawn = {}
     for step, seed, row in itertools.product((0, 1), (0, 1), (0, 1)):
         rng = read.generator(seed, step, row)
@@ -161,12 +164,12 @@ def test_crops_differ_between_rows_steps_and_seeds(photos):
 
 
 def test_config_fix_gives_all_seeds_the_crops_or_the_order_of_one_seed(photos):
-    plain = stage(config(photos, crop="host")).pipelines["train"].read
+    plain = stage(config(photos, crop="host")).feed.pipelines["train"].read
     c = config(photos, crop="host")
     c.fix = dict(augment=7)
-    cut = stage(c).pipelines["train"].read
+    cut = stage(c).feed.pipelines["train"].read
     c.fix = dict(order=7)
-    ordered = stage(c).pipelines["train"].read
+    ordered = stage(c).feed.pipelines["train"].read
     drawn = lambda read, seed: read.generator(seed, 1, 2).integers(2**60)
     assert drawn(cut, 0) == drawn(cut, 1) == drawn(plain, 7) != drawn(ordered, 1)
     rows = lambda read, seed: read(1, seed, slice(0, 9))["index"].tolist()
@@ -187,10 +190,10 @@ def test_a_second_set_is_streamed_by_its_own_options(photos):
     other = dict(data="folder", root=photos, split="valid", crop="host")
     other["inputs"] = (dict(name="random_resized_crop"),)
     built = stage(config(photos, crop="device", window=32, other=other))
-    shared, rows = built.shared(3), built.batch(1, 3)
+    shared, rows = built.feed.shared(3), built.feed.batch(1, 3)
     assert set(rows["other"]) == {"image", "index"} and not shared["other"]
     assert rows["train"].shape == (16,)
-    built.close()
+    built.feed.close()
 
 
 @cases.each(
@@ -454,7 +457,10 @@ def test_the_shares_of_two_processes_are_the_batches_of_one(photos, tmp_path):
         shares = [np.load(tmp_path / f"{name}-{n}.npz") for n in (0, 1)]
         built = stage(config(photos, **cut))
         for step in range(5):
-            shared, batch = built.shared(step)["train"], built.batch(1, step)["train"]
+            shared, batch = (
+                built.feed.shared(step)["train"],
+                built.feed.batch(1, step)["train"],
+            )
             rows = batch if cut["crop"] == "host" else shared
             for key, column in rows.items():
                 column = (
@@ -469,7 +475,7 @@ def test_the_shares_of_two_processes_are_the_batches_of_one(photos, tmp_path):
                 else:
                     whole = np.concatenate([first, second])
                     np.testing.assert_array_equal(whole, column)
-        built.close()
+        built.feed.close()
 
 
 @pytest.mark.slow

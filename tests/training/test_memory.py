@@ -13,7 +13,16 @@ from jbias import models
 from jbias.configs import erm
 from jbias.runs import workdirs
 from jbias.runtime import mesh
-from jbias.training import input_pipeline, memory, prng, seed_axis, setup, stages
+from jbias.training import (
+    feed,
+    input_pipeline,
+    memory,
+    placement,
+    prng,
+    seed_axis,
+    setup,
+    stages,
+)
 from tests import cases
 
 NEED = memory.Need(state=10, work=100)
@@ -86,18 +95,18 @@ def test_a_containers_limit_counts_without_its_file_cache(tmp_path):
 def make_stage(length: int, **pipelines) -> types.SimpleNamespace:
     """Return the parts of a stage that the bytes of its sets depend on."""
     return types.SimpleNamespace(
-        first=0, last=length, pipelines=pipelines, members=range(4)
+        first=0, last=length, feed=feed.Feed(pipelines, 0), members=range(4)
     )
 
 
 def step_shapes(stage, state: tuple[int, ...] = ()) -> stages.StepShapes:
     """Return the shapes of a step's arguments, for a state of that shape."""
-    shapes = {name: pipeline.shapes() for name, pipeline in stage.pipelines.items()}
+    batches, rows = stage.feed.shapes()
     return stages.StepShapes(
         jax.ShapeDtypeStruct(state, jnp.float32),
         jax.eval_shape(lambda: prng.key(0)),
-        {name: batch for name, (batch, _) in shapes.items()},
-        {name: rows for name, (_, rows) in shapes.items()},
+        batches,
+        rows,
         None,
     )
 
@@ -206,7 +215,7 @@ def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
 
     monkeypatch.setattr(mesh, "make", make_mesh)
     monkeypatch.setattr(memory, "fit", fit)
-    monkeypatch.setattr(stages, "fit_to_devices", lambda *args, **options: options)
+    monkeypatch.setattr(placement, "fit_to_devices", lambda *args, **options: options)
     run = {**RUN, **run}
     placed = memory.fit_stages(build_stages, 8, run, lines.append)
     (layout,) = placed.lay_out(run["strategy"], lines.append)

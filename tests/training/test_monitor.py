@@ -1,7 +1,7 @@
 import json
 import math
 
-from jbias.training import divergence
+from jbias.training import monitoring
 
 
 def metrics(*losses):
@@ -9,7 +9,7 @@ def metrics(*losses):
 
 
 def test_means_are_over_the_steps_since_the_reset():
-    eyes = divergence.Monitor((0, 1))
+    eyes = monitoring.Monitor((0, 1))
     for step, loss in enumerate([1.0, 2.0, 3.0], start=1):
         eyes.add(step, metrics(loss, 10 * loss))
     eyes.flush()
@@ -23,37 +23,37 @@ def test_means_are_over_the_steps_since_the_reset():
 
 
 def test_the_first_step_that_is_not_finite_is_reported_once():
-    eyes = divergence.Monitor((7, 8))
+    eyes = monitoring.Monitor((7, 8))
     news = []
     for step, loss in enumerate([1.0, math.inf, math.nan, 2.0], start=1):
         news += eyes.add(step, metrics(1.0, loss))
     news += eyes.flush()
-    assert news == [divergence.Divergence(8, 2, "loss", False)]
+    assert news == [monitoring.Divergence(8, 2, "loss", False)]
     assert eyes.diverged == {8: 2}
     assert not eyes.all_diverged
     assert eyes.means(7) == {"loss_class": 1.0}
 
 
 def test_any_loss_counts():
-    eyes = divergence.Monitor((0,))
+    eyes = monitoring.Monitor((0,))
     eyes.add(1, ({"loss_class": 1.0, "loss_style": math.nan},))
-    assert eyes.flush() == [divergence.Divergence(0, 1, "loss", False)]
+    assert eyes.flush() == [monitoring.Divergence(0, 1, "loss", False)]
     assert eyes.all_diverged
 
 
 def test_state_goes_through_json_to_the_bit():
-    eyes = divergence.Monitor((0, 1))
+    eyes = monitoring.Monitor((0, 1))
     for step in range(1, 8):
         eyes.add(step, metrics(0.1 * step, math.nan if step > 3 else 1 / 3))
     eyes.flush()
-    other = divergence.Monitor((0, 1))
+    other = monitoring.Monitor((0, 1))
     other.load(json.loads(json.dumps(eyes.state())))
     assert other.state() == eyes.state()
     assert other.means(0) == eyes.means(0)
 
 
 def test_a_metric_that_is_no_loss_may_be_anything():
-    eyes = divergence.Monitor((0,))
+    eyes = monitoring.Monitor((0,))
     eyes.add(1, ({"loss_class": 1.0, "ratio": math.nan},))
     assert eyes.flush() == []
     assert eyes.latest == 1.0

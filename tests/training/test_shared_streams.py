@@ -118,5 +118,5 @@ def late_file_of_process_1(c) -> str:
         )
     else:
         of_process_1, excluded = order.members(1)[BATCH:], order.members(0)
-    stage.close()
+    stage.feed.close()
     return source.files[min({*of_process_1.tolist()} - {*excluded.tolist()})]

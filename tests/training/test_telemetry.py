@@ -9,7 +9,7 @@ import pytest
 
 from jbias import train
 from jbias.runs import status
-from jbias.training import divergence
+from jbias.training import monitoring
 from tests import cases, smoke_runs, wandb_files
 
 EVENTS = {
@@ -44,7 +44,7 @@ def config():
 def run(tmp_path_factory):
     """(workdir, heartbeat when the run died at step 22, stderr of the resumed run)."""
     workdir = tmp_path_factory.mktemp("signs") / "run"
-    steps_left, add = 22, divergence.Monitor.add
+    steps_left, add = 22, monitoring.Monitor.add
 
     def add_or_die(self, *args):
         nonlocal steps_left
@@ -55,7 +55,7 @@ def run(tmp_path_factory):
 
     stderr = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(divergence.Monitor, "add", add_or_die)
+        patch.setattr(monitoring.Monitor, "add", add_or_die)
         with pytest.raises(Died), contextlib.redirect_stderr(stderr):
             train.run(config(), workdir)
     heartbeat, first_output = status.read_heartbeat(workdir), stderr.getvalue()

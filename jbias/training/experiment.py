@@ -1,0 +1,134 @@
+"""`Experiment`: a stage as the training loop sees it: start, take steps, advance, evaluate."""
+
+import time
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jaxtyping import PyTree
+
+from jbias.runtime import processes
+from jbias.training import placement, profiling, run_log, schedule, stages
+from jbias.training.evaluator import Evaluation, Evaluator
+from jbias.training.seed_axis import PackedStates
+from jbias.training.stopping import AgreedStop
+
+
+class Steps(NamedTuple):
+    """Consecutive steps to dispatch together."""
+
+    batch: placement.Steps  # Their data and compile-time arguments.
+    count: int
+    is_new: bool  # Their program is not compiled yet.
+
+
+class Experiment:
+    """A stage on its devices, with all processes of the run, and the evaluation of its networks.
+
+    plan: when the stage evaluates and saves.
+    """
+
+    def __init__(
+        self,
+        placed: placement.PlacedStage,
+        plan: schedule.Schedule,
+        *,
+        evaluator: Evaluator,
+        group: processes.ProcessGroup,
+        stop: AgreedStop,
+        log: run_log.RunLog,
+        steps_per_dispatch: int,
+        profiler: profiling.Profiler | None,
+    ):
+        """Create the experiment of a stage; profiler: None unless steps are to be profiled.
+
+        The stages of a run share one profiler.
+        """
+        self.placed, self.plan = placed, plan
+        self._evaluator, self._group, self._stop, self._log = (
+            evaluator,
+            group,
+            stop,
+            log,
+        )
+        self._steps_per_dispatch, self._profiler = steps_per_dispatch, profiler
+        self._compiled: set = set()  # The programs that were dispatched.
+        self._has_data = False  # True after the first `take`.
+
+    @property
+    def stage(self) -> stages.Stage:
+        """The stage that is trained."""
+        return self.placed.stage
+
+    def start(self, nets: Sequence[Mapping[str, PyTree]] | None) -> PackedStates:
+        """Return the initial states of all members, equal in all processes.
+
+        nets: one network per member to start from; None: weights are drawn.
+        """
+        return self.placed.start(nets, self._group.broadcast_tree)
+
+    def take(self, step: int, until: int, frozen: Container[str]) -> Steps | None:
+        """Return the next steps, from `step` on; None if a stop signal arrived before their data.
+
+        The steps end at `until`, at the next change of their program or of the rows that seeds
+        share, and are at most config.run.steps_per_dispatch. frozen: names of members that
+        diverged. ValueError if an image cannot be read, in all processes.
+        """
+        if not self._wait_for_data(step):
+            return None
+        self._has_data = True
+        count = self.placed.count_steps(step, until, self._steps_per_dispatch)
+        # Members that skip steps would have other programs in other processes.
+        frozen = frozen if self._group.count == 1 else ()
+        # A read error in one process stops all of them.
+        streams = self.stage.feed.streams
+        with self._group.raise_together("the images of a step", streams):
+            batch = self.placed.take(step, count, frozen)
+        return Steps(batch, count, is_new=batch.program not in self._compiled)
+
+    def advance(
+        self, states: PackedStates, steps: Steps
+    ) -> tuple[PackedStates, list[PackedStates]]:
+        """Return (states after the steps, metrics of each step); `states` are donated.
+
+        The first steps whose program is compiled already are profiled, if asked for.
+        """
+        self._compiled.add(steps.batch.program)
+        profiler = self._profiler
+        if profiler and not (profiler.is_done or steps.is_new):
+            return profiler.advance(self.placed, states, steps.batch)
+        return self.placed.advance(states, steps.batch)
+
+    def evaluate(self, states: PackedStates, step: int) -> Evaluation | None:
+        """Return the evaluation of all members after `step`; None if a stop was requested."""
+        return self._evaluator.evaluate(self.placed, states, step)
+
+    def close(self) -> None:
+        """Stop the readers of streamed data sets."""
+        self.stage.feed.close()
+
+    def _wait_for_data(self, step: int) -> bool:
+        """Wait for the data of a step; return False if a stop signal arrived before the data.
+
+        True without waiting if the stage's data is in memory (not `feed.streams`). If each process
+        reads a share of the data, all wait for the slowest, and stop if any got a stop signal,
+        which is then the agreed stop.
+        """
+        feed, stop, is_alone = self.stage.feed, self._stop, self._group.count == 1
+        if not feed.streams or is_alone and feed.wait(step, lambda: True):
+            return True
+        with self._log.waiting(is_long=not self._has_data):
+            if is_alone:
+                return feed.wait(step, lambda: bool(stop.received))
+            while True:
+
+                def wait_a_second(until: float = time.monotonic() + 1) -> Any:
+                    """Return [whether the data are ready, the signal received or ""]."""
+                    is_ready = feed.wait(step, lambda: time.monotonic() > until)
+                    return [is_ready, stop.received]
+
+                answers = self._group.gather_results(
+                    "the data of a step", wait_a_second
+                )
+                stop.agreed = next((signal for _, signal in answers if signal), "")
+                if stop.agreed or all(is_ready for is_ready, _ in answers):
+                    return not stop.agreed
