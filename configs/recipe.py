@@ -40,6 +40,7 @@ import math
 import ml_collections
 
 from jbias import config as jc
+from jbias import errors
 from jbias.configs import common
 
 RECIPES = {
@@ -67,11 +68,8 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         )
     if chosen.recipe == "v2":
         return _v2(arg)
-    if chosen.recipe not in RECIPES:
-        raise ValueError(
-            "config argument: recipe must be one of a1, a2, a3, v2, pod, got "
-            f"{chosen.recipe!r}"
-        )
+    known = ("a1", "a2", "a3", "v2", "pod")
+    errors.check_choice("config argument", chosen.recipe, known, name="recipe")
     recipe = RECIPES[chosen.recipe]
     inputs = [dict(name="rand_augment", magnitude=recipe["level"])]
     if recipe["smooth"]:

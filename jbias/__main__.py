@@ -5,13 +5,13 @@ jbias train --help        show the options of a command
 jbias completion bash     print the completion script for bash or zsh
 """
 
-import difflib
 import os
 import runpy
 import sys
 import types
 from collections.abc import Mapping, Sequence
 
+from jbias import errors
 from jbias.runtime import messages
 
 # For each command: its module, and what it does. After a command in GROUPS, the next word
@@ -133,8 +133,8 @@ def _run(argv: Sequence[str] | None) -> int:
     if command == "completion":
         return _complete(arguments)
     if command not in COMMANDS:
-        close = difflib.get_close_matches(command, COMMANDS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(COMMANDS)}"
+        close = errors.nearest(command, COMMANDS, cutoff=0.6)
+        hint = f"did you mean {close}?" if close else f"one of {', '.join(COMMANDS)}"
         line = f"jbias: unknown command {command!r}; {hint}"
         messages.print_text(messages.one_line(line), to_stderr=True)
         return 2
@@ -171,8 +171,8 @@ def _unknown_in_group(command: str, arguments: Sequence[str]) -> str:
     names = ", ".join(known)
     if not arguments:
         return f"jbias {command}: name one of {names}"
-    close = difflib.get_close_matches(arguments[0], known, n=1)
-    hint = f"did you mean {close[0]}? Known: {names}" if close else f"known: {names}"
+    close = errors.nearest(arguments[0], known, cutoff=0.6)
+    hint = f"did you mean {close}? Known: {names}" if close else f"known: {names}"
     files = ", or the path of an existing file or folder" if command == "report" else ""
     return f"jbias {command}: unknown {arguments[0]!r}; {hint}{files}"
 

@@ -319,13 +319,13 @@ def _columns(
     """
     import numpy as np
 
-    from jbias.data import base, set_options
+    from jbias.data import set_options
 
     is_attribute = lambda name: name != "label" and not name.startswith("accepted_")
     attributes = [name for name in source.columns if is_attribute(name)]
     for name in requested:
         if name not in attributes:
-            known = base.did_you_mean(name, attributes) if attributes else "it has none"
+            known = errors.suggest(name, attributes) if attributes else "it has none"
             errors.refuse("--attributes", f"be columns of {source.name}", name, known)
     names = list(requested) or [name for name in attributes if name in source.values]
     # The column `attribute` is often a copy of a column with a better name.

@@ -6,7 +6,6 @@ network, at named layers (sites).
 """
 
 import collections
-import difflib
 import functools
 import inspect
 import os
@@ -205,7 +204,7 @@ def refuse_idle_taps(
         where, got = "config.algo", set_options
         if unknown_sites:  # The one that is most like a site's name.
             unknown_sites.sort(
-                key=lambda site: not difflib.get_close_matches(site[1], sites)
+                key=lambda site: not errors.nearest(site[1], sites, cutoff=0.6)
             )
             where, got = unknown_sites[0]
         got_text = f", got {got!r}" if got else ""

@@ -5,24 +5,7 @@ import ml_collections
 import pytest
 
 from jbias import config as jc
-from jbias import errors
 from tests import cases
-
-
-@cases.each(
-    ("args", "message"),
-    [
-        ((), "here: must be 1"),
-        ((2,), "here: must be 1, got 2"),
-        (("x", "do this"), "here: must be 1, got 'x'; do this"),
-        ((None,), "here: must be 1, got None"),
-        (("x" * 300,), f"here: must be 1, got '{'x' * 199} ..."),
-    ],
-)
-def test_an_error_names_the_entry_the_condition_and_a_remedy(args, message):
-    with pytest.raises(ValueError) as refused:
-        errors.refuse("here", "be 1", *args)
-    assert str(refused.value) == message
 
 
 def test_entries_are_flat_by_dotted_keys():

@@ -26,8 +26,9 @@ from flax import linen as nn
 from flax import traverse_util
 from jaxtyping import PRNGKeyArray
 
+from jbias import errors
 from jbias.algos import base, erm
-from jbias.augment import options, sampling
+from jbias.augment import sampling
 from jbias.models import taps
 
 VARIANTS = ("", "biasbed")
@@ -77,8 +78,8 @@ def make(
     ValueError for an option out of range, for stylised images without a transfer, for aux_bn
     with a net without batch norm, and for a mix that the other options exclude.
     """
-    options.check_range("debiased", 0, 1, gamma=gamma, alpha=alpha)
-    options.check_choice("debiased", "variant", variant, VARIANTS)
+    errors.check_range("debiased", 0, 1, gamma=gamma, alpha=alpha)
+    errors.check_choice("debiased", variant, VARIANTS, "change variant", name="variant")
     if stylised and transfer is None:
         raise ValueError(
             'debiased: transfer must be set, got None; such as transfer=dict(name="small")'
@@ -89,7 +90,7 @@ def make(
             f" variant={variant!r}, stylised={stylised}; drop one"
         )
     for share in milestones:
-        options.check_range("debiased", 0, 1, milestones=share)
+        errors.check_range("debiased", 0, 1, milestones=share)
     if not stylised:
         return erm.make(net)
     if aux_bn and not taps.shapes(net).variables.get("stats"):

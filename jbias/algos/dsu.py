@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jbias import errors
 from jbias.algos import base, erm
 from jbias.augment import feature_stats, options, sampling
 from jbias.models import taps
@@ -48,8 +49,8 @@ def make(
     to rounding if p is traced (the map of stage 4 is then averaged differently). ValueError
     for a value out of range and for sites that the net lacks.
     """
-    options.check_plain("dsu", "in [0, 1]", p=p)
-    options.check_plain("dsu", "at least 0", factor=factor)
+    errors.check_condition("dsu", "in [0, 1]", p=p)
+    errors.check_condition("dsu", "at least 0", factor=factor)
     sites = default_sites(net) if sites is None else tuple(sites)
     taps.check_sites("dsu", "sites", net, sites)
     if mix_group < 2:

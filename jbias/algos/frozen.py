@@ -13,8 +13,8 @@ import math
 
 from flax import linen as nn
 
+from jbias import errors
 from jbias.algos import base, erm
-from jbias.augment import options
 
 
 def make(net: nn.Module, *, area: int = 1) -> base.Algo:
@@ -26,7 +26,7 @@ def make(net: nn.Module, *, area: int = 1) -> base.Algo:
     frozen kernels keep the weights of the earlier stage or run. For a net without such
     convolutions this equals ERM bit for bit. ValueError for an area below 1.
     """
-    options.check_plain("frozen_filters", "at least 1", area=area)
+    errors.check_condition("frozen_filters", "at least 1", area=area)
     spatial = functools.cache(lambda: spatial_kernels(net, area))
     update = base.Update("class", lambda path: path not in spatial())
     return erm.make(net)._replace(updates=(update,))

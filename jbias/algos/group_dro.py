@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from jbias import errors
 from jbias.algos import base, erm, groups
-from jbias.augment import options
 
 _NEVER = -1e9  # The logarithm of the weight of a group that has no examples.
 
@@ -44,7 +44,7 @@ def make(
     largest q_g. ValueError for a negative number, and for columns that `groups.from_columns`
     refuses.
     """
-    options.check_plain("group_dro", "at least 0", eta=eta, adjustment=adjustment)
+    errors.check_condition("group_dro", "at least 0", eta=eta, adjustment=adjustment)
     if columns is None:
         return groups.evaluation_only("group_dro", net)
     known = groups.from_columns("group_dro: by", columns, by)

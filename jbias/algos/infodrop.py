@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from jbias import errors
 from jbias.algos import base, erm
 from jbias.augment import options, sampling
 from jbias.models import resnet
@@ -76,13 +77,17 @@ def make(
             "infodrop: needs a ResNet, whose stem is one convolution of known patches, "
             f"got {type(net).__name__}; take a model such as resnet18"
         )
-    options.check_plain("infodrop", "at least 0", rate=rate)
-    options.check_plain(
+    errors.check_condition("infodrop", "at least 0", rate=rate)
+    errors.check_condition(
         "infodrop", "positive", temperature=temperature, bandwidth=bandwidth
     )
-    options.check_plain("infodrop", "at least 1", radius=radius, offsets=offsets)
-    options.check_choice("infodrop", "sampling", sampling, SAMPLERS)
-    options.check_choice("infodrop", "variant", variant, ("", "biasbed"))
+    errors.check_condition("infodrop", "at least 1", radius=radius, offsets=offsets)
+    errors.check_choice(
+        "infodrop", sampling, SAMPLERS, "change sampling", name="sampling"
+    )
+    errors.check_choice(
+        "infodrop", variant, ("", "biasbed"), "change variant", name="variant"
+    )
     if options.is_statically(rate, 0):
         return erm.make(net)
     drop = _make_drop(

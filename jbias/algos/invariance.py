@@ -42,6 +42,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from jbias import errors
 from jbias.algos import base, erm, groups
 from jbias.augment import options
 
@@ -76,7 +77,7 @@ def irm(
     ValueError for a negative weight, for `anneal` outside [0, 1], and for columns that
     `groups.from_columns` refuses.
     """
-    options.check_plain("irm", "at least 0", weight=weight)
+    errors.check_condition("irm", "at least 0", weight=weight)
     return _penalised(
         "irm",
         net,
@@ -121,7 +122,7 @@ def vrex(
     anneal: first share of the stage in which beta is at most 1.
     by, columns and errors: see `irm`.
     """
-    options.check_plain("vrex", "at least 0", beta=beta)
+    errors.check_condition("vrex", "at least 0", beta=beta)
     return _penalised(
         "vrex",
         net,
@@ -157,7 +158,7 @@ def coral(
 
     by, columns and errors: see `irm`.
     """
-    options.check_plain("coral", "at least 0", gamma=gamma)
+    errors.check_condition("coral", "at least 0", gamma=gamma)
     return _penalised(
         "coral", net, penalty=coral_penalty, weight=gamma, by=by, columns=columns
     )
@@ -217,7 +218,7 @@ def _penalised(
       divided by the weight if the weight is above 1. None: the weight is the same in all steps,
       and the loss is not divided.
     """
-    options.check_range(name, 0, 1, anneal=anneal)
+    errors.check_range(name, 0, 1, anneal=anneal)
     if options.is_statically(weight, 0):
         return erm.make(net)
     if columns is None:

@@ -24,6 +24,7 @@ from flax import linen as nn
 from jax.experimental import layout
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
+from jbias import errors
 from jbias.algos import base, erm
 from jbias.augment import feature_stats, options, sampling
 from jbias.models import taps
@@ -322,11 +323,13 @@ def _between_stages(
     name: start of error messages. mix: acts is True with probability p, for the whole batch;
     draw: see the function `mix`. Other arguments: see `make`.
     """
-    options.check_plain(name, "in [0, 1]", p=p)
-    options.check_plain(name, "positive", alpha=alpha)
+    errors.check_condition(name, "in [0, 1]", p=p)
+    errors.check_condition(name, "positive", alpha=alpha)
     if not stages or not set(stages) <= {1, 2, 3, 4}:
         raise ValueError(f"{name}: stages must be some of 1 to 4, got {tuple(stages)}")
-    options.check_choice(name, "partners", partners, ("random", "cross_domain"))
+    errors.check_choice(
+        name, partners, ("random", "cross_domain"), "change partners", name="partners"
+    )
     sites = tuple(f"stage{stage}" for stage in stages)
     taps.check_sites(name, "stages", net, sites)
     if options.is_statically(p, 0):

@@ -19,8 +19,9 @@ from flax import linen as nn
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Float
 
+from jbias import errors
 from jbias.algos import base, dsu, erm
-from jbias.augment import feature_stats, options
+from jbias.augment import feature_stats
 from jbias.models import taps
 from jbias.runtime import xla
 
@@ -36,7 +37,7 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
     are left out; a transformer has one convolution, which embeds the patches. ValueError for
     p outside [0, 1].
     """
-    options.check_plain("padain", "in [0, 1]", p=p)
+    errors.check_condition("padain", "in [0, 1]", p=p)
     swap = functools.partial(feature_stats.permuted_adain, group=mix_group)
     tap = dsu.rescaling_tap(_is_active_at, swap, p=p)
 

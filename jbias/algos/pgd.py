@@ -11,6 +11,7 @@ https://arxiv.org/abs/2007.08489: three steps of two thirds of eps.
 import jax
 from flax import linen as nn
 
+from jbias import errors
 from jbias.algos import base, erm
 from jbias.augment import adversarial, options
 
@@ -39,10 +40,10 @@ def make(
 
     ValueError for an unknown norm and for a number out of range.
     """
-    options.check_choice("pgd", "norm", norm, adversarial.BALLS)
-    options.check_plain("pgd", "at least 0", eps=eps)
-    options.check_plain("pgd", "positive", step_size=step_size)
-    options.check_plain("pgd", "at least 1", steps=steps)
+    errors.check_choice("pgd", norm, adversarial.BALLS, "change norm", name="norm")
+    errors.check_condition("pgd", "at least 0", eps=eps)
+    errors.check_condition("pgd", "positive", step_size=step_size)
+    errors.check_condition("pgd", "at least 1", steps=steps)
     if options.is_statically(eps, 0):
         return erm.make(net)
     step_size = 2 * eps / 3 if step_size is None else step_size

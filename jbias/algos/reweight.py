@@ -10,6 +10,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Float
 
+from jbias import errors
 from jbias.algos import base, erm, groups
 from jbias.augment import options
 
@@ -36,7 +37,7 @@ def make(
 
     ValueError for a negative power, and for columns that `groups.from_columns` refuses.
     """
-    options.check_plain("reweight", "at least 0", power=power)
+    errors.check_condition("reweight", "at least 0", power=power)
     plain = erm.make(net)
     if options.is_statically(power, 0):
         return plain

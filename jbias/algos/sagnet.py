@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jbias import errors
 from jbias.algos import base
 from jbias.augment import feature_stats, options
 
@@ -75,10 +76,12 @@ def make(
     With w_adv = 0 the "adv" update is left out. If also randomise_style=False and dropout=0, the
     net's training equals ERM bit for bit.
     """
-    options.check_plain("sagnet", "at least 0", w_adv=w_adv)
-    options.check_plain("sagnet", "positive or None", clip=clip)
-    options.check_plain("sagnet", "in [0, 1)", dropout=dropout)
-    options.check_choice("sagnet", "variant", variant, ("", "biasbed"))
+    errors.check_condition("sagnet", "at least 0", w_adv=w_adv)
+    errors.check_condition("sagnet", "positive or None", clip=clip)
+    errors.check_condition("sagnet", "in [0, 1)", dropout=dropout)
+    errors.check_choice(
+        "sagnet", variant, ("", "biasbed"), "change variant", name="variant"
+    )
     is_biasbed = variant == "biasbed"
 
     def in_trunk_norm(path: base.Path) -> bool:

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
+from jbias import errors
 from jbias.algos import base, linear_probe
-from jbias.augment import options
 from jbias.models import layers
 
 
@@ -35,8 +35,8 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
 
     ValueError for a temperature that is not positive, and for less than 1 feature.
     """
-    options.check_plain("simclr", "positive", temperature=temperature)
-    options.check_plain("simclr", "at least 1", features=features)
+    errors.check_condition("simclr", "positive", temperature=temperature)
+    errors.check_condition("simclr", "at least 1", features=features)
     # A transformer has no batch norm, hence no norm_group.
     projection = Projection(features, vars(net).get("norm_group", 0))
 

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.augment import options, sampling
+from jbias import errors
+from jbias.augment import sampling
 
 Images = Float[Array, "b h w c"]
 Image = Float[Array, "*b h w c"]  # One image or a batch.
@@ -173,5 +174,5 @@ BALLS: Mapping[str, Ball] = {
 
 def _ball(norm: str) -> Ball:
     """Return the functions of a norm, "linf" or "l2"; ValueError for an unknown name."""
-    options.check_choice("augment.adversarial", "norm", norm, BALLS)
+    errors.check_choice("augment.adversarial", norm, BALLS, "change norm", name="norm")
     return BALLS[norm]

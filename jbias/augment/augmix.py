@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from jbias import errors
 from jbias.augment import compose, options, pillow, sampling
 
 OPERATIONS = (
@@ -77,10 +78,10 @@ def make(
     ValueError for an invalid option. Applied to a batch with the entry "views", the
     transform raises ValueError.
     """
-    options.check_range("augmix", 0.1, 10, severity=severity)
-    options.check_range("augmix", 1, 100, width=width, views=views)
-    options.check_plain("augmix", "positive", alpha=alpha)
-    options.check_plain("augmix", "at least 0", js=js)
+    errors.check_range("augmix", 0.1, 10, severity=severity)
+    errors.check_range("augmix", 1, 100, width=width, views=views)
+    errors.check_condition("augmix", "positive", alpha=alpha)
+    errors.check_condition("augmix", "at least 0", js=js)
     if views == 1 and not options.is_statically(js, 0):
         must = "augmix: with views=1 there are no views to compare, so js must be 0"
         raise ValueError(f"{must}, got {js}; set js=0 or views=3")

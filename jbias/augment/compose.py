@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
+from jbias import errors
 from jbias.augment import cutmix, fmix, mixing, mixup, options
 
 
@@ -38,7 +39,7 @@ def views(*, views: int = 2) -> options.Transform:
     Later crops, flips and noise are drawn for each row; mixing keeps the rows of an image
     together. ValueError if `views` is below 1.
     """
-    options.check_plain("views", "1 or more", views=views)
+    errors.check_condition("views", "1 or more", views=views)
 
     def apply(batch, key):
         return repeat_views(batch, views)
@@ -90,7 +91,7 @@ def half(
     ValueError for an unknown `which`. Applied to images of odd height, or if `mix` changes the
     shape of the half, the transform raises ValueError.
     """
-    options.check_choice("half", "which", which, HALVES)
+    errors.check_choice("half", which, HALVES, "change which", name="which")
 
     def apply(batch, key):
         """Return the batch with `mix` applied to one half of its images (b h w c).
@@ -159,13 +160,13 @@ def one_of(
     length, at least 1.
     """
     for kind in kinds:
-        options.check_choice("one_of", "kinds", kind, MIX_SAMPLERS)
+        errors.check_choice("one_of", kind, MIX_SAMPLERS, "change kinds", name="kinds")
     if not len(kinds) == len(alphas) == len(shares) > 0:
         must = "one_of: kinds, alphas and shares must have the same length, at least 1"
         got = f"got {len(kinds)}, {len(alphas)} and {len(shares)}"
         raise ValueError(f"{must}, {got}; give one alpha and one share per kind")
     for alpha, share in zip(alphas, shares):
-        options.check_range("one_of", 1e-6, math.inf, alphas=alpha, shares=share)
+        errors.check_range("one_of", 1e-6, math.inf, alphas=alpha, shares=share)
     samplers = [MIX_SAMPLERS[kind](alpha) for kind, alpha in zip(kinds, alphas)]
 
     def draw(key, batch, keep_label):
@@ -201,7 +202,7 @@ def smooth_labels(*, smoothing: float = 0.1) -> options.Transform:
 
     e is `smoothing`; k is the number of classes. ValueError unless e is in [0, 1].
     """
-    options.check_range("smooth_labels", 0, 1, smoothing=smoothing)
+    errors.check_range("smooth_labels", 0, 1, smoothing=smoothing)
 
     def apply(batch, key):
         if options.is_statically(smoothing, 0):
@@ -221,7 +222,7 @@ def binary_targets(*, threshold: float | None = None) -> options.Transform:
       the two classes of a mixed image may have the target 1. None keeps the targets. ValueError
       outside [0, 1].
     """
-    options.check_range("binary_targets", 0, 1, threshold=threshold)
+    errors.check_range("binary_targets", 0, 1, threshold=threshold)
 
     def apply(batch, key):
         target = batch["target"]

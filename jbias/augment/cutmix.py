@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from jbias import errors
 from jbias.augment import geometric, mixing, options, sampling
 
 VARIANTS = ("area", "torchbearer")
@@ -42,7 +43,7 @@ def make(
       and 0.5 on CIFAR.
     ValueError for an invalid option.
     """
-    options.check_choice("cutmix", "variant", variant, VARIANTS)
+    errors.check_choice("cutmix", variant, VARIANTS, "change variant", name="variant")
     return mixing.make(
         "cutmix",
         mix_sampler(alpha, variant),

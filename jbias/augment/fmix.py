@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from jbias import errors
 from jbias.augment import mixing, options, sampling
 
 Grey = Float[Array, "h w"]
@@ -76,8 +77,8 @@ def mix_sampler(
     alpha, decay, max_soft, spectrum: see `make`; ValueError for an unknown spectrum and for
     `max_soft` out of range. where: start of error messages.
     """
-    options.check_range(where, 0, 0.5, max_soft=max_soft)
-    options.check_choice(where, "spectrum", spectrum, SPECTRA)
+    errors.check_range(where, 0, 0.5, max_soft=max_soft)
+    errors.check_choice(where, spectrum, SPECTRA, "change spectrum", name="spectrum")
 
     def draw(key, batch, keep_label):
         """Return a Mix: a random mask (1 h w 1) for all images, and lam, nearly the mask's mean.
@@ -207,7 +208,7 @@ def random_masks(
 
     Other options: see `make`. ValueError for an invalid option.
     """
-    options.check_plain("random_masks", "1 or more", count=count)
+    errors.check_condition("random_masks", "1 or more", count=count)
     sample = mix_sampler(
         alpha,
         decay=decay,

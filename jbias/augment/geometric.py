@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from jbias import errors
 from jbias.augment import options, sampling
 
 Range = tuple[float, float]
@@ -25,7 +26,7 @@ def flip(*, p: float = 0.5) -> options.Transform:
 
     ValueError unless p is in [0, 1].
     """
-    options.check_range("flip", 0, 1, p=p)
+    errors.check_range("flip", 0, 1, p=p)
 
     def mirrored(image, key):
         return jnp.where(jax.random.bernoulli(key, p), image[:, ::-1], image)
@@ -39,7 +40,7 @@ def pad_crop(*, pad: int = 4) -> options.Transform:
     Shifts are whole pixels, all equally likely; pixels from outside the image are black.
     ValueError if `pad` is negative.
     """
-    options.check_plain("pad_crop", "at least 0", pad=pad)
+    errors.check_condition("pad_crop", "at least 0", pad=pad)
 
     def window(image, key):
         padded = jnp.pad(image, ((pad, pad), (pad, pad), (0, 0)))
@@ -73,7 +74,7 @@ def random_resized_crop(
 
     ValueError for a size below 1, a range that descends or is not positive, an area above 1.
     """
-    options.check_plain("random_resized_crop", "at least 1", size=size)
+    errors.check_condition("random_resized_crop", "at least 1", size=size)
     for name, (low, high) in (("area", area), ("aspect", aspect)):
         if not 0 < low <= high or (name == "area" and high > 1):
             must = f"random_resized_crop: {name} must be a range of positive numbers"
@@ -191,15 +192,17 @@ def random_erasing(
     than the image in both directions is used; if none is, the image is unchanged. ValueError
     for an option out of range.
     """
-    options.check_range("random_erasing", 0, 1, p=p)
-    options.check_range("random_erasing", 0, 1, area=area[1])
-    options.check_range("random_erasing", 0, area[1], area=area[0])
-    options.check_range("random_erasing", 1e-6, aspect[1], aspect=aspect[0])
+    errors.check_range("random_erasing", 0, 1, p=p)
+    errors.check_range("random_erasing", 0, 1, area=area[1])
+    errors.check_range("random_erasing", 0, area[1], area=area[0])
+    errors.check_range("random_erasing", 1e-6, aspect[1], aspect=aspect[0])
     if isinstance(fill, str):
-        options.check_choice("random_erasing", "fill", fill, ("random",))
+        errors.check_choice(
+            "random_erasing", fill, ("random",), "change fill", name="fill"
+        )
     else:
         for value in np.ravel(fill).tolist():
-            options.check_range("random_erasing", 0, 1, fill=value)
+            errors.check_range("random_erasing", 0, 1, fill=value)
 
     def erased(x, k):
         """Return an image with a random box filled, or unchanged with probability 1 - p.

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jbias import errors
 from jbias.augment import options, sampling
 
 
@@ -74,9 +75,11 @@ def make(
     raises ValueError for partner="batch" if `mix_group` does not divide the number of examples,
     and for partner="other" as `other_images` does.
     """
-    options.check_range(where, 0, math.inf, alpha=alpha)
-    options.check_range(where, 0, 1, p=p)
-    options.check_choice(where, "partner", partner, ("batch", "other"))
+    errors.check_range(where, 0, math.inf, alpha=alpha)
+    errors.check_range(where, 0, 1, p=p)
+    errors.check_choice(
+        where, partner, ("batch", "other"), "change partner", name="partner"
+    )
     keep_label = reformulated or partner == "other"
 
     def mixed(batch, key):

@@ -30,6 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jbias import errors
 from jbias.augment import options, sampling
 
 Image = Float[Array, "h w 3"]
@@ -58,9 +59,9 @@ def colour_jitter(
     ValueError for negative options, a hue above 0.5, and p above 1.
     """
     strengths = dict(brightness=brightness, contrast=contrast, saturation=saturation)
-    options.check_range("colour_jitter", 0, math.inf, **strengths)
-    options.check_range("colour_jitter", 0, 0.5, hue=hue)
-    options.check_range("colour_jitter", 0, 1, p=p)
+    errors.check_range("colour_jitter", 0, math.inf, **strengths)
+    errors.check_range("colour_jitter", 0, 0.5, hue=hue)
+    errors.check_range("colour_jitter", 0, 1, p=p)
     is_identity = all(options.is_statically(s, 0) for s in (*strengths.values(), hue))
 
     def jitter(image: Image, key) -> Image:
@@ -131,7 +132,7 @@ def grayscale(*, p: float = 0.2) -> options.Transform:
 
     Grey is 0.2989 R + 0.587 G + 0.114 B. ValueError unless p is in [0, 1].
     """
-    options.check_range("grayscale", 0, 1, p=p)
+    errors.check_range("grayscale", 0, 1, p=p)
 
     def to_grey(image, key):
         grey = luminance(jnp.moveaxis(image, -1, 0))[..., None]
@@ -155,7 +156,7 @@ def lighting(*, std: float = 0.1) -> options.Transform:
     a_i ~ N(0, std^2) for each image; e_i are the principal axes of ImageNet's colours and
     l_i the standard deviations along them. ValueError if `std` is negative.
     """
-    options.check_range("lighting", 0, math.inf, std=std)
+    errors.check_range("lighting", 0, math.inf, std=std)
     scaled = np.float32(_COLOUR_AXES) * np.float32(_COLOUR_DEVIATIONS)
 
     def shift_colours(image, key):
@@ -199,9 +200,9 @@ def blur(
     ValueError for options out of range: sigma below 0.001 or descending, kernel or p outside
     [0, 1].
     """
-    options.check_range("blur", 1e-3, math.inf, sigma=sigma[0])
-    options.check_range("blur", sigma[0], math.inf, sigma=sigma[1])
-    options.check_range("blur", 0, 1, kernel=kernel, p=p)
+    errors.check_range("blur", 1e-3, math.inf, sigma=sigma[0])
+    errors.check_range("blur", sigma[0], math.inf, sigma=sigma[1])
+    errors.check_range("blur", 0, 1, kernel=kernel, p=p)
 
     def blur_image(image: Image, key) -> Image:
         k_gate, k_sigma = jax.random.split(key)
@@ -245,11 +246,11 @@ def gaussian_noise(
     """
     sigmas = tuple(sigma) if isinstance(sigma, Sequence) else (sigma,)
     for value in sigmas:
-        options.check_range("gaussian_noise", 0, math.inf, sigma=value)
+        errors.check_range("gaussian_noise", 0, math.inf, sigma=value)
     if not sigmas:
         must = "gaussian_noise: sigma must be a number or several"
         raise ValueError(f"{must}, got none; give one")
-    options.check_range("gaussian_noise", 0, 1, p=p)
+    errors.check_range("gaussian_noise", 0, 1, p=p)
 
     def noisy(x, k):
         k_gate, k_sigma, k_noise = jax.random.split(k, 3)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from jbias import errors
 from jbias.augment import augmix, options, pillow, sampling
 
 Image = Float[Array, "h w 3"]
@@ -42,10 +43,10 @@ def make(
     ValueError for an invalid option. Applied to a batch, the transform raises ValueError if
     "other" is missing or its images have a different shape.
     """
-    options.check_range("pixmix", 0, 100, k=k)
-    options.check_range("pixmix", 0.1, 10, severity=severity)
-    options.check_range("pixmix", 0, 1, start=start)
-    options.check_plain("pixmix", "positive", beta=beta)
+    errors.check_range("pixmix", 0, 100, k=k)
+    errors.check_range("pixmix", 0.1, 10, severity=severity)
+    errors.check_range("pixmix", 0, 1, start=start)
+    errors.check_condition("pixmix", "positive", beta=beta)
     names = augmix.ALL_OPERATIONS if all_ops else augmix.OPERATIONS
 
     def augment(image: Image, picture: Image, key: PRNGKeyArray) -> Image:

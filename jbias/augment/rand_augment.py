@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jbias import errors
 from jbias.augment import options, pillow, sampling
 from jbias.augment.pillow import NEAREST
 
@@ -46,7 +47,7 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> options.Transform:
       inverts all values.
     ValueError for an option out of range.
     """
-    options.check_range("rand_augment", 0, 100, num_ops=num_ops)
+    errors.check_range("rand_augment", 0, 100, num_ops=num_ops)
     if magnitude not in range(BINS):
         must = f"rand_augment: magnitude must be a whole number from 0 to {BINS - 1}"
         raise ValueError(f"{must}, got {magnitude}; change magnitude")

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jbias import errors
 from jbias.augment import compose, options
 from jbias.runtime import xla
 
@@ -57,11 +58,11 @@ def make(
     if not sizes or any(size < 1 or size % 2 == 0 for size in sizes):
         must = "rand_conv: sizes must be odd and at least one"
         raise ValueError(f"{must}, got {tuple(sizes)}; change sizes")
-    options.check_plain("rand_conv", "1 or more", views=views)
-    options.check_range("rand_conv", 0, 1, p=p)
-    options.check_range("rand_conv", 0, math.inf, consistency=consistency)
+    errors.check_condition("rand_conv", "1 or more", views=views)
+    errors.check_range("rand_conv", 0, 1, p=p)
+    errors.check_range("rand_conv", 0, math.inf, consistency=consistency)
     for deviation in std:
-        options.check_plain("rand_conv", "positive", std=deviation)
+        errors.check_condition("rand_conv", "positive", std=deviation)
 
     def filtered(image, key):
         """Return a F(x) + (1 - a) x for images x (b h w c), with one random filter F.

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jbias import errors
 from jbias.augment import options, sampling
 
 
@@ -40,8 +41,10 @@ def make(
     [0, 1]. At p = 0 the batch is returned unchanged. ValueError for an invalid option, also
     if p would make a single stylised example in a group, unless styles="other".
     """
-    options.check_range("stylize", 0, 1, p=p, alpha=alpha)
-    options.check_choice("stylize", "styles", styles, ("batch", "other"))
+    errors.check_range("stylize", 0, 1, p=p, alpha=alpha)
+    errors.check_choice(
+        "stylize", styles, ("batch", "other"), "change styles", name="styles"
+    )
     count = _count_stylised(p, mix_group, allow_one=styles == "other")
 
     def stylise(batch, key, group):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from jbias import extensions
+from jbias import errors, extensions
 from jbias.data import base, set_options, sets, shifts, sources
 from jbias.data.forms import listing
 
@@ -52,8 +52,13 @@ def load(name: str, split: str, **options: Any) -> base.Source:
       measures  names of measures (evals.find_measure) instead of the data set's own
     """
     entry, split_name = find(name), split.partition("[")[0]
-    must = f"data.load: the split of {name!r} must be a known one"
-    base.check_known(must, split_name, entry.splits or (split_name,))
+    errors.check_known(
+        "data.load",
+        split_name,
+        entry.splits or (split_name,),
+        f"the split of {name!r}",
+        must="be a known one",
+    )
     common = {key: options.pop(key, "") for key in COMMON_OPTIONS}
     _check_options(name, entry, options)
     make = _make_source_once if common["shift"] else _make_source
@@ -100,13 +105,19 @@ def find(name: str) -> base.Spec:
     no known splits, and its `make` selects a part such as "[:90%]" itself.
     messages.UserCodeError, a ValueError, if the user's file or function fails.
     """
-    error_prefix = "data.load: the data set must be a known one"
     if name in DATASETS:
         return DATASETS[name]
     if ":" not in name:
         offered = [offer.name for offer in extensions.provided(group="jbias.data")]
-        base.check_known(error_prefix, name, {*DATASETS, *offered})
-    make_split = extensions.find(error_prefix, name, REGISTRY)
+        errors.check_known(
+            "data.load",
+            name,
+            {*DATASETS, *offered},
+            "the data set",
+            must="be a known one",
+        )
+    where = "data.load: the data set must be a known one"
+    make_split = extensions.find(where, name, REGISTRY)
 
     @functools.wraps(make_split)
     def make(split: str, **options: Any) -> base.Source:
@@ -171,8 +182,13 @@ def _check_options(name: str, entry: base.Spec, options: Mapping[str, Any]) -> N
     name, entry: name and Spec of the data set. options: the user's options by name.
     """
     for option in options:
-        start = f"data.load: options of {name!r} must be known ones"
-        base.check_known(start, option, entry.options.keys() | COMMON_OPTIONS.keys())
+        errors.check_known(
+            "data.load",
+            option,
+            entry.options.keys() | COMMON_OPTIONS.keys(),
+            f"options of {name!r}",
+            must="be known ones",
+        )
     for option, parameter in entry.options.items():
         if parameter.default is inspect.Parameter.empty and option not in options:
             must = f"data.load: {name!r} must have the option {option!r}, got"

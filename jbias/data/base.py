@@ -1,15 +1,11 @@
-"""The types of data sets: Spec, a row of DATASETS, and Source, random access to a split.
-
-Also the checks of names and numbers that data sets share.
-"""
+"""The types of data sets: Spec, a row of DATASETS, and Source, random access to a split."""
 
 import abc
 import contextlib
 import dataclasses
-import difflib
 import inspect
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -199,60 +195,6 @@ def explain_errors(
         raise kind(f"{text}{reason(error)}{remedy}") from error
 
 
-def check_known(
-    start: str, got: str, known: Collection[str], kind: type[ValueError] = ValueError
-) -> None:
-    """Raise `kind` unless the name `got` is in `known`; suggest the nearest known name.
-
-    start: start of the message, such as "data.load: the split must be a known one".
-    """
-    if got not in known:
-        raise kind(f"{start}, got {got!r}; {did_you_mean(got, known)}")
-
-
-def check_choice(option: str, got: str, known: Collection[str]) -> None:
-    """Raise ValueError unless `got`, the value of an option, is in `known`.
-
-    option: name of the option, the start of the message.
-    """
-    if got not in known:
-        raise ValueError(f"{option} must be one of {', '.join(known)}, got {got!r}")
-
-
-def refuse_some(wrong: Sequence[Any], must: str, which: str, remedy: str) -> None:
-    """Raise ValueError with the number of wrong entries and the first, if any.
-
-    The message is "<must>, <number> <which>, first <entry>; <remedy>".
-    must: start and condition, "data.pacs: every image must have a label". which: the fault,
-    "have no label". remedy: advice.
-    """
-    if wrong:
-        first = f"first {wrong[0]!r}; {remedy}"
-        raise ValueError(f"{must}, {len(wrong):,} {which}, {first}")
-
-
-def refuse_missing(
-    wanted: Iterable[str], present: Collection, must: str, which: str, remedy: str
-) -> None:
-    """Raise ValueError if an entry of `wanted` is not in `present`.
-
-    must, which, remedy: see `refuse_some`.
-    """
-    missing = [entry for entry in wanted if entry not in present]
-    refuse_some(missing, must, which=which, remedy=remedy)
-
-
-def check_int(option: str, got: Any, low: int, high: int | None = None) -> None:
-    """Raise ValueError unless `got` is an integer, not a bool, from `low` to `high`.
-
-    option: name of the option, the start of the message. high: None: no limit.
-    """
-    is_int = isinstance(got, int | np.integer) and not isinstance(got, bool)
-    if not is_int or got < low or (high is not None and got > high):
-        span = f">= {low}" if high is None else f"from {low} to {high}"
-        raise ValueError(f"{option} must be a whole number {span}, got {got!r}")
-
-
 def match_spelling(names: Names, known: Names) -> list[str]:
     """Return `names`, with accented letters encoded as in `known`.
 
@@ -274,21 +216,3 @@ def match_spelling(names: Names, known: Names) -> list[str]:
         is_unchanged = name in exact or composed in ambiguous
         spelled.append(name if is_unchanged else spellings.get(composed, name))
     return spelled
-
-
-def did_you_mean(got: str, known: Collection[str]) -> str:
-    """Return a hint for messages: the known name nearest to `got`, and all known names.
-
-    For example "did you mean 'pacs'? known: office, pacs"; without the question if no name is
-    near. More than 40 known names are not listed; the hint may then be "none of the 90 known
-    names is near".
-    """
-    lower = {name.lower(): name for name in known}
-    nearest = difflib.get_close_matches(got, known, n=1, cutoff=0.5)
-    if not nearest:
-        nearest_lower = difflib.get_close_matches(got.lower(), lower, n=1, cutoff=0.5)
-        nearest = [lower[name] for name in nearest_lower]
-    hint = f"did you mean {nearest[0]!r}?" if nearest else ""
-    if 0 < len(known) <= 40:
-        hint = f"{hint} known: {', '.join(sorted(known))}".strip()
-    return hint or f"none of the {len(known)} known names is near"

@@ -36,6 +36,7 @@ import simplejpeg
 from jaxtyping import UInt8
 from PIL import Image, ImageFile
 
+from jbias import errors
 from jbias.data import base
 from jbias.untrusted import limits, opening
 
@@ -195,13 +196,13 @@ def preprocess(
     native: True for a data set that is published at one size.
     fit, interpolation, fill: see Preprocess.
     """
-    base.check_int("data: size", size, 1)
-    base.check_choice("data: fit", fit, FITS)
-    base.check_choice("data: interpolation", interpolation, [*INTERPOLATIONS])
+    errors.check_whole("data", size, low=1, name="size")
+    errors.check_choice("data", fit, FITS, name="fit")
+    errors.check_choice("data", interpolation, [*INTERPOLATIONS], name="interpolation")
     if len(fill) != 3:
         raise ValueError(f"data: fill must be three numbers, got {fill}")
     for number in fill:
-        base.check_int("data: fill", number, 0, 255)
+        errors.check_whole("data", number, low=0, high=255, name="fill")
     if not crop and (resize is not None or fit != "crop"):
         option = f"resize={resize!r}" if resize is not None else f"fit={fit!r}"
         must = f"data: crop=False squeezes to {size}x{size} and must come without"
@@ -209,7 +210,9 @@ def preprocess(
         raise ValueError(f"{must} {name}, got {option}; remove one of the two")
     fit, keep_exact = (fit if crop else "squeeze"), False
     if resize is not None:
-        base.check_int("data: resize, no smaller than size,", resize, size)
+        errors.check_whole(
+            "data", resize, low=size, name="resize, no smaller than size,"
+        )
         short = resize
     else:
         keep_exact = fit == "crop" and not native and size >= 128

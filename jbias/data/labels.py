@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from jbias import errors
 from jbias.data import base, set_options, tables
 from jbias.data.base import Names
 from jbias.runtime import cli
@@ -308,7 +309,7 @@ def match(
     Raises base.Mismatch, a ValueError, if training lacks classes; ValueError for wrong
     arguments.
     """
-    base.check_choice("data.labels: aggregate", aggregate, AGGREGATES)
+    errors.check_choice("data.labels", aggregate, AGGREGATES, name="aggregate")
     train = LabelSpace(tuple(train_classes), train_space)
     test = LabelSpace(tuple(test_classes), test_space)
     sides = f"; training has {train}, the test {test}"
@@ -430,7 +431,7 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
     test = base.match_spelling(test, train)
     lacking = [name for name in test if name not in ids]
     if lacking:
-        hint = base.did_you_mean(lacking[0], train)
+        hint = errors.suggest(lacking[0], train)
         must = "data.labels: training must have every class of the test"
         got = f"{len(lacking)} of {len(test)} lack, first {lacking[0]!r}; {hint}"
         raise base.Mismatch(f"{must}, {got}; or write a mapping of those in common")
@@ -445,8 +446,8 @@ def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> C
     """
     sixteen, class_of_id = geirhos16(), _class_of_16()
     for name in test:
-        must = "data.labels: classes of 'entry16' must be Geirhos' 16"
-        base.check_known(must, name, sixteen)
+        noun, must = "classes of 'entry16'", "be Geirhos' 16"
+        errors.check_known("data.labels", name, sixteen, noun, must=must)
     if not {*train} & class_of_id.keys():
         must = "data.labels: some training classes must be members of Geirhos' 16, none"
         raise base.Mismatch(f"{must} of {len(train)} is; train on classes of ImageNet")
@@ -540,10 +541,12 @@ def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
     is_of_network = any(train_class in train for _, train_class, _ in lines)
     kind = ValueError if is_of_network else base.Mismatch
     for where, train_class, test_class in lines:
-        must = f"{where}: train_class must be a class of training"
-        base.check_known(must, train_class, train, kind=kind)
-        must = f"{where}: test_class must be a class of the test"
-        base.check_known(must, test_class, test, kind=kind)
+        must = "be a class of training"
+        errors.check_known(
+            where, train_class, train, "train_class", must=must, kind=kind
+        )
+        must = "be a class of the test"
+        errors.check_known(where, test_class, test, "test_class", must=must, kind=kind)
         if train_class in pairs:
             must = f"{where}: a class of training must be mapped once"
             got = f"got {train_class!r} for {pairs[train_class]!r}"

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from jbias import errors
 from jbias.data import base, sources
 from jbias.runtime import console, signals
 
@@ -47,12 +48,12 @@ def decode_all(
     images are in memory. If images are damaged, ValueError with the number of damaged images
     and the first one, after all images have been tried; ValueError also for `workers` below 1.
     """
-    base.check_int("data.loader: workers", workers, 1)
+    errors.check_whole("data.loader", workers, low=1, name="workers")
     n = len(source)
     if sources.is_in_memory(source):
         progress(n, n)
         return source.images
-    images, errors = np.empty((n, source.size, source.size, 3), np.uint8), []
+    images, damaged = np.empty((n, source.size, source.size, 3), np.uint8), []
     order, starts = source.store.order(), range(0, n, _CHUNK)
 
     def decode_chunk(start: int) -> list[str]:
@@ -72,14 +73,14 @@ def decode_all(
         try:
             results = pool.map(decode_chunk, starts)
             for start, chunk_errors in zip(starts, results, strict=True):
-                errors += chunk_errors
+                damaged += chunk_errors
                 progress(min(start + _CHUNK, n), n)
         except BaseException:
             # Else the pool would decode the remaining chunks first.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    if errors:
-        got = f"{len(errors)} of {n} of {source.name} do not, first {errors[0]}"
+    if damaged:
+        got = f"{len(damaged)} of {n} of {source.name} do not, first {damaged[0]}"
         remedy = "replace or remove them, or leave them out by `prepare check --list="
         remedy += "damaged.json` and then skip=damaged.json"
         raise ValueError(f"data.loader: every image must decode, {got}; {remedy}")

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from jbias import numerals
+from jbias import errors, numerals
 from jbias.data import base, sources
 from jbias.data.base import Column, Names, Source
 from jbias.data.forms import listing
@@ -315,7 +315,7 @@ def drop(source: Source, names: Names) -> Source:
     where, k = f"data.{source.name}", len(source.classes)
     names = base.match_spelling(names, source.classes)
     for name in names:
-        base.check_known(f"{where}: drop must name classes", name, source.classes)
+        errors.check_known(where, name, source.classes, "drop", must="name classes")
     is_kept = ~np.isin(source.classes, names)
     classes = tuple(np.compress(is_kept, source.classes).tolist())
     if len(classes) < 2:
@@ -524,7 +524,7 @@ def _damaged_keys(where: str, split: str, *, path: str, whole: Source) -> set[st
     unknown = sorted(damaged - {*_keys(whole)})
     which = f"of {len(damaged):,} in {path!r} do not exist"
     remedy = f"check them again: {command}"
-    base.refuse_some(
+    errors.refuse_some(
         unknown, f"{must} of this set's images", which=which, remedy=remedy
     )
     if fingerprint != whole.fingerprint:

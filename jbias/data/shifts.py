@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from jbias import errors
 from jbias.data import base, set_options, sources
 from jbias.data.base import Column, Names
 
@@ -123,7 +124,7 @@ def tables(kind: str, share: float, groups: Groups, values: int) -> tuple[Table,
     """
     groups = np.asarray(groups)
     sizes = [int((groups == group).sum()) for group in (0, 1)]
-    base.check_choice("shifts: kind", kind, KINDS)
+    errors.check_choice("shifts", kind, KINDS, name="kind")
     if not 0 <= share <= 1:
         raise ValueError(f"shifts: share must be in [0, 1], got {share}")
     if values < 2:
@@ -369,7 +370,7 @@ def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
     images are missing.
     """
     where = f"data.{source.name}: shift"
-    options = _check_options(where, options)
+    options = _check_options(f"data.{source.name}", options)
     attribute, level, part = options["attribute"], options["level"], options["part"]
     column, names = _column(where, source, attribute, order=options["order"])
     if (column < 0).any():
@@ -419,28 +420,26 @@ def _check_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
     ValueError for unknown options and values. where: start of error messages.
     """
-    if not isinstance(options, Mapping):
-        must = f'{where} must be a dict such as dict(level="C5", part="train")'
-        raise ValueError(f"{must}, got {options!r}")  # noqa: TRY004
+    is_dict = isinstance(options, Mapping)
+    must = 'be a dict such as dict(level="C5", part="train")'
+    errors.check(is_dict, where, must, options, name="shift")
     for key in options:
-        base.check_known(f"{where} must have known options", key, OPTIONS)
+        errors.check_known(where, key, OPTIONS, "shift", must="have known options")
     options = {**OPTIONS, **options}
     for key in ("level", "part"):
-        if not isinstance(options[key], str):
-            must = f"{where}.{key} must be text"
-            raise ValueError(f"{must}, got {options[key]!r}")  # noqa: TRY004
+        is_text = isinstance(options[key], str)
+        errors.check(is_text, where, "be text", options[key], name=f"shift.{key}")
     is_single = options["level"].startswith(_ONLY)
     if not is_single:
         known_levels = (*LEVELS, f"{_ONLY}<value>")
-        base.check_choice(f"{where}.level", options["level"], known_levels)
+        errors.check_choice(where, options["level"], known_levels, name="shift.level")
     if not (is_single and options["part"].startswith("ood-")):
-        base.check_choice(f"{where}.part", options["part"], _PARTS)
-    is_number = isinstance(options["held"], int | float)
-    if not (is_number and 0 < options["held"] < 0.5):
-        must = f"{where}.held must be between 0 and 1/2"
-        raise ValueError(f"{must}, got {options['held']!r}")
+        errors.check_choice(where, options["part"], _PARTS, name="shift.part")
+    held = options["held"]
+    is_valid = isinstance(held, int | float) and 0 < held < 0.5
+    errors.check(is_valid, where, "be between 0 and 1/2", held, name="shift.held")
     for key in ("images", "seed"):
-        base.check_int(f"{where}.{key}", options[key], 0)
+        errors.check_whole(where, options[key], low=0, name=f"shift.{key}")
     return options
 
 
@@ -502,7 +501,7 @@ def _values(
         combined_names, column = set_options.number_values(cells)
         return column, combined_names
     if name not in known:
-        hint = base.did_you_mean(name, known) if known else "it has none"
+        hint = errors.suggest(name, known) if known else "it has none"
         must = f"{where}.attribute must be a column of the set"
         raise ValueError(f"{must}, got {name!r}; {hint}")
     column = np.asarray(source.columns[name])
@@ -524,7 +523,7 @@ def _groups(where: str, classes: Names, text: str) -> Groups:
             if name not in classes or len(sides) != 2:
                 must = f"{where}.groups must be classes of two groups, such as a+b/c+d"
                 got = f"got {name!r} in {text!r}"
-                raise ValueError(f"{must}, {got}; {base.did_you_mean(name, classes)}")
+                raise ValueError(f"{must}, {got}; {errors.suggest(name, classes)}")
             if groups[classes.index(name)] >= 0:
                 must = f"{where}.groups must name a class once"
                 raise ValueError(f"{must}, got {name!r} again in {text!r}; remove one")
@@ -647,7 +646,7 @@ def _select_single_value(
     for value in values:
         if value not in names or values.count(value) > 1:
             must = f"{where}: the values must be different ones of the attribute"
-            hint = base.did_you_mean(value, names)
+            hint = errors.suggest(value, names)
             raise ValueError(f"{must}, got {'/'.join(values)}; {hint}")
     if len(names) < 2:
         must = f"{where}: the attribute must have at least two values for a level {_ONLY}..."

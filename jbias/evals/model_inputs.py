@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jbias import data
+from jbias import data, errors
 from jbias.data import base, decoding, sources, tables
 from jbias.evals import described_preprocessing
 from jbias.untrusted import opening
@@ -58,12 +58,13 @@ def choose(
     options: dict[str, Any] = {}
     if "interpolation" in values:
         name = values["interpolation"]
-        if name not in decoding.INTERPOLATIONS:
-            known = ", ".join(decoding.INTERPOLATIONS)
-            raise ValueError(
-                f"{origins['interpolation']}: interpolation must be one of {known}, got "
-                f"{name!r}; give another by interpolation="
-            )
+        errors.check_choice(
+            origins["interpolation"],
+            name,
+            decoding.INTERPOLATIONS,
+            "give another by interpolation=",
+            name="interpolation",
+        )
         options["interpolation"] = name
     if values.get("fit", "crop") != "crop":
         options["fit"] = values["fit"]

@@ -4,7 +4,6 @@
 """
 
 import csv
-import difflib
 import io
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Int, Shaped, UInt8
 
-from jbias import data
+from jbias import data, errors
 from jbias.data import base, labels, loader, splits, tables
 from jbias.evals import inference, networks, suites
 from jbias.measures import cue_conflict, probe
@@ -237,11 +236,7 @@ def _near_class(name: str, classes: Iterable[str]) -> str:
     words = name.lower().replace("_", " ").replace("-", " ").split()
     words += [_SYNONYMS.get(word, word) for word in words]
     near = [by_lower[word] for word in words if word in by_lower]
-    near += [
-        by_lower[x]
-        for x in difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
-    ]
-    return near[0] if near else ""
+    return near[0] if near else errors.nearest(name, by_lower.values(), cutoff=0.7)
 
 
 def _describe_mismatch(

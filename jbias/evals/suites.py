@@ -144,10 +144,10 @@ def read_measure(
         raise ValueError(
             f"{where}.others: {probe_name} shows no other images; leave it out"
         )
-    probe.check(images >= 0, f"{where}.images", "must be 0 (all) or more", images)
+    errors.check(images >= 0, f"{where}.images", "be 0 (all) or more", images)
     has_rules = not isinstance(aggregates, str) and bool(aggregates)
-    must = f"must be one or more of {', '.join(labels.AGGREGATES)}"
-    probe.check(has_rules, f"{where}.aggregates", must, aggregates)
+    must = f"be one or more of {', '.join(labels.AGGREGATES)}"
+    errors.check(has_rules, f"{where}.aggregates", must, aggregates)
     for rule in aggregates:
         errors.check_known(f"{where}.aggregates", rule, labels.AGGREGATES)
     return Measure(
@@ -489,8 +489,8 @@ def _check_kinds(config: Mapping[str, Any]) -> dict[str, Any]:
         if key not in config:
             raise ValueError(f"suite: {key!r} is missing")
         errors.check_type(f"suite.{key}", config[key], kind)
-    fits, must = 1 <= config["size"] <= _MAX_SIDE, f"must be 1 to {_MAX_SIDE} pixels"
-    probe.check(fits, "suite.size", must, config["size"])
+    fits, must = 1 <= config["size"] <= _MAX_SIDE, f"be 1 to {_MAX_SIDE} pixels"
+    errors.check(fits, "suite.size", must, config["size"])
     for section in ("sets", "measures"):
         for name, options in config[section].items():
             errors.check_type(f"suite.{section}.{name}", options, dict)

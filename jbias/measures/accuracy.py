@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
+from jbias import errors
 from jbias.measures import decisions, probe
 
 Column = Int[np.ndarray, "n"]  # One entry per image.
@@ -184,8 +185,14 @@ def correct_by_condition(by_condition: decisions.ByName) -> Bool[np.ndarray, "c 
     """
     rows = [decided.right for decided in by_condition.values()]
     sizes = sorted({len(row) for row in rows})
-    must = "all conditions must be of the same images, at least one"
-    probe.check(len(sizes) == 1 and sizes[0] > 0, "decisions", must, sizes)
+    must = "be of the same images, at least one"
+    errors.check(
+        len(sizes) == 1 and sizes[0] > 0,
+        "decisions",
+        must,
+        sizes,
+        name="all conditions",
+    )
     return np.stack(rows)
 
 

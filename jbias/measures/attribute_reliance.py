@@ -22,8 +22,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import optimize, stats
 
+from jbias import errors
 from jbias.data import shifts
-from jbias.measures import accuracy, probe
+from jbias.measures import accuracy
 from jbias.stats import two_sample
 
 Column = Int[np.ndarray, "n"]  # By image: classes, or values of an attribute.
@@ -174,8 +175,8 @@ def choose_arrangement(kind: str, accuracy: Cells) -> Arrangement:
     the result is optimal; for more classes it may not be.
     """
     is_finite = np.isfinite(accuracy).all()
-    must = "accuracies must be finite"
-    probe.check(is_finite, "arrangement", must, accuracy.tolist())
+    must = "be finite"
+    errors.check(is_finite, "arrangement", must, accuracy.tolist(), name="accuracies")
     best, largest_drop = None, -np.inf
     for groups in _starts(kind, accuracy):
         arrangement, drop = _optimise(kind, accuracy, groups)
@@ -350,12 +351,18 @@ def measure(
     label, value = np.asarray(label), np.asarray(value)
     shapes, n = (correct.shape, label.shape, value.shape), correct.shape[-1]
     has_same_images = against.ndim == 2 and against.shape[-1] == n
-    must = "against must be (networks, images) of the same images"
-    probe.check(has_same_images, "reliance", must, (against.shape, correct.shape))
+    must = "be (networks, images) of the same images"
+    errors.check(
+        has_same_images,
+        "reliance",
+        must,
+        (against.shape, correct.shape),
+        name="against",
+    )
     has_columns = correct.ndim == 2 and shapes[1:] == ((n,), (n,))
-    must = "correct must be (networks, images), label and value one an image"
-    probe.check(has_columns, "reliance", must, shapes)
-    probe.check(draws >= 100, "reliance", "draws must be 100 or more", draws)
+    must = "be (networks, images), label and value one an image"
+    errors.check(has_columns, "reliance", must, shapes, name="correct")
+    errors.check(draws >= 100, "reliance", "be 100 or more", draws, name="draws")
     table = accuracy.count_cells(label, value)
     used, missing = testable_cells(table, MIN_CELL_SIZE, names)
     rng, cells = np.random.default_rng(seed), np.ix_(*used)

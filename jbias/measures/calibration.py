@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from jbias import errors
 from jbias.measures import decisions, probe
 
 BINS = 15  # As in Guo et al.
@@ -42,7 +43,7 @@ def make(*, bins: int = BINS) -> probe.Probe:
     1 or more.
     """
     is_count = isinstance(bins, int) and bins > 0
-    probe.check(is_count, "calibration", "bins must be 1 or more", bins)
+    errors.check(is_count, "calibration", "be 1 or more", bins, name="bins")
     return probe.Probe(
         {"": ()}, probe.identity, functools.partial(numbers, bins=bins), graded=True
     )
@@ -92,8 +93,8 @@ def reliability(
     are formed by np.array_split over the sorted images, with ties in their order; the edge between
     two bins is the smallest confidence in the upper bin.
     """
-    is_known, must = equal in ("width", "mass"), "equal must be 'width' or 'mass'"
-    probe.check(is_known, "calibration", must, equal)
+    is_known = equal in ("width", "mass")
+    errors.check(is_known, "calibration", "be 'width' or 'mass'", equal, name="equal")
     confidence = np.asarray(confidence, np.float64)
     order = np.argsort(confidence, kind="stable")
     confidence, right = confidence[order], np.asarray(right, np.float64)[order]

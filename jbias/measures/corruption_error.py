@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jbias import errors as caller_errors
 from jbias.data import corruptions
-from jbias.measures import decisions, probe
+from jbias.measures import decisions
 from jbias.measures.decisions import ByName, Number, Numbers
 
 # The fifteen corruptions of the paper's tables.
@@ -103,8 +104,8 @@ def _parse_condition(condition: str) -> tuple[str, int]:
     name, _, severity = condition.rpartition("-")
     is_known = name in {**corruptions.CORRUPTIONS, **corruptions.BAR}
     is_known = is_known and severity in map(str, corruptions.SEVERITIES)
-    must = "a condition must be a corruption and a severity, such as 'fog-3'"
-    probe.check(is_known, "corruptions", must, condition)
+    must = "be a corruption and a severity, such as 'fog-3'"
+    caller_errors.check(is_known, "corruptions", must, condition, name="a condition")
     return name, int(severity)
 
 

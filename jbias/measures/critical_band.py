@@ -28,7 +28,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from jbias.measures import accuracy, decisions, probe, pyramid
+from jbias import errors
+from jbias.measures import accuracy, decisions, pyramid
 
 NARROWEST, FLAT, WIDEST = 0.05, 100.0, 1e4  # Of s, in steps between points.
 STARTS, ROUNDS, TOLERANCE = 8, 200, 1e-12
@@ -297,14 +298,15 @@ def critical_band_fit(
     thresholds, and for a threshold out of range.
     """
     octaves, where = len(octave_frequencies(side)), "critical_band_fit"
-    must = f"a fit needs {FEWEST_OCTAVES} octaves, of images of 17 pixels or more"
-    probe.check(octaves >= FEWEST_OCTAVES, where, must, side)
+    must = f"be 17 pixels or more, for {FEWEST_OCTAVES} octaves"
+    errors.check(octaves >= FEWEST_OCTAVES, where, must, side, name="side")
     vector = np.asarray(thresholds, float)
-    must = f"images of side {side} have {octaves} octaves, and as many thresholds"
-    probe.check(vector.shape == (octaves,), where, must, vector.tolist())
+    must = f"be as many as images of side {side} have octaves, {octaves}"
+    has_all = vector.shape == (octaves,)
+    errors.check(has_all, where, must, vector.tolist(), name="thresholds")
     is_outside = (vector < 0).any() or (vector > highest).any()
-    must = f"thresholds must be in [0, {highest:g}]"
-    probe.check(not is_outside, where, must, vector.tolist())
+    must = f"be in [0, {highest:g}]"
+    errors.check(not is_outside, where, must, vector.tolist(), name="thresholds")
     return fit_bands(vector[None], side=side, highest=highest)[0]
 
 

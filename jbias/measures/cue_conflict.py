@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
+from jbias import errors
 from jbias.measures import decisions, probe
 
 Classes = Int[np.ndarray, "n"]
@@ -59,8 +60,14 @@ def shape_bias(decided: Names, shape: Names, texture: Names) -> ShapeBias:
     """
     decided, shape, texture = _class_ids(decided, shape, texture)
     shapes = decided.shape, shape.shape, texture.shape
-    must = "decisions, shape and texture must be of one length"
-    probe.check(len({*shapes}) == 1, "shape_bias", must, shapes)
+    must = "be of one length"
+    errors.check(
+        len({*shapes}) == 1,
+        "shape_bias",
+        must,
+        shapes,
+        name="decisions, shape and texture",
+    )
     conflict = _conflict(shape, texture)
     n_shape = int((conflict & (decided == shape)).sum())
     n_texture = int((conflict & (decided == texture)).sum())
@@ -97,21 +104,25 @@ def label_ranks(
     classes.
     """
     scores, label = np.asarray(scores), np.asarray(label)
-    must = "scores must be (images, classes), with a label for each image"
+    must = "be (images, classes), with a label for each image"
     has_labels = scores.ndim == 2 and label.shape == scores.shape[:1]
-    probe.check(has_labels, "label_ranks", must, (scores.shape, label.shape))
-    must = "scores must be numbers"
-    probe.check(not np.isnan(scores).any(), "label_ranks", must, math.nan)
+    errors.check(
+        has_labels, "label_ranks", must, (scores.shape, label.shape), name="scores"
+    )
+    must = "be numbers"
+    errors.check(
+        not np.isnan(scores).any(), "label_ranks", must, math.nan, name="scores"
+    )
     classes = np.arange(scores.shape[1])
     is_member = np.eye(len(classes), dtype=bool)
     if members is not None:
-        must = f"each label must stand for some of {len(classes)} classes"
+        must = f"stand for some of {len(classes)} classes"
         class_set = {*classes.tolist()}
         are_classes = all(len(group) and {*group} <= class_set for group in members)
-        probe.check(are_classes, "label_ranks", must, members)
+        errors.check(are_classes, "label_ranks", must, members, name="each label")
         is_member = np.array([np.isin(classes, group) for group in members])
-    highest, must = int(label.max(initial=-1)), f"labels must be below {len(is_member)}"
-    probe.check(highest < len(is_member), "label_ranks", must, highest)
+    highest, must = int(label.max(initial=-1)), f"be below {len(is_member)}"
+    errors.check(highest < len(is_member), "label_ranks", must, highest, name="labels")
     return np.where(label >= 0, best_place(scores, is_member[label]), 0)
 
 
@@ -280,9 +291,11 @@ def _class_ids(*cues: Names) -> list[Classes]:
     are_names = [array.dtype.kind not in "iufb" for array in arrays]
     if not any(are_names):
         return arrays
-    must = "decisions, shape and texture must be all names, or all class ids"
+    must = "be all names, or all class ids"
     dtypes = [str(array.dtype) for array in arrays]
-    probe.check(all(are_names), "shape_bias", must, dtypes)
+    errors.check(
+        all(are_names), "shape_bias", must, dtypes, name="decisions, shape and texture"
+    )
     names = {x for array in arrays for x in array.flat if isinstance(x, str) and x}
     ids = {name: number for number, name in enumerate(sorted(names))}
     return [np.array([ids.get(x, -1) for x in array.flat], int) for array in arrays]

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jbias.data import base, labels, tables
+from jbias import errors
+from jbias.data import labels, tables
 from jbias.data.sets import geirhos
 from jbias.measures import accuracy, cue_conflict, decisions, human_answers, probe
 from jbias.stats import consistency
@@ -55,12 +56,14 @@ def make(
     root or files, and for an unknown set.
     """
     dataset = dataset.partition("/")[0]
-    base.check_known("human: dataset must be one of model-vs-human's", dataset, SETS)
-    must = f"root must be a folder of people's answers, such as {human_answers.ORIGIN}"
-    probe.check(bool(root), "human", must, root)
+    errors.check_known(
+        "human", dataset, SETS, "dataset", must="be one of model-vs-human's"
+    )
+    must = f"be a folder of people's answers, such as {human_answers.ORIGIN}"
+    errors.check(bool(root), "human", must, root, name="root")
     are_names = not isinstance(files, str) and len(files) > 0
-    must = "files must be the names of the set's files"
-    probe.check(are_names, "human", must, files)
+    must = "be the names of the set's files"
+    errors.check(are_names, "human", must, files, name="files")
     people = human_answers.people(root, dataset)
 
     def compare_decisions(by_condition: decisions.ByName) -> decisions.Numbers:
@@ -136,8 +139,14 @@ def _in_sixteen(
     """
     number_of_name = {name: i for i, name in enumerate(labels.geirhos16())}
     sixteen = np.array([*(number_of_name.get(name, -1) for name in classes), -1])
-    must = "the decision classes must be Geirhos' 16"
-    probe.check((sixteen >= 0).any(), "human", must, ", ".join(classes[:4]))
+    must = "be Geirhos' 16"
+    errors.check(
+        (sixteen >= 0).any(),
+        "human",
+        must,
+        ", ".join(classes[:4]),
+        name="the decision classes",
+    )
     return sixteen[np.asarray(decision)]  # -1 is the last entry.
 
 
@@ -241,7 +250,9 @@ def overall(by_set: Mapping[str, Sequence[decisions.Number]]) -> decisions.Numbe
     that is not in SETS.
     """
     are_sets = bool(by_set) and {*by_set} <= {*SETS}
-    probe.check(are_sets, "human", f"sets must be some of {', '.join(SETS)}", [*by_set])
+    errors.check(
+        are_sets, "human", f"be some of {', '.join(SETS)}", [*by_set], name="sets"
+    )
     k, by_metric = len(by_set), {metric: [] for metric in OVERALL}
     for number in itertools.chain(*by_set.values()):
         if not number.condition and number.metric in by_metric:

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Int
 
+from jbias import errors
 from jbias.data import base, labels, set_options
 from jbias.data.sets import geirhos
-from jbias.measures import probe
 from jbias.untrusted import opening
 
 COLUMNS = (
@@ -99,15 +99,20 @@ def read(path: str, dataset: str = "") -> Trials:
     ids = {name: i for i, name in enumerate(classes)}
     rows, line_of_image = [], {}
     for where, row in _read_rows(path):
-        must = "must be one of Geirhos' 16 classes"
-        response_must = f"{where}: object_response {must} or {NONE}"
-        base.check_known(response_must, row["object_response"], (*classes, NONE))
-        base.check_known(f"{where}: category {must}", row["category"], classes)
+        must = "be one of Geirhos' 16 classes"
+        errors.check_known(
+            where,
+            row["object_response"],
+            (*classes, NONE),
+            "object_response",
+            must=f"{must} or {NONE}",
+        )
+        errors.check_known(where, row["category"], classes, "category", must=must)
         condition, image = row["condition"], image_id(row["imagename"])
         if known:
             number = geirhos.condition_index(condition, known)
-            must = f"condition must be one of {dataset}'s, {', '.join(known)}"
-            probe.check(number is not None, where, must, condition)
+            must = f"be one of {dataset}'s, {', '.join(known)}"
+            errors.check(number is not None, where, must, condition, name="condition")
             condition = known[number]
         if image in line_of_image:
             raise ValueError(
@@ -212,5 +217,5 @@ def _read_rows(path: str) -> Iterator[tuple[str, dict[str, str]]]:
             )
         cells = {name: cell.strip() for name, cell in row.items()}
         for name in ("subj", *COLUMNS[4:]):
-            probe.check(cells[name], where, f"{name} must not be empty", cells[name])
+            errors.check(cells[name], where, "not be empty", cells[name], name=name)
         yield where, cells

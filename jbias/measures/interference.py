@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from jbias.measures import accuracy, decisions, probe
+from jbias import errors
+from jbias.measures import accuracy, decisions
 
 VARIANTS = ("share", "count")
 FEWEST = 5  # With fewer runs no range is given.
@@ -87,12 +88,17 @@ def increase(
     class, i is K - 1 for this class. Variant "count", as in the text of the paper, in percent of
     the images: i = 100 max(W1 - W0, 0) / images.
     """
-    must = f"variant must be one of {', '.join(VARIANTS)}"
-    probe.check(variant in VARIANTS, "interference", must, variant)
+    errors.check_choice("interference", variant, VARIANTS, name="variant")
     clean, distorted = np.asarray(clean), np.asarray(distorted)
     shapes = clean.shape, distorted.shape
-    must = "counts must be by run and class, clean and distorted alike"
-    probe.check(len({*shapes}) == 1 and clean.ndim == 2, "interference", must, shapes)
+    must = "be by run and class, clean and distorted alike"
+    errors.check(
+        len({*shapes}) == 1 and clean.ndim == 2,
+        "interference",
+        must,
+        shapes,
+        name="counts",
+    )
     if variant == "count":
         return 100 * np.maximum(distorted - clean, 0) / max(images, 1)
     grown = _shares(distorted) - _shares(clean)

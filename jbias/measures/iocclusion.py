@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jbias.measures import probe
+from jbias import errors
 
 SMALLEST = 1e-6  # Gaps below this count as none.
 
@@ -55,8 +55,14 @@ def curves(train: Mapping[str, Share], test: Mapping[str, Share]) -> dict[str, C
     pixels. Conditions that are not in both mappings are ignored. ValueError if "" is missing.
     """
     for name, by_condition in (("training", train), ("test", test)):
-        must = f"the {name} set must be measured as it is, too"
-        probe.check("" in by_condition, "iocclusion", must, [*by_condition])
+        must = "be measured as it is, too"
+        errors.check(
+            "" in by_condition,
+            "iocclusion",
+            must,
+            [*by_condition],
+            name=f"the {name} set",
+        )
     points_of_mask = {}
     for condition in train:
         mask, _, fraction = condition.rpartition(" ")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int, UInt8
 
+from jbias import errors
 from jbias.measures import decisions
 
 Array = Any  # jaxtyping's Array would import jax, which metrics do not need.
@@ -103,34 +104,12 @@ class NotFiniteError(ValueError):
     """Error for outputs, gradients or weights of a network that are NaN or infinite."""
 
 
-def are_distinct(values: Sequence) -> bool:
-    """Return True if `values` is a non-empty sequence without repetitions; False for a string."""
-    is_list = not isinstance(values, str) and len(values) > 0
-    return is_list and len(set(values)) == len(values)
-
-
-def check(is_valid: bool, where: str, must: str, got: Any) -> None:
-    """Raise ValueError "{where}: {must}, got {got!r}" unless `is_valid`."""
-    if not is_valid:
-        raise ValueError(f"{where}: {must}, got {got!r}")
-
-
-def check_choices(where: str, name: str, values: Sequence, known: Sequence) -> None:
-    """Raise ValueError unless `values` are one or more of the known values, each once.
-
-    where: start of the error message. name: the option's name, for the message.
-    """
-    is_valid = are_distinct(values) and {*values} <= {*known}
-    must = f"{name} must be one or more of {', '.join(map(str, known))}, each once"
-    check(is_valid, where, must, values)
-
-
 def check_class_names(where: str, classes: Sequence[str]) -> None:
     """Raise ValueError unless `classes` is a sequence of strings; where: start of the message."""
     is_valid = not isinstance(classes, str) and all(
         isinstance(name, str) for name in classes
     )
-    check(is_valid, where, "classes must be a sequence of names", classes)
+    errors.check(is_valid, where, "be a sequence of names", classes, name="classes")
 
 
 def identity(rows: Rows, params: Any) -> Images:

@@ -1,7 +1,6 @@
 """Functions that open the MODEL of `jbias measure` and choose the classes of its outputs."""
 
 import argparse
-import difflib
 import glob
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -265,10 +264,8 @@ def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
             f"that belong together: {_INSTALL}"
         ) from error
     if not name or not timm.is_model(name):
-        close = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.5)
-        hint = (
-            f"did you mean timm:{close[0]}?" if close else "timm.list_models() has all"
-        )
+        close = errors.nearest(name, timm.list_models())
+        hint = f"did you mean timm:{close}?" if close else "timm.list_models() has all"
         raise ValueError(f"MODEL: timm has no network {name!r}; {hint}")
     try:
         if is_random:

@@ -448,10 +448,7 @@ def check_options(model: str | None, options: Mapping[str, Any]) -> None:
     """
     if model is None:
         return
-    if model not in registry.MODELS:
-        raise ValueError(
-            f"models.load: model must be one of {', '.join(registry.MODELS)}, got {model!r}"
-        )
+    errors.check_choice("models.load", model, registry.MODELS, name="model")
     for option in options:
         if option not in registry.option_names(model):
             raise ValueError(

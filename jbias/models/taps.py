@@ -25,6 +25,7 @@ from jax.extend import core
 from jax.interpreters import partial_eval
 from jaxtyping import Array, Bool, DTypeLike, Float, PRNGKeyArray
 
+from jbias import errors
 from jbias.runtime import xla
 
 Map = Float[Array, "b h w c"]
@@ -305,8 +306,8 @@ def site_gradient(
     leaves = jax.tree_util.tree_leaves_with_path(shapes_at_sites)
     matching = [(path, x) for path, x in leaves if path[-1].key == variable_name(site)]
     if not matching:
-        known = ", ".join(sites(net, image.shape[1]))
-        raise ValueError(f"models.taps: site must be one of {known}, got {site!r}")
+        must = f"be one of {', '.join(sites(net, image.shape[1]))}"
+        errors.refuse("models.taps", must, site, name="site")
     ((path, shape),) = matching
     added = jnp.zeros(shape.shape, shape.dtype)
     for entry in reversed(path):

@@ -72,8 +72,7 @@ def load(
     errors.check_type(f"{where}: size", config["size"], int)
     seeds = config["seeds"]
     seed = seeds[0] if seed is None and len(seeds) == 1 else seed
-    if seed not in seeds:
-        raise ValueError(f"{where}: seed must be one of {seeds}, got {seed}")
+    errors.check(seed in seeds, where, f"be one of {seeds}", seed, name="seed")
     index = _branch_index(where, branch, config) * len(seeds) + seeds.index(seed)
     entry = ", ".join(filter(None, (str(seed), *branch.split(","))))
     nets, _ = read_nets(checkpoints, choose_step(workdir, step, entry))

@@ -427,9 +427,8 @@ def _network(args: argparse.Namespace) -> networks.FlaxNetwork:
         if args.network in ("", network.name):
             return network
         names.append(network.name)
-    must = f"{_WHERE}: --network must be one of those in --checkpoint"
-    got = f"got {args.network!r}"
-    raise ValueError(f"{must}, {got}; {base.did_you_mean(args.network, names)}")
+    must, hint = "be one of those in --checkpoint", errors.suggest(args.network, names)
+    errors.refuse(_WHERE, must, args.network, hint, name="--network")
 
 
 def _source(

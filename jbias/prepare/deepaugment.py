@@ -152,7 +152,7 @@ def _check(source: base.Source, args: argparse.Namespace) -> None:
 
     args.flags: {name: True} for each of --true-swaps and --true-skips that is given.
     """
-    base.check_choice(f"{_WHERE}: --format", args.format, _FORMATS)
+    errors.check_choice(_WHERE, args.format, _FORMATS, name="--format")
     wrong, flags = "", ", ".join(args.flags)
     if not 0 <= args.renewal <= 1:
         wrong = f"--renewal must be in [0, 1], got {args.renewal}"

@@ -14,7 +14,7 @@ import contextlib
 import io
 import os
 
-from jbias.data import base
+from jbias import errors
 from jbias.data.sets import tfds as sets
 from jbias.runtime import messages
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> str:
     where, root = "prepare tfds", os.path.expanduser(args.root or sets.default_root())
     name = args.name.partition("/")[0].partition(":")[0]
     known = tfds.list_builders(with_community_datasets=False)
-    base.check_known(f"{where}: --name must be in the catalogue of TFDS", name, known)
+    errors.check_known(where, name, known, "--name", must="be in the catalogue of TFDS")
     command = f"jbias prepare tfds --name={args.name} --root={root}"
     try:
         # TFDS prints about missing packages; the error below has the same information.

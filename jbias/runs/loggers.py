@@ -85,8 +85,7 @@ def check(run: Mapping[str, Any], *, packages: bool = True) -> None:
     where, options = "config.run.wandb", run.get("wandb", {})
     errors.check_all_known(where, options, WANDB_KEYS)
     mode = options.get("mode", WANDB_MODES[0])
-    if mode not in WANDB_MODES:
-        errors.refuse(f"{where}.mode", f"be one of {', '.join(WANDB_MODES)}", mode)
+    errors.check_choice(f"{where}.mode", mode, WANDB_MODES)
 
 
 PATIENCE_SECONDS = 120.0  # For one call of a logger.

@@ -5,7 +5,6 @@ not imported here, so that --help and errors in arguments appear immediately.
 """
 
 import argparse
-import difflib
 import functools
 import math
 import pathlib
@@ -14,7 +13,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from jbias import numerals
+from jbias import errors, numerals
 from jbias.runtime import messages, signals, switches, xla
 
 
@@ -25,8 +24,8 @@ def unknown_argument(word: str, known: Iterable[str]) -> str:
     message suggests the most similar name.
     """
     name, dot, key = word.lstrip("-").partition("=")[0].partition(".")
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean --{close[0]}{dot}{key}?" if close else "see --help"
+    close = errors.nearest(name, known)
+    hint = f"did you mean --{close}{dot}{key}?" if close else "see --help"
     return f"unknown argument {word!r}; {hint}"
 
 

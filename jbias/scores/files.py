@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from jbias import errors
 from jbias.scores import json_records
 from jbias.stats import column_names, score_cells, score_grid, score_rows
 from jbias.untrusted import opening
@@ -416,10 +417,8 @@ def _excel(path: str, sheet: str) -> list[Row]:
         raise ValueError(
             f"{path}: must hold scores, got sheets without numbers; add rows"
         )
-    if sheet and sheet not in sheets:
-        raise ValueError(
-            f"{path}: --sheet must be one of {', '.join(sheets)}, got {sheet!r}"
-        )
+    if sheet:
+        errors.check_choice(path, sheet, sheets, name="--sheet")
     if not sheet and _are_runs(sheets):
         sheets = {"runs": _join_runs(sheets)}
     if not sheet and len(sheets) > 1:

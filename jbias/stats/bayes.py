@@ -16,6 +16,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float
 
+from jbias import errors as caller_errors
 from jbias.stats import resampling, score_table
 
 _QUADRATURE_NODES = 256  # Of the integral over one posterior mean.
@@ -63,8 +64,8 @@ def bayesian_signed_rank(
     number of draws that is not positive.
     """
     check_rope(rope)
-    score_table.check(prior > 0, "prior", "be positive", prior)
-    score_table.check_count("draws", draws)
+    caller_errors.check(prior > 0, "prior", "be positive", prior)
+    caller_errors.check_at_least("draws", draws)
     table = score_table.read(scores)
     n, k = table.means.shape
     weights = np.random.default_rng(seed).dirichlet([prior] + [1.0] * n, size=draws)
@@ -164,7 +165,7 @@ def check_rope(rope: float, name: str = "rope") -> None:
 
     name: name of the argument in the message.
     """
-    score_table.check(0 <= rope < math.inf, name, "be 0 or larger", rope)
+    caller_errors.check(0 <= rope < math.inf, name, "be 0 or larger", rope)
 
 
 def check_pairing(table: score_table.Scores, paired: bool, rho: float) -> None:
@@ -172,12 +173,13 @@ def check_pairing(table: score_table.Scores, paired: bool, rho: float) -> None:
 
     rho: correlation of paired runs; must be in [0, 1), and 0 if not `paired`.
     """
-    score_table.check(0 <= rho < 1, "rho", "lie in [0, 1)", rho)
-    score_table.check(
+    caller_errors.check(0 <= rho < 1, "rho", "lie in [0, 1)", rho)
+    caller_errors.check(
         paired or not rho,
         "rho",
-        must="be 0 for runs that are not paired",
-        got=f"{rho}; give paired=True",
+        "be 0 for runs that are not paired",
+        rho,
+        "give paired=True",
     )
     counts = table.counts
     if paired and (counts != counts[0]).any():

@@ -20,6 +20,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
+from jbias import errors as caller_errors
 from jbias.stats import posthoc, resampling, score_table
 
 Bounds = Sequence[tuple[float, float]]  # (worst, best) score of each data set.
@@ -187,7 +188,7 @@ def performance_profiles(
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     limits, normal = _normalised(table, bounds, larger_is_better)
     grid = np.linspace(0, 1, 51) if thresholds is None else np.asarray(thresholds)
-    score_table.check(
+    caller_errors.check(
         np.isfinite(grid).all(), "thresholds", "be finite numbers", thresholds
     )
     shares, drawn_shares = [], []
@@ -333,11 +334,11 @@ def _normalised(
     else:
         ends = np.asarray(bounds, dtype=np.float64)
         n = len(table.datasets)
-        score_table.check(
+        caller_errors.check(
             ends.shape == (n, 2),
             "bounds",
-            must=f"be one pair (worst, best) for each of {n} data sets",
-            got=f"shape {ends.shape}",
+            f"be one pair (worst, best) for each of {n} data sets",
+            caller_errors.Words(f"shape {ends.shape}"),
         )
         extent = (ends[:, 1] - ends[:, 0]) * (1 if larger_is_better else -1)
         wrong = np.flatnonzero(~((extent > 0) & np.isfinite(extent)))

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from jbias.stats import score_table
+from jbias import errors
 
 Right = Bool[np.ndarray, "n"]  # True where an observer is right, per image.
 Marks = Bool[np.ndarray, "d n"]  # True where an observer (row) is right.
@@ -137,7 +137,7 @@ def mean_kappa(
     condition: name of each image's condition; None: one condition for all images.
     draws: number of bootstrap draws. Raise ValueError for fewer than 1.
     """
-    score_table.check_count("draws", draws)
+    errors.check_at_least("draws", draws)
     rng = np.random.default_rng(seed)
     condition = np.zeros(correct.shape[1]) if condition is None else condition
     condition = np.asarray(condition)
@@ -164,7 +164,7 @@ def _draw_images(
 
 def _quantiles(confidence: float) -> tuple[float, float]:
     """Return the quantiles of an interval, (0.025, 0.975) for a confidence of 0.95."""
-    score_table.check_share("confidence", confidence)
+    errors.check_share("confidence", confidence)
     return (1 - confidence) / 2, (1 + confidence) / 2
 
 
@@ -173,7 +173,7 @@ def kappa_bounds(first: float, second: float) -> tuple[float, float]:
 
     first, second: the accuracies. Raise ValueError unless they are fractions in (0, 1).
     """
-    a, b = (score_table.check_share("accuracy", p) for p in (first, second))
+    a, b = (errors.check_share("accuracy", p) for p in (first, second))
     expected = _expected_agreement(a, b)
     low = (abs(a + b - 1) - expected) / (1 - expected)
     high = (1 - abs(a - b) - expected) / (1 - expected)
@@ -191,7 +191,7 @@ def independence_test(
     the observed one.
     Arguments and errors: see `error_consistency`. draws: number of random draws.
     """
-    score_table.check_count("draws", draws)
+    errors.check_at_least("draws", draws)
     both, rng = _stack_marks(a_correct, b_correct), np.random.default_rng(seed)
     n, num_right = both.shape[1], both.sum(axis=1)
     rates = (rng.beta(k + 0.5, n - k + 0.5, draws) for k in num_right)
@@ -242,8 +242,8 @@ def compare_networks(
     experiment must have exactly two networks, at least one human observer and one image, marks of
     type bool, and, if conditions are given, one per image.
     """
-    score_table.check_count("draws", draws)
-    score_table.check_count("experiments", len(experiments))
+    errors.check_at_least("draws", draws)
+    errors.check_at_least("experiments", len(experiments))
     rng, means = np.random.default_rng(seed), []
     for experiment in experiments:
         networks, people, condition = _check_experiment(experiment)
@@ -406,7 +406,7 @@ def trials_needed(
     Raise ValueError for a width outside [0.001, 2), a confidence outside (0, 1), fewer than 1 draw,
     and as `copy_model` does.
     """
-    score_table.check_count("draws", draws)
+    errors.check_at_least("draws", draws)
     if not 0.001 <= width < 2:
         raise ValueError(f"trials_needed: width must lie in [0.001, 2), got {width}")
     first, second = accuracies

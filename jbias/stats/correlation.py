@@ -31,6 +31,7 @@ import pandas as pd
 import scipy.stats
 from jaxtyping import Bool, Float, Int
 
+from jbias import errors
 from jbias.stats import score_table
 from jbias.stats.multiple_testing import adjust
 
@@ -57,7 +58,7 @@ def draw_orders(
     orders. The random orders do not depend on `cells`. Raise ValueError for fewer than 1
     permutation.
     """
-    score_table.check_count("permutations", permutations)
+    errors.check_at_least("permutations", permutations)
     members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
     total = math.prod(math.factorial(len(indices)) for indices in members)
     size = max(1, _BATCH_CELLS // cells)
@@ -234,11 +235,12 @@ def numeric_columns(frame: pd.DataFrame, names: Names) -> Float[np.ndarray, "n k
             f"{frame[names[j]].tolist()[i]!r} for {frame.index[i]}{more}; fill the cell or "
             "leave the model or the measure out"
         )
-    score_table.check(
+    errors.check(
         len(values) > 2,
         "models",
-        must="be at least 3",
-        got=f"{len(values)}; add models, as two are always perfectly correlated",
+        "be at least 3",
+        len(values),
+        "add models, as two are always perfectly correlated",
     )
     return values
 
@@ -262,11 +264,11 @@ def _check_names(
     """
     score_table.find_name(method, tuple(_METHODS), "method")
     if given:
-        score_table.check(
+        errors.check(
             method == "spearman",
             "method",
-            must=f"be spearman for partial correlations given {given[0]!r}",
-            got=method,
+            f"be spearman for partial correlations given {given[0]!r}",
+            errors.Words(method),
         )
     x = tuple(x) or tuple(name for name in frame.columns if name not in given)
     names = [*x, *y, *given]
@@ -282,11 +284,8 @@ def _check_names(
             "measures: must each be named once, on one side, got "
             f"{doubled[0] if doubled else 'columns of one name'!r} twice; name it once"
         )
-    score_table.check(
-        bool(y) or len(x) > 1,
-        "measures",
-        must="be at least 2 to correlate",
-        got=len(x),
+    errors.check(
+        bool(y) or len(x) > 1, "measures", "be at least 2 to correlate", len(x)
     )
     return x
 
@@ -436,11 +435,13 @@ def as_columns(**measures: Values) -> list[Float[np.ndarray, "n"]]:
     """
     arrays = {name: _real_numbers(values) for name, values in measures.items()}
     shapes = {array.shape for array in arrays.values()}
-    score_table.check(
+    errors.check(
         len(shapes) == 1 and len(next(iter(shapes))) == 1,
         "measures",
-        must="be lists of one length, a number each model",
-        got=", ".join(f"{name} {array.shape}" for name, array in arrays.items()),
+        "be lists of one length, a number each model",
+        errors.Words(
+            ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        ),
     )
     values = numeric_columns(pd.DataFrame(arrays), tuple(arrays))
     return [values[:, j] for j in range(len(arrays))]
@@ -457,8 +458,8 @@ def _real_numbers(values: Values) -> np.ndarray:
     is_complex_or_time = array.dtype.kind in "cmM" or any(
         isinstance(value, complex) for value in array.ravel() if array.dtype.kind == "O"
     )
-    score_table.check(
-        not is_complex_or_time, "measures", must="be real numbers", got=array.dtype
+    errors.check(
+        not is_complex_or_time, "measures", "be real numbers", errors.Words(array.dtype)
     )
     return array
 
@@ -623,11 +624,12 @@ def _controls(
     if groups is not None:
         codes = pd.factorize(np.asarray(list(groups), object))[0]
     num_missing = int((codes < 0).sum())
-    score_table.check(
+    errors.check(
         codes.shape == (n,) and codes.min() >= 0,
         "groups",
-        must=f"name one for each of {n} models",
-        got=f"{codes.size} with {num_missing} missing; fill them or leave the models out",
+        f"name one for each of {n} models",
+        errors.Words(f"{codes.size} with {num_missing} missing"),
+        "fill them or leave the models out",
     )
     design = np.column_stack([np.eye(codes.max() + 1)[codes], covariates])
     vectors, values, _ = np.linalg.svd(design, full_matrices=False)
@@ -686,7 +688,7 @@ def influence(x: Values, y: Values) -> InfluenceResult:
     """
     x, y = as_columns(x=x, y=y)
     n = len(x)
-    score_table.check(n > 3, "models", must="be at least 4 to leave one out", got=n)
+    errors.check(n > 3, "models", "be at least 4 to leave one out", n)
     all_models = np.arange(n)[None]
     other_models = np.nonzero(~np.eye(n, dtype=bool))[1].reshape(n, n - 1)
     statistic = float(_resampled_rho([x, y], all_models)[0])
@@ -718,8 +720,8 @@ def bootstrap_interval(
     have no rho: they are counted in `constant` and left out. NaN if no resample has a rho.
     Raise ValueError for a level outside (0, 1) and as `spearman` and `partial` do.
     """
-    score_table.check_share("level", level)
-    score_table.check_count("resamples", resamples)
+    errors.check_share("level", level)
+    errors.check_at_least("resamples", resamples)
     columns = as_columns(x=x, y=y, **_name_covariates(covariates))
     n, rng = len(columns[0]), np.random.default_rng(seed)
     if covariates:

@@ -31,6 +31,7 @@ from jaxtyping import Float, Int
 from scipy.cluster import hierarchy
 from scipy.spatial import distance
 
+from jbias import errors
 from jbias.stats import correlation, omnibus, permutation, score_table
 
 Table = score_table.Table
@@ -103,15 +104,13 @@ def find_blocks(
     """
     table = score_table.read(scores)
     n, k, _ = table.values.shape
-    score_table.check(
+    errors.check(
         blocks is None or 1 <= blocks <= n,
         "blocks",
-        must=f"be from 1 to {n}, the number of data sets",
-        got=blocks,
+        f"be from 1 to {n}, the number of data sets",
+        blocks,
     )
-    score_table.check(
-        0 <= cut <= 2, "cut", must="be a distance 1 - r, from 0 to 2", got=cut
-    )
+    errors.check(0 <= cut <= 2, "cut", "be a distance 1 - r, from 0 to 2", cut)
     correlations = _correlate(table, method)
     distances = distance.squareform(1 - correlations, checks=False)
     tree = hierarchy.linkage(distances, "average")
@@ -148,15 +147,16 @@ def friedman_blocked(
     permutations: number of random permutations, if there are too many to use all.
     Raise ValueError unless each data set has a label, and as `friedman_permutation` does.
     """
-    score_table.check_count("permutations", permutations)
+    errors.check_at_least("permutations", permutations)
     matrix = score_table.read(scores).means
     labels, names = pd.factorize(pd.Series(list(blocks), dtype=object))
     num_labelled = np.sum(labels >= 0)
-    score_table.check(
+    errors.check(
         len(labels) == len(matrix) == num_labelled,
         "blocks",
-        must=f"be a label for each of {len(matrix)} data sets",
-        got=f"{num_labelled}; give a data set that is like no other its own label",
+        f"be a label for each of {len(matrix)} data sets",
+        num_labelled,
+        "give a data set that is like no other its own label",
     )
     is_member = np.equal.outer(range(len(names)), labels)
     means = is_member @ matrix / is_member.sum(axis=1, keepdims=True)

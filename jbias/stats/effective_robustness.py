@@ -19,6 +19,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Bool, Float
 
+from jbias import errors
 from jbias.stats import score_table
 from jbias.stats.correlation import Values, as_columns
 
@@ -80,8 +81,8 @@ def effective_robustness(
     no line.
     """
     score_table.find_name(scale, tuple(_SCALES), "scale")
-    score_table.check_share("level", level)
-    score_table.check_count("resamples", resamples)
+    errors.check_share("level", level)
+    errors.check_at_least("resamples", resamples)
     forward, inverse = _SCALES[scale]
     columns = np.atleast_1d(np.asarray(id_accuracy))
     columns = columns.reshape(len(columns), -1).T
@@ -147,23 +148,24 @@ def _as_share(
         got = accuracy[is_invalid][0]
         raise ValueError(f"{name}: must be per cent, 0 to 100, got {got:g}; correct it")
     look_like_shares = accuracy.max() <= 1 and (id_or_ood == "id" or images is None)
-    score_table.check(
+    errors.check(
         not look_like_shares,
         name,
-        must="be per cent",
-        got="none above 1; multiply shares by 100",
+        "be per cent",
+        errors.Words("none above 1"),
+        "multiply shares by 100",
     )
     is_extreme = accuracy % 100 == 0
     if not is_extreme.any():
         return accuracy / 100
-    score_table.check(
+    errors.check(
         images is not None,
         name,
-        must="lie between 0 and 100 to have a finite logit",
-        got=f"{accuracy[is_extreme][0]:g}; name the number of images as {id_or_ood}_images, "
-        "and half an image is added",
+        "lie between 0 and 100 to have a finite logit",
+        errors.Words(f"{accuracy[is_extreme][0]:g}"),
+        f"name the number of images as {id_or_ood}_images, and half an image is added",
     )
-    score_table.check_count(f"{id_or_ood}_images", images)
+    errors.check_at_least(f"{id_or_ood}_images", images)
     share = accuracy / 100
     return np.where(is_extreme, (share * images + 0.5) / (images + 1), share)
 
@@ -178,23 +180,25 @@ def _check_standard(
     """
     n, d = x.shape
     is_fitted = np.ones(n, bool) if standard is None else np.asarray(standard)
-    score_table.check(
+    errors.check(
         is_fitted.dtype == bool and is_fitted.shape == (n,),
         "standard",
-        must=f"be true or false for each of {n} models",
-        got=f"{is_fitted.dtype} of shape {is_fitted.shape}",
+        f"be true or false for each of {n} models",
+        errors.Words(f"{is_fitted.dtype} of shape {is_fitted.shape}"),
     )
-    score_table.check(
+    errors.check(
         is_fitted.sum() > d + 1,
         "standard",
-        must=f"mark at least {d + 2} models to fit {d + 1} numbers",
-        got=f"{is_fitted.sum()}; mark more",
+        f"mark at least {d + 2} models to fit {d + 1} numbers",
+        is_fitted.sum(),
+        "mark more",
     )
     rank = np.linalg.matrix_rank(x[is_fitted] - x[is_fitted].mean(axis=0))
-    score_table.check(
+    errors.check(
         rank >= d,
         "standard",
-        must="mark models whose id_accuracy differs, in each set in its own way",
-        got="some that determine no line; mark others",
+        "mark models whose id_accuracy differs, in each set in its own way",
+        errors.Words("some that determine no line"),
+        "mark others",
     )
     return is_fitted

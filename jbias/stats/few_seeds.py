@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
-from jbias.stats import power, score_table
+from jbias import errors
+from jbias.stats import power
 
 _QUANTILES = 500  # Larger sets of group means are thinned to about as many quantiles.
 
@@ -74,11 +75,9 @@ def few_seeds(
         raise ValueError(
             "scores: every method must have two finite scores or more; leave others out"
         )
-    score_table.check(
-        0 <= difference < math.inf, "difference", "be 0 or larger", difference
-    )
-    score_table.check_count("seeds", min(seeds, default=0))
-    score_table.check_count("draws", draws, 100)
+    errors.check(0 <= difference < math.inf, "difference", "be 0 or larger", difference)
+    errors.check_at_least("seeds", min(seeds, default=0))
+    errors.check_at_least("draws", draws, 100)
     k, roundings = len(runs), np.array([1e-12 * np.abs(x).max() for x in runs])
     averages = np.array([x.mean() for x in runs])
     apart, lead = np.full((2, len(seeds), k), math.nan)

@@ -37,6 +37,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float
 
+from jbias import errors as caller_errors
 from jbias.stats import bayes, mcmc, resampling, score_table
 
 CHAINS = 4
@@ -334,13 +335,13 @@ def hierarchical_t(
     100 draws, a confidence outside (0, 1), and a rope or rho that `correlated_t` refuses.
     """
     bayes.check_rope(rope)
-    score_table.check_share("confidence", confidence)
+    caller_errors.check_share("confidence", confidence)
     table = score_table.read(scores)
     resampling.require_runs(table, 3 if paired else 2)
     bayes.check_pairing(table, paired, rho)
     n, k = table.means.shape
-    score_table.check(n >= 3, "scores", "have at least 3 data sets", n)
-    score_table.check(draws >= 100, "draws", "be at least 100 a chain", draws)
+    caller_errors.check(n >= 3, "scores", "have at least 3 data sets", n)
+    caller_errors.check(draws >= 100, "draws", "be at least 100 a chain", draws)
     x, y = _run_statistics(table, 1 if larger_is_better else -1, paired=paired, rho=rho)
     unconverged = np.arange(len(x.mean))
     summary: dict[str, np.ndarray] = {}
@@ -496,7 +497,7 @@ def mixed_model(
         >>> f"{model.pvalue:.0e} {model.variances['interaction']:.0f}"
         '5e-09 9'
     """
-    score_table.check_share("confidence", confidence)
+    caller_errors.check_share("confidence", confidence)
     table = score_table.read(scores)
     resampling.require_runs(table)
     n, k = table.means.shape

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
+from jbias import errors
 from jbias.stats import score_table
 
 
@@ -35,11 +36,13 @@ def adjust(
     pvalues = np.asarray(pvalues, dtype=np.float64)
     check_method(method)
     are_valid = pvalues.ndim == 1 and bool(((pvalues >= 0) & (pvalues <= 1)).all())
-    score_table.check(
+    errors.check(
         are_valid,
         "pvalues",
-        must="be a row of numbers from 0 to 1",
-        got=pvalues.tolist() if pvalues.ndim == 1 else f"shape {pvalues.shape}",
+        "be a row of numbers from 0 to 1",
+        pvalues.tolist()
+        if pvalues.ndim == 1
+        else errors.Words(f"shape {pvalues.shape}"),
     )
     if not len(pvalues):
         return pvalues

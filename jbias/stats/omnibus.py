@@ -18,6 +18,7 @@ import pandas as pd
 import scipy.stats
 from jaxtyping import Float, Int
 
+from jbias import errors as caller_errors
 from jbias.stats import score_table
 
 
@@ -97,11 +98,8 @@ def _degrees(n: int, k: int, df: str) -> tuple[float, float]:
 
     df: "textbook" or "conover"; raise ValueError for another text.
     """
-    score_table.check(
-        df in ("textbook", "conover"),
-        "df",
-        must="be 'textbook' or 'conover'",
-        got=repr(df),
+    caller_errors.check(
+        df in ("textbook", "conover"), "df", "be 'textbook' or 'conover'", df
     )
     if df == "textbook":
         return k - 1, (k - 1) * (n - 1)

@@ -26,6 +26,7 @@ import pandas as pd
 import scipy.stats
 from jaxtyping import Bool, Float
 
+from jbias import errors
 from jbias.stats import resampling, score_table
 
 GAMMA = 0.75  # Threshold of P(A > B) that Bouthillier et al. recommend.
@@ -93,8 +94,8 @@ def probability_of_outperforming(
         >>> [d for d, is_better in zip(runs.datasets, won.better) if not is_better]
         ['Silhouette', 'Edge']
     """
-    score_table.check_share("gamma", gamma)
-    score_table.check_count("draws", draws, 100)
+    errors.check_share("gamma", gamma)
+    errors.check_at_least("draws", draws, 100)
     a, b = _read_scores(first, second, larger_is_better=larger_is_better, paired=True)
     wins, r = (_difference(a, b) > 0).astype(float), a.shape[1]
     rng = np.random.default_rng(seed)
@@ -126,8 +127,8 @@ def pairs_for_outperforming(
     Source: Noether 1987, https://doi.org/10.1080/01621459.1987.10478478.
     """
     for name, value in (("gamma", gamma), ("alpha", alpha), ("power", power)):
-        score_table.check_share(name, value)
-    score_table.check(gamma > 0.5, "gamma", must="be above 0.5", got=gamma)
+        errors.check_share(name, value)
+    errors.check(gamma > 0.5, "gamma", "be above 0.5", gamma)
     z = scipy.stats.norm.isf(alpha) + scipy.stats.norm.ppf(power)
     return math.ceil((z / (math.sqrt(6) * (gamma - 0.5))) ** 2)
 
@@ -182,9 +183,9 @@ def almost_stochastic_order(
         >>> int(order.better.sum()), len(order.better)
         (9, 10)
     """
-    score_table.check_share("confidence", confidence)
-    score_table.check_count("comparisons", comparisons)
-    score_table.check_count("draws", draws, 100)
+    errors.check_share("confidence", confidence)
+    errors.check_at_least("comparisons", comparisons)
+    errors.check_at_least("draws", draws, 100)
     a, b = _read_scores(first, second, larger_is_better=larger_is_better, paired=False)
     rng = np.random.default_rng(seed)
     a_runs = rng.integers(a.shape[1], size=(draws, a.shape[1]))

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
+from jbias import errors as caller_errors
 from jbias.stats import bayes, mcmc, resampling, score_table
 
 _LOG_SCALES = np.linspace(-3, 6, 73)  # Quadrature nodes of log s.
@@ -310,23 +311,28 @@ def bradley_terry_of_wins(
     """
     wins = np.asarray(wins)
     must = "be a square matrix of counts with 0 on the diagonal"
-    score_table.check(
-        wins.dtype.kind in "iufb", "wins", must=must, got=f"{wins.dtype} values"
+    caller_errors.check(
+        wins.dtype.kind in "iufb",
+        "wins",
+        must,
+        caller_errors.Words(f"{wins.dtype} values"),
     )
     k = len(wins) if wins.ndim else 0
     is_square = wins.shape == (k, k) and k > 1
     are_counts = (wins >= 0) & (wins < math.inf)
     is_valid = is_square and are_counts.all() and not np.diag(wins).any()
-    score_table.check(is_valid, "wins", must=must, got=f"shape {wins.shape}")
-    score_table.check(
+    caller_errors.check(
+        is_valid, "wins", must, caller_errors.Words(f"shape {wins.shape}")
+    )
+    caller_errors.check(
         0 <= equivalence[0] <= equivalence[1] <= 1,
         "equivalence",
-        must="be a range in [0, 1]",
-        got=equivalence,
+        "be a range in [0, 1]",
+        equivalence,
     )
-    score_table.check_share("confidence", confidence)
+    caller_errors.check_share("confidence", confidence)
     draws = min(30000, 600000 // k) if draws is None else draws
-    score_table.check_count("draws", draws, _MIN_DRAWS)
+    caller_errors.check_at_least("draws", draws, _MIN_DRAWS)
     chains = draw_posterior(wins, draws, np.random.default_rng(seed))
     effective = float(min(mcmc.effective_draws(chains).min(), draws))
     if effective < _MIN_DRAWS:

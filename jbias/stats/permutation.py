@@ -20,6 +20,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
 
+from jbias import errors as caller_errors
 from jbias.stats import omnibus, posthoc, resampling, score_table
 
 Table = score_table.Table
@@ -184,7 +185,7 @@ def friedman_permutation(
     Raise ValueError for missing cells, for fewer than 2 data sets or algorithms and for
     fewer than 1 permutation.
     """
-    score_table.check_count("permutations", permutations)
+    caller_errors.check_at_least("permutations", permutations)
     matrix = score_table.read(scores).means
     ranked = score_table.rank(matrix, larger_is_better=larger_is_better)
     approximate = omnibus.friedman(matrix, larger_is_better=larger_is_better)
@@ -245,7 +246,7 @@ def max_t(
     and no test of mean ranks controls the family-wise error rate; `wilcoxon` does.
     Arguments and errors: see `friedman_permutation`.
     """
-    score_table.check_count("permutations", permutations)
+    caller_errors.check_at_least("permutations", permutations)
     table = score_table.read(scores)
     ranked = score_table.rank(table, larger_is_better=larger_is_better)
     n, k = ranked.shape
@@ -363,7 +364,7 @@ def type_1_error(
             "type_1_error: needs at least 2 data sets, 2 algorithms and 1 draw, got "
             f"{n}, {k} and {draws}"
         )
-    score_table.check_share("alpha", alpha)
+    caller_errors.check_share("alpha", alpha)
     twice = np.tile(2 * np.arange(1, k + 1), (n, 1))
     exact = exact_rank_sums(twice)
     f = chi2 = 0.0

@@ -35,6 +35,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Bool, Float
 
+from jbias import errors as caller_errors
 from jbias.stats import multiple_testing, resampling, score_table
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
@@ -130,7 +131,7 @@ class PairsResult(Comparisons):
         may omit an algorithm whose rank is between the ranks of members: p need not decrease with
         the distance of ranks.
         """
-        score_table.check_share("alpha", alpha)
+        caller_errors.check_share("alpha", alpha)
         return largest_groups(self.adjusted > alpha, self.ranks)
 
 
@@ -282,7 +283,7 @@ def critical_difference(n: int, k: int, alpha: float) -> float:
 
     CD = q_alpha sqrt(k (k+1) / (6 n)), sqrt(2) q_alpha the studentised range's quantile.
     """
-    q = range_isf(score_table.check_share("alpha", alpha), k)
+    q = range_isf(caller_errors.check_share("alpha", alpha), k)
     return q / math.sqrt(2) * _rank_deviation(n, k)
 
 

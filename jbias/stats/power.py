@@ -16,6 +16,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 from scipy import special
 
+from jbias import errors as caller_errors
 from jbias.stats import posthoc, resampling, score_table, two_sample
 
 _NAMES = {"t": "the paired t-test", "wilcoxon": "Wilcoxon's", "nemenyi": "Nemenyi's"}
@@ -80,15 +81,15 @@ def power_of_design(
     table = score_table.read(scores)
     resampling.require_runs(table)
     n, k = table.means.shape
-    score_table.check_share("alpha", alpha)
-    score_table.check_share("target", target)
+    caller_errors.check_share("alpha", alpha)
+    caller_errors.check_share("target", target)
     _check_positive(difference=difference)
-    score_table.check_count("draws", draws, 100)
+    caller_errors.check_at_least("draws", draws, 100)
     if min(seeds, default=0) < 1 or min(datasets, default=0) < 2:
         raise ValueError("seeds, datasets: must be at least 1 run and 2 data sets")
     if comparisons is None:
         comparisons = k * (k - 1) // 2
-    score_table.check_count("comparisons", comparisons)
+    caller_errors.check_at_least("comparisons", comparisons)
     simulator = _Simulator(table, pair)
     power = {test: np.empty((len(seeds), len(datasets))) for test in TESTS}
     rng = np.random.default_rng(seed)
@@ -131,7 +132,7 @@ def power_of_design(
 def _check_positive(**values: float) -> None:
     """Raise ValueError unless all values are finite and positive; keywords are their names."""
     for name, value in values.items():
-        score_table.check(0 < value < math.inf, name, must="be positive", got=value)
+        caller_errors.check(0 < value < math.inf, name, "be positive", value)
 
 
 def power_of_t(
@@ -146,14 +147,11 @@ def power_of_t(
     Raise ValueError for a deviation that is not positive and for fewer than 2 data sets.
     """
     _check_positive(deviation=deviation)
-    score_table.check(
-        math.isfinite(difference),
-        "difference",
-        must="be a finite number",
-        got=difference,
+    caller_errors.check(
+        math.isfinite(difference), "difference", "be a finite number", difference
     )
-    score_table.check_share("alpha", alpha)
-    score_table.check_count("datasets", datasets, 2)
+    caller_errors.check_share("alpha", alpha)
+    caller_errors.check_at_least("datasets", datasets, 2)
     return _power(datasets - 1, difference * math.sqrt(datasets) / deviation, alpha)
 
 
@@ -175,7 +173,7 @@ def minimal_difference_of_t(
     alpha and 1.
     """
     _check_positive(deviation=deviation)
-    score_table.check_count("datasets", datasets, 2)
+    caller_errors.check_at_least("datasets", datasets, 2)
     noncentrality = _find_noncentrality(datasets - 1, alpha=alpha, target=target)
     return noncentrality * deviation / math.sqrt(datasets)
 
@@ -196,13 +194,13 @@ def minimal_difference_of_welch(
     between alpha and 1.
     """
     for deviation, count in zip(deviations, seeds, strict=True):
-        score_table.check(
+        caller_errors.check(
             0 <= deviation < math.inf,
             "deviations",
-            must="be finite and not negative",
-            got=deviation,
+            "be finite and not negative",
+            deviation,
         )
-        score_table.check_count("seeds", count, 2)
+        caller_errors.check_at_least("seeds", count, 2)
     _check_positive(deviations=sum(deviations))
     error, degrees = two_sample.welch_error(deviations, seeds)
     return error * _find_noncentrality(degrees, alpha=alpha, target=target)
@@ -214,10 +212,8 @@ def _find_noncentrality(degrees: float, *, alpha: float, target: float) -> float
     degrees: degrees of freedom of the t test. alpha: two-sided level. Raise ValueError for an alpha
     outside (0, 1), and a target that is not between alpha and 1.
     """
-    score_table.check_share("alpha", alpha)
-    score_table.check(
-        alpha < target < 1, "target", must="lie between alpha and 1", got=target
-    )
+    caller_errors.check_share("alpha", alpha)
+    caller_errors.check(alpha < target < 1, "target", "lie between alpha and 1", target)
 
     def missing_power(noncentrality: float) -> float:
         return target - _power(degrees, noncentrality, alpha)
@@ -241,8 +237,8 @@ def seeds_for_t(
     a difference or deviation that is not positive, and an alpha or target outside (0, 1).
     """
     _check_positive(difference=difference, deviation=deviation)
-    score_table.check_share("target", target)
-    z = -special.ndtri(score_table.check_share("alpha", alpha) / 2)
+    caller_errors.check_share("target", target)
+    z = -special.ndtri(caller_errors.check_share("alpha", alpha) / 2)
     effect = difference / deviation
     normal = 2 * ((z + special.ndtri(target)) / effect) ** 2
     n = max(2, math.ceil(normal + z**2 / 4))
@@ -258,14 +254,14 @@ def datasets_for_nemenyi(*, gap: float, algorithms: int, alpha: float = 0.05) ->
     n >= q^2 k (k+1) / (6 gap^2). A true gap of this size is then detected in about half of
     all studies. Raise ValueError for a gap outside (0, k - 1] and for fewer than 2 algorithms.
     """
-    score_table.check_count("algorithms", algorithms, 2)
-    score_table.check(
+    caller_errors.check_at_least("algorithms", algorithms, 2)
+    caller_errors.check(
         0 < gap <= algorithms - 1,
         "gap",
-        must=f"lie in (0, {algorithms - 1}] for {algorithms} algorithms",
-        got=gap,
+        f"lie in (0, {algorithms - 1}] for {algorithms} algorithms",
+        gap,
     )
-    q = posthoc.range_isf(score_table.check_share("alpha", alpha), algorithms)
+    q = posthoc.range_isf(caller_errors.check_share("alpha", alpha), algorithms)
     q /= math.sqrt(2)
     return math.ceil(q**2 * algorithms * (algorithms + 1) / (6 * gap**2) - 1e-9)
 

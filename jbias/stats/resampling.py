@@ -20,6 +20,7 @@ import numpy.typing as npt
 import scipy.stats
 from jaxtyping import Float, Int
 
+from jbias import errors
 from jbias.stats import score_table
 
 _MIN_DRAWS = 100
@@ -84,8 +85,8 @@ def draw(
     draws: number of draws, b. runs: runs of each algorithm in a draw; None: as many as the table
     has. Raise ValueError for fewer than 100 draws or 1 run, and as `require_runs` does.
     """
-    score_table.check_count("draws", draws, _MIN_DRAWS)
-    score_table.check_count("runs", 1 if runs is None else runs)
+    errors.check_at_least("draws", draws, _MIN_DRAWS)
+    errors.check_at_least("runs", 1 if runs is None else runs)
     require_runs(scores)
     rng = np.random.default_rng(seed)
     n = len(scores.datasets)
@@ -159,7 +160,7 @@ def estimate(
     are then moved away from the value by the factor `widening`. None: only runs were drawn.
     bounds: range of the value; widened intervals are cut at these bounds.
     """
-    score_table.check_share("confidence", confidence)
+    errors.check_share("confidence", confidence)
     value = np.asarray(value)
     place = math.floor((1 - confidence) / 2 * (len(drawn) - 1))
     ordered = np.partition(drawn, (place, len(drawn) - 1 - place), axis=0)

@@ -26,6 +26,7 @@ import pandas as pd
 import scipy.stats
 from jaxtyping import Float, Int
 
+from jbias import errors as caller_errors
 from jbias import numerals
 from jbias.stats import column_names, score_grid, score_layout
 
@@ -148,7 +149,9 @@ def read(
         n, k = len(scores.datasets), len(scores.algorithms)
         _check_size(n, k, least_datasets)
         return scores
-    check(axis in (0, 1), "axis", "be 0 or 1, the axis of algorithms", axis)
+    caller_errors.check(
+        axis in (0, 1), "axis", "be 0 or 1, the axis of algorithms", axis
+    )
     if hasattr(scores, "to_pandas") and not hasattr(scores, "dims"):
         scores = scores.to_pandas()  # A frame of polars or pyarrow.
     if hasattr(scores, "dims") and hasattr(scores, "to_series"):
@@ -280,11 +283,13 @@ def _read_array(scores: Any, axis: int, least_datasets: int) -> Scores:
     expected = (
         "a matrix (data sets, algorithms) or an array (data sets, algorithms, runs)"
     )
-    got = f"shape {values.shape}; give one row a data set"
-    check(values.ndim in (2, 3), "scores", f"be {expected}", got)
+    shape = caller_errors.Words(f"shape {values.shape}")
+    remedy = "give one row a data set"
+    must = f"be {expected}"
+    caller_errors.check(values.ndim in (2, 3), "scores", must, shape, remedy)
     values = np.moveaxis(values, axis, 1)
     values = values[:, :, None] if values.ndim == 2 else values
-    check(values.shape[2] > 0, "scores", f"be {expected}", got)
+    caller_errors.check(values.shape[2] > 0, "scores", must, shape, remedy)
     datasets, algorithms = (tuple(map(str, range(n))) for n in values.shape[:2])
     return _checked(values, datasets, algorithms, least_datasets=least_datasets)
 
@@ -549,12 +554,12 @@ def check_tolerance(
     if tolerance is None:
         return None
     spread = float(scores.max() / 2 - scores.min() / 2) * 2
-    check(
+    caller_errors.check(
         0 <= tolerance and not 0 < spread < 1000 * tolerance,
         "tolerance",
-        must="be from 0 to a thousandth of the range of the scores",
-        got=f"{tolerance} for a range of {spread:.3g}; scale the scores or give a smaller "
-        "tolerance",
+        "be from 0 to a thousandth of the range of the scores",
+        caller_errors.Words(f"{tolerance} for a range of {spread:.3g}"),
+        "scale the scores or give a smaller tolerance",
     )
     return tolerance
 
@@ -615,33 +620,13 @@ def missing_cells(frame: pd.DataFrame) -> list[str]:
     return _describe_cells(_missing(values), datasets, algorithms)
 
 
-def check(holds: bool, name: str, must: str, got: object) -> None:
-    """Raise ValueError("NAME: must MUST, got GOT") unless `holds` is true.
-
-    name: name of the argument. must: the requirement. got: the value.
-    """
-    if not holds:
-        raise ValueError(f"{name}: must {must}, got {got}")
-
-
 def find_name(name: str, names: Sequence[str], role: str) -> int:
     """Return the index of a name in `names`; raise ValueError if the name is not in `names`.
 
     role: noun for the name in the message, such as "algorithm".
     """
-    check(name in names, role, must=f"be one of {', '.join(names)}", got=repr(name))
+    caller_errors.check_choice(role, name, names)
     return names.index(name)
-
-
-def check_share(name: str, value: float) -> float:
-    """Return the value; raise ValueError, calling it `name`, unless 0 < value < 1."""
-    check(0 < value < 1, name, must="lie between 0 and 1", got=value)
-    return value
-
-
-def check_count(name: str, value: int, least: int = 1) -> None:
-    """Raise ValueError unless value >= least; name: name of the value in the message."""
-    check(value >= least, name, must=f"be at least {least}", got=value)
 
 
 def _suggest_renames(columns: Sequence) -> str:
@@ -919,11 +904,12 @@ def _describe_cells(
 def _check_size(n: int, k: int, least_datasets: int) -> None:
     """Raise ValueError for fewer than `least_datasets` data sets (n) or 2 algorithms (k)."""
     sets = f"{least_datasets} data set{'' if least_datasets == 1 else 's'}"
-    check(
+    caller_errors.check(
         n >= least_datasets and k >= 2,
         "scores",
-        must=f"hold at least {sets} (rows) and 2 algorithms (columns)",
-        got=f"{n} and {k}; add scores",
+        f"hold at least {sets} (rows) and 2 algorithms (columns)",
+        caller_errors.Words(f"{n} and {k}"),
+        "add scores",
     )
 
 

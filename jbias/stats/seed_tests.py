@@ -21,6 +21,7 @@ import scipy.optimize
 import scipy.special
 from jaxtyping import Float
 
+from jbias import errors
 from jbias.stats import effects, multiple_testing, power, score_table, two_sample
 
 
@@ -140,9 +141,9 @@ def compare_seeds(
     """
     table = score_table.read(scores, least_datasets=1)
     score_table.require_squares(table)
-    score_table.check_share("alpha", alpha)
-    score_table.check(alpha < target < 1, "target", "lie between alpha and 1", target)
-    score_table.check_count("draws", draws)
+    errors.check_share("alpha", alpha)
+    errors.check(alpha < target < 1, "target", "lie between alpha and 1", target)
+    errors.check_at_least("draws", draws)
     pairs = _pairs(table.algorithms, reference)
     if paired:
         for first, second in pairs:

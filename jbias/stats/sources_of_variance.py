@@ -17,6 +17,7 @@ import pandas as pd
 import scipy.stats
 from jaxtyping import Bool, Float, Int
 
+from jbias import errors
 from jbias.stats import resampling, score_table
 
 
@@ -78,7 +79,7 @@ def sources_of_variance(
         >>> [f"{x / sources.total.value:.2f}" for x in sources.component]
         ['0.26', '0.10']
     """
-    score_table.check_share("confidence", confidence)
+    errors.check_share("confidence", confidence)
     for name in (*sources, score):
         score_table.find_name(name, [*map(str, runs.columns)], "runs: columns")
     x = runs[score].to_numpy(np.float64)

@@ -23,6 +23,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float, Int
 
+from jbias import errors as caller_errors
 from jbias.stats import score_table
 
 
@@ -102,7 +103,7 @@ def exchange(
     Raise ValueError for a group without units, for fewer than 1 draw, and if the statistic of
     some split is not finite.
     """
-    score_table.check_count("draws", draws)
+    caller_errors.check_at_least("draws", draws)
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if not len(first) or not len(second):
         raise ValueError("exchange: both groups must have units, got none in one")

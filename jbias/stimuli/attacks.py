@@ -19,7 +19,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from jbias.augment import adversarial, options
+from jbias import errors
+from jbias.augment import adversarial
 from jbias.measures import decisions, probe
 from jbias.stimuli import occlusion
 
@@ -60,14 +61,14 @@ def make(
     """
     for name, count in (("steps", steps), ("restarts", restarts)):
         is_count = isinstance(count, int) and not isinstance(count, bool) and count > 0
-        probe.check(is_count, "pgd", f"{name} must be 1 or more", count)
+        errors.check(is_count, "pgd", "be 1 or more", count, name=name)
     if restarts > 1 and not random_start:
         raise ValueError(
             f"pgd: {restarts} restarts must start at random, or they are one; leave "
             "random_start on"
         )
     is_size = step_size is None or _is_positive(step_size)
-    probe.check(is_size, "pgd", "step_size must be above 0", step_size)
+    errors.check(is_size, "pgd", "be above 0", step_size, name="step_size")
     is_euclidean = norm == "l2"
     words = []
     if steps != STEPS or is_euclidean:
@@ -133,8 +134,8 @@ def _make_probe(
     conditions, groups = {"": _params(0.0, 0.0, 0)} if strict else {}, {}
     for eps, step_size in step_sizes.items():
         name = f"{_size(norm, eps)} {description}".strip()
-        must = "each eps must differ from the others in four digits"
-        probe.check(name not in groups, kind, must, [*step_sizes])
+        must = "differ from the others in four digits"
+        errors.check(name not in groups, kind, must, [*step_sizes], name="each eps")
         by_restart = [f"{name} restart {i + 1}" for i in range(restarts)]
         groups[name] = by_restart if restarts > 1 else [name]
         for i, condition in enumerate(groups[name]):
@@ -223,13 +224,15 @@ def _budgets(kind: str, norm: str, eps: float | Sequence[float]) -> tuple[float,
     kind: start of the error message. ValueError for an unknown norm, no budget, or a budget
     that is negative, infinite or repeated.
     """
-    options.check_choice(kind, "norm", norm, adversarial.BALLS)
+    errors.check_choice(kind, norm, adversarial.BALLS, "change norm", name="norm")
     budgets = (eps,) if isinstance(eps, (int, float)) else tuple(eps)
     are_sizes = bool(budgets) and all(e == 0 or _is_positive(e) for e in budgets)
-    must = "eps must be one number or several, of 0 or more, of values in [0, 1]"
-    probe.check(are_sizes, kind, f"{must}, such as 0.5 / 255", eps)
+    must = (
+        "be one number or several, of 0 or more, of values in [0, 1], such as 0.5 / 255"
+    )
+    errors.check(are_sizes, kind, must, eps, name="eps")
     are_distinct = len(set(budgets)) == len(budgets)
-    probe.check(are_distinct, kind, "each eps must be given once", eps)
+    errors.check(are_distinct, kind, "be given once", eps, name="each eps")
     return budgets
 
 

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from jbias import errors
 from jbias.measures import accuracy, decisions, probe
 from jbias.stimuli import grid_shuffle, occlusion
 
@@ -51,7 +52,7 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
     pair = decided.column("configural", "pair", "show the set anagrams")
     _, pair_number, sizes = np.unique(pair, return_inverse=True, return_counts=True)
     largest = int(sizes.max(initial=0))
-    probe.check(largest <= 2, "configural", "a pair must have two images", largest)
+    errors.check(largest <= 2, "configural", "have two images", largest, name="a pair")
     order = np.argsort(pair_number, kind="stable")
     rows = order[sizes[pair_number[order]] == 2].reshape(-1, 2)
     if not len(rows):

@@ -17,8 +17,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jbias import errors as caller_errors
 from jbias.augment import corrupt
-from jbias.data import base
 from jbias.data import corruptions as published
 from jbias.measures import corruption_error, probe
 from jbias.stimuli import occlusion
@@ -60,7 +60,9 @@ def make(
     without all of its photographs.
     """
     corruption_names = _corruption_names(names, frost)
-    probe.check_choices("corruptions", "severities", severities, published.SEVERITIES)
+    caller_errors.check_choices(
+        "corruptions", severities, published.SEVERITIES, name="severities"
+    )
     if stored is None:
         stored = quantise and (table or side) > 32
     if stored and not quantise:
@@ -114,9 +116,9 @@ def _corruption_names(names: str | Sequence[str], frost: str | None) -> tuple[st
     must = f"names must be {' or '.join(map(repr, FAMILIES))}, or corruptions"
     for name in listed:
         if name not in corrupt.CORRUPTIONS:
-            hint = base.did_you_mean(name, [*FAMILIES, *corrupt.CORRUPTIONS])
+            hint = caller_errors.suggest(name, [*FAMILIES, *corrupt.CORRUPTIONS])
             raise ValueError(f"corruptions: {must}, got {name!r}; {hint}")
-    are_distinct = probe.are_distinct(listed)
-    must = "names must be one or more, each once"
-    probe.check(are_distinct, "corruptions", must, names)
+    are_distinct = caller_errors.are_distinct(listed)
+    must = "be one or more, each once"
+    caller_errors.check(are_distinct, "corruptions", must, names, name="names")
     return listed

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jbias.augment import options
+from jbias import errors
 from jbias.measures import cue_decomposition, probe
 from jbias.stimuli import occlusion
 
@@ -39,8 +39,10 @@ def make(
 
     Metrics: see `cue_decomposition.numbers`. ValueError for counts that are too small.
     """
-    options.check_plain("cue_decomposition", "at least 0", steps=steps)
-    options.check_plain("cue_decomposition", "at least 1", points=points, draws=draws)
+    errors.check_condition("cue_decomposition", "at least 0", steps=steps)
+    errors.check_condition(
+        "cue_decomposition", "at least 1", points=points, draws=draws
+    )
     names = ("", cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED)
     salt = occlusion.salt(f"cells {points}")
 
@@ -80,8 +82,10 @@ def diffuse(image: probe.Images, steps: int | Array) -> probe.Images:
     for sides of less than three pixels.
     """
     sides = image.shape[1:3]
-    must = f"sides must be of at least {_MIN_SIDE} pixels"
-    probe.check(min(sides) >= _MIN_SIDE, "cue_decomposition", must, sides)
+    must = f"be of at least {_MIN_SIDE} pixels"
+    errors.check(
+        min(sides) >= _MIN_SIDE, "cue_decomposition", must, sides, name="sides"
+    )
 
     def step(_, u: Array) -> Array:
         xx, yy, xy = _diffusion_tensor(255 * u)

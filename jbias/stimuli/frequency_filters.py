@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jbias.augment import options
+from jbias import errors
 from jbias.measures import probe, spectral_bias
 
 
@@ -41,17 +41,19 @@ def make(
     both `low` and `high` are False.
     """
     is_side = isinstance(side, int) and side > 1
-    probe.check(is_side, "spectral", "side must be a whole number of at least 2", side)
+    errors.check(
+        is_side, "spectral", "be a whole number of at least 2", side, name="side"
+    )
     cutoffs = list(cutoffs)
     are_shares = all(isinstance(c, int | float) and 0 <= c <= 1 for c in cutoffs)
     are_valid = (
         cutoffs and are_shares and len({f"{c:g}" for c in cutoffs}) == len(cutoffs)
     )
-    must = "cutoffs must be different shares in [0, 1], at least one"
-    probe.check(are_valid, "spectral", must, cutoffs)
+    must = "be different shares in [0, 1], at least one"
+    errors.check(are_valid, "spectral", must, cutoffs, name="cutoffs")
     if not (low or high):
         raise ValueError("spectral: low or high must be asked for, got neither")
-    options.check_plain("spectral", "at least 1", draws=draws)
+    errors.check_numbers("spectral", "at least 1", draws=draws)
     conditions = {spectral_bias.CLEAN: _params(0, side, 1, 0, symmetric)}
     directions = [
         is_high for is_high, is_wanted in ((False, low), (True, high)) if is_wanted
@@ -81,8 +83,9 @@ def low_pass(
     another side.
     """
     n = len(params["even"])
-    shape, must = image.shape[1:3], f"made for images of {n} by {n} pixels"
-    probe.check(shape == (n, n), "spectral", must, shape)
+    shape = image.shape[1:3]
+    must = f"have the size of a probe made for images of {n} by {n} pixels"
+    errors.check(shape == (n, n), "spectral", must, shape, name="images")
     offset = (np.arange(n)[:, None] - np.arange(n)) % n
     even, edge = params["even"][offset], params["edge"]
     inside = _both_axes(even, image)

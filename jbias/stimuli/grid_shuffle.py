@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from jbias import errors
 from jbias.measures import interference, probe
 from jbias.stimuli import occlusion
 
@@ -34,11 +35,11 @@ def make(
     Metrics: accuracy and di_index, see `interference.numbers`. ValueError unless grids are
     distinct whole numbers of at least 2.
     """
-    are_grids = probe.are_distinct(grids) and all(
+    are_grids = errors.are_distinct(grids) and all(
         type(g) is int and g > 1 for g in grids
     )
-    must = "grids must be whole numbers of at least 2, each once"
-    probe.check(are_grids, "grid_shuffle", must, grids)
+    must = "be whole numbers of at least 2, each once"
+    errors.check(are_grids, "grid_shuffle", must, grids, name="grids")
     by_name = {"": 1, **{f"{g}x{g}": g for g in grids}}
     conditions = {name: occlusion.salt(name) for name in by_name}
 
@@ -70,8 +71,8 @@ def arrange(
     ValueError if a tile has no pixel.
     """
     h, w = (side // g for side in image.shape[:2])
-    must = f"{g} by {g} tiles need as many pixels a side"
-    probe.check(h * w > 0, "grid_shuffle", must, image.shape[:2])
+    must = f"have {g} pixels a side or more, for {g} by {g} tiles"
+    errors.check(h * w > 0, "grid_shuffle", must, image.shape[:2], name="images")
     tiles = image[: g * h, : g * w].reshape(g, h, g, w, -1).swapaxes(1, 2)
     tiles = tiles.reshape(g * g, h, w, -1)[order]
     inside = tiles.reshape(g, g, h, w, -1).swapaxes(1, 2).reshape(g * h, g * w, -1)

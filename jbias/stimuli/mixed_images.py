@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.augment import cutmix, fmix, geometric, mixup, options
+from jbias import errors
+from jbias.augment import cutmix, fmix, geometric, mixup
 from jbias.measures import decisions, probe
 from jbias.stimuli import occlusion
 
@@ -57,12 +58,14 @@ def make(
     probability. If partners are of another set, the result is the reformulated loss, with lam ~
     Beta(alpha + 1, alpha) for the image.
     """
-    probe.check_choices("mixing", "methods", methods, METHODS)
+    errors.check_choices("mixing", methods, METHODS, name="methods")
     is_positive = isinstance(alpha, int | float) and 0 < alpha < float("inf")
-    probe.check(is_positive, "mixing", "alpha must be above 0", alpha)
-    options.check_choice("mixing", "spectrum", spectrum, fmix.SPECTRA)
+    errors.check(is_positive, "mixing", "be above 0", alpha, name="alpha")
+    errors.check_choice(
+        "mixing", spectrum, fmix.SPECTRA, "change spectrum", name="spectrum"
+    )
     is_count = type(crop) is int and crop >= 0
-    probe.check(is_count, "mixing", "crop must be 0 pixels or more", crop)
+    errors.check(is_count, "mixing", "be 0 pixels or more", crop, name="crop")
     samplers = {
         "mixup": mixup.mix_sampler(alpha),
         "cutmix": cutmix.mix_sampler(alpha, "torchbearer"),

@@ -35,7 +35,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt8
 
-from jbias.augment import cutmix, fmix, options
+from jbias import errors
+from jbias.augment import cutmix, fmix
 from jbias.measures import interference, probe
 from jbias.stimuli import grad_cam
 
@@ -152,10 +153,10 @@ def fill_params(
     where: start of the error message. fill: one of FILLS. mean: the colour for fill "mean",
     in [0, 1]. others: the images for fill "other". ValueError for invalid options.
     """
-    options.check_choice(where, "fill", fill, FILLS)
+    errors.check_choice(where, fill, FILLS, "change fill", name="fill")
     colour = np.shape(mean) == (3,) and all(0 <= value <= 1 for value in mean)
-    must = "mean must be a colour, three numbers in [0, 1]"
-    probe.check(colour, where, must, mean)
+    must = "be a colour, three numbers in [0, 1]"
+    errors.check(colour, where, must, mean, name="mean")
     if fill != "other":
         return {"colour": np.float32(mean if fill == "mean" else (0, 0, 0))}
     if others is None:
@@ -211,8 +212,8 @@ def make(
     Metrics: accuracy and di_index, see `interference.numbers`. ValueError for invalid
     options.
     """
-    probe.check_choices("occlusion", "masks", masks, MASKS)
-    probe.check_choices("occlusion", "orders", orders, ORDERS)
+    errors.check_choices("occlusion", masks, MASKS, name="masks")
+    errors.check_choices("occlusion", orders, ORDERS, name="orders")
     thousandths = _thousandths(fractions)
     common = fill_params("occlusion", fill, mean, others)
     conditions = {"": _params("", 0, common)}
@@ -309,8 +310,8 @@ def _thousandths(fractions: Sequence[float]) -> dict[float, int]:
     are_exact = all(abs(1000 * f - x) < 1e-6 for f, x in thousandths.items())
     are_inside = all(0 < x < 1000 for x in thousandths.values())
     are_valid = are_exact and are_inside and 0 < len(fractions) == len(thousandths)
-    must = "fractions must be between 0 and 1 with at most three digits, each once"
-    probe.check(are_valid, "occlusion", f"{must}, such as 0.3", fractions)
+    must = "be between 0 and 1 with at most three digits, each once, such as 0.3"
+    errors.check(are_valid, "occlusion", must, fractions, name="fractions")
     return thousandths
 
 
@@ -343,7 +344,7 @@ def make_cut_occlusion(
     Metrics: accuracy and di_index, see `interference.numbers`. ValueError for invalid
     options.
     """
-    probe.check_choices("cut_occlusion", "fills", fills, FILLS)
+    errors.check_choices("cut_occlusion", fills, FILLS, name="fills")
     is_area = area in AREAS or type(area) in (int, float) and 0 <= area <= 1
     if placement not in PLACEMENTS or not is_area:
         must = f"area must be {' or '.join(AREAS)}, or a number in [0, 1]"

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
-from jbias.augment import options, pillow
+from jbias import errors
+from jbias.augment import pillow
 from jbias.measures import critical_band, probe, pyramid
 from jbias.stimuli import occlusion
 
@@ -44,10 +45,12 @@ def make(
     `critical_band.bvg_numbers` and `original_numbers`. ValueError for invalid options.
     """
     is_large = isinstance(side, int) and side >= SMALLEST
-    must = f"side must be at least {SMALLEST} pixels, for four octaves"
-    probe.check(is_large, "critical_band", must, side)
-    options.check_choice("critical_band", "variant", variant, ("bvg", "original"))
-    options.check_plain("critical_band", "at least 1", sample=sample, draws=draws)
+    must = f"be at least {SMALLEST} pixels, for four octaves"
+    errors.check(is_large, "critical_band", must, side, name="side")
+    errors.check_choice(
+        "critical_band", variant, ("bvg", "original"), "change variant", name="variant"
+    )
+    errors.check_condition("critical_band", "at least 1", sample=sample, draws=draws)
     if variant == "original":
         conditions = {critical_band.MIXED_NOISE: _original_condition(side, seed)}
         numbers = functools.partial(
@@ -84,8 +87,9 @@ def show(
     of the set then has entry i modulo the number of entries. side: side of the images, which must
     be square, in pixels; ValueError for images of another side. seed: random seed of the noise.
     """
-    shape, must = rows.image.shape[1:3], f"made for images of {side} by {side} pixels"
-    probe.check(shape == (side, side), "critical_band", must, shape)
+    shape = rows.image.shape[1:3]
+    must = f"have the size of a probe made for images of {side} by {side} pixels"
+    errors.check(shape == (side, side), "critical_band", must, shape, name="images")
     keys = occlusion.image_keys(seed, params["number"], rows.index)
     cell, axis = rows.index % len(params["sigma"]), 0
     if len(params["sigma"]) == 1:

@@ -26,7 +26,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy import ndimage
 
-from jbias.augment import imagenet_c, options
+from jbias import errors
+from jbias.augment import imagenet_c
 from jbias.measures import cue_reliance, probe
 from jbias.stimuli import occlusion, octave_noise
 
@@ -57,14 +58,15 @@ def make(
     options.
     """
     is_large = isinstance(side, int) and side >= SMALLEST
-    must = (
-        f"side must be at least {SMALLEST} pixels, for {MAX_GRID} by {MAX_GRID} tiles "
-        "of two"
+    must = f"be at least {SMALLEST} pixels, for {MAX_GRID} by {MAX_GRID} tiles of two"
+    errors.check(is_large, "suppression", must, side, name="side")
+    errors.check_choices(
+        "suppression", families, cue_reliance.FAMILIES, name="families"
     )
-    probe.check(is_large, "suppression", must, side)
-    probe.check_choices("suppression", "families", families, cue_reliance.FAMILIES)
     probe.check_class_names("suppression: classes", classes)
-    options.check_plain("suppression", "at least 1", reference=reference, draws=draws)
+    errors.check_condition(
+        "suppression", "at least 1", reference=reference, draws=draws
+    )
     scale = side / reference
     of_families = itertools.chain(*(cue_reliance.FAMILIES[name] for name in families))
     names = [cue_reliance.CLEAN, *dict.fromkeys(of_families)]

@@ -286,19 +286,12 @@ def default_strategy(backend: str, devices: int = 1) -> str:
     return "threaded" if backend == "cpu" and devices == 1 else "looped"
 
 
-def check_strategy(name: str) -> None:
-    """Raise ValueError unless the name is "auto" or a key of STRATEGIES."""
-    known = ("auto", *STRATEGIES)
-    if name not in known:
-        errors.refuse("config.run.strategy", f"be one of {', '.join(known)}", name)
-
-
 def resolve_strategy(name: str, devices: jax.sharding.Mesh) -> Strategy:
     """Return the strategy with a name, or the default strategy for "auto".
 
     ValueError if the name is unknown, or for "threaded" on several devices.
     """
-    check_strategy(name)
+    errors.check_choice("config.run.strategy", name, ("auto", *STRATEGIES))
     if name == "auto":
         name = default_strategy(xla.platform(), devices.size)
     if name == "threaded" and devices.size > 1:

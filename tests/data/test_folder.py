@@ -137,7 +137,7 @@ def test_missing_split_names_the_nearest_and_all(tree):
     root = tree({"art_painting/dog": 1, "photo/dog": 1})
     message = refused("art-painting", root=str(root))
     assert "split 'art-painting'" in message
-    assert "did you mean 'art_painting'? known: art_painting, photo" in message
+    assert "did you mean 'art_painting'? Known: art_painting, photo" in message
 
 
 def test_root_one_level_too_high_is_pointed_down(tree):

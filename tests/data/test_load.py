@@ -28,17 +28,17 @@ def test_loads_by_name(tree):
 @cases.each(
     ("args", "options", "message"),
     [
-        (("pcas", "photo"), {}, "got 'pcas'; did you mean 'pacs'? known: anagrams, "),
+        (("pcas", "photo"), {}, "got 'pcas'; did you mean 'pacs'? Known: anagrams, "),
         (
             ("pacs", "art-painting[:90%]"),
             {"root": "x"},
             (
                 "the split of 'pacs' must be a known one, got 'art-painting'; did you mean"
-                " 'art_painting'? known: art_painting, cartoon, photo, sketch"
+                " 'art_painting'? Known: art_painting, cartoon, photo, sketch"
             ),
         ),
         (("geirhos", "cue_conflict"), {}, "did you mean 'cue-conflict'?"),
-        (("tiny_imagenet", "test"), {}, "known: train, val"),
+        (("tiny_imagenet", "test"), {}, "Known: train, val"),
         (
             ("pacs", "photo"),
             {"root": "x", "sise": 3},

@@ -172,7 +172,7 @@ def test_images_outside_a_part_have_no_cluster(run, planted, tmp_path):
         (["--k=1"], "--k must be 2 or more"),
         (["--k=8"], "every cluster must have 8 images, class 'cat' has one of "),
         (["--site=stage9"], "--site: unknown 'stage9'; did you mean 'stage"),
-        (["--network=large"], "--network must be one of .*got 'large'.*known: small"),
+        (["--network=large"], "--network must be one of .*got 'large'.*Known: small"),
         (["--split=none"], "must be an existing folder"),
         (["--options=crop"], "--options must read a=b,c=d, got 'crop'"),
         (["--size=32"], "small must take images of 32 pixels, got .*another --size"),

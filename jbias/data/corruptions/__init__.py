@@ -39,7 +39,8 @@ import PIL.Image
 from jaxtyping import Float, Int
 from scipy import ndimage, special
 
-from jbias.data import base, tables
+from jbias import errors
+from jbias.data import tables
 from jbias.data.corruptions import bar, kernels
 from jbias.data.corruptions.kernels import Image
 from jbias.untrusted import opening
@@ -146,28 +147,31 @@ def severity_settings(name: str, side: int, table: int | None = None) -> Rows:
     sides = _entry(name).settings
     if name in BAR:
         return sides[0]
+    where, must = "data.corrupt", f"be one of {SIDES}"
     if table is None and side not in SIDES:
-        must = f"data.corrupt: the side must be one of {SIDES}, which have settings"
         remedy = "resize, or pass table=224 to use those of 224"
-        raise ValueError(f"{must}, got {side}; {remedy}")
+        must = f"{must}, which have settings"
+        errors.refuse(where, must, side, remedy, name="the side")
     if table is not None and table not in SIDES:
-        must = f"data.corrupt: table must be one of {SIDES}, got {table!r}"
-        raise ValueError(f"{must}; name the side whose settings to use")
+        remedy = "name the side whose settings to use"
+        errors.refuse(where, must, table, remedy, name="table")
     return sides[side if table is None else table]
 
 
 def severity_index(severity: int) -> int:
     """Return the index of a severity in SEVERITIES; ValueError if it is not 1 to 5."""
-    if severity not in SEVERITIES:
-        must = f"data.corrupt: severity must be one of {SEVERITIES}, got {severity!r}"
-        raise ValueError(f"{must}; 0 would be the image itself")
+    is_known, must = severity in SEVERITIES, f"be one of {SEVERITIES}"
+    remedy = "0 would be the image itself"
+    errors.check(is_known, "data.corrupt", must, severity, remedy, name="severity")
     return SEVERITIES.index(severity)
 
 
 def _entry(name: str) -> Corruption:
     """Return the corruption `name` of CORRUPTIONS or BAR; ValueError if unknown."""
     known = {**CORRUPTIONS, **BAR}
-    base.check_known("data.corrupt: the corruption must be a known one", name, known)
+    errors.check_known(
+        "data.corrupt", name, known, "the corruption", must="be a known one"
+    )
     return known[name]
 
 

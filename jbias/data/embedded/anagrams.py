@@ -18,6 +18,7 @@ import zlib
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
+from jbias import errors
 from jbias.data import base, cache, sources
 from jbias.data.embedded import shape_scenes, shapes
 
@@ -57,7 +58,7 @@ def make(split: str, *, size: int = 32, n: int = 480, seed: int = 0) -> base.Sou
     """
     shapes.check_drawing("anagrams", split, splits=SPLITS, size=size, seed=seed)
     for name, value, unit in (("n", n, 2 * len(PAIRS)), ("size", size, GRID)):
-        base.check_int(f"anagrams: {name}", value, 1)
+        errors.check_whole("anagrams", value, low=1, name=name)
         if value % unit:
             must = f"{name} must be a multiple of {unit}"
             near = max(1, round(value / unit)) * unit

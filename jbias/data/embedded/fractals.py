@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
+from jbias import errors
 from jbias.data import base, cache, sources
 from jbias.data.embedded import shape_scenes, shapes
 
@@ -375,7 +376,7 @@ def make(split: str, *, size: int = 32, n: int = 512, seed: int = 0) -> base.Sou
     on n. ValueError for arguments outside their range.
     """
     shapes.check_drawing("fractals", split, splits=SPLITS, size=size, seed=seed)
-    base.check_int("fractals: n", n, 1)
+    errors.check_whole("fractals", n, low=1, name="n")
     words = f"fractals {VERSION} {int(n)} {int(size)} {int(seed)}"
     arrays = cache.remember("fractals", words, _draw, n, size, seed)
     return sources.ArraySource(

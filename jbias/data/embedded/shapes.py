@@ -63,7 +63,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from jbias.data import base, cache, sources, tables
+from jbias import errors
+from jbias.data import cache, sources, tables
 from jbias.data.embedded import shape_scenes
 from jbias.data.forms import listing
 
@@ -158,9 +159,9 @@ def check_drawing(
     name: name of the data set, the start of the message. splits: the known splits. size: side
     in pixels; must be from 32 to 224 (SIZES). seed: must be at least 0.
     """
-    base.check_known(f"{name}: split must be a known one", split, splits)
-    base.check_int(f"{name}: size", size, SIZES[0], SIZES[1])
-    base.check_int(f"{name}: seed", seed, 0)
+    errors.check_known(name, split, splits, "split", must="be a known one")
+    errors.check_whole(name, size, low=SIZES[0], high=SIZES[1], name="size")
+    errors.check_whole(name, seed, low=0, name="seed")
 
 
 def source_fields(

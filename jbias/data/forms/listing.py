@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from jbias import errors
 from jbias.data import base
 from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import stores
@@ -111,7 +112,7 @@ def require_folder(where: str, path: str, role: str) -> str:
         known = []  # Folders at the root of the file system are no useful hint.
     candidates = (os.path.join(parent, folder, name) for folder in known)
     inner = next(filter(os.path.isdir, candidates), "")
-    hint = base.did_you_mean(name, known) if known else "nor any like it"
+    hint = errors.suggest(name, known) if known else "nor any like it"
     if os.path.basename(parent) == name and has_folders(parent):
         hint = f"{parent!r} seems to be it: give the folder above"
     elif inner:
@@ -134,7 +135,7 @@ def class_folders(where: str, folder: str) -> tuple[str, ...]:
     entries = _entries(folder)
     classes = tuple(entry.name for entry in entries if entry.is_dir())
     stray = [e.name for e in entries if not e.is_dir() and is_image(e.name)]
-    base.refuse_some(
+    errors.refuse_some(
         stray,
         f"{where}: images must lie in class folders",
         which=f"lie directly in {folder!r}",
@@ -172,14 +173,14 @@ def scan(
             else:
                 other_files.append(file.name)
     suffixes = " ".join(opening.SUFFIXES)
-    base.refuse_some(
+    errors.refuse_some(
         other_files,
         f"{where}: class folders must hold images ({suffixes}) only",
         which=f"other files lie in {folder!r}",
         remedy="move them away, or let a config name them: ignore=('*.txt',)",
     )
     present = {label for _, label in files}
-    base.refuse_some(
+    errors.refuse_some(
         [name for label, name in enumerate(classes) if label not in present],
         f"{where}: every class must have images",
         which=f"of {len(classes)} in {folder!r} have none",
@@ -416,9 +417,9 @@ def match_classes(where: str, got: Names, expected: Names) -> None:
     where: start of error messages.
     """
     for name in got:
-        must = f"{where}: class folders must be the {len(expected)} published"
-        base.check_known(must, name, expected)
-    base.refuse_some(
+        must = f"be the {len(expected)} published"
+        errors.check_known(where, name, expected, "class folders", must=must)
+    errors.refuse_some(
         sorted(set(expected) - set(got)),
         f"{where}: all {len(expected)} class folders must exist",
         which="are missing",

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from jbias import errors
 from jbias.data import base, set_options
 from jbias.data.base import Names
 from jbias.data.forms import listing
@@ -74,7 +75,7 @@ def _read_folders(
     paths = [name.split("/") for name in images.names]
     wrong = [name for name, steps in zip(images.names, paths) if len(steps) < 3]
     must = f"{where}: images must lie in <class>/<attribute>/"
-    base.refuse_some(wrong, must, which="lie directly in a class", remedy="move them")
+    errors.refuse_some(wrong, must, which="lie directly in a class", remedy="move them")
     return images, {ATTRIBUTE: [steps[1] for steps in paths]}
 
 
@@ -154,7 +155,7 @@ def _attribute_columns(path: str, attribute: str, *, cells_by_name: Cells) -> li
     for name in names:
         if name not in cells_by_name or names.count(name) > 1:
             must = "attribute must name different columns beside file and class"
-            hint = base.did_you_mean(name, cells_by_name)
+            hint = errors.suggest(name, cells_by_name)
             raise ValueError(f"{path}: {must}, got {attribute!r}; {hint}")
     return names
 

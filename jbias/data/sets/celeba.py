@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Bool
 
+from jbias import errors
 from jbias.data import base
 from jbias.data.base import Column, Names
 from jbias.data.forms import listing
@@ -55,7 +56,7 @@ def read(
         is_repeated = attribute_flags.count(name) + (name == label) > 1
         if name not in known or is_repeated:
             must = f"label and attribute must be different ones of the {len(known)}"
-            got = f"got {label!r} and {attribute!r}; {base.did_you_mean(name, known)}"
+            got = f"got {label!r} and {attribute!r}; {errors.suggest(name, known)}"
             raise ValueError(f"{where}: {must}, {got}")
     flags_of = {"attribute": attribute_flags}
     if flags:
@@ -97,8 +98,8 @@ def _flag_names(where: str, flags: str, *, label: str, known: Flags) -> Names:
         return [name for name in known if name != label]
     names = flags.split("+")
     for name in names:
-        must = f"{where}: flags must be all or some of the {len(known)}"
-        base.check_known(must, name, known)
+        must = f"be all or some of the {len(known)}"
+        errors.check_known(where, name, known, "flags", must=must)
     return names
 
 
@@ -149,7 +150,7 @@ def _image_names(where: str, path: str, part: str) -> list[str]:
         if len(row) != 2 or row[1] not in ("0", "1", "2") or not is_file:
             raise ValueError(f"{path}:{i}: a line must read <file> <0, 1 or 2>")
     counts = collections.Counter(name for name, _ in rows)
-    base.refuse_some(
+    errors.refuse_some(
         [name for name, count in counts.items() if count > 1],
         f"{path}: an image must be in one part",
         which="have several lines",
@@ -183,7 +184,7 @@ def _read_flags(where: str, path: str, names: Names) -> Flags:
             if table.setdefault(name, flags) != flags:
                 must = f"lines of {name} must agree, got other attributes than above"
                 raise ValueError(f"{path}:{number}: {must}; leave the right one")
-    base.refuse_missing(
+    errors.refuse_missing(
         names,
         table,
         f"{where}: every image must have a line in {path!r}",
@@ -201,7 +202,7 @@ def _lengths(where: str, folder_path: str, names: Names) -> list[int]:
     """
     with os.scandir(folder_path) as entries:
         lengths = {entry.name: entry.stat().st_size for entry in entries}
-    base.refuse_missing(
+    errors.refuse_missing(
         names,
         lengths,
         f"{where}: every image of the partition must be in {folder_path!r}",

@@ -40,7 +40,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from jbias.data import base, decoding, sources, tables
+from jbias import errors
+from jbias.data import decoding, sources, tables
 from jbias.data.base import Names
 from jbias.data.forms import listing
 from jbias.data.sets import arrays, folder, mnist
@@ -126,7 +127,7 @@ def make(
         drawn = _draw_shares(root, parsed_split.base, form=form, share=share, seed=seed)
         colours, classes = tuple(PALETTE), tables.class_names("mnist")
     count = len(drawn.pixels) if n is None else n
-    base.check_int(f"{where}: n", count, 1, len(drawn.pixels))
+    errors.check_whole(where, count, low=1, high=len(drawn.pixels), name="n")
     columns = {
         name: column[:count].astype(np.int32) for name, column in drawn.columns.items()
     }
@@ -174,10 +175,10 @@ def _check(
 
     split: name without a part. None: the argument is left out. where: start of error messages.
     """
-    base.check_known(f"{where}: form must be a known one", form, FORMS)
+    errors.check_known(where, form, FORMS, "form", must="be a known one")
     splits = SPLITS if form in FLIPS else ("train", "test")
-    base.check_known(
-        f"{where}: split of form {form!r} must be a known one", split, splits
+    errors.check_known(
+        where, split, splits, f"split of form {form!r}", must="be a known one"
     )
     known = {"correlation": (*FLIPS, *PAIRS), "label_noise": tuple(FLIPS)}
     for value, (name, forms) in zip((correlation, label_noise), known.items()):
@@ -190,7 +191,7 @@ def _check(
             raise ValueError(f"{must} a number in [0, 1], {got}")
     if type(grey) is not bool:
         raise ValueError(f"{where}: grey must be True or False, got {grey!r}")
-    base.check_int(f"{where}: seed", seed, 0)
+    errors.check_whole(where, seed, low=0, name="seed")
 
 
 class _Drawn(NamedTuple):

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jbias import errors
 from jbias.data import base, decoding, labels, sources, tables
 from jbias.data.base import Columns, Names
 from jbias.data.forms import listing, shards, stores
@@ -289,13 +290,13 @@ def _check_space(where: str, classes: Names, space: str) -> None:
     space: "names" (any name), "wnid" or "entry16"; else ValueError. where: start of error
     messages.
     """
-    base.check_choice(f"{where}: space", space, base.SPACES)
+    errors.check_choice(where, space, base.SPACES, name="space")
     patterns = {"wnid": r"n\d{8}", "entry16": "|".join(labels.geirhos16())}
     pattern = patterns.get(space, r".*")
     wrong = [name for name in classes if not re.fullmatch(pattern, name, re.DOTALL)]
     must = f"{where}: class folders must be of space {space!r}"
     remedy = "leave out space where classes have names of their own"
-    base.refuse_some(wrong, must, which="are not", remedy=remedy)
+    errors.refuse_some(wrong, must, which="are not", remedy=remedy)
 
 
 def provenance(path: str) -> dict[str, str]:

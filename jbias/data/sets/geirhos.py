@@ -25,6 +25,7 @@ import re
 import numpy as np
 from jaxtyping import Int
 
+from jbias import errors
 from jbias.data import base, labels, tables
 from jbias.data.base import Column, Names
 from jbias.data.forms import listing
@@ -98,8 +99,8 @@ def texture_labels(where: str, names: Names, classes: Names) -> Column:
     ids = {name: label for label, name in enumerate(classes)}
     wrong = [i for i, token in enumerate(tokens) if token not in ids or not stems[i][1]]
     must = f"{where}: files must be named <shape><i>-<texture><j>"
-    hint = base.did_you_mean(tokens[wrong[0]], classes) if wrong else ""
-    base.refuse_some(
+    hint = errors.suggest(tokens[wrong[0]], classes) if wrong else ""
+    errors.refuse_some(
         [names[i] for i in wrong],
         must,
         which="are without a known texture",
@@ -150,7 +151,7 @@ def _indices_of(
     """
     number = condition_index(condition, known)
     if number is None:
-        base.check_choice(f"{where}: condition", condition, known)
+        errors.check_choice(where, condition, known, name="condition")
     index = np.flatnonzero(conditions == number)
     if not index.size:
         must = f"{where}: some images must be under condition {known[number]!r}, none"

@@ -48,7 +48,7 @@ import re
 import numpy as np
 from jaxtyping import Int
 
-from jbias import numerals
+from jbias import errors, numerals
 from jbias.data import base, sources, tables
 from jbias.data import labels as spaces
 from jbias.data.base import Column, Columns, Names
@@ -139,7 +139,7 @@ def _list_flat(request: Request, path: str, ignore: Names) -> listing.Listing:
     parent, name = os.path.split(os.path.abspath(folder.find_folder(request)))
     images = listing.scan(request.where, parent, classes=(name,), ignore=ignore)
     table, stems = read_labels(path), _stems(images.names)
-    base.refuse_missing(
+    errors.refuse_missing(
         stems,
         table,
         f"{request.where}: every image must have a label in {path!r}",
@@ -250,9 +250,9 @@ def _wordnet_indices(
     wrong = [name for name in names if name not in known]
     hint = "name classes by WordNet ids, or by the numbers 0 to 999 in their order"
     if wrong and re.fullmatch(r"n\d{8}", wrong[0]):
-        hint = base.did_you_mean(wrong[0], known)
+        hint = errors.suggest(wrong[0], known)
     must = f"{where}: classes must be among the {len(known):,} of ILSVRC-2012"
-    base.refuse_some(wrong, must, which=f"of {len(names):,} are not", remedy=hint)
+    errors.refuse_some(wrong, must, which=f"of {len(names):,} are not", remedy=hint)
     return tables.positions(names), False
 
 
@@ -317,14 +317,14 @@ def real_columns(where: str, path: str, names: Names, classes: Names) -> Columns
     is not in `classes`. where: start of error messages.
     """
     table, stems = read_real(path), _stems(names)
-    base.refuse_some(
+    errors.refuse_some(
         [name for name, stem in zip(names, stems) if stem not in table],
         f"{where}: files must be named {_STEM}00000001 to {VALIDATION_IMAGES:08}",
         which="are unknown to ReaL",
         remedy="take the validation images under their published names",
     )
     ids = {name: label for label, name in enumerate(classes)}
-    base.refuse_missing(
+    errors.refuse_missing(
         sorted({wnid for stem in stems for wnid in table[stem]}),
         ids,
         f"{where}: every right class of ReaL must be among the class folders",
@@ -358,7 +358,7 @@ def read_sixteen(
     ValueError if no image belongs to the 16 classes, if `each` is negative, and as `read` does.
     """
     where, sixteen = request.where, spaces.geirhos16()
-    base.check_int(f"{where}: each", each, 0)
+    errors.check_whole(where, each, low=0, name="each")
     source = read(request, subset=subset, classes=classes, ignore=ignore)
     number = {wnid: i for i, wnids in enumerate(sixteen.values()) for wnid in wnids}
     class_of_label = [number.get(wnid, -1) for wnid in source.classes]
@@ -442,14 +442,14 @@ def _list_tiny_val(
         image = f"images/{name}"
         labels = (("a line above", wnid_of.get(image, wnid)), ("this line", wnid))
         wnid_of[image] = listing.agreed_label(f"{annotations}:{number}", name, labels)
-    base.refuse_missing(
+    errors.refuse_missing(
         images.names,
         wnid_of,
         f"{where}: every validation image must have a line in val_annotations.txt",
         which="do not",
         remedy="unpack the archive again",
     )
-    base.refuse_missing(
+    errors.refuse_missing(
         wnid_of,
         {*images.names},
         f"{where}: every validation image must exist in val/images",

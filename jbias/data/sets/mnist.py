@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from jbias import errors
 from jbias.data import base, loader, sources, tables
 from jbias.data.base import Column
 from jbias.data.forms import listing
@@ -36,7 +37,7 @@ def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
     where, root, stem = request.where, request.root, _STEMS[request.part.base]
     images = read_idx(_path(where, root, f"{stem}-images-idx3-ubyte"))
     labels = read_idx(_path(where, root, f"{stem}-labels-idx1-ubyte"))
-    base.check_int(f"{where}: pad", pad, 0)
+    errors.check_whole(where, pad, low=0, name="pad")
     if pad:
         images = np.pad(images, ((0, 0), (pad, pad), (pad, pad)))
     return arrays.build(
@@ -115,8 +116,8 @@ def stacked(
     other half is the column "texture". ValueError for an unknown `answer` and a negative seed.
     """
     where = f"data.stacked {split}"
-    base.check_choice(f"{where}: answer", answer, HALVES)
-    base.check_int(f"{where}: seed", seed, 0)
+    errors.check_choice(where, answer, HALVES, name="answer")
+    errors.check_whole(where, seed, low=0, name="seed")
     below = cifar.read(folder.request("cifar10", split, root=root, size=size))
     above = read(folder.request("mnist", split, root=digits, size=size), pad=2)
     objects, numbers = below.columns["label"], above.columns["label"]

@@ -15,6 +15,7 @@ import os
 import re
 from typing import Any
 
+from jbias import errors
 from jbias.data import base, tables
 from jbias.data.forms import listing, shards
 from jbias.data.sets import folder
@@ -44,7 +45,7 @@ def read(request: folder.Request, *, builder: str, space: str = "names") -> base
         got = f"got {info.file_format or 'tfrecord'}, which has no random access"
         raise ValueError(f"{must}, {got}; {remedy}")
     counts = {split.name: sum(split.shard_lengths) for split in info.splits}
-    base.check_known(f"{where}: split must be there", request.part.base, counts)
+    errors.check_known(where, request.part.base, counts, "split", must="be there")
     cite = " ".join(info.citation.split()) or tables.cite("folder")
     request = request._replace(name=builder, root=path, where=where, cite=cite)
     images = folder.find_split(request)

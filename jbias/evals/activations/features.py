@@ -11,6 +11,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, UInt8
 
+from jbias import errors
 from jbias.measures import probe
 from jbias.models import taps
 
@@ -41,8 +42,8 @@ def read(
     known = taps.sites(net, images.shape[1])
     wanted = known if sites is None else tuple(sites)
     for site in wanted:
-        must = f"sites must be of {', '.join(known)}"
-        probe.check(site in known, where, must, site)
+        must = f"be of {', '.join(known)}"
+        errors.check(site in known, where, must, site, name="sites")
     by_site = {site: [] for site in wanted}
     program = _program(net, wanted, pool, columns, seed)
     for first in range(0, len(images), batch):

@@ -29,9 +29,10 @@ import threadpoolctl
 from flax import linen as nn
 from jaxtyping import Float, Int, UInt8
 
+from jbias import errors
 from jbias.data import tables
 from jbias.evals.activations import features
-from jbias.measures import decisions, probe
+from jbias.measures import decisions
 
 STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4)
 Labels = Int[np.ndarray, "n"]
@@ -259,11 +260,13 @@ def measure(
     """
     import sklearn.linear_model  # noqa: F401  Import it before its threads are limited.
 
-    must = f"the set must have the columns 'label' and {texture!r}"
-    probe.check({"label", texture} <= {*columns}, "decoding", must, [*columns])
-    probe.check(folds >= 3, "decoding", "folds must be at least 3", folds)
+    must = f"have the columns 'label' and {texture!r}"
+    errors.check(
+        {"label", texture} <= {*columns}, "decoding", must, [*columns], name="the set"
+    )
+    errors.check(folds >= 3, "decoding", "be at least 3", folds, name="folds")
     is_positive = strengths and min(strengths) > 0
-    probe.check(is_positive, "decoding", "strengths must be above 0", strengths)
+    errors.check(is_positive, "decoding", "be above 0", strengths, name="strengths")
     known = np.flatnonzero((columns["label"] >= 0) & (columns[texture] >= 0))
     if not len(known):
         raise ValueError("decoding: no image has a shape and a texture that are known")

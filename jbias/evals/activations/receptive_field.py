@@ -16,6 +16,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Num, Shaped
 
+from jbias import errors
 from jbias.measures import decisions, probe
 from jbias.models import taps
 
@@ -76,12 +77,12 @@ def fields(
     shapes = jax.eval_shape(lambda x: taps.read(net, variables, x)[1], example)
     spatial = [site for site in known if shapes[site].ndim == 4]
     for site in sites or ():
-        must = f"sites must be some of {', '.join(spatial)}"
-        probe.check(site in spatial, "receptive_field", must, site)
+        must = f"be some of {', '.join(spatial)}"
+        errors.check(site in spatial, "receptive_field", must, site, name="sites")
     wanted = list(sites or spatial)
     counts = len(wanted), len(images)
-    must = f"{type(net).__name__} must have sites with rows and columns, and there must"
-    probe.check(all(counts), "receptive_field", f"{must} be images", counts)
+    must = "have sites with rows and columns, and there must be images"
+    errors.check(all(counts), "receptive_field", must, counts, name=type(net).__name__)
     fields_by_site = {site: np.zeros(images.shape[1:3]) for site in wanted}
     batch = min(batch, len(images))
     for first in range(0, len(images), batch):
@@ -96,11 +97,17 @@ def fields(
             )
             fields_by_site[site] += np.asarray(squares, np.float64)
     for site, field in fields_by_site.items():
-        total, must = field.sum(), f"gradients of {site} by the image must be finite"
+        total = field.sum()
         if not np.isfinite(total):
+            must = f"gradients of {site} by the image must be finite"
             raise probe.NotFiniteError(f"receptive_field: {must}, got the sum {total}")
-        must = f"what passes {site} must depend on the image"
-        probe.check(total > 0, "receptive_field", f"{must}; its gradient", total)
+        errors.check(
+            total > 0,
+            "receptive_field",
+            "depend on the image",
+            errors.Words(f"the gradient {total}"),
+            name=f"what passes {site}",
+        )
     return {site: field / field.sum() for site, field in fields_by_site.items()}
 
 
@@ -125,7 +132,9 @@ def measure(
     """
     del columns
     are_shares = shares and all(0 < share < 1 for share in shares)
-    probe.check(are_shares, "receptive_field", "shares must be between 0 and 1", shares)
+    errors.check(
+        are_shares, "receptive_field", "be between 0 and 1", shares, name="shares"
+    )
     n = len(images)
     fields_by_site = fields(net, variables, images, sites=sites, seed=seed, batch=batch)
     return [

@@ -24,7 +24,7 @@ import pandas as pd
 import scipy.stats
 from jaxtyping import Float
 
-from jbias import stats
+from jbias import errors, stats
 from jbias.evals import decision_files
 from jbias.measures import decisions
 from jbias.report import options as options_lib
@@ -825,7 +825,7 @@ def _block_tests(
     n = len(table.datasets)
     is_valid = num_blocks is None or num_blocks <= n
     must = f"be from 1 to {n}, the number of data sets"
-    score_table.check(is_valid, "blocks", must, num_blocks)
+    errors.check(is_valid, "blocks", must, num_blocks)
     if len(table.algorithms) < 4:  # A correlation over three algorithms has no meaning.
         return {}
     if n > MANY_SETS:  # The correlations of all pairs would take hours.
