@@ -326,7 +326,7 @@ def check_finite(where: str, tree: Any) -> None:
 
 
 def load(
-    name: str, changes: Sequence[str] = (), *, flag: str
+    name: str, changes: Sequence[str] = (), *, flag: str = "config"
 ) -> "ml_collections.ConfigDict":
     """Return a config or a suite from its file, with some of its entries changed.
 
@@ -594,10 +594,12 @@ _INDEXED = re.compile(r"([^\[\]]+)((?:\[[0-9]{1,9}\])*)")
 
 
 def change(
-    config: "ml_collections.ConfigDict", changes: Iterable[str], *, flag: str
+    config: "ml_collections.ConfigDict", changes: Iterable[str], *, flag: str = "config"
 ) -> None:
     """Change entries of a config in place, by texts such as --config.optim.rate=0.1.
 
+    All commands and `load` change configs by this function. An item of a list is named by its
+    index: stages[1].epochs, or stages.1.epochs as in config.vary.
     A text is converted to the type of the entry that it replaces (`read_value`). Without a
     value, a boolean entry becomes True. New entries are allowed in a suite. In a config only
     options of a function in a user's file may be new, such as algo.strength if algo.name is
@@ -610,10 +612,12 @@ def change(
     if not isinstance(config, ml_collections.ConfigDict):
         errors.refuse(flag, "be what jbias.config.load returns", config)
     texts: dict[str, str | None] = {}
+    text_of_entry: dict[str, str | None] = {}
     for flag_text in _check_changes(changes, flag):
         key, equals, value = flag_text.removeprefix(f"--{flag}.").partition("=")
         text = value if equals else None
-        if key in texts and texts[key] != text:
+        entry = re.sub(r"\.([0-9]+)(?=\.|$)", r"[\1]", key)
+        if text_of_entry.setdefault(entry, text) != text:
             place = f"--{flag}.{key}"
             errors.refuse(place, "be given once", flag_text, "leave one of them out")
         texts[key] = text
@@ -674,13 +678,15 @@ def _replace(
 ) -> Any:
     """Return the tree with the entry at a path replaced; mappings change in place.
 
-    path: keys and indices, from the root. text: the new value; None: a boolean becomes True.
-    where: start of the error message, such as "--config.optim.rate". may_add: allow new
-    entries. ValueError for an unknown entry and a value of another type.
+    path: keys and indices, from the root; an index may be text. text: the new value; None: a
+    boolean becomes True. where: start of the error message, such as "--config.optim.rate".
+    may_add: allow new entries. ValueError for an unknown entry and a value of another type.
     """
     import ml_collections
 
     key, *inner_path = path
+    if isinstance(tree, list | tuple) and numerals.is_count(str(key)):
+        key = int(key)
     children = _children(tree)
     old = children.get(key)
     kind, remedy = type(old), ""
@@ -819,19 +825,12 @@ def read_value(text: str, old: Any, kind: type, *, where: str, remedy: str = "")
         if is_list:
             remedy = _list_remedy(text, old or (), where)
         errors.refuse(
-            where, f"be {_describe_type(kind)}", _QuotedOrNothing(text), remedy
+            where, f"be {_describe_type(kind)}", text or errors.Words("nothing"), remedy
         )
     return value
 
 
 _WORDS: Mapping[str, bool] = {"true": True, "1": True, "false": False, "0": False}
-
-
-class _QuotedOrNothing(str):
-    """A text whose repr is the quoted text, or "nothing" for an empty text."""
-
-    def __repr__(self) -> str:
-        return super().__repr__() if self else "nothing"
 
 
 def _describe_type(kind: type) -> str:
@@ -862,10 +861,22 @@ def _list_remedy(text: str, old: Sequence[Any], where: str) -> str:
         return ""
     if isinstance(value, str) and not all(isinstance(item, str) for item in old):
         return ""
-    remedy = f"write ({value!r},) for a list of only {value!r}"
     if where.endswith(".seeds") and type(value) is int:
-        remedy += f", or --config=NAME:seeds={value} for the first {value} seeds"
-    return remedy
+        return seeds_remedy(value, where)
+    return f"write ({value!r},) for a list of only {value!r}"
+
+
+def seeds_remedy(number: int, where: str) -> str:
+    """Return advice for a number that is given for the list config.seeds.
+
+    where: name of the entry, such as "--config.seeds". The number could mean one seed, or how
+    many seeds.
+    """
+    one_seed = f"write {where}=({number},) for seed number {number}"
+    if number < 1:
+        return one_seed
+    seeds = "one seed" if number == 1 else f"{number} seeds"
+    return f"{one_seed}, or --config=NAME:seeds={number} for {seeds}"
 
 
 def _read_number(read: Callable[[str], float], text: str) -> float | None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from jbias import config as jc
 from jbias import errors, extensions, numerals
-from jbias.runtime import switches
+from jbias.runtime import console, switches
 
 # The type of each entry. Further entries of a dict with a name are options of the function
 # that the name means, which checks them.
@@ -69,8 +69,18 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "valid": ("data", "split"),
     "run.loading": ("gib", "threads", "workers"),
 }
-# Ranges of numbers: words for messages, a check, and the entries.
-_RANGES: Sequence[tuple[str, Callable[[float], bool], tuple[str, ...]]] = (
+PRECISIONS = ("auto", "float32", "bfloat16")
+# Ways to train the seeds of a device (`training.seed_axis.STRATEGIES`); "auto": the fastest.
+STRATEGIES = (
+    "auto",
+    "unrolled",
+    "threaded",
+    "looped",
+    "vmapped",
+    "unrolled_convolutions",
+)
+# Rules for values: words for messages, a check, and the entries.
+_RULES: Sequence[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = (
     ("be 1 or more", lambda x: x >= 1, ("run.steps_per_dispatch", "run.eval_batch")),
     ("be 1 or more", lambda x: x >= 1, ("train.accumulate", "model.width")),
     ("be 0 or more", lambda x: x >= 0, ("run.spread", "run.together", "run.memory")),
@@ -81,6 +91,16 @@ _RANGES: Sequence[tuple[str, Callable[[float], bool], tuple[str, ...]]] = (
     ("be 0 or more", lambda x: x >= 0, ("run.log_seconds", "run.loading.gib")),
     ("be 0 or more", lambda x: x >= 0, ("run.loading.threads", "run.loading.workers")),
     ("be in [0, 1)", lambda x: 0 <= x < 1, ("optim.momentum", "optim.average")),
+    ("be here or elsewhere", lambda x: x in ("here", "elsewhere"), ("run.evaluate",)),
+    *(
+        (f"be one of {', '.join(choices)}", choices.__contains__, (key,))
+        for key, choices in (
+            ("precision", PRECISIONS),
+            ("run.eval_norm", EVAL_NORMS),
+            ("run.log", console.LOG_FORMATS),
+            ("run.strategy", STRATEGIES),
+        )
+    ),
 )
 
 
@@ -90,6 +110,8 @@ def check_entries(config: Mapping[str, Any]) -> None:
     _check_keys("config", config, KEYS)
     _check_keys("config.run", config["run"], RUN_KEYS)
     _check_types("config", config)
+    for name, test in config["tests"].items():
+        _require(f"config.tests.{name}", test, ("data", "split"))
 
 
 def _check_types(where: str, config: Mapping[str, Any]) -> None:
@@ -393,6 +415,9 @@ class RunSpec:
         if isinstance(config, RunSpec):
             return config
         config = jc.to_dict(config)
+        if type(config.get("seeds")) is int:
+            remedy = jc.seeds_remedy(config["seeds"], "config.seeds")
+            errors.refuse("config.seeds", "be a list", config["seeds"], remedy)
         check_entries(config)
         seeds = config["seeds"]
         if not seeds or not all(map(_is_seed, seeds)) or len(set(seeds)) < len(seeds):
@@ -404,15 +429,8 @@ class RunSpec:
         all_branches = tuple(branches(config))
         for branch in all_branches:
             for stage in branch.stages:
-                _check_ranges(stage)
-        evaluate = config["run"]["evaluate"]
-        if evaluate not in ("here", "elsewhere"):
-            errors.refuse("config.run.evaluate", "be here or elsewhere", evaluate)
-        eval_norm = config["run"].get("eval_norm", EVAL_NORMS[0])
-        if eval_norm not in EVAL_NORMS:
-            errors.refuse(
-                "config.run.eval_norm", f"be one of {', '.join(EVAL_NORMS)}", eval_norm
-            )
+                _check_rules(stage)
+                _check_train(f"{stage.where}.train", stage.config["train"])
         for cadence in ("eval_every", "save_every"):
             _check_duration(f"config.{cadence}", config[cadence])
         for name in config["tests"]:  # The names of test sets are names of folders.
@@ -430,12 +448,44 @@ class RunSpec:
         )
 
 
-def _check_ranges(stage: StageSpec) -> None:
-    """Raise ValueError for a number of a stage that is out of its range."""
-    for must, is_in_range, keys in _RANGES:
+def _check_rules(stage: StageSpec) -> None:
+    """Raise ValueError for a value of a stage, or of the whole config, that breaks a rule."""
+    for must, is_valid, keys in _RULES:
         for key, value in _entries(stage.config, keys):
-            if not is_in_range(value):
-                errors.refuse(f"{stage.where}.{key}", must, value)
+            is_of_stage = key.partition(".")[0] in jc.STAGE_KEYS
+            where = stage.where if is_of_stage else "config"
+            errors.check(is_valid(value), f"{where}.{key}", must, value)
+
+
+def _check_train(where: str, train: Mapping[str, Any]) -> None:
+    """Raise ValueError for options of config.train that exclude each other.
+
+    where: name of `train` in the config. Checks that need the data are made by
+    `training.input_plan`.
+    """
+    other = train.get("other") or {}
+    if "pair" in train:
+        raise ValueError(
+            f"{where}.pair: belongs to the second set; move it to {where}.other"
+        )
+    if "balance" in other:
+        problem = "labels of a second set are not used; remove it"
+        raise ValueError(f"{where}.other.balance: {problem}")
+    if other.get("pair") and other["pair"] != "class":
+        pair = errors.abbreviate(other["pair"])
+        raise ValueError(
+            f"{where}.other.pair: must be 'class', got {pair}; or remove it"
+        )
+    for place, options in ((where, train), (f"{where}.other", other)):
+        crop = options.get("crop")
+        is_valid = not isinstance(crop, str) or crop in ("host", "device")
+        must = "be host, device, True or False"
+        errors.check(is_valid, f"{place}.crop", must, crop)
+        for key in ("window", "canvas"):
+            if key in options and crop != "device":
+                raise ValueError(
+                    f"{place}.{key}: needs crop='device', got crop={crop!r}; remove {key}"
+                )
 
 
 def _is_seed(value: Any) -> bool:

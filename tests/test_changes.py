@@ -1,14 +1,15 @@
 """Changes of entries, --config.KEY=VALUE: read in the same way by the command line and by Python."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
 from jbias import config as jc
-from jbias import main
-from jbias.launch import trials
+from jbias import main, plan, run_spec, study
+from jbias.launch import sweep, trials
 from tests import cases
 
 BASE = "jbias:erm:smoke,seeds=1"
@@ -47,7 +48,14 @@ def test_a_text_has_the_type_of_the_entry_that_it_replaces(change):
 
 
 REFUSED = {
-    "--config.seeds=2": r"write \(2,\) for a list of only 2, or --config=NAME:seeds=2 for",
+    "--config.seeds=2": (
+        r"--config.seeds: must be a list .*; write --config.seeds=\(2,\) for seed number 2, "
+        "or --config=NAME:seeds=2 for 2 seeds$"
+    ),
+    "--config.seeds=1": "write .* for seed number 1, .*:seeds=1 for one seed$",
+    "--config.seeds=0": r"write --config.seeds=\(0,\) for seed number 0$",
+    "--config.stages=2": r"write \(2,\) for a list of only 2$",
+    "--config.stages.1.epochs=2": "no such entry 1; it has none",
     "--config.seeds=all": "--config.seeds: must be a list such as",
     **dict.fromkeys(
         [
@@ -135,6 +143,48 @@ def test_an_entry_of_a_list_is_changed_by_its_number():
     words += ["--config.inputs[1].name=fmix"]
     config = jc.load(BASE, words, flag="config")
     assert [part["name"] for part in config.inputs] == ["mixup", "fmix"]
+
+
+@cases.each("key", ["stages[1].optim.rate", "stages.1.optim.rate"])
+def test_a_stage_is_named_by_its_number_in_brackets_or_after_a_dot(key):
+    config = jc.load("jbias:dfr:smoke", [f"--config.{key}=0.5"])
+    rates = [stage.get("optim", config.optim)["rate"] for stage in config.stages]
+    assert rates[1] == 0.5 != rates[0]
+    both = [f"--config.{key}=0.5", "--config.stages[1].optim.rate=0.1"]
+    with pytest.raises(ValueError, match="must be given once"):
+        jc.load("jbias:dfr:smoke", both)
+
+
+ONE_NUMBER = (
+    r"config.seeds: must be a list.*, got '?2'?; write .*config.seeds=\(2,\) for seed "
+    "number 2, or --config=NAME:seeds=2 for 2 seeds$"
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (plan, f"--config={BASE}", "--on=cpu", "--config.seeds=2"),
+        (study, f"--config={BASE}", "--dry-run", "--config.seeds=2"),
+        (sweep, "run", f"--config={BASE}", "--dry-run", "--config.seeds=2"),
+        (sweep, "run", f"--config={BASE}", "--dry-run", "--config.seeds=[2, 3]"),
+    ],
+    ids=lambda words: f"{words[0].__name__} {words[-1]}",
+)
+def test_commands_refuse_a_number_for_the_seeds(words, tmp_path, capsys):
+    """The line names both meanings of the number; an axis is a number in each of its runs."""
+    command, *arguments = words
+    workdir = [] if command is plan else [f"--workdir={tmp_path}"]
+    assert command.main([*arguments, *workdir]) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.count("\n") == 0 and re.search(ONE_NUMBER, error)
+
+
+def test_a_config_with_a_number_for_the_seeds_is_refused():
+    """Values that Python assigns to a plain mapping are not converted, but checked."""
+    entries = {**jc.to_dict(jc.load(BASE)), "seeds": 2}
+    with pytest.raises(ValueError, match=ONE_NUMBER):
+        run_spec.RunSpec.from_config(entries)
 
 
 def test_a_suite_gets_entries_that_it_lacks():

@@ -51,6 +51,62 @@ def test_entries_of_a_wrong_type_are_refused_by_key(key, value, match):
         run_spec.check_entries(config)
 
 
+@cases.each(
+    ("entries", "match"),
+    [
+        ({"crop": "hots"}, "crop: must be host, device, True or False, got 'hots'"),
+        ({"window": 32}, "window: needs crop='device', got crop=None; remove window"),
+        ({"crop": "host", "canvas": 9}, "canvas: needs crop='device', got crop='host'"),
+        (
+            {"pair": "class"},
+            "pair: belongs to the second set; move it to .*train.other",
+        ),
+        ({"other": {"balance": "x"}}, "other.balance: labels of a second set are not"),
+        ({"other": {"pair": "label"}}, "other.pair: must be 'class', got 'label'"),
+        (
+            {"other": {"crop": "hots"}},
+            "other.crop: must be host, device, True or False",
+        ),
+    ],
+)
+def test_options_of_the_training_sets_are_refused_without_data(entries, match):
+    config = whole()
+    config["train"] |= entries
+    with pytest.raises(ValueError, match=rf"^config\.train\.{match}"):
+        run_spec.RunSpec.from_config(config)
+
+
+def test_a_test_set_has_data_and_a_split():
+    config = whole() | {"tests": {"edge": {"data": "shapes"}}}
+    with pytest.raises(ValueError, match="^config.tests.edge: 'split' is missing$"):
+        run_spec.RunSpec.from_config(config)
+
+
+@cases.each(
+    ("key", "value", "match"),
+    [
+        ("precision", "half", "must be one of auto, float32, bfloat16, got 'half'"),
+        ("run.evaluate", "there", "must be here or elsewhere, got 'there'"),
+        ("run.eval_norm", "no", "must be one of auto, exact, folded, got 'no'"),
+        ("run.log", "xml", "must be one of text, json, got 'xml'"),
+        ("run.strategy", "magic", "must be one of auto, unrolled, .*, got 'magic'"),
+        ("run.keep", 1, "must be 2 or more, got 1"),
+        ("optim.rate", 0, "must be positive, got 0"),
+    ],
+)
+def test_the_schema_refuses_unknown_choices_and_numbers_out_of_range(key, value, match):
+    """No data set, network or device is needed; entries of the whole config have no stage."""
+    config = {**whole(), "stages": [{}, {"epochs": 1}]}
+    *parents, last = key.split(".")
+    inner = config
+    for name in parents:
+        inner = inner[name]
+    inner[last] = value
+    place = r"config\.stages\[0\]" if key.startswith("optim.") else "config"
+    with pytest.raises(ValueError, match=rf"^{place}\.{key}: {match}"):
+        run_spec.RunSpec.from_config(config)
+
+
 def test_values_without_json_are_refused():
     with pytest.raises(ValueError, match="config.variant: must be text, a number, "):
         jc.to_dict({**whole(), "variant": {1, 2}})

@@ -53,7 +53,7 @@ def make(
     errors.check(are_valid, "spectral", must, cutoffs, name="cutoffs")
     if not (low or high):
         raise ValueError("spectral: low or high must be asked for, got neither")
-    errors.check_numbers("spectral", "at least 1", draws=draws)
+    errors.check_condition("spectral", "at least 1", draws=draws)
     conditions = {spectral_bias.CLEAN: _params(0, side, 1, 0, symmetric)}
     directions = [
         is_high for is_high, is_wanted in ((False, low), (True, high)) if is_wanted

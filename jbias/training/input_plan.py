@@ -91,21 +91,14 @@ def _plan_stage(
 ) -> dict[str, InputPlan]:
     """Return a stage's plans by name: "train", and "other" if it has a second set.
 
-    train_set: the opened training set. ValueError for wrong options of config.train, also for
-    the option `pair` outside of config.train.other and for `balance` in config.train.other.
+    train_set: the opened training set. ValueError for options of config.train that do not fit
+    the data.
     """
     number, at, config = stage
     options = config["train"]
     where, other_where = f"{at}.train", f"{at}.train.other"
     suffix = f"/{number}" if number > 0 else ""
     other_name = f"train/{number}/other"
-    if "pair" in options:
-        raise ValueError(
-            f"{where}.pair: belongs to the second set; move it to {other_where}"
-        )
-    if "balance" in (options.get("other") or {}):
-        problem = "labels of a second set are not used; remove it"
-        raise ValueError(f"{other_where}.balance: {problem}")
     named = train_set.named(number)
     plans = {
         "train": _plan(
@@ -127,25 +120,20 @@ def _plan_stage(
             columns={},
             name=f"other{suffix}",
         )
-        pair = other_options.get("pair")
-        if pair:
-            other = _with_partners(other_where, pair, plans["train"], other=other)
+        if other_options.get("pair"):
+            other = _with_partners(other_where, plans["train"], other=other)
         plans["other"] = other
     return plans
 
 
-def _with_partners(
-    where: str, pair: str, train: InputPlan, *, other: InputPlan
-) -> InputPlan:
+def _with_partners(where: str, train: InputPlan, *, other: InputPlan) -> InputPlan:
     """Return the plan of the second set with batches of the same classes as the first set.
 
     where: name of the second set's options, such as "config.train.other", for messages.
-    pair: the option `pair`; only "class" is valid. train, other: plans of the first and the
-    second set. ValueError unless both sets are in memory, without shares or balance, and the
-    second set has examples of every class of the first.
+    train, other: plans of the first and the second set. ValueError unless both sets are in
+    memory, without shares or balance, and the second set has examples of every class of the
+    first.
     """
-    if pair != "class":
-        raise ValueError(f"{where}.pair: must be 'class', got {pair!r}; or remove it")
     has_epochs = isinstance(train.order, samplers.EpochSampler)
     if train.stream or other.stream or not has_epochs:
         raise ValueError(
@@ -302,15 +290,8 @@ def _read_stream(
     """
     where = places.options
     crop, inputs, batch = options.get("crop"), list(inputs), options["batch"]
-    for key in ("window", "canvas"):
-        if key in options and crop != "device":
-            raise ValueError(
-                f"{where}.{key}: needs crop='device', got crop={crop!r}; remove {key}"
-            )
     if not isinstance(crop, str):
         return None, inputs
-    if crop not in ("host", "device"):
-        errors.refuse(f"{where}.crop", "be host, device, True or False", crop)
     build.transforms(
         places.inputs, inputs
     )  # Raises for wrong options of the crop, too.

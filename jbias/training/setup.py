@@ -15,7 +15,7 @@ from jbias import config as jc
 from jbias.data import base, labels, loader, splits
 from jbias.models import trained
 from jbias.runs import checkpoints, costs, evaluations, loggers, results, workdirs
-from jbias.runtime import console, cuda_graphs, files, mesh, messages, xla
+from jbias.runtime import cuda_graphs, files, mesh, messages, xla
 from jbias.runtime import processes as teams
 from jbias.training import (
     autotune,
@@ -47,8 +47,6 @@ def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
     run_code: True: import the user's files and require installed packages. False: check the
       form of names only, for a run that is listed or trains on another machine.
     """
-    run, formats = spec.config["run"], console.LOG_FORMATS
-    seed_axis.check_strategy(run["strategy"])
     for stage in (stage for branch in spec.branches for stage in branch.stages):
         _check_names(stage, run_code)
     for _, where, options in test_options(spec.config):
@@ -57,11 +55,8 @@ def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
             check_measure = evals.find_measure if run_code else evals.check_measure
             check_measure(name, f"{where}.measures")
     errors.check_known("config.aggregate", spec.config["aggregate"], labels.AGGREGATES)
-    log_format = run.get("log", formats[0])
-    if log_format not in formats:
-        errors.refuse("config.run.log", f"be one of {', '.join(formats)}", log_format)
-    loggers.check(run, packages=run_code)
-    costs.energy_of(run)
+    loggers.check(spec.config["run"], packages=run_code)
+    costs.energy_of(spec.config["run"])
 
 
 def _check_names(stage: run_spec.StageSpec, run_code: bool) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jbias import config as jc
+from jbias import run_spec
 from jbias.runtime import mesh, xla
 from jbias.training import prng, seed_axis
 from tests import cases, smoke_runs
@@ -154,6 +155,10 @@ def test_every_strategy_compiles_its_step_with_the_options(
 def test_unknown_strategy_is_refused():
     with pytest.raises(ValueError, match="must be one of auto, unrolled"):
         seed_axis.resolve_strategy("magic", mesh.make(1))
+
+
+def test_a_config_may_name_every_strategy():
+    assert run_spec.STRATEGIES == ("auto", *seed_axis.STRATEGIES)
 
 
 def test_threads_need_a_single_device():
