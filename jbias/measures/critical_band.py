@@ -298,12 +298,13 @@ def critical_band_fit(
     thresholds, and for a threshold out of range.
     """
     octaves, where = len(octave_frequencies(side)), "critical_band_fit"
-    must = f"be 17 pixels or more, for {FEWEST_OCTAVES} octaves"
-    errors.check(octaves >= FEWEST_OCTAVES, where, must, side, name="side")
+    if octaves < FEWEST_OCTAVES:
+        needs = f"a fit needs {FEWEST_OCTAVES} octaves, of images of 17 pixels or more"
+        raise ValueError(f"{where}: {needs}, got {side}")
     vector = np.asarray(thresholds, float)
-    must = f"be as many as images of side {side} have octaves, {octaves}"
-    has_all = vector.shape == (octaves,)
-    errors.check(has_all, where, must, vector.tolist(), name="thresholds")
+    if vector.shape != (octaves,):
+        needs = f"images of side {side} have {octaves} octaves, and as many thresholds"
+        raise ValueError(f"{where}: {needs}, got {vector.tolist()}")
     is_outside = (vector < 0).any() or (vector > highest).any()
     must = f"be in [0, {highest:g}]"
     errors.check(not is_outside, where, must, vector.tolist(), name="thresholds")
