@@ -435,9 +435,9 @@ def _check_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
         errors.check_choice(where, options["level"], known_levels, name="shift.level")
     if not (is_single and options["part"].startswith("ood-")):
         errors.check_choice(where, options["part"], _PARTS, name="shift.part")
-    held = options["held"]
-    is_valid = isinstance(held, int | float) and 0 < held < 0.5
-    errors.check(is_valid, where, "be between 0 and 1/2", held, name="shift.held")
+    share = options["held"]
+    is_valid = isinstance(share, int | float) and 0 < share < 0.5
+    errors.check(is_valid, where, "be between 0 and 1/2", share, name="shift.held")
     for key in ("images", "seed"):
         errors.check_whole(where, options[key], low=0, name=f"shift.{key}")
     return options
