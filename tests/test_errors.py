@@ -79,10 +79,10 @@ def test_valid_values_raise_nothing():
 
 
 def test_a_long_list_of_names_is_left_out():
-    many = [f"class {i}" for i in range(65)]
-    assert errors.suggest("klass 3", many) == "did you mean 'class 3'?"
-    assert errors.suggest("zebra", many) == "none of the 65 known names is near"
-    assert errors.suggest("zebra", many, "stage1-4") == "Known: stage1-4"
+    class_names = [f"class {i}" for i in range(65)]
+    assert errors.suggest("klass 3", class_names) == "did you mean 'class 3'?"
+    assert errors.suggest("zebra", class_names) == "none of the 65 known names is near"
+    assert errors.suggest("zebra", class_names, "stage1-4") == "Known: stage1-4"
     assert errors.suggest("zebra", ()) == "there is none to choose"
 
 
