@@ -1,4 +1,4 @@
-"""The corruptions of ImageNet-C-bar on the device, by the functions of data.corruptions.bar.
+"""The corruptions of ImageNet-C-bar on the device, by the functions of data.corruptions.imagenet_c_bar.
 
 This module draws the random numbers of each corruption, in the order in which the
 corruption uses them. Only the caustics have their own code, because the host filters them
@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.augment import imagenet_c, memory, replay, sampling
 from jbias.augment.imagenet_c import Image, Settings
-from jbias.data.corruptions import bar
+from jbias.data.corruptions import imagenet_c_bar as bar
 
 _MAX_FIELDS = 40  # Largest number of fields of a checkerboard along an axis.
 _MAX_RAYS = 199  # Largest number of rays of a star.

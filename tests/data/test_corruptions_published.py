@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jbias.data import corruptions
-from jbias.data.corruptions import bar
+from jbias.data.corruptions import imagenet_c_bar as bar
 from tests import cases
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "corruptions.npz"

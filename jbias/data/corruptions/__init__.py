@@ -41,7 +41,7 @@ from scipy import ndimage, special
 
 from jbias import errors
 from jbias.data import tables
-from jbias.data.corruptions import bar, kernels
+from jbias.data.corruptions import imagenet_c_bar, kernels
 from jbias.data.corruptions.kernels import Image
 from jbias.untrusted import opening
 
@@ -66,8 +66,8 @@ class Corruption:
 
 
 def _by_name(*functions: Callable[..., Image]) -> dict[str, Corruption]:
-    """Return {name of the function: its Corruption}, with settings of corruptions.json."""
-    rows, corruptions = tables.read("corruptions"), {}
+    """Return {name of the function: its Corruption}, with settings of corruption_severities.json."""
+    rows, corruptions = tables.read("corruption_severities"), {}
     for function in functions:
         row = rows[function.__name__]
         settings = {
@@ -100,16 +100,16 @@ CORRUPTIONS: Mapping[str, Corruption] = _by_name(
     kernels.saturate,
 )
 BAR: Mapping[str, Corruption] = _by_name(
-    bar.blue_noise_sample,
-    bar.brownish_noise,
-    bar.caustic_refraction,
-    bar.checkerboard_cutout,
-    bar.cocentric_sine_waves,
-    bar.inverse_sparkles,
-    bar.perlin_noise,
-    bar.plasma_noise,
-    bar.single_frequency_greyscale,
-    bar.sparkles,
+    imagenet_c_bar.blue_noise_sample,
+    imagenet_c_bar.brownish_noise,
+    imagenet_c_bar.caustic_refraction,
+    imagenet_c_bar.checkerboard_cutout,
+    imagenet_c_bar.cocentric_sine_waves,
+    imagenet_c_bar.inverse_sparkles,
+    imagenet_c_bar.perlin_noise,
+    imagenet_c_bar.plasma_noise,
+    imagenet_c_bar.single_frequency_greyscale,
+    imagenet_c_bar.sparkles,
 )
 
 
