@@ -24,7 +24,7 @@ from scipy import ndimage
 from benchmarks import measured
 from jbias.augment import corrupt
 from jbias.data import corruptions
-from jbias.data.corruptions import kernels
+from jbias.data.corruptions import host_operations
 
 
 def draw_pictures(count: int, side: int) -> UInt8[np.ndarray, "b h w 3"]:
@@ -88,7 +88,7 @@ def measure(
     images = draw_pictures(options.batch, options.side)
     host_images = images[: options.host]
     counts = {"device": len(images), "host": len(host_images)}
-    names = options.names.split(",") if options.names else corrupt.CORRUPTIONS
+    names = options.names.split(",") if options.names else corruptions.KNOWN
     rates = {}
     for name in names:
         variants = {
@@ -144,7 +144,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as frost_folder:
-        for name in kernels.FROSTS:
+        for name in host_operations.FROSTS:
             picture = Image.fromarray(draw_pictures(1, 1000)[0])
             picture.save(pathlib.Path(frost_folder) / name, "PNG")
         rates_by_name = measure(options, frost_folder)

@@ -1,16 +1,11 @@
-"""Functions that run the host's corruptions, written for NumPy, on the device in JAX.
+"""A random generator for corruptions on the device, whose numbers are drawn in advance."""
 
-The random numbers of a corruption are drawn in advance.
-"""
-
-import functools
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jbias.augment import memory, sampling
+from jbias.augment import sampling
 
 
 class Replay:
@@ -47,26 +42,3 @@ class Replay:
             return jnp.argsort(self.random())
         items = jnp.stack(items)
         return jnp.where(self.random() >= 0.5, items[::-1], items)
-
-
-def from_host(corruption: Callable) -> Callable:
-    """Return a function apply(image, drawn, settings) -> image: a NumPy corruption, run in JAX.
-
-    `apply` takes and returns values from 0 to 255. drawn: the corruption's random numbers,
-    see Replay. settings: by name, a value for each parameter of the corruption except `run`.
-
-    corruption: (image, generator, **settings) -> image. Its values are from 0 to 255, or
-      from 0 to 1 if it has a decorator. If it has a parameter `run`, `apply` passes
-      memory.materialize, which stores values that many pixels use.
-    """
-    inner = inspect.unwrap(corruption)
-    white = 1 if inner is corruption else 255
-    names = list(inspect.signature(inner).parameters)[2:]
-    options = {"run": memory.materialize} if "run" in names else {}
-
-    @functools.wraps(corruption)
-    def apply(x, drawn, s):
-        settings = {name: s[name] for name in names if name not in options}
-        return white * inner(x / white, Replay(drawn), **settings, **options)
-
-    return apply

@@ -31,7 +31,7 @@ from jbias.data import base, corruptions
 from jbias.prepare import dataset
 
 _WHERE = "prepare corrupt"
-_KNOWN = {**corruptions.CORRUPTIONS, **corruptions.BAR}
+_KNOWN = corruptions.KNOWN
 _DEFAULT_NAMES = [
     name
     for name, corruption in corruptions.CORRUPTIONS.items()

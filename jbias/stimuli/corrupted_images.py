@@ -15,11 +15,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from jbias import errors as caller_errors
 from jbias.augment import corrupt
 from jbias.data import corruptions as published
+from jbias.data.corruptions import device_filters
 from jbias.measures import corruption_error, probe
 from jbias.stimuli import occlusion
 
@@ -73,13 +75,13 @@ def make(
     for name, severity in itertools.product(corruption_names, severities):
         condition = f"{name}-{severity}"
         arrays = published.settings(name, severity, side=side, table=table, frost=frost)
-        for array in arrays.values():
+        for array in jax.tree.leaves(arrays):
             on_device.setdefault(id(array), (array, jnp.asarray(array)))
-        settings = {key: on_device[id(array)][1] for key, array in arrays.items()}
+        settings = jax.tree.map(lambda array: on_device[id(array)][1], arrays)
         salt = occlusion.salt(condition)
         conditions[condition] = {"salt": salt, "settings": settings}
 
-    tables = published.quantisation_tables(85) if stored else None
+    tables = device_filters.jpeg(85) if stored else None
 
     def show(rows: probe.Rows, params: Any, name: str) -> probe.Images:
         """Return the images in [0, 1] with the corruption `name`, such as "fog".
@@ -115,8 +117,8 @@ def _corruption_names(names: str | Sequence[str], frost: str | None) -> tuple[st
     listed = (names,) if isinstance(names, str) else tuple(names)
     must = f"names must be {' or '.join(map(repr, FAMILIES))}, or corruptions"
     for name in listed:
-        if name not in corrupt.CORRUPTIONS:
-            hint = caller_errors.suggest(name, [*FAMILIES, *corrupt.CORRUPTIONS])
+        if name not in published.KNOWN:
+            hint = caller_errors.suggest(name, [*FAMILIES, *published.KNOWN])
             raise ValueError(f"corruptions: {must}, got {name!r}; {hint}")
     are_distinct = caller_errors.are_distinct(listed)
     must = "be one or more, each once"

@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scipy import ndimage
 
 from jbias import errors
-from jbias.augment import imagenet_c
+from jbias.augment import corruption_operations
 from jbias.measures import cue_reliance, probe
 from jbias.stimuli import occlusion, octave_noise
 
@@ -292,7 +292,7 @@ def blur(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
 
     s: result of `settings` for "blur". key: unused.
     """
-    return jnp.round(imagenet_c.filter_both_axes(image, s["matrix"]))
+    return jnp.round(corruption_operations.filtered(image, s["matrix"]))
 
 
 def non_local_means(
@@ -371,7 +371,9 @@ def grey(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
     a is s["strength"]. key: unused.
     """
     levels = octave_noise.grey(image / 255)[..., None]
-    return imagenet_c.to_bytes((1 - s["strength"]) * image + s["strength"] * levels)
+    return corruption_operations.truncated(
+        (1 - s["strength"]) * image + s["strength"] * levels
+    )
 
 
 def shuffle_channels(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:

@@ -3,21 +3,19 @@
 import functools
 import pathlib
 
-import cv2
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 from scipy import ndimage, stats
 
-from jbias.augment import corrupt, imagenet_c, jpeg
+from jbias.augment import corrupt, corruption_draws, jpeg
 from jbias.data import corruptions
-from jbias.data.corruptions import kernels
+from jbias.data.corruptions import device_filters, host_operations
 from tests import cases
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "corruptions.npz"
-KNOWN = tuple(corrupt.CORRUPTIONS)
+KNOWN = tuple(corruptions.KNOWN)
 # Shares of values that may be off by more than 1. There float32 puts a value on the other
 # side of a threshold, or a ray of light meets a pole; glass is cut to bytes twice.
 JUMPS = dict.fromkeys(
@@ -74,7 +72,7 @@ class Scripted:
 def ice(tmp_path_factory):
     """Write a folder of photographs of noise, of several sizes; return its path."""
     folder, rng = tmp_path_factory.mktemp("ice"), np.random.default_rng(0)
-    for i, name in enumerate(kernels.FROSTS):
+    for i, name in enumerate(host_operations.FROSTS):
         image = rng.integers(0, 256, (330 + 5 * i, 350 - 5 * i, 3), np.uint8)
         Image.fromarray(image).save(folder / name, "PNG")
     return folder
@@ -102,9 +100,9 @@ def program(name, side):
     """
 
     def run(images, keys, settings):
-        draw = corrupt.CORRUPTIONS[name].draw
+        draw = corruption_draws.DRAWS[name]
         out = corrupt.corrupt_batch(images, keys, name, settings)
-        return jax.vmap(lambda key: draw(key, side=side))(keys), out * 255
+        return jax.vmap(lambda key: draw(key, side))(keys), out * 255
 
     return jax.jit(run)
 
@@ -229,7 +227,7 @@ def test_results_are_close_to_the_released_codes(name):
 
 
 NORMAL = {
-    corrupt.CORRUPTIONS[name].draw: leaves
+    corruption_draws.DRAWS[name]: leaves
     for name, leaves in {
         "gaussian_noise": {0},
         "snow": {0},
@@ -242,7 +240,7 @@ NORMAL = {
 
 @cases.each(
     "draw",
-    {corruption.draw: None for corruption in corrupt.CORRUPTIONS.values()},
+    dict.fromkeys(corruption_draws.DRAWS.values()),
     quick=("draw_fog", "draw_snow"),
 )
 def test_draws_are_uniform_or_normal(draw):
@@ -283,11 +281,9 @@ def test_quantised_images_are_clipped_and_others_are_not():
     assert (
         np.abs(np.floor(np.clip(unquantised, 0, 255)) - quantised) < 0.01
     ).mean() > 0.998
-    tables = corruptions.quantisation_tables(85)
+    tables = device_filters.jpeg(85)
     stored = run(images, keys, "gaussian_noise", settings, stored=tables)
-    expected = kernels.jpeg_compression(
-        np.rint(quantised[0]).astype(np.uint8), None, 85
-    )
+    expected = host_operations.compressed(np.rint(quantised[0]).astype(np.uint8), 85)
     np.testing.assert_array_equal(np.rint(stored[0] * 255), expected)
     with pytest.raises(ValueError, match="stored images are bytes; set quantise=True"):
         corrupt.corrupt_batch(
@@ -308,29 +304,6 @@ def test_jpeg_equals_pillows(side):
     coded = jax.jit(jpeg.round_trip)
     for image in (picture(side, 3), noise):
         for quality in (5, 25, 50, 85, 95):
-            out = coded(np.float32(image), corruptions.quantisation_tables(quality))
-            expected = kernels.jpeg_compression(image, None, quality)
+            out = coded(np.float32(image), device_filters.jpeg(quality))
+            expected = host_operations.compressed(image, quality)
             np.testing.assert_array_equal(out, expected)
-
-
-@cases.each("seed", range(4))
-def test_edges_and_distances_equal_opencvs(seed):
-    """For drops with sharp and with soft borders, and without drops."""
-    rng = np.random.default_rng(seed)
-    layer = ndimage.gaussian_filter(rng.normal(size=(60, 60)), 1 + seed)
-    drops = layer > layer.std()
-    soft = np.clip(130 + 60 * layer / layer.std(), 0, 255)
-    image = np.where(drops, soft, soft * (seed % 2)).astype(np.uint8)
-    edges = cv2.Canny(image, 50, 150)
-    got = jax.jit(imagenet_c.canny)(image.astype(np.int32))
-    np.testing.assert_array_equal(got, edges > 0)
-    assert 20 < (edges > 0).sum()
-    far = cv2.distanceTransform(255 - edges, cv2.DIST_L2, 5)
-    near = jax.jit(imagenet_c.distance_to_edges)(jnp.asarray(edges > 0)) / 65536
-    np.testing.assert_allclose(near, np.minimum(far, 20), atol=1e-4)
-
-
-@pytest.mark.slow
-def test_without_drops_there_is_no_light():
-    light = jax.jit(imagenet_c.water_light)(jnp.zeros((40, 40), jnp.int32))
-    assert light.shape == (40, 40) and (light == 0).all()

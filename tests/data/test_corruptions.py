@@ -7,10 +7,10 @@ from PIL import Image
 from scipy import ndimage
 
 from jbias.data import corruptions
-from jbias.data.corruptions import kernels
+from jbias.data.corruptions import host_operations
 from tests import cases
 
-KNOWN = {**corruptions.CORRUPTIONS, **corruptions.BAR}
+KNOWN = corruptions.KNOWN
 FIFTEEN = (
     *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur"),
     *("motion_blur", "zoom_blur", "snow", "frost", "fog", "brightness", "contrast"),
@@ -35,7 +35,7 @@ def ice(tmp_path_factory):
     """Folder of photographs of noise."""
     folder = tmp_path_factory.mktemp("ice")
     rng = np.random.default_rng(0)
-    for name in kernels.FROSTS:
+    for name in host_operations.FROSTS:
         image = rng.integers(0, 256, (300, 320, 3), np.uint8)
         Image.fromarray(image).save(folder / name)
     return folder
@@ -53,9 +53,10 @@ def test_tables_are_complete():
     for name, entry in KNOWN.items():
         assert entry.apply.__name__ == name
         sides = (0,) if name in corruptions.BAR else corruptions.SIDES
-        assert tuple(sorted(entry.settings)) == sides
-        assert {len(rows) for rows in entry.settings.values()} == {5}
-        assert len({len(row) for rows in entry.settings.values() for row in rows}) == 1
+        assert tuple(sorted(entry.published.settings)) == sides
+        assert {len(rows) for rows in entry.published.settings.values()} == {5}
+        every_row = [row for rows in entry.published.settings.values() for row in rows]
+        assert {len(row) for row in every_row} == {len(entry.published.columns)}
 
 
 @pytest.mark.slow
@@ -139,7 +140,7 @@ def test_bad_arguments_are_refused_by_name(change, message):
 
 def test_published_is_jpeg_of_quality_85():
     image = smooth(64, 0)
-    stored = kernels.jpeg_compression(image, None, 85)
+    stored = host_operations.compressed(image, 85)
     ok, code = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 85])
     assert ok
     expected = cv2.imdecode(code, cv2.IMREAD_COLOR)[..., ::-1].astype(int)
@@ -151,7 +152,7 @@ def test_frost_mixes_a_crop_of_one_photograph(tmp_path):
     pixel's place.
     """
     rows, columns = np.mgrid[:300, :310]
-    for k, name in enumerate(kernels.FROSTS):
+    for k, name in enumerate(host_operations.FROSTS):
         coded = np.stack([np.full_like(rows, 50 * k), rows // 2, columns // 2], -1)
         path = tmp_path / name
         Image.fromarray(coded.astype(np.uint8)).save(path, "PNG")
@@ -178,7 +179,7 @@ def test_frost_names_the_missing_files_and_their_folder(tmp_path):
         ValueError, match=r"not shipped.*pass a folder with frost1\.png"
     ):
         corruptions.corrupt(image, "frost", 1, rng)
-    for name in kernels.FROSTS[:4]:
+    for name in host_operations.FROSTS[:4]:
         Image.fromarray(image).save(tmp_path / name, "PNG")
     with pytest.raises(ValueError, match=r"none named frost5\.jpg; pass a folder"):
         corruptions.corrupt(image, "frost", 1, rng, frost=tmp_path)
@@ -187,7 +188,7 @@ def test_frost_names_the_missing_files_and_their_folder(tmp_path):
         corruptions.corrupt(image, "frost", 1, rng, frost=tmp_path)
     broken = tmp_path / "broken"
     broken.mkdir()
-    for name in kernels.FROSTS:
+    for name in host_operations.FROSTS:
         (broken / name).write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"frost\d\.\w+: must be an image"):
         corruptions.corrupt(image, "frost", 1, rng, frost=broken)

@@ -8,7 +8,8 @@ import pytest
 from scipy import ndimage
 
 from jbias.data import corruptions
-from jbias.data.corruptions import kernels as digital
+from jbias.data.corruptions import digital
+from jbias.data.corruptions import host_operations as host
 from tests import cases
 
 SEVERITIES = corruptions.SEVERITIES
@@ -25,6 +26,15 @@ def colours():
 def corrupt(image, name, severity, *, table=None):
     rng = np.random.default_rng(severity)
     return corruptions.corrupt(image, name, severity, rng, table=table)
+
+
+def elastic(image, rng, *, alpha, sigma):
+    """Return the bytes of elastic_transform without jitter."""
+    smoother = host.smoother(len(image), sigma)
+    out = digital.elastic_transform(
+        image, rng, host, alpha=alpha, smoother=smoother, jitter=0
+    )
+    return host.truncated(out)
 
 
 def through_hsv(image, change):
@@ -121,7 +131,7 @@ def test_jpeg_equals_opencvs(severity, side, qualities):
 @cases.each("sigma", [0, 2.4, 19.5, 170.8])
 def test_smoother_is_scipys_filter(sigma):
     field = np.random.default_rng(0).random((64, 64))
-    matrix = digital.smoother(64, sigma)
+    matrix = host.smoother(64, sigma)
     expected = ndimage.gaussian_filter(field, sigma, mode="reflect", truncate=3)
     np.testing.assert_allclose(matrix @ field @ matrix.T, expected, atol=1e-12)
     np.testing.assert_allclose(matrix.sum(1), 1)
@@ -141,7 +151,7 @@ def test_elastic_without_displacement_is_affine():
 
 def test_elastic_keeps_the_image_without_jitter_and_displacement():
     image = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
-    out = digital.elastic_transform(image, np.random.default_rng(0), 0, 1.0, 0)
+    out = elastic(image, np.random.default_rng(0), alpha=0, sigma=1.0)
     assert np.abs(out.astype(int) - image).max() <= 1
 
 
@@ -152,7 +162,7 @@ def test_elastic_displaces_by_its_settings():
     sigma, shifts = 2.44, []
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        out = digital.elastic_transform(image, rng, 29.28, sigma, 0).astype(float)
+        out = elastic(image, rng, alpha=29.28, sigma=sigma).astype(float)
         shifts.append((out - image)[30:-30, 30:-30, :2] + 0.5)
     expected = 29.28 / (np.sqrt(12 * np.pi) * sigma)
     assert np.std(shifts) == pytest.approx(expected, rel=0.05)

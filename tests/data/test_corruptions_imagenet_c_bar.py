@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jbias.data import corruptions
+from jbias.data.corruptions import host_operations as host
 from jbias.data.corruptions import imagenet_c_bar as bar
 from tests import cases
 
@@ -213,5 +214,6 @@ def test_rays_bend_by_snells_law():
 def test_a_lens_of_strength_zero_changes_nothing():
     image = np.random.default_rng(0).integers(0, 256, (48, 48, 3), np.uint8)
     rng = np.random.default_rng(0)
-    out = bar.caustic_refraction(image, rng, 0.0)
+    blur = host.gaussian(48, 1, "reflect")
+    out = bar.caustic_refraction(image, rng, host, blur=blur, level=0.0)
     assert np.abs(out - image).max() < 1

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from jbias.data import corruptions
-from jbias.data.corruptions import kernels as weather
+from jbias.data.corruptions import host_operations as host
+from jbias.data.corruptions import weather
 from tests import cases
 
 
@@ -114,5 +115,7 @@ def test_spatter_without_drops_changes_nothing():
     image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
     rng = np.random.default_rng(0)
     for mud in (False, True):
-        out = weather.spatter(image, rng, 0.5, 0.01, 1.0, 0.9, 0.6, mud)
-        np.testing.assert_array_equal(out, image)
+        row = {"mean": 0.5, "sigma": 0.01, "blur": 1.0, "least": 0.9, "strength": 0.6}
+        settings = weather.prepare_spatter(host, 32, row | {"mud": mud}, ())
+        out = weather.spatter(image, rng, host, **settings)
+        np.testing.assert_array_equal(host.truncated(out), image)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jbias.data import corruptions as published
+from jbias.data.corruptions import host_operations
 from jbias.evals import inference, registry, suites
 from jbias.measures import corruption_error, probe
 from jbias.measures.decisions import Decisions
@@ -79,7 +80,7 @@ def test_draws_depend_only_on_the_index_of_the_image_and_the_condition():
 @pytest.mark.slow
 def test_corrupted_images_are_stored_as_published():
     """Images are JPEGs of quality 85, except with the settings for 32 pixels."""
-    make, jpeg = corrupted_images.make, published.kernels.jpeg_compression
+    make, jpeg = corrupted_images.make, host_operations.compressed
     for side, table, stored in ((32, None, False), (40, 224, True), (40, 32, False)):
         images = RNG.integers(0, 256, (2, side, side, 3), np.uint8)
         options = dict(names=("contrast",), severities=(1,), side=side, table=table)
@@ -88,7 +89,7 @@ def test_corrupted_images_are_stored_as_published():
         )
         stimuli = show_stimuli(make(**options), "contrast-1", [0, 1], images)
         plain, stimuli = (np.rint(x * 255).astype(np.uint8) for x in (plain, stimuli))
-        expected = [jpeg(x, None, 85) for x in plain] if stored else plain
+        expected = [jpeg(x, 85) for x in plain] if stored else plain
         np.testing.assert_array_equal(stimuli, expected)
     unrounded_probe = make(names=("gaussian_noise",), side=64, quantise=False)
     stimuli = show_stimuli(

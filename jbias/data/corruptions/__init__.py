@@ -4,105 +4,110 @@
 
 An image is a square of bytes (h, w, 3). A corrupted image depends only on the image, the name,
 the severity and the generator. Pass each image its own generator, so that the result does not
-depend on earlier images.
+depend on earlier images. jbias.augment.corrupt applies the same functions on a device.
 
-The settings of a corruption are a row of numbers for each side and each of five severities.
-Sides are 224 for ImageNet-C, 64 for Tiny-ImageNet-C, 32 for CIFAR-10-C and CIFAR-100-C, and 0
-for ImageNet-C-bar, whose settings fit all sides. The numbers of a row are the arguments of the
-function with the corruption's name. The numbers of elastic_transform are already multiplied
-by the side, with 244 for 224 as in the reference.
+    severities.py (and tables/corruption_severities.json)   the numbers of each severity
+    noise.py, blur.py, weather.py, digital.py               ImageNet-C
+    imagenet_c_bar.py                                       ImageNet-C-bar
+    operations.py                                           what host and device do differently
+    host_operations.py                                      by SciPy, OpenCV and Pillow
+    device_filters.py                                       filters as arrays, for a device
 
-Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261, numbers of
+Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261, numbers and code of
 https://github.com/hendrycks/robustness at 8190fe3, ImageNet-C/create_c; Mintun, Kirillov and
 Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
+Deviation of all: another generator; with the same draws the images are the same. As in the code
+that made the published sets, fractions of bytes are cut off, not rounded, unless noted.
 Deviations: the published sets were made from different random draws. The sets of 224 and 64
 pixels were stored as JPEG of quality 85. CIFAR-10-C-bar has ten different corruptions and
 levels, so BAR at 32 pixels does not reproduce CIFAR-10-C-bar.
-
-`settings` returns a row as arrays, for corrupting images on a device:
-
-    settings("fog", 3, side=224)  # {"thick": 2.5, "decay": 1.7}
-
-All severities of a corruption have arrays of the same names, shapes and types: filters
-are matrices, kernels are padded with zeros to the longest one.
 """
 
-import dataclasses
-import functools
-import inspect
-import io
 import pathlib
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
-import PIL.Image
-from jaxtyping import Float, Int
-from scipy import ndimage, special
 
-from jbias import errors
-from jbias.data import tables
-from jbias.data.corruptions import imagenet_c_bar, kernels
-from jbias.data.corruptions.kernels import Image
-from jbias.untrusted import opening
+from jbias.data.corruptions import (
+    blur,
+    device_filters,
+    digital,
+    host_operations,
+    imagenet_c_bar,
+    noise,
+    severities,
+    weather,
+)
+from jbias.data.corruptions.operations import Filters, Image, Settings, Values
 
-Rows = tuple[tuple[float, ...], ...]  # Of all severities.
 Path = str | pathlib.Path | None
 
-SIDES = (32, 64, 224)  # Those with settings of their own.
-SEVERITIES = (1, 2, 3, 4, 5)
+SIDES = severities.SIDES
+SEVERITIES = severities.SEVERITIES
+severity_settings = severities.severity_settings
 
 
-@dataclasses.dataclass(frozen=True)
-class Corruption:
-    """A corruption: its function, family and settings.
+class Corruption(NamedTuple):
+    """A corruption: its function, its published settings, and the making of its filters.
 
-    apply(image, generator, *row) -> image on the scale of bytes, not yet clipped.
+    apply(image, generator, operations, **settings) -> values from 0 to 255, not yet clipped.
+    prepare(filters, side, row, rows) -> settings, from a row of the published ones by column
+    and the rows of all severities. None: the settings are the row.
     """
 
-    apply: Callable[..., Image]
-    family: str  # "noise", "blur", "weather", "digital" or "bar".
-    settings: Mapping[int, Rows]  # {side: a row for each severity}; side 0: all sides.
-    extra: bool = False  # True: not in the published mean over fifteen corruptions.
+    apply: Callable[..., Values]
+    published: severities.Published
+    prepare: Callable[..., Settings] | None = None
+
+    @property
+    def family(self) -> str:
+        """Return "noise", "blur", "weather", "digital" or "bar"."""
+        return self.published.family
+
+    @property
+    def extra(self) -> bool:
+        """Return whether the corruption is not in the published mean over fifteen."""
+        return self.published.extra
 
 
-def _by_name(*functions: Callable[..., Image]) -> dict[str, Corruption]:
-    """Return {name of the function: its Corruption}, with settings of corruption_severities.json."""
-    rows, corruptions = tables.read("corruption_severities"), {}
-    for function in functions:
-        row = rows[function.__name__]
-        settings = {
-            int(side): tuple(map(tuple, side_rows))
-            for side, side_rows in row.pop("settings").items()
-        }
-        corruptions[function.__name__] = Corruption(function, settings=settings, **row)
+def _by_name(
+    *functions: Callable[..., Values] | tuple[Callable[..., Values], Callable],
+) -> dict[str, Corruption]:
+    """Return {name of the function: its Corruption}; a pair is (function, its `prepare`)."""
+    corruptions = {}
+    for entry in functions:
+        apply, prepare = entry if isinstance(entry, tuple) else (entry, None)
+        name = apply.__name__
+        corruptions[name] = Corruption(apply, severities.table()[name], prepare)
     return corruptions
 
 
 CORRUPTIONS: Mapping[str, Corruption] = _by_name(
-    kernels.gaussian_noise,
-    kernels.shot_noise,
-    kernels.impulse_noise,
-    kernels.defocus_blur,
-    kernels.glass_blur,
-    kernels.motion_blur,
-    kernels.zoom_blur,
-    kernels.snow,
-    kernels.frost,
-    kernels.fog,
-    kernels.brightness,
-    kernels.contrast,
-    kernels.elastic_transform,
-    kernels.pixelate,
-    kernels.jpeg_compression,
-    kernels.speckle_noise,
-    kernels.gaussian_blur,
-    kernels.spatter,
-    kernels.saturate,
+    noise.gaussian_noise,
+    (noise.shot_noise, noise.prepare_shot_noise),
+    noise.impulse_noise,
+    (blur.defocus_blur, blur.prepare_defocus_blur),
+    (blur.glass_blur, blur.prepare_glass_blur),
+    (blur.motion_blur, blur.prepare_motion_blur),
+    (blur.zoom_blur, blur.prepare_zoom_blur),
+    (weather.snow, weather.prepare_snow),
+    (weather.frost, weather.prepare_frost),
+    weather.fog,
+    weather.brightness,
+    digital.contrast,
+    (digital.elastic_transform, digital.prepare_elastic_transform),
+    (digital.pixelate, digital.prepare_pixelate),
+    (digital.jpeg_compression, digital.prepare_jpeg_compression),
+    noise.speckle_noise,
+    (blur.gaussian_blur, blur.prepare_gaussian_blur),
+    (weather.spatter, weather.prepare_spatter),
+    digital.saturate,
 )
 BAR: Mapping[str, Corruption] = _by_name(
     imagenet_c_bar.blue_noise_sample,
     imagenet_c_bar.brownish_noise,
-    imagenet_c_bar.caustic_refraction,
+    (imagenet_c_bar.caustic_refraction, imagenet_c_bar.prepare_caustic_refraction),
     imagenet_c_bar.checkerboard_cutout,
     imagenet_c_bar.cocentric_sine_waves,
     imagenet_c_bar.inverse_sparkles,
@@ -111,6 +116,7 @@ BAR: Mapping[str, Corruption] = _by_name(
     imagenet_c_bar.single_frequency_greyscale,
     imagenet_c_bar.sparkles,
 )
+KNOWN: Mapping[str, Corruption] = {**CORRUPTIONS, **BAR}
 
 
 def corrupt(
@@ -132,47 +138,50 @@ def corrupt(
     frost: the folder of photographs, required for the corruption "frost".
     ValueError for arguments outside their range, and for missing or too small photographs.
     """
-    entry = _entry(name)
-    row = severity_settings(name, _side(image), table)[severity_index(severity)]
-    options = {"folder": frost} if name == "frost" else {}
-    return np.clip(entry.apply(image, rng, *row, **options), 0, 255).astype(np.uint8)
-
-
-def severity_settings(name: str, side: int, table: int | None = None) -> Rows:
-    """Return a corruption's settings for images of `side` pixels, a row for each severity.
-
-    name, table: see `corrupt`. `table` replaces `side`; BAR ignores `table` and `side`.
-    ValueError for an unknown name and a side or a table without settings.
-    """
-    sides = _entry(name).settings
-    if name in BAR:
-        return sides[0]
-    where, must = "data.corrupt", f"be one of {SIDES}"
-    if table is None and side not in SIDES:
-        remedy = "resize, or pass table=224 to use those of 224"
-        must = f"{must}, which have settings"
-        errors.refuse(where, must, side, remedy, name="the side")
-    if table is not None and table not in SIDES:
-        remedy = "name the side whose settings to use"
-        errors.refuse(where, must, table, remedy, name="table")
-    return sides[side if table is None else table]
-
-
-def severity_index(severity: int) -> int:
-    """Return the index of a severity in SEVERITIES; ValueError if it is not 1 to 5."""
-    is_known, must = severity in SEVERITIES, f"be one of {SEVERITIES}"
-    remedy = "0 would be the image itself"
-    errors.check(is_known, "data.corrupt", must, severity, remedy, name="severity")
-    return SEVERITIES.index(severity)
-
-
-def _entry(name: str) -> Corruption:
-    """Return the corruption `name` of CORRUPTIONS or BAR; ValueError if unknown."""
-    known = {**CORRUPTIONS, **BAR}
-    errors.check_known(
-        "data.corrupt", name, known, "the corruption", must="be a known one"
+    settings = _prepared(
+        host_operations, name, severity, side=_side(image), table=table, frost=frost
     )
-    return known[name]
+    values = KNOWN[name].apply(image, rng, host_operations, **settings)
+    return host_operations.truncated(values)
+
+
+def settings(
+    name: str, severity: int, *, side: int, table: int | None = None, frost: Path = None
+) -> Settings:
+    """Return the settings of a corruption for images of `side` pixels on a device.
+
+    Published numbers are float32 numbers under the names of their columns, filters are arrays
+    or tuples of arrays of device_filters. All severities of a corruption have settings of the
+    same names, shapes and types. augment.corrupt uses them. Arguments and errors: see `corrupt`.
+    """
+    prepared = _prepared(
+        device_filters, name, severity, side=side, table=table, frost=frost
+    )
+    return {
+        key: np.float32(value) if isinstance(value, (int, float)) else value
+        for key, value in prepared.items()
+    }
+
+
+def _prepared(
+    filters: Filters,
+    name: str,
+    severity: int,
+    *,
+    side: int,
+    table: int | None,
+    frost: Path,
+) -> Settings:
+    """Return the settings of a corruption, with filters made by `filters`."""
+    published = severities.severity_settings(name, side, table)
+    index = severities.severity_index(severity)
+    columns = KNOWN[name].published.columns
+    rows: list[dict[str, Any]] = [
+        dict(zip(columns, row, strict=True)) for row in published
+    ]
+    row = rows[index] | ({"folder": frost} if name == "frost" else {})
+    prepare = KNOWN[name].prepare
+    return row if prepare is None else prepare(filters, side, row, rows)
 
 
 def _side(image: Image) -> int:
@@ -188,179 +197,3 @@ def _side(image: Image) -> int:
         must = "data.corrupt: an image must be a uint8 array (h, w, 3) with h = w of at"
         raise ValueError(f"{must} least {smallest}, got {got}; crop or resize it first")
     return shape[0]
-
-
-Arrays = dict[str, np.ndarray]
-
-_KERNEL = 41  # Points of the longest motion.
-_DISK = 21
-
-
-def settings(
-    name: str, severity: int, *, side: int, table: int | None = None, frost: Path = None
-) -> Arrays:
-    """Return {name: array}, the settings of a corruption for images of `side` pixels.
-
-    Each parameter of the corruption's function is a float32 number under the parameter's name.
-    Arrays made from the parameters are added, for example by `_motion`, and replace a parameter
-    of the same name: `_spatter` makes "blur" a matrix and "mud" a bool, `_zoom` makes "count" an
-    int32. For "frost", the arrays of `_ice` are added. augment.corrupt uses these arrays. Other
-    arguments and errors: see `corrupt`.
-    """
-    rows = severity_settings(name, side, table)
-    row = rows[severity_index(severity)]
-    names = [*inspect.signature(_entry(name).apply).parameters][2:]
-    arrays = {key: np.float32(value) for key, value in zip(names, row)}
-    if name == "frost":
-        return arrays | _ice(tuple(kernels.photographs(frost)), row[2], side)
-    if name in _BUILDERS:
-        arrays |= _BUILDERS[name](side, *row)
-    if name == "zoom_blur":
-        missing = int(max(count for _, count in rows)) - len(arrays["zooms"])
-        arrays["zooms"] = np.pad(arrays["zooms"], ((0, missing), (0, 0), (0, 0)))
-    if name == "shot_noise":
-        arrays["photons"] = _photons(row[0], int(max(count for (count,) in rows)))
-    return arrays
-
-
-def _gaussian(
-    side: int, sigma: float, mode: str = "nearest"
-) -> Float[np.ndarray, "side side"]:
-    """Return the matrix of a Gaussian filter of `sigma` pixels, truncated at 4 sigma.
-
-    mode: SciPy's name of the treatment of edges.
-    """
-    matrix = ndimage.gaussian_filter(np.eye(side), (sigma, 0), mode=mode, truncate=4.0)
-    return matrix.astype(np.float32)
-
-
-def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
-    """Return the probability of at most j photons (column) for each byte x (row).
-
-    The number of photons of a byte x has the distribution Poisson(count x / 255). Columns j are
-    0, 1, ..., n - 1; n is large enough for a mean of `most` photons.
-    """
-    length = 1 << int(most + 8 * most**0.5).bit_length()
-    means = np.arange(256)[:, None] * (count / 255)
-    return special.pdtr(np.arange(length), means).astype(np.float32)
-
-
-def _defocus(side: int, radius: float, alias: float) -> Arrays:
-    """Return {"chords": a filter matrix per row of a disk (n side side), "count": their number}.
-
-    Rows are counted from the middle of the disk, which is symmetric; filters beyond "count"
-    are 0. Edges are mirrored. radius, alias: see kernels.disk.
-    """
-    disk = kernels.disk(radius, alias)
-    reach = len(disk) // 2
-    chords = np.zeros((_DISK // 2 + 1, side, side), np.float32)
-    for chord, kernel in zip(chords, disk[reach:], strict=False):
-        ndimage.correlate1d(np.eye(side), kernel, axis=0, mode="mirror", output=chord)
-    return {"chords": chords, "count": np.int32(reach + 1)}
-
-
-def _motion(radius: int, sigma: float) -> Arrays:
-    """Return {"kernel": kernel of a motion blur (_KERNEL), "taps": its length without padding}.
-
-    radius, sigma: see kernels.motion_kernel.
-    """
-    kernel = kernels.motion_kernel(radius, sigma).astype(np.float32)
-    padded = np.pad(kernel, (0, _KERNEL - len(kernel)))
-    return {"kernel": padded, "taps": np.int32(len(kernel))}
-
-
-def _zoom(side: int, step: float, count: int) -> Arrays:
-    """Return {"zooms": matrices of a zoom blur (count side side), "count": their number}.
-
-    step, count: see kernels.zoom_factors.
-    """
-    factors = kernels.zoom_factors(step, count)
-    identity = np.eye(side, dtype=np.float32)
-    zooms = np.stack([kernels.magnified(identity, factor) for factor in factors])
-    return {"zooms": zooms, "count": np.int32(count)}
-
-
-def _snow(side: int, *row: float) -> Arrays:
-    """Return {"zoom": the zoom matrix of snow (side side)} and the arrays of `_motion`.
-
-    row: all settings of kernels.snow, in their order.
-    """
-    _, _, zoom, _, radius, blur, _ = row
-    zoomed = kernels.magnified(np.eye(side), zoom).astype(np.float32)
-    return {"zoom": zoomed, **_motion(radius, blur)}
-
-
-@functools.lru_cache(maxsize=2)
-def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
-    """Return {"ice": photographs padded to one size (n h w 3), "sizes": (n 2)}.
-
-    "sizes" has the height and the width of each photograph before padding. scale: scale of the
-    photographs. side: side of the images in pixels. ValueError: see kernels.ice.
-    """
-    photographs = [kernels.ice(path, scale, side) for path in paths]
-    sizes = np.int32([photograph.shape[:2] for photograph in photographs])
-    padded = np.zeros((len(paths), *sizes.max(0), 3), np.uint8)
-    for i, photograph in enumerate(photographs):
-        height, width = photograph.shape[:2]
-        padded[i, :height, :width] = photograph
-    return {"ice": padded, "sizes": sizes}
-
-
-def _spatter(side: int, *row: float) -> Arrays:
-    """Return {"blur", "border": filter matrix of spatter (side side), "mud": True for mud}.
-
-    row: all settings of kernels.spatter, in their order. "border" is the identity for water.
-    """
-    _, _, blur, _, strength, mud = row
-    border = _gaussian(side, strength if mud else 0)
-    return {"blur": _gaussian(side, blur), "border": border, "mud": np.bool_(mud)}
-
-
-def _pixelate(side: int, scale: float) -> Arrays:
-    """Return {"boxes": mask of the pixels that each pixel averages (side side), "weights": (side)}.
-
-    "weights" has for each pixel 2^22 over the number of pixels averaged, rounded. scale: the
-    shrunk side is int(side scale). Computed by Pillow's box filter on the rows of an identity
-    matrix.
-    """
-    small = int(side * scale)
-    box = PIL.Image.Resampling.BOX
-    eye = np.eye(side, dtype=np.float32) * 255
-    shrunk = PIL.Image.fromarray(eye).resize((side, small), box)
-    boxes = np.array(shrunk.resize((side, side), box)) > 0
-    weights = np.floor(2**22 / boxes.sum(1) + 0.5)
-    return {"boxes": boxes.astype(np.float32), "weights": weights.astype(np.int32)}
-
-
-@functools.cache
-def quantisation_tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
-    """Return the JPEG quantisation steps, luma then chroma, that Pillow writes.
-
-    quality: 1 to 95.
-    """
-    stream = io.BytesIO()
-    PIL.Image.new("RGB", (8, 8)).save(stream, "JPEG", quality=quality)
-    with opening.open_image(stream) as picture:
-        steps = [picture.quantization[i] for i in (0, 1)]
-    return np.int32(steps).reshape(2, 8, 8)
-
-
-_BUILDERS: Mapping[str, Callable[..., Arrays]] = {
-    "gaussian_blur": lambda side, sigma: {"blur": _gaussian(side, sigma)},
-    "defocus_blur": _defocus,
-    "glass_blur": lambda side, sigma, reach, sweeps: {
-        "blur": _gaussian(side, sigma),
-        "reach": np.int32(reach),
-        "sweeps": np.int32(sweeps),
-    },
-    "motion_blur": lambda side, radius, sigma: _motion(radius, sigma),
-    "zoom_blur": _zoom,
-    "snow": _snow,
-    "spatter": _spatter,
-    "elastic_transform": lambda side, _, sigma, __: {
-        "smoother": kernels.smoother(side, sigma).astype(np.float32)
-    },
-    "pixelate": _pixelate,
-    "jpeg_compression": lambda _, quality: {"tables": quantisation_tables(quality)},
-    "caustic_refraction": lambda side, _: {"blur": _gaussian(side, 1, "reflect")},
-}

@@ -1,11 +1,7 @@
 """The ten corruptions of ImageNet-C-bar: random fields, and shapes that cover or distort.
 
-A corruption is a function of an image (h, w, 3) of bytes, a random generator and a level, the
-published strength. It returns values on the scale of bytes that may lie outside [0, 255].
-All arrays are NumPy's or JAX's, like the image. On a device, the generator returns random
-numbers that were drawn before (augment.imagenet_c_bar). run(function, *args) returns
-function(*args). The default is a plain call; the `run` of a device keeps intermediate arrays
-small. Lengths scale with the side of the image.
+Arguments: see `operations`; `level` is the published strength. Lengths scale with the side of
+the image.
 
 Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273. Reference
 code: https://github.com/facebookresearch/augmentation-corruption at ba4d5a5. Deviation of
@@ -13,29 +9,30 @@ all ten: another generator; with the same draws the images are the same.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import ndimage
 
-from jbias.data.corruptions import kernels
-from jbias.data.corruptions.kernels import Plane, Rng
+from jbias.data.corruptions import operations
+from jbias.data.corruptions.operations import (
+    Filter,
+    Filters,
+    Operations,
+    Plane,
+    Rng,
+    Row,
+    Settings,
+    Unit,
+    Values,
+)
 
-Values = Float[Any, "h w 3"]  # Of bytes, or 0 to 255.
 Pair = Float[Any, "2"]
 Gradients, Order = Float[Any, "256 2"], Int[Any, "256"]
-Run = Callable[..., Any]
-
 
 _ROUNDS = 6  # The largest number in plasma_noise.
-
-
-def _call(function: Callable, *args: Any) -> Any:
-    """Return function(*args): the default of `run`."""
-    return function(*args)
 
 
 def _grid(xp: ModuleType, side: int) -> tuple[Int[Any, "h 1"], Int[Any, "1 w"]]:
@@ -44,7 +41,9 @@ def _grid(xp: ModuleType, side: int) -> tuple[Int[Any, "h 1"], Int[Any, "1 w"]]:
     return along[:, None], along[None, :]
 
 
-def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
+def single_frequency_greyscale(
+    image: Values, rng: Rng, ops: Operations, *, level: float
+) -> Values:
     """Return the image plus 19.6 level sin(u x + v y + phase) in all channels.
 
     x, y: column and row of a pixel. One of u and v, chosen at random, is f ~ U(-pi, pi); the
@@ -59,7 +58,9 @@ def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
     return image + 19.6 * level * xp.sin(u * x + v * y + phase)[..., None]
 
 
-def cocentric_sine_waves(image: Values, rng: Rng, level: float) -> Values:
+def cocentric_sine_waves(
+    image: Values, rng: Rng, ops: Operations, *, level: float
+) -> Values:
     """Return the image plus wavy rings about a random point.
 
     The rings are 12.8 level (((d + a sin(k t)) mod w) / w - 1/2) at distance d from the point
@@ -103,12 +104,11 @@ def warped_grid(
     return x, y
 
 
-def plasma_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Values:
+def plasma_noise(image: Values, rng: Rng, ops: Operations, *, level: float) -> Values:
     """Return (1 - i / 255) image + i n, i = 6.4 level, with warped waves n of random form.
 
     n is sin(x - t) in red, sin((x + y + sin t) / 2) in green and sin(y + t) in blue, with a
-    random time t and the coordinates (x, y) from `warped_grid`. run: see the module's
-    docstring.
+    random time t and the coordinates (x, y) from `warped_grid`.
     """
     xp, side = image.__array_namespace__(), len(image)
     time = rng.uniform(0, 6 * np.pi)
@@ -116,7 +116,7 @@ def plasma_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Val
     sharpness = rng.uniform(0.5, 1)
     scale = rng.uniform(0.075, 0.2) * side
     warped = functools.partial(warped_grid, xp, side)
-    x, y = run(warped, time, rounds, sharpness, scale)
+    x, y = ops.once(warped, time, rounds, sharpness, scale)
     red, blue = xp.sin(x - time), xp.sin(y + time)
     green = xp.sin((x + y + xp.sin(time)) * 0.5)
     strength = 6.4 * level
@@ -168,16 +168,17 @@ def lattice_noise(
     return 1.5 * (first + along * (second - first))
 
 
-def perlin_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Values:
+def perlin_noise(image: Values, rng: Rng, ops: Operations, *, level: float) -> Values:
     """Return (1 - a) image + 255 a min(1/2 + t / 2, 1), a = level / 20, with turbulence t.
 
     t is the sum of abs(n_f) / f over f = 1, 2, 4, 8, 16, where n_f is `lattice_noise` of the
-    octave f. run: see the module's docstring.
+    octave f.
     """
     xp, side = image.__array_namespace__(), len(image)
     gradients, order = lattice(xp, rng)
     turbulence = sum(
-        abs(run(functools.partial(lattice_noise, xp, side, f), gradients, order)) / f
+        abs(ops.once(functools.partial(lattice_noise, xp, side, f), gradients, order))
+        / f
         for f in (1, 2, 4, 8, 16)
     )
     clouds = xp.minimum(0.5 + 0.5 * turbulence, 1)
@@ -221,14 +222,16 @@ def brownish(side: int) -> Float[np.ndarray, "h w"]:
     return 1 / (frequency(side) ** 2 + 1)
 
 
-def blue_noise_sample(image: Values, rng: Rng, level: float) -> Values:
+def blue_noise_sample(
+    image: Values, rng: Rng, ops: Operations, *, level: float
+) -> Values:
     """Return the image with black pixels where blue noise is at most 0.3 level - 2.5."""
     xp = image.__array_namespace__()
     keep = spectral_noise(xp, rng, frequency(len(image))) > 0.3 * level - 2.5
     return xp.where(keep[..., None], image, 0)
 
 
-def brownish_noise(image: Values, rng: Rng, level: float) -> Values:
+def brownish_noise(image: Values, rng: Rng, ops: Operations, *, level: float) -> Values:
     """Return the image plus 6.4 level times brownish noise, drawn separately for each channel."""
     xp, amplitude = image.__array_namespace__(), brownish(len(image))
     fields = [spectral_noise(xp, rng, amplitude) for _ in range(3)]
@@ -258,17 +261,15 @@ def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:
     return xp.clip(abs(1.17 - (total / 5) ** 1.4) ** 8, 0, 1)
 
 
-def draw_caustics(image: Values, rng: Rng, run: Run = _call) -> Plane:
+def draw_caustics(image: Values, rng: Rng, ops: Operations) -> Plane:
     """Return the light of `caustics`, with a random time and size.
 
-    image: only the side and the array namespace are used. run: see the module's docstring.
+    image: only the side and the array namespace are used.
     """
-    side = len(image)
+    xp, side = image.__array_namespace__(), len(image)
     time = rng.uniform(0.5, 2)
     size = rng.uniform(0.75, 1.25) * side
-    return run(
-        functools.partial(caustics, image.__array_namespace__(), side), time, size
-    )
+    return ops.once(functools.partial(caustics, xp, side), time, size)
 
 
 def refraction(down: Plane, right: Plane) -> Plane:
@@ -304,20 +305,31 @@ def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
     return rows, columns, (down - right) * (level / 5)
 
 
-def caustic_refraction(image: Values, rng: Rng, level: float) -> Values:
+def prepare_caustic_refraction(
+    filters: Filters, side: int, row: Row, rows: Sequence[Row]
+) -> Settings:
+    """Return the settings of `caustic_refraction`, given the published ones."""
+    return {"blur": filters.gaussian(side, 1, "reflect"), "level": row["level"]}
+
+
+@operations.on_filter_scale(np.float64)
+def caustic_refraction(
+    x: Unit, rng: Rng, ops: Operations, *, blur: Filter, level: float
+) -> Unit:
     """Return the image refracted as by water with caustics, plus the light from `water`.
 
-    The caustics are blurred by a Gaussian of 1 pixel. Pixels are interpolated bilinearly, with
-    black outside the image.
+    blur: of the caustics, a Gaussian of 1 pixel. Pixels are interpolated bilinearly, with black
+    outside the image.
     """
-    light = ndimage.gaussian_filter(draw_caustics(image, rng), 1)
+    light = ops.filtered(draw_caustics(x, rng, ops), blur)
     rows, columns, lit = water(light, level)
-    place = np.mgrid[: len(image), : len(image)] + np.stack([rows, columns])
-    refracted = kernels.sampled(kernels.unit(image), place, "grid-constant")
-    return 255 * (refracted + lit[..., None])
+    refracted = ops.displaced(x, rows, columns, border="black")
+    return refracted + ops.WHITE * lit[..., None]
 
 
-def checkerboard_cutout(image: Values, rng: Rng, level: float) -> Values:
+def checkerboard_cutout(
+    image: Values, rng: Rng, ops: Operations, *, level: float
+) -> Values:
     """Return the image with fields of a rotated checkerboard filled with the grey 128.
 
     Each field of one colour is filled with probability level / 10. All fields have the same
@@ -365,7 +377,7 @@ def _lengths(rng: Rng, radius: float, rays: int) -> Float[Any, "rays"]:
     return radius * (1 + 0.25 * rng.standard_normal(rays))
 
 
-def sparkles(image: Values, rng: Rng, level: float) -> Values:
+def sparkles(image: Values, rng: Rng, ops: Operations, *, level: float) -> Values:
     """Return the image with five white stars of 50 to 199 rays at random positions.
 
     Positions are U(0, side)^2. Lengths of rays are normal with the mean level * side / 100 and
@@ -380,7 +392,9 @@ def sparkles(image: Values, rng: Rng, level: float) -> Values:
     return image
 
 
-def inverse_sparkles(image: Values, rng: Rng, level: float) -> Values:
+def inverse_sparkles(
+    image: Values, rng: Rng, ops: Operations, *, level: float
+) -> Values:
     """Return the image, turned white except inside a star of 50 to 199 rays.
 
     The star is at U(side / 4, 3 side / 4)^2. Lengths of rays are normal with the mean side / 4
