@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from jbias.augment import corruption_operations, opencv
+from jbias.augment import corruption_draws, corruption_operations, opencv
+from jbias.data import corruptions
 from jbias.data.corruptions import device_filters, host_operations, operations
 from tests import cases
 
@@ -33,6 +34,13 @@ def test_host_and_device_have_the_functions_of_the_interfaces(interface, module)
     for name, parameters in functions.items():
         function = vars(module)[name]
         assert [*inspect.signature(function).parameters] == parameters[1:], name
+
+
+def test_glass_has_random_numbers_for_the_most_sweeps():
+    settings = corruptions.KNOWN["glass_blur"].published.settings
+    sweeps = {row[2] for rows in settings.values() for row in rows}
+    (numbers,) = corruption_draws.DRAWS["glass_blur"](jax.random.key(0), 8)
+    assert numbers.shape == (max(sweeps), 8, 8, 2)
 
 
 @cases.each("seed", range(4))
