@@ -138,6 +138,7 @@ def corrupt(
     frost: the folder of photographs, required for the corruption "frost".
     ValueError for arguments outside their range, and for missing or too small photographs.
     """
+    severities.check_name(name)
     settings = _prepared(
         host_operations, name, severity, side=_side(image), table=table, frost=frost
     )

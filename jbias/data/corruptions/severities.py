@@ -54,6 +54,13 @@ def table() -> Mapping[str, Published]:
     return published
 
 
+def check_name(name: str) -> None:
+    """Raise ValueError unless `name` is a corruption of the table."""
+    errors.check_known(
+        "data.corrupt", name, table(), "the corruption", must="be a known one"
+    )
+
+
 def severity_settings(name: str, side: int, table_side: int | None = None) -> Rows:
     """Return a corruption's settings for images of `side` pixels, a row for each severity.
 
@@ -61,9 +68,7 @@ def severity_settings(name: str, side: int, table_side: int | None = None) -> Ro
     ImageNet-C-bar ignore both.
     ValueError for an unknown name and a side or a table without settings.
     """
-    errors.check_known(
-        "data.corrupt", name, table(), "the corruption", must="be a known one"
-    )
+    check_name(name)
     sides = table()[name].settings
     if 0 in sides:
         return sides[0]
