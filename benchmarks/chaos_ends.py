@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 
 from jbias.runs import checkpoints
+from jbias.runtime import checkpoint_files
 
 BEST = "the best step"
 
@@ -44,11 +44,8 @@ def _best(workdir: pathlib.Path) -> dict[str, tuple[float, int]]:
 
 def weights(workdir: pathlib.Path) -> dict[str, np.ndarray]:
     """Return all arrays of the latest checkpoint, by its step and their names."""
-    manager = checkpoints.CheckpointStore(workdir / "checkpoints").manager
-    step = manager.latest_step()
-    args = ocp.args.Composite(state=ocp.args.StandardRestore())
-    tree = manager.restore(step, args=args)["state"]
-    manager.close()
+    step = checkpoints.steps(workdir / "checkpoints")[-1]
+    tree = checkpoint_files.read_stored_states(workdir / "checkpoints" / str(step))
     leaves = jax.tree.leaves_with_path(tree)
     return {f"{step}{jax.tree_util.keystr(path)}": leaf for path, leaf in leaves}
 

@@ -37,7 +37,11 @@ AREAS = {
     "step": ("training/step.py", "training/divergence.py"),
     "seeds": ("training/seed_axis.py", "training/prng.py"),
     "order": ("training/samplers.py",),
-    "checkpoint": ("runs/checkpoints.py", "training/store.py"),
+    "checkpoint": (
+        "runs/checkpoints.py",
+        "runtime/checkpoint_files.py",
+        "training/store.py",
+    ),
     "records": ("runs/results.py", "runs/evaluations.py", "runs/checksums.py"),
     "algos": ("algos/*.py",),
     "evals": ("measures/*.py", "stimuli/*.py", "evals/*.py"),

@@ -174,6 +174,17 @@ def test_heavy_readers_are_imported_where_used():
     }
 
 
+def test_one_module_imports_orbax_and_tensorstore():
+    """Therefore a change to another version of orbax changes one file."""
+    packages = {"orbax", "tensorstore"}
+    importers = {
+        name
+        for name, path in MODULES.items()
+        if packages & {entry.partition(".")[0] for entry in imports(path)}
+    }
+    assert importers == {"runtime.checkpoint_files"}
+
+
 COMMANDS = [
     "measuring",
     "evaluate",

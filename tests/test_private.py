@@ -13,12 +13,10 @@ import optuna
 import pytest
 
 from jbias.launch import slurm
-from jbias.runs import checkpoints
 from jbias.runtime import processes
 from tests import source_files
 
 KNOWN = {
-    "orbax.checkpoint._src",  # test_orbax_calls_tensorstore_in_one_place
     # Detection of clusters: test_jax_detects_clusters. Settings of process and thread:
     # test_jax_separates_settings_of_thread_and_process.
     "jax._src",
@@ -124,19 +122,6 @@ def test_jax_detects_clusters():
         pytest.fail(message)
     expected = {*processes._DETECTED, "initialization_timeout"}
     assert inspect.signature(detect).parameters.keys() == expected, message
-
-
-def test_orbax_calls_tensorstore_in_one_place():
-    message = broken_message(
-        "orbax-checkpoint", "tensorstore_utils.ts, whose JSON leaks"
-    )
-    try:
-        from orbax.checkpoint._src.serialization import tensorstore_utils
-
-        names = vars(tensorstore_utils.ts)
-    except (ImportError, AttributeError):
-        pytest.fail(message)
-    assert names["KvStore"].Spec is checkpoints._Spec, message
 
 
 def test_submitit_writes_scripts():

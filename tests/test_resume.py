@@ -8,21 +8,18 @@ import time
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 from jbias.runs import checkpoints, costs
+from jbias.runtime import checkpoint_files
 from tests import smoke_runs
 
 
 def saved(workdir) -> tuple[int, dict]:
     """Return the latest checkpoint's step and raw tree."""
-    manager = checkpoints.CheckpointStore(workdir / "checkpoints").manager
-    step = manager.latest_step()
-    args = ocp.args.Composite(state=ocp.args.StandardRestore())
-    tree = manager.restore(step, args=args)["state"]
-    manager.close()
-    return step, jax.tree.map(np.asarray, tree)
+    step = checkpoints.steps(workdir / "checkpoints")[-1]
+    checkpoint = workdir / "checkpoints" / str(step)
+    return step, checkpoint_files.read_stored_states(checkpoint)
 
 
 def assert_same_end(a, b):

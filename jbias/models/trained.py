@@ -17,13 +17,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 from etils import epath
 from flax import linen as nn
 
 from jbias import errors, seals
 from jbias.models import class_names, importing, registry, safetensors, weight_names
-from jbias.runtime import heap, messages
+from jbias.runtime import checkpoint_files, heap, messages
 
 Net = dict[str, Any]  # {"params": ..., "stats": ...}
 
@@ -177,7 +176,7 @@ def _validation(workdir: pathlib.Path, step: int, entry: str) -> tuple[int, floa
     entry: name of a seed, see `choose_step`. The accuracy is a fraction. ValueError if the
     stored metrics are damaged.
     """
-    path = workdir / "checkpoints" / str(step) / "metrics" / "metrics"
+    path = checkpoint_files.metrics_file(workdir / "checkpoints" / str(step))
     try:
         metrics = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         metrics = metrics or _read_evaluation(workdir, step)
@@ -226,7 +225,7 @@ def read_nets(
     path = pathlib.Path(checkpoints).resolve() / str(step)
     config = path.parents[1] / "config.json"
     try:
-        sealed = json.loads((path / "info" / "metadata").read_text("utf-8"))
+        sealed = json.loads(checkpoint_files.info_file(path).read_text("utf-8"))
         info = json.loads(sealed["body"])
         seals.check_number(info, step)
         if config.is_file():
@@ -234,7 +233,7 @@ def read_nets(
             differing = seals.differences(info, run)
             if differing:
                 raise seals.foreign_error(path, differing)
-        nets = [_net_of(state) for state in _read_states(path / "state")]
+        nets = [_net_of(state) for state in checkpoint_files.read_stored_states(path)]
         # Damaged bytes may still be valid numbers. Older checkpoints have no checksums.
         if "nets" in sealed and sealed["nets"] != nets_checksums(nets):
             raise ValueError("its weights do not match their sum")
@@ -251,16 +250,6 @@ def read_nets(
         heap.collect_silently()
         problem = f"cannot be read ({messages.shorten(error)}); take another step"
         raise ValueError(f"checkpoint: {path} {problem}") from error
-
-
-def _read_states(path: pathlib.Path) -> Any:
-    """Return the train states in the folder `path` of a checkpoint's state."""
-    # A checkpointer would warn that the folder is not inside a step.
-    with contextlib.closing(ocp.StandardCheckpointHandler()) as reader:
-        # A target of NumPy arrays restores to NumPy, also if saved from a device.
-        blank = lambda x: np.zeros((), x.dtype)
-        target = jax.tree.map(blank, reader.metadata(path).tree)
-        return reader.restore(path, args=ocp.args.StandardRestore(target))
 
 
 def nets_of(states: Sequence[Any]) -> list[Net]:
@@ -440,15 +429,10 @@ def save_run(
         "stats": {"net": net.get("stats", {})},
     }
     workdir.mkdir(parents=True, exist_ok=True)
-    manager = ocp.CheckpointManager(
-        workdir / "checkpoints",
-        options=ocp.CheckpointManagerOptions(enable_async_checkpointing=False),
-        item_names=("state", "info"),
-    )
-    state = ocp.args.StandardSave((state,))
-    info = ocp.args.JsonSave({"body": json.dumps({"stage": 0, "step": 0})})
-    manager.save(0, args=ocp.args.Composite(state=state, info=info))
-    manager.close()
+    folder = checkpoint_files.open_for_writing(workdir / "checkpoints")
+    info = {"body": json.dumps({"stage": 0, "step": 0})}
+    with contextlib.closing(folder):
+        folder.save(0, (state,), info=info)
     (workdir / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
 
 

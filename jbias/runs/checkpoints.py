@@ -1,4 +1,4 @@
-"""Checkpoints of a run, by orbax: the training states of all seeds, with checksums.
+"""Checkpoints of a run: the training states of all seeds, with checksums.
 
 A checkpoint has the states, and an `info`: a JSON object with the position in training, the
 records of the step and their checksums. The run keeps the checkpoints of the latest `keep` steps,
@@ -8,46 +8,23 @@ checkpoint is moved aside, and the previous checkpoint is used.
 """
 
 import contextlib
-import dataclasses
 import errno
 import itertools
 import json
 import os
 import re
-import types
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 from etils import epath
 from jaxtyping import PyTree
-from orbax.checkpoint import checkpoint_managers
 
 from jbias import seals
 from jbias.models import trained
-from jbias.runtime import files, heap, messages, processes
-
-
-class _Spec(dict):
-    """A dict with the method `to_json` that orbax expects of a tensorstore Spec; returns a copy."""
-
-    to_json = dict.copy
-
-
-# Tensorstore (0.1.69 to 0.1.86, the latest) never frees the JSON that it converts for
-# Python: about 300 bytes for each array of each save, and its counters, which orbax logs.
-# This replacement avoids both calls. A test fails if orbax moves them, because the memory
-# of long runs would grow again.
-with contextlib.suppress(ImportError, AttributeError):
-    from orbax.checkpoint._src.serialization import tensorstore_utils
-
-    _leak_free = types.SimpleNamespace(**vars(tensorstore_utils.ts))
-    _leak_free.experimental_collect_matching_metrics = lambda _: []
-    _leak_free.KvStore = types.SimpleNamespace(open=_leak_free.KvStore.open, Spec=_Spec)
-    tensorstore_utils.ts = _leak_free
+from jbias.runtime import checkpoint_files, files, heap, messages, processes
 
 # Returns the differences between a checkpoint's run, by its info, and this run.
 Differences = Callable[[dict[str, Any]], list[str]]
@@ -66,33 +43,30 @@ class Checkpoint(NamedTuple):
     info: dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class LatestAndBest(checkpoint_managers.PreservationPolicy):
-    """A policy that keeps the latest steps, and each seed's best step in each stage.
+def latest_and_best(
+    saved: Sequence[checkpoint_files.Saved], *, keep: int, valid_at: ValidAt
+) -> list[bool]:
+    """Return True for the latest steps, and for each seed's best step in each stage.
 
     Best is the first maximum of the validation accuracy. Metrics are named "stage/seed". A
     step without metrics is evaluated by another process: its checkpoint is kept until `valid_at`
     returns its metrics.
+
+    saved: the checkpoints, in order of their steps. keep: number of latest steps.
     """
-
-    keep: int
-    valid_at: ValidAt
-
-    def should_preserve(self, checkpoints: Sequence, *, context: Any) -> list[bool]:
-        """Return a bool per checkpoint, in order: True to keep it; orbax deletes the others."""
-        kept_indices = set(range(len(checkpoints))[-self.keep :])
-        best = {}
-        for i, checkpoint in enumerate(checkpoints):
-            metrics = checkpoint.metrics
-            if metrics == {}:
-                metrics = self.valid_at(checkpoint.step)
-                if metrics is None:
-                    kept_indices.add(i)
-            for seed, accuracy in (metrics or {}).items():
-                if seed not in best or accuracy > best[seed][0]:
-                    best[seed] = (accuracy, i)
-        kept_indices |= {i for _, i in best.values()}
-        return [i in kept_indices for i in range(len(checkpoints))]
+    kept_indices = set(range(len(saved))[-keep:])
+    best = {}
+    for i, checkpoint in enumerate(saved):
+        metrics = checkpoint.metrics
+        if metrics == {}:
+            metrics = valid_at(checkpoint.step)
+            if metrics is None:
+                kept_indices.add(i)
+        for seed, accuracy in (metrics or {}).items():
+            if seed not in best or accuracy > best[seed][0]:
+                best[seed] = (accuracy, i)
+    kept_indices |= {i for _, i in best.values()}
+    return [i in kept_indices for i in range(len(saved))]
 
 
 def _repair_metrics(directory: epath.Path) -> None:
@@ -117,16 +91,12 @@ def _repair_metrics(directory: epath.Path) -> None:
 def read_info(checkpoint: epath.Path) -> dict[str, Any] | None:
     """Return the info in a checkpoint's folder; None if the info is missing or damaged."""
     try:
-        return verified_info(
-            json.loads((checkpoint / "info/metadata").read_text("utf-8"))
-        )
+        path = checkpoint_files.info_file(checkpoint)
+        return verified_info(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
-# Orbax's timeouts use the system's clock, which may jump, and disks may be slow. Its
-# threads that create folders wait by the clock, too, so a jump would fail a save.
-_TIMEOUT_SECONDS = 10**9
 # Error codes for files that are missing or of another type.
 _FILE_ERRORS = (
     errno.ENOENT,
@@ -172,27 +142,11 @@ class CheckpointStore:
             return
         self.directory.mkdir(parents=True, exist_ok=True)
         _repair_metrics(self.directory)
-        options = {}
-        if jax.process_count() > 1:
-            # Only this process calls orbax, which must not wait for the other processes.
-            process = jax.process_index()
-            options = {
-                "multiprocessing_options": ocp.options.MultiprocessingOptions(
-                    primary_host=process,
-                    active_processes={process},
-                    barrier_sync_key_prefix="alone",
-                ),
-                "create": False,
-            }
-        self.manager = _manager(
-            self.directory,
-            preservation_policy=LatestAndBest(keep, valid_at),
-            best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
-            async_options=ocp.AsyncOptions(
-                timeout_secs=_TIMEOUT_SECONDS, create_directories_asynchronously=False
-            ),
-            **options,
-        )
+
+        def preserve(saved: Sequence[checkpoint_files.Saved]) -> list[bool]:
+            return latest_and_best(saved, keep=keep, valid_at=valid_at)
+
+        self.folder = checkpoint_files.open_for_writing(self.directory, preserve)
         self._finish_replacements()
 
     def _finish_replacements(self) -> None:
@@ -209,7 +163,7 @@ class CheckpointStore:
                 checkpoint.rmtree(missing_ok=True)
                 files.move(old_checkpoint, checkpoint)
         replaced.rmtree()
-        self.manager.reload()
+        self.folder.reload()
 
     def save(
         self, step: int, states: tuple, info: dict[str, Any], valid: dict | None = None
@@ -265,11 +219,8 @@ class CheckpointStore:
             )
         stored = with_checksums(states, info, checksum=checksum)
         stored["nets"] = trained.nets_checksums(trained.nets_of(states))
-        args = ocp.args.Composite(
-            state=ocp.args.StandardSave(states), info=ocp.args.JsonSave(stored)
-        )
         with _in_one_line(self.directory, step):
-            is_saved = self.manager.save(step, args=args, metrics=valid)
+            is_saved = self.folder.save(step, states, info=stored, metrics=valid)
         assert is_saved, f"checkpoint: step {step} is not later than those saved"
 
     def _replace(
@@ -288,31 +239,31 @@ class CheckpointStore:
         old_checkpoint = self.directory.parent / "replaced" / str(step)
         old_checkpoint.parent.mkdir(exist_ok=True)
         files.move(self.directory / str(step), old_checkpoint)
-        self.manager.reload()
+        self.folder.reload()
         self._write(step, states, info=info, valid=valid, checksum=checksum)
         self.wait()
         old_checkpoint.parent.rmtree()
 
     def wait(self) -> None:
         """Wait until all saves are complete on the disk."""
-        self._in_main(lambda: self.manager.wait_until_finished())
+        self._in_main(lambda: self.folder.wait())
 
     def _in_main(self, act: Callable[[], None]) -> None:
         """Call `act` in process 0 only; an error becomes an OSError of one line."""
         if self._team.is_main:
-            with _in_one_line(self.directory, self.manager.latest_step()):
+            with _in_one_line(self.directory, max(self.folder.steps(), default=None)):
                 act()
 
     def close(self) -> None:
-        """Wait until all saves are complete on the disk, and close orbax."""
+        """Wait until all saves are complete on the disk, and close the folder."""
         try:
             self.wait()
         finally:
-            self._in_main(lambda: self.manager.close())
+            self._in_main(lambda: self.folder.close())
 
     def info(self, step: int) -> dict[str, Any]:
-        """Return the info of a step's checkpoint; raise any error of orbax."""
-        return _info(self.manager, step)[1]
+        """Return the info of a step's checkpoint; raise any error of the read."""
+        return _info(self.folder, step)[1]
 
     def restore(
         self, template: Template, say: Callable[[str], None]
@@ -342,8 +293,8 @@ class CheckpointStore:
         """
 
         def read_step() -> Checkpoint:
-            stored, info = _info(self.manager, step)
-            states = _states(self.manager, step, template(info["stage"]), stored)
+            stored, info = _info(self.folder, step)
+            states = _states(self.folder, step, template(info["stage"]), stored)
             return Checkpoint(states, info)
 
         return self._share(template, lambda: _unless_damaged({}, step, read_step))
@@ -385,10 +336,10 @@ class CheckpointStore:
         """
         self._refuse_foreign()
         misnamed = self._misnamed()
-        damaged, manager = {}, self.manager
-        for step in sorted({*manager.all_steps()} - misnamed.keys(), reverse=True):
+        damaged, folder = {}, self.folder
+        for step in sorted({*folder.steps()} - misnamed.keys(), reverse=True):
             stored_and_info = _unless_damaged(
-                damaged, step, lambda step=step: _info(manager, step)
+                damaged, step, lambda step=step: _info(folder, step)
             )
             if not stored_and_info:
                 continue
@@ -399,7 +350,7 @@ class CheckpointStore:
                     damaged,
                     step,
                     lambda step=step, shapes=shapes, stored=stored: _states(
-                        manager, step, shapes, stored
+                        folder, step, shapes, stored
                     ),
                 )
             except _Mismatch as error:
@@ -435,7 +386,7 @@ class CheckpointStore:
 
     def _refuse_foreign(self) -> None:
         """Raise ValueError if a readable checkpoint belongs to another run."""
-        for step in sorted(self.manager.all_steps(), reverse=True):
+        for step in reversed(self.folder.steps()):
             checkpoint = self.directory / str(step)
             info = read_info(checkpoint)
             if info is None:
@@ -450,7 +401,7 @@ class CheckpointStore:
         Folders without a readable info are left out.
         """
         stored_steps = {}
-        for number in self.manager.all_steps():
+        for number in self.folder.steps():
             info = read_info(self.directory / str(number)) or {}
             stored_steps[number] = info.get("step", number)
         return {number: step for number, step in stored_steps.items() if step != number}
@@ -482,7 +433,7 @@ class CheckpointStore:
         )
         target = next(folder / name for name in names if not (folder / name).exists())
         files.move(self.directory / str(step), target)
-        self.manager.reload()
+        self.folder.reload()
         return target
 
 
@@ -544,7 +495,7 @@ def awaits_evaluation(directory: epath.PathLike, step: int) -> bool:
 
     False, too, if the step has no checkpoint. directory: folder of the checkpoints.
     """
-    metrics = epath.Path(directory) / str(step) / "metrics" / "metrics"
+    metrics = checkpoint_files.metrics_file(epath.Path(directory) / str(step))
     try:
         return metrics.exists() and json.loads(metrics.read_text("utf-8")) == {}
     except FileNotFoundError:
@@ -563,26 +514,13 @@ def read(
     stage.
     ValueError if `differences` finds that the checkpoint belongs to another run.
     """
-    manager = _manager(directory, read_only=True, create=False, save_interval_steps=0)
-    with contextlib.closing(manager):
-        stored, info = _info(manager, step)
+    with contextlib.closing(checkpoint_files.open_for_reading(directory)) as folder:
+        stored, info = _info(folder, step)
         differing = differences(info)
         if differing:
             raise seals.foreign_error(epath.Path(directory) / str(step), differing)
-        states = _states(manager, step, template(info["stage"]), stored)
+        states = _states(folder, step, template(info["stage"]), stored)
         return Checkpoint(states, info)
-
-
-def _manager(directory: epath.PathLike, **options: Any) -> ocp.CheckpointManager:
-    """Return orbax's manager of a folder of checkpoints.
-
-    options: keywords of ocp.CheckpointManagerOptions.
-    """
-    return ocp.CheckpointManager(
-        files.resolve(directory),
-        options=ocp.CheckpointManagerOptions(**options),
-        item_names=("state", "info"),
-    )
 
 
 class _Mismatch(ValueError):
@@ -590,33 +528,31 @@ class _Mismatch(ValueError):
 
 
 def _info(
-    manager: ocp.CheckpointManager, step: int
+    folder: checkpoint_files.Folder, step: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the stored object of a step, as `with_checksums` returns it, and the info inside.
 
-    ValueError if the info is damaged or of another step; other errors of orbax are raised.
+    ValueError if the info is damaged or of another step; other errors of the read are raised.
     """
-    items = ocp.args.Composite(info=ocp.args.JsonRestore())
-    stored = manager.restore(step, args=items)["info"]
+    stored = folder.read_info(step)
     info = verified_info(stored)
     seals.check_number(info, step)
     return stored, info
 
 
 def _states(
-    manager: ocp.CheckpointManager, step: int, shapes: PyTree, stored: Mapping[str, Any]
+    folder: checkpoint_files.Folder,
+    step: int,
+    shapes: PyTree,
+    stored: Mapping[str, Any],
 ) -> PyTree:
     """Return the states of a step as numpy arrays, with verified checksums.
 
     shapes: the expected shapes and dtypes; _Mismatch if the shapes or dtypes of the states differ.
     stored: as `_info` returns it. ValueError if the states are damaged.
     """
-    # Orbax restores numpy arrays of the stored shapes for numpy arrays of any shape.
-    # Scalars, because orbax's error messages compare the values.
-    target = jax.tree.map(lambda x: np.zeros((), x.dtype), shapes)
-    items = ocp.args.Composite(state=ocp.args.StandardRestore(target))
     try:
-        states = manager.restore(step, args=items)["state"]
+        states = folder.read_states(step, shapes)
     except (ValueError, KeyError, TypeError) as error:
         # Damaged metadata may look like another structure; the checksum decides.
         has_other_structure = stored.get("form") != structure_checksum(shapes)

@@ -405,6 +405,7 @@ _TRAINING_PACKAGES = {
     "safetensors",
     "sklearn",
     "tensorflow_datasets",
+    "tensorstore",
     "threadpoolctl",
     "yaml",
 }

@@ -237,7 +237,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(store.manager, "save", full)
+    monkeypatch.setattr(store.folder, "save", full)
     with pytest.raises(OSError, match="cannot save step 2 .*No space left") as caught:
         store.save(2, states(2.0), {})
     assert "\n" not in str(caught.value)
@@ -295,7 +295,7 @@ def test_the_reason_of_damage_is_cut_at_a_word():
 
 @pytest.mark.slow
 def test_saves_leave_no_objects_behind(tmp_path):
-    """tensorstore leaked four objects for each array of each save."""
+    """tensorstore leaks four objects for each array that orbax describes to it."""
     net = {f"w{i}": np.ones(2) for i in range(40)}
     seed_state = train_step.State(np.int32(0), {"net": net}, {"net": {}}, ())
     arrays = (seed_state, seed_state)

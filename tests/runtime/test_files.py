@@ -159,10 +159,8 @@ def test_a_failed_save_is_reported_when_the_store_closes(tmp_path):
         raise OSError(errno.EROFS, "Read-only file system", "4.orbax-checkpoint-tmp")
 
     store = checkpoints.CheckpointStore(tmp_path)
-    store.manager.close()
-    store.manager = types.SimpleNamespace(
-        latest_step=lambda: 3, wait_until_finished=full, close=full
-    )
+    store.folder.close()
+    store.folder = types.SimpleNamespace(steps=lambda: [3], wait=full, close=full)
     with pytest.raises(
         OSError, match="^checkpoint: cannot save step .* Read-only file"
     ):
