@@ -84,7 +84,8 @@ def _train(run: setup.OpenRun) -> None:
     try:
         for number, experiment in enumerate(run.experiments[first:], first):
             if states is None or number > first:
-                store.best, step = {}, experiment.stage.first
+                store.start_stage()
+                step = experiment.stage.first
                 # Nearly all of the time to draw the weights is compilation.
                 with run.log.meter.during("compiling"):
                     states = experiment.start(_nets(run, number, states))
@@ -175,10 +176,10 @@ def train_stage(
                         step, metrics_of_step, experiment.placed.layout.split
                     )
                     log.failures(failures, stage.rollback)
-                if plan.is_evaluation(step):
-                    log.failures(monitor.flush(), stage.rollback)
                 latest.step = step
                 log.progress(step, steps.count, is_new=is_new)
+                if plan.is_evaluation(step):
+                    log.failures(monitor.flush(), stage.rollback)
                 # Free the rows that seeds share before the next ones are placed.
                 del steps
 

@@ -1,6 +1,6 @@
 """Freeze or roll back a seed whose losses or gradients are not finite, inside the compiled step.
 
-The host learns about a failure from the metrics FROZEN and ROLLED_BACK (`monitor.Monitor`).
+The host learns about a failure from the metrics FROZEN and ROLLED_BACK (`monitoring.Monitor`).
 """
 
 from collections.abc import Callable, Hashable, Mapping

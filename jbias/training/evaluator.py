@@ -32,7 +32,7 @@ class Evaluation(NamedTuple):
     valid: Mapping[str, float]  # Validation accuracies, fractions, by member's name.
     # By data set, one entry per member; {} if decisions are not stored.
     decisions: Mapping[str, Sequence[evals.Decisions]]
-    seconds: float  # Duration of the evaluation.
+    began: float  # Start of the evaluation, by time.monotonic.
 
 
 class Evaluator:
@@ -59,7 +59,7 @@ class Evaluator:
         monitor: means of training metrics, and diverged seeds. epochs: length of each stage in
         epochs. say: logs a line. stop: a requested stop ends an evaluation.
         """
-        self.tests, self.run = tests, spec.config["run"]
+        self.tests, self.run = tests, dict(spec.config["run"])
         self._members, self._devices, self._group = spec.members, devices, group
         self._stop, self._monitor, self._say = stop, monitor, say
         self._epochs = epochs
@@ -72,7 +72,7 @@ class Evaluator:
 
         states: the states of all members after `step`. ValueError if memory is too small.
         """
-        start = time.monotonic()
+        began = time.monotonic()
         with _refusing_full_memory(step):
             decided = self.decide(placed, states)
         if decided is None:
@@ -97,7 +97,7 @@ class Evaluator:
             records=records,
             valid=valid,
             decisions=decided if self.run["decisions"] else {},
-            seconds=time.monotonic() - start,
+            began=began,
         )
 
     def decide(

@@ -13,10 +13,10 @@ from jbias.training.seed_axis import PackedStates
 from jbias.training.stopping import AgreedStop
 
 
-class Steps(NamedTuple):
+class NextSteps(NamedTuple):
     """Consecutive steps to dispatch together."""
 
-    batch: placement.Steps  # Their data and compile-time arguments.
+    steps: placement.Steps  # Their data and compile-time arguments.
     count: int
     is_new: bool  # Their program is not compiled yet.
 
@@ -66,7 +66,7 @@ class Experiment:
         """
         return self.placed.start(nets, self._group.broadcast_tree)
 
-    def take(self, step: int, until: int, frozen: Container[str]) -> Steps | None:
+    def take(self, step: int, until: int, frozen: Container[str]) -> NextSteps | None:
         """Return the next steps, from `step` on; None if a stop signal arrived before their data.
 
         The steps end at `until`, at the next change of their program or of the rows that seeds
@@ -82,21 +82,21 @@ class Experiment:
         # A read error in one process stops all of them.
         streams = self.stage.feed.streams
         with self._group.raise_together("the images of a step", streams):
-            batch = self.placed.take(step, count, frozen)
-        return Steps(batch, count, is_new=batch.program not in self._compiled)
+            steps = self.placed.take(step, count, frozen)
+        return NextSteps(steps, count, is_new=steps.program not in self._compiled)
 
     def advance(
-        self, states: PackedStates, steps: Steps
+        self, states: PackedStates, following: NextSteps
     ) -> tuple[PackedStates, list[PackedStates]]:
         """Return (states after the steps, metrics of each step); `states` are donated.
 
         The first steps whose program is compiled already are profiled, if asked for.
         """
-        self._compiled.add(steps.batch.program)
+        self._compiled.add(following.steps.program)
         profiler = self._profiler
-        if profiler and not (profiler.is_done or steps.is_new):
-            return profiler.advance(self.placed, states, steps.batch)
-        return self.placed.advance(states, steps.batch)
+        if profiler and not (profiler.is_done or following.is_new):
+            return profiler.advance(self.placed, states, following.steps)
+        return self.placed.advance(states, following.steps)
 
     def evaluate(self, states: PackedStates, step: int) -> Evaluation | None:
         """Return the evaluation of all members after `step`; None if a stop was requested."""
@@ -116,7 +116,7 @@ class Experiment:
         feed, stop, is_alone = self.stage.feed, self._stop, self._group.count == 1
         if not feed.streams or is_alone and feed.wait(step, lambda: True):
             return True
-        with self._log.waiting(is_long=not self._has_data):
+        with self._log.waiting(is_first=not self._has_data):
             if is_alone:
                 return feed.wait(step, lambda: bool(stop.received))
             while True:
@@ -129,6 +129,7 @@ class Experiment:
                 answers = self._group.gather_results(
                     "the data of a step", wait_a_second
                 )
-                stop.agreed = next((signal for _, signal in answers if signal), "")
-                if stop.agreed or all(is_ready for is_ready, _ in answers):
-                    return not stop.agreed
+                if stop.agree_on(signal for _, signal in answers):
+                    return False
+                if all(is_ready for is_ready, _ in answers):
+                    return True

@@ -87,6 +87,7 @@ class RunLog:
         )
         with contextlib.closing(self._bar), self.meter.during("stepping"):
             yield
+        self._bar = None
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
@@ -103,9 +104,12 @@ class RunLog:
             self.observers.set_phase("stepping", step)
 
     @contextlib.contextmanager
-    def waiting(self, is_long: bool) -> Iterator[None]:
-        """Leave the time inside the context out of the training rate, and say so, if `is_long`."""
-        if not is_long:
+    def waiting(self, is_first: bool) -> Iterator[None]:
+        """Leave the time inside the context out of the training rate, and say so, if `is_first`.
+
+        is_first: whether these are the first data since the start.
+        """
+        if not is_first:
             yield
             return
         self.say("reading the first window of the training set ...")

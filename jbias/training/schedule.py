@@ -41,7 +41,8 @@ class Progress(NamedTuple):
     """Progress of a run so far; steps are counted over all stages, NEVER if there is none."""
 
     evaluated: int = NEVER  # The latest evaluated step.
-    left: int = NEVER  # The latest step whose evaluation is left to another process.
+    # The latest step whose evaluation is left to another process, or to the next start.
+    left: int = NEVER
     saved: int = NEVER  # The step of the latest checkpoint.
     # The latest checkpoint has the records of its step's evaluation.
     has_records: bool = True
@@ -83,8 +84,9 @@ def due(
     evaluated before it is saved, and a stop that arrives during an evaluation leaves that
     evaluation to the next start.
 
-    stop_requested: all processes have agreed to stop. all_diverged: every seed diverged at or
-    before `step`.
+    A requested stop does not keep a complete stage from its end. stop_requested: all processes have
+    agreed to stop. all_diverged: every seed diverged; exact at scheduled evaluations only, as the
+    metrics of other steps are read some steps later.
     """
     is_evaluation = schedule.is_evaluation(step)
     is_unevaluated = is_evaluation and step not in (progress.evaluated, progress.left)
@@ -96,15 +98,17 @@ def due(
         is_scheduled = schedule.is_save(step) or ends
         saves = is_scheduled or stop_requested or is_unevaluated or is_best
     elif step == progress.saved:
-        # A stop came between the save and the evaluation of an earlier start.
+        # The step was saved before its evaluation: an earlier start was stopped in between, or
+        # another process evaluates.
         saves_best = is_best and not progress.has_records
         saves = saves_best or is_unevaluated and schedule.evaluates_elsewhere
     else:
         saves = False
     if saves:
         return Due(Action.SAVE, without_evaluation=is_unevaluated)
+    is_complete = step == progress.evaluated or schedule.evaluates_elsewhere
+    if ends and (is_complete or not stop_requested):
+        return Due(Action.END)
     if stop_requested and step == progress.saved:
         return Due(Action.STOP)
-    if ends:
-        return Due(Action.END)
     return Due(Action.ADVANCE, until=schedule.next_event(step))

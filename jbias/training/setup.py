@@ -69,8 +69,8 @@ def _check_names(stage: run_spec.StageSpec, run_code: bool) -> None:
     check_name(f"{where}.algo", config["algo"], build.ALGORITHMS)
     check_name(f"{where}.model", config["model"], build.MODELS)
     check_name(f"{where}.optim", config["optim"], optim.OPTIMISERS)
-    schedule = config["optim"]["schedule"]
-    check_name(f"{where}.optim.schedule", schedule, optim.SCHEDULES)
+    rate_schedule = config["optim"]["schedule"]
+    check_name(f"{where}.optim.schedule", rate_schedule, optim.SCHEDULES)
     for i, transform in enumerate(config["inputs"]):
         check_name(f"{where}.inputs[{i}]", transform, build.TRANSFORMS)
     train = config["train"]

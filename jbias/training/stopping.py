@@ -1,5 +1,7 @@
 """The stop on which all processes of a run agree."""
 
+from collections.abc import Iterable
+
 from jbias.runtime import processes
 
 
@@ -13,6 +15,15 @@ class AgreedStop:
     def __init__(self, group: processes.ProcessGroup = processes.ALONE):
         self.received, self.agreed = "", ""
         self._group = group
+
+    def agree_on(self, received: Iterable[str]) -> bool:
+        """Agree on the first signal that any process has received; return True if there is one.
+
+        received: what each process has received, in the same order in all processes; "" for no
+        signal.
+        """
+        self.agreed = next(filter(None, received), "")
+        return bool(self.agreed)
 
     def is_agreed(self, step: int | None = None) -> bool:
         """Return True if all processes must stop now; all processes must call this together.

@@ -6,6 +6,7 @@ of all record files. `resuming` reads what is written here.
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,7 +26,9 @@ from jbias.training.seed_axis import PackedStates
 _EVALUATION_ENTRIES = ("eval_batch", "eval_norm", "decisions")
 
 
-NOT_EVALUATED = Evaluation(schedule.NEVER, (), {}, {}, 0.0)
+NOT_EVALUATED = Evaluation(
+    schedule.NEVER, records=(), valid={}, decisions={}, began=0.0
+)
 
 
 @dataclasses.dataclass
@@ -44,8 +47,8 @@ class RunStore:
     checkpoints: None if another process trains the run. monitor: metrics of all seeds, a part of
     each checkpoint. check_lock: called before writing; OSError if the workdir is missing or belongs
     to another process. best: highest validation accuracy by member's name in the current stage.
-    evaluation: the latest evaluation. left: the latest step whose evaluation is left to another
-    process.
+    evaluation: the latest evaluation in the current stage. left: the latest step whose evaluation is
+    left to another process, or to the next start.
     """
 
     spec: run_spec.RunSpec
@@ -91,9 +94,8 @@ class RunStore:
         self.evaluation = evaluation._replace(records=records, decisions={})
         self.monitor.reset()
         heap.trim()
-        self.log.evaluation(
-            step, records, valid=evaluation.valid, seconds=evaluation.seconds
-        )
+        seconds = time.monotonic() - evaluation.began
+        self.log.evaluation(step, records, valid=evaluation.valid, seconds=seconds)
 
     def save(
         self,
@@ -146,8 +148,8 @@ class RunStore:
         self.costs.write(self.checkpoints.step)
 
     def start_stage(self) -> None:
-        """Forget the best accuracies of the previous stage."""
-        self.best = {}
+        """Forget the best accuracies and the evaluation of the previous stage."""
+        self.best, self.evaluation = {}, NOT_EVALUATED
 
     @contextlib.contextmanager
     def saving_on_data_error(self, latest: LastGood) -> Iterator[None]:
@@ -165,12 +167,13 @@ class RunStore:
             experiment, step = latest.experiment, latest.step
             if step > max(self.checkpoints.step, experiment.stage.first):
                 self.save(experiment, latest.states, step)
+            saved = f"step {step} is saved" if step == self.checkpoints.step else ""
             self.checkpoints.wait()
             # Wait for all processes: the first one to exit kills its peers.
             self.group.all_gather("the end of a save", None)
             raise ValueError(
-                f"{error}; step {step} is saved: restore the file as it was when the run "
-                "began and run the same command to continue. A repair that changes the "
+                f"{error}; {saved or 'no step was taken'}: restore the file as it was when the "
+                "run began and run the same command to continue. A repair that changes the "
                 "file's length changes the data set and needs a new --workdir. `jbias "
                 "prepare check` lists all damaged files"
             ) from error
@@ -238,6 +241,7 @@ class RunStore:
     def end(self, outcome: str) -> dict[str, Any]:
         """Write the files `done` of the run and its branches; return the run's total cost.
 
+        Process 0 only.
         The records of a local run are compacted (`results.compact`). outcome: "finished" or
         "diverged".
         """

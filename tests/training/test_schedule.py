@@ -60,6 +60,10 @@ EVALUATED_14 = Progress(evaluated=14, saved=13)
         (14, Progress(left=14, saved=14), {"stop": True}, STOP),
         (10, Progress(), {"stop": True}, SAVE),
         (20, Progress(left=20, saved=20), {"stop": True}, STOP),
+        # A stop does not keep a complete stage from its end.
+        (20, Progress(evaluated=20, saved=20), {"stop": True}, END),
+        (20, Progress(evaluated=20, saved=19), {"stop": True}, SAVE),
+        (20, Progress(left=20, saved=20), {"stop": True, "plan": ELSEWHERE}, END),
         # The next start: the step of the checkpoint is evaluated, then saved again if best.
         (14, Progress(saved=14, has_records=False), {}, EVALUATE),
         (
@@ -109,7 +113,9 @@ def test_a_loop_that_follows_the_actions_evaluates_and_saves_each_step_once(
         if todo.action in (Action.STOP, Action.END):
             break
     last_action, last_step = done[-1]
-    is_stopped = stop_at is not None
+    # A stage whose last evaluation is left to another process is complete.
+    is_complete = plan.evaluates_elsewhere and stop_at == plan.last
+    is_stopped = stop_at is not None and not is_complete
     assert last_action is (Action.STOP if is_stopped else Action.END)
     assert len(set(done)) == len(done)
     assert (Action.SAVE, last_step) in done
