@@ -61,13 +61,13 @@ study: $(VENV)/.train
 # At least 200 faults of many kinds, each over a small real run; none may lose anything.
 # What was stopped goes on, if the code is the same; `rm -rf runs/chaos` begins anew.
 chaos: $(VENV)/.installed
-	$(RUN) -m benchmarks.chaos --trials=$(TRIALS) --seed=$(SEED)
+	$(RUN) -m qa.chaos --trials=$(TRIALS) --seed=$(SEED)
 
 # Every case of a folder, in turn: `make cases CASES=DIR`. A case is DIR/NAME/run.sh or DIR/GROUP/NAME.sh;
 # it runs from here with PY=the environment's Python, and is right when it ends with exit code 0.
 cases: $(if $(CASES),$(VENV)/.installed)
 	@test -n "$(CASES)" || { echo "make: CASES is missing; name a folder of cases, as in make cases CASES=DIR" >&2; exit 2; }
-	@$(RUN) -m benchmarks.run_cases "$(CASES)"
+	@$(RUN) -m qa.run_cases "$(CASES)"
 
 # The pages open from the folder, without a network: build/site/index.html.
 docs: $(VENV)/.installed

@@ -57,7 +57,7 @@ def distortion(part: str, seconds: int) -> Part:
     options = (f"--only={part}", "--steps=32", "--rounds=5", strategies)
     small = ("--setting=tiny", "--share=0.002", "--steps=1", "--rounds=1", "--seeds=2")
     fewer = ("--methods=basic,fmix", "--strategies=looped")
-    return Part("distortion", options, seconds, (options[0], *small, *fewer))
+    return Part("distortion_speed", options, seconds, (options[0], *small, *fewer))
 
 
 STEPS = ("--steps=10", "--rounds=5")
@@ -141,7 +141,7 @@ FIRST = (
     "probe-imagenet",
     "resnet50",
 )
-OWN_SETTINGS = ("suite", "distortion")  # Modules without --setting and --torch.
+OWN_SETTINGS = ("suite", "distortion_speed")  # Modules without --setting and --torch.
 
 
 def run(name: str, part: Part, options: argparse.Namespace, cache: str) -> dict:

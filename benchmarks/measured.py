@@ -103,12 +103,12 @@ def facts() -> dict[str, Any]:
     environment = workdirs.environment()
     environment["device"]["processor"] = processor()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    name = pathlib.Path(sys.argv[0]).stem
+    path = pathlib.Path(sys.argv[0])  # Of the command's module.
     # Paths of this machine are not of interest.
     args = [re.sub("=.*/.*", "=...", arg) for arg in sys.argv[1:]]
     return {
         "date": datetime.date.today().isoformat(),
-        "command": " ".join([f"python -m benchmarks.{name}", *args]),
+        "command": " ".join([f"python -m {path.parent.name}.{path.stem}", *args]),
         **environment,
         "load": load,
     }

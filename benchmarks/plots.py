@@ -23,7 +23,8 @@ mpl.rcParams["svg.hashsalt"] = "jbias"  # The same file for the same results.
 
 from matplotlib import pyplot as plt
 
-from benchmarks import all_results, measured, scaling
+from benchmarks import measured, scaling
+from studies import all_results
 
 ALONE = "alone"
 

@@ -102,7 +102,7 @@ def _smoke(flag: str) -> str:
 
 def place(folder: pathlib.Path) -> None:
     """Make the folder look like a checkout's root, with some photographs in it."""
-    for name in ("configs", "examples", "benchmarks", "launch"):
+    for name in ("configs", "examples", "benchmarks", "studies", "qa", "launch"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "docs/results").mkdir(parents=True)
     for pattern in ("docs/*.md", "docs/results/*.csv"):

@@ -9,17 +9,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import (
-    check,
-    distortion,
-    measured,
-    memory_over_time,
-    roofline,
-    small,
-)
+from benchmarks import check, distortion_speed, measured, memory_over_time, roofline
 from jbias import models
 from jbias.configs import distortion as configs_distortion
 from jbias.runs import results as records
+from studies import small_benchmark
 from tests import cases, smoke_runs
 
 
@@ -61,7 +55,7 @@ def test_a_projection_divides_the_protocols_images_by_the_rates():
         name: {"images_per_second": rate}
         for name, rate in (("basic", 500.0), ("evaluation", 2000.0))
     }
-    minutes = distortion.project_minutes(
+    minutes = distortion_speed.project_minutes(
         config,
         num_seeds=5,
         rates=rates,
@@ -98,9 +92,9 @@ TINY = ("--setting=tiny", "--steps=1", "--rounds=1", "--torch=no")
         ("writers", ("--rounds=2", "--seeds=2")),
         ("memory_over_time", ("--evaluations=24",)),
         ("corruptions", ("--side=32", "--names=fog,frost", "--rounds=1", "--host=1")),
-        ("report", ("--runs=6", "--seeds=2", "--epochs=3", "--sets=4")),
+        ("report_speed", ("--runs=6", "--seeds=2", "--epochs=3", "--sets=4")),
         ("cost", ("--methods=sagnet", "--steps=1", "--rounds=1")),
-        ("distortion", (*DISTORTION, "--methods=basic,fmix", "--only=train")),
+        ("distortion_speed", (*DISTORTION, "--methods=basic,fmix", "--only=train")),
         ("gpu", ("--tiny", "--torch=no", "--only=evaluation")),
     ],
 )
@@ -180,7 +174,7 @@ def test_the_headline_has_medians_and_ranges(tmp_path):
         "erm,sketch,0.25,0.2,4,0.17,0.1,0.55\nsagnet,sketch,0.5,0,10,0.5,0.5,0.5\n"
     )
     (tmp_path / "ranks.csv").write_text("algorithm,mean_rank\nerm,1.75\nsagnet,1.25\n")
-    head, _, *rows = small.headline(tmp_path, ("edge", "sketch")).splitlines()
+    head, _, *rows = small_benchmark.headline(tmp_path, ("edge", "sketch")).splitlines()
     assert head == "| Method | Validation | edge | sketch | Mean rank |"
     assert rows == [
         "| sagnet | 40.0 | 50.0 [50.0, 50.0] | 50.0 [50.0, 50.0] | 1.25 |",
@@ -224,13 +218,15 @@ def test_a_rate_is_chosen_by_the_mean_of_this_calls_seeds(tmp_path, monkeypatch)
                 (folder / f"evals/{step}.jsonl").write_text(text)
 
     def tune(folder, rates, seeds, extend):
-        return small.tune("erm", folder, rates, seeds=seeds, extend=extend, flags=())
+        return small_benchmark.tune(
+            "erm", folder, rates, seeds=seeds, extend=extend, flags=()
+        )
 
     monkeypatch.setattr(small, "train", train)
     train("erm:vary=optim.rate=0.01", tmp_path / "0.01")
     grid = tune(tmp_path, "0.02+0.05+0.1", seeds=2, extend=False)
     assert grid == {0.02: 0.625, 0.05: 0.5, 0.1: 0.75}
-    assert small.best_rate(grid) == 0.1
+    assert small_benchmark.best_rate(grid) == 0.1
     extended = tune(tmp_path / "more", "0.02+0.05+0.1", seeds=2, extend=True)
     assert extended == {**grid, 0.2: 0.25}
     assert tune(tmp_path / "one", "0.3", seeds=1, extend=True) == {0.3: None}

@@ -9,14 +9,14 @@ import types
 
 import pytest
 
-from benchmarks import chaos, chaos_faults, chaos_hooks, chaos_peers, chaos_runs
+from qa import chaos, chaos_faults, chaos_hooks, chaos_processes, chaos_runs
 from tests import smoke_runs
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kinds",
-    [chaos_faults.KINDS, chaos_peers.KINDS],
+    [chaos_faults.KINDS, chaos_processes.KINDS],
     ids=["one process", "two processes"],
 )
 def test_one_fault_of_every_kind_loses_nothing(kinds, tmp_path):
@@ -24,7 +24,7 @@ def test_one_fault_of_every_kind_loses_nothing(kinds, tmp_path):
         [
             sys.executable,
             "-m",
-            "benchmarks.chaos",
+            "qa.chaos",
             "--seed=7",
             "--jobs=2",
             f"--trials={len(kinds)}",
@@ -92,7 +92,7 @@ def test_a_peer_s_end_must_name_the_lost_one_in_one_line(tmp_path):
 
     def problem(code, output):
         ended = chaos_runs.Ended(code, output)
-        return chaos_peers._describe_bad_end(bench, ended, lost=1, what="was lost")
+        return chaos_processes._describe_bad_end(bench, ended, lost=1, what="was lost")
 
     assert not problem(69, line)
     assert not problem(
@@ -114,16 +114,16 @@ def test_a_peer_s_end_must_name_the_lost_one_in_one_line(tmp_path):
 
 def test_results_of_one_process_may_differ_by_rounding_and_one_image():
     accuracy = dict(metric="accuracy", step=8, value=0.5, count=16)
-    assert chaos_peers._is_close_record(
+    assert chaos_processes._is_close_record(
         {**accuracy}, {**accuracy, "value": 0.53, "count": 17}
     )
-    assert not chaos_peers._is_close_record(
+    assert not chaos_processes._is_close_record(
         {**accuracy}, {**accuracy, "value": 0.56, "count": 18}
     )
-    assert not chaos_peers._is_close_record({**accuracy}, {**accuracy, "step": 9})
+    assert not chaos_processes._is_close_record({**accuracy}, {**accuracy, "step": 9})
     loss = dict(metric="loss", step=8, value=2.0, count=None)
-    assert chaos_peers._is_close_record({**loss}, {**loss, "value": 2.0005})
-    assert not chaos_peers._is_close_record({**loss}, {**loss, "value": 2.01})
+    assert chaos_processes._is_close_record({**loss}, {**loss, "value": 2.0005})
+    assert not chaos_processes._is_close_record({**loss}, {**loss, "value": 2.01})
 
 
 @pytest.mark.parametrize("over", [True, False])
@@ -135,18 +135,20 @@ def test_a_peer_is_killed_by_time_or_was_over(over, tmp_path, monkeypatch):
     )
     started = []
     monkeypatch.setattr(
-        chaos_peers, "start", lambda bench, hooks: started.append(hooks) or [child] * 2
+        chaos_processes,
+        "start",
+        lambda bench, hooks: started.append(hooks) or [child] * 2,
     )
-    monkeypatch.setattr(chaos_peers, "_counts", lambda bench: {"seconds": 0.01})
-    monkeypatch.setattr(chaos_peers, "_describe_bad_end", lambda *_, **__: "")
-    monkeypatch.setattr(chaos_peers, "judge", lambda *_: (chaos_runs.RECOVERED, ""))
+    monkeypatch.setattr(chaos_processes, "_counts", lambda bench: {"seconds": 0.01})
+    monkeypatch.setattr(chaos_processes, "_describe_bad_end", lambda *_, **__: "")
+    monkeypatch.setattr(chaos_processes, "judge", lambda *_: (chaos_runs.RECOVERED, ""))
 
     class Draws(random.Random):
         choice = staticmethod(lambda values: "time" if "time" in values else 0.01)
 
     bench = chaos_runs.Bench(tmp_path, tmp_path / "trial")
     bench.trial.mkdir()
-    assert chaos_peers.kill_peer(bench, Draws(0))[0] == chaos_runs.RECOVERED
+    assert chaos_processes.kill_peer(bench, Draws(0))[0] == chaos_runs.RECOVERED
     assert started == [{}] and chaos_hooks.is_missed(bench.trial) == over
 
 

@@ -180,7 +180,9 @@ def known_flags() -> set[str]:
 
 @functools.cache
 def flags_of_benchmarks() -> set[str]:
-    code = [path.read_text() for path in (ROOT / "benchmarks").rglob("*.py")]
+    folders = ("benchmarks", "studies", "qa")
+    paths = [path for name in folders for path in (ROOT / name).rglob("*.py")]
+    code = [path.read_text() for path in paths]
     return set(re.findall(r'add(?:_argument)?\(\s*"(--[\w-]+)"', "".join(code)))
 
 

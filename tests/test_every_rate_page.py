@@ -47,7 +47,7 @@ def holm(p):
 
 
 def tables():
-    text = (ROOT / "benchmarks/results/every-rate.md").read_text(encoding="utf-8")
+    text = (ROOT / "studies/results/every-rate.md").read_text(encoding="utf-8")
     results_text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
     assert text.split("\n\n")[0] in results_text
     return [

@@ -9,7 +9,7 @@ import scipy.stats
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGE = (ROOT / "docs/few-seeds.md").read_text(encoding="utf-8")
-TABLES = (ROOT / "benchmarks/results/few-seeds.md").read_text(encoding="utf-8")
+TABLES = (ROOT / "studies/results/few-seeds.md").read_text(encoding="utf-8")
 
 
 def biases(algorithm, variant=""):

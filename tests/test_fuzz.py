@@ -1,6 +1,6 @@
 """Malformed input of every kind is refused in one line or read rightly, and loses nothing.
 
-A small part of `python -m benchmarks.fuzz`.
+A small part of `python -m qa.fuzz`.
 """
 
 import pathlib
@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("hypothesis")
 
-from benchmarks.fuzz import __main__ as fuzz
-from benchmarks.fuzz import attempts, commands
+from qa.fuzz import __main__ as fuzz
+from qa.fuzz import attempts, commands
 
 COUNTS = {
     "config files": 15,

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 
-from benchmarks import all_results, few_seeds, other_settings, report
+from benchmarks import report_speed
+from studies import all_results, few_seeds, other_settings
 from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -68,7 +69,7 @@ def holm(p):
 
 
 def tables():
-    path = ROOT / "benchmarks/results/other-settings.md"
+    path = ROOT / "studies/results/other-settings.md"
     table_texts = path.read_text(encoding="utf-8").strip().split("\n\n")
     assert all(table_text in TEXT for table_text in table_texts)
     return [
@@ -438,7 +439,7 @@ def test_a_hundred_seeds():
     chance = [100 * scipy.stats.binom.pmf(k, 10, above / 100) for k in (0, 1, 3)]
     words = "{:.0f} % of studies of ten have none, {:.0f} % have one and {:.0f} % have"
     assert words.format(*chance) in docstring
-    table_text = (ROOT / "benchmarks/results/few-seeds.md").read_text(encoding="utf-8")
+    table_text = (ROOT / "studies/results/few-seeds.md").read_text(encoding="utf-8")
     _, _, shares_apart, report = table_text.strip().split("\n\n")[-1].split("\n")
     counts = (1, 3, 5, 10, 20, 50)
     shares_apart = [int(x.strip(" %")) for x in shares_apart.strip("|").split("|")[1:]]
@@ -456,7 +457,7 @@ def test_a_hundred_seeds():
 
 
 def test_epochs_of_runs_are_their_records(tmp_path):
-    report.make(tmp_path, runs=2, seeds=2, algorithms=2, epochs=3, sets=3)
+    report_speed.make(tmp_path, runs=2, seeds=2, algorithms=2, epochs=3, sets=3)
     lines = []
     for run in sorted(tmp_path.iterdir()):
         config = json.loads((run / "config.json").read_text())

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from benchmarks import biasbed, biases, reproduction, reproduction_biases
 from jbias.stats import score_table
+from studies import biasbed, imagenet_models, imagenet_models_page, reproduction
 from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -18,7 +18,7 @@ EIGHT = "the same, pAdaIN without runs 2 and 5"
 
 @pytest.mark.slow
 def test_the_documents_equal_the_output_of_the_command(tmp_path):
-    for document in (reproduction, reproduction_biases):
+    for document in (reproduction, imagenet_models_page):
         written = (ROOT / "docs" / document.NAME).read_text(encoding="utf-8")
         assert document.text() == written
     assert reproduction.main([f"--out={ROOT / 'docs'}", "--check"]) == 0
@@ -190,8 +190,10 @@ def test_pairs(setting, capped, off, mean, least, difference):
 @pytest.mark.slow
 def test_correlations_are_scipys_and_the_oracles():
     for row in ORACLE.itertuples():
-        frame = biases.model_groups()[row.models]
-        rho = biases.families()[row.models].statistic.loc[row.bias, row.category]
+        frame = imagenet_models.model_groups()[row.models]
+        rho = imagenet_models.families()[row.models].statistic.loc[
+            row.bias, row.category
+        ]
         assert len(frame) == row.n
         theirs = scipy.stats.spearmanr(frame[row.bias], frame[row.category]).statistic
         assert rho == pytest.approx(theirs, abs=1e-12)
@@ -201,18 +203,18 @@ def test_correlations_are_scipys_and_the_oracles():
 def test_p_values_are_the_oracles():
     """Two draws of 99,999 orders agree within 5 standard errors and the rounding."""
     for row in ORACLE.itertuples():
-        p = biases.families()[row.models].pvalue.loc[row.bias, row.category]
-        error = np.sqrt(2 * p * (1 - p) / biases.PERMUTATIONS)
+        p = imagenet_models.families()[row.models].pvalue.loc[row.bias, row.category]
+        error = np.sqrt(2 * p * (1 - p) / imagenet_models.PERMUTATIONS)
         assert abs(p - row.perm_p_two_sided) < 5 * error + 5e-6
 
 
 def test_printed_numbers_agree():
     """Printed numbers agree, except for centre frequencies of networks without a band."""
-    cells, pairs = biases.printed_cells(), biases.printed_pairs()
+    cells, pairs = imagenet_models.printed_cells(), imagenet_models.printed_pairs()
     assert len(cells) == 48 * 19
     wrong = cells[~cells["agrees"]]
     assert (len(wrong), set(wrong["column"])) == (27, {"cb_cf_raw"})
-    bands = biases.models().loc[wrong["model"], "cb_bw_raw"]
+    bands = imagenet_models.models().loc[wrong["model"], "cb_bw_raw"]
     assert bands.to_numpy() == pytest.approx(11295.35, abs=0.005)
     assert len(pairs) == 6 * 4 * 3 + 15
     assert pairs["agrees"].all()
@@ -222,10 +224,10 @@ def test_printed_numbers_agree():
 
 
 def test_averages_and_spectral_biases_follow_from_their_components():
-    frame = biases.models()
-    for table in (biases.averages(), biases.spectral()):
+    frame = imagenet_models.models()
+    for table in (imagenet_models.averages(), imagenet_models.spectral()):
         np.testing.assert_allclose(table, frame[table.columns], atol=1e-9)
-    four = biases.spectral((0.1, 0.2, 0.3, 0.4)).loc["tv_resnet50", "low_freq"]
+    four = imagenet_models.spectral((0.1, 0.2, 0.3, 0.4)).loc["tv_resnet50", "low_freq"]
     assert (frame.loc["tv_resnet50", "low_freq"], four) == pytest.approx(
         (0.633, 0.566), abs=5e-4
     )
@@ -238,24 +240,24 @@ def test_categories():
         "augmentation": 12,
         "stylized": 3,
         "freezing": 1,
-        biases.AT: 15,
+        imagenet_models.AT: 15,
         "contrastive": 6,
     }
-    table = biases.by_training()
+    table = imagenet_models.by_training()
     assert table["models"].to_dict() == expected
     assert table.loc["baseline", "ID"] == pytest.approx(
         (76.146 + 86.503 + 63.14) / 3, abs=1e-3
     )
-    sized = biases.models().groupby("training")["epsilon"].count()
-    assert sized[sized > 0].to_dict() == {biases.AT: 15}
+    sized = imagenet_models.models().groupby("training")["epsilon"].count()
+    assert sized[sized > 0].to_dict() == {imagenet_models.AT: 15}
 
 
 def test_numbers_in_the_text():
-    frame = biases.models()
-    assert biases.spearman(frame[["shape", "low_freq"]]).iloc[0, 1] == pytest.approx(
-        0.66, abs=0.005
-    )
-    best = biases.agreement().round(2)
+    frame = imagenet_models.models()
+    assert imagenet_models.spearman(frame[["shape", "low_freq"]]).iloc[
+        0, 1
+    ] == pytest.approx(0.66, abs=0.005)
+    best = imagenet_models.agreement().round(2)
     assert best[
         ["imagenet", "imagenet_v2", "imagenet_c", "imagenet_cbar", "imagenet_a"]
     ].tolist() == [0.76, 0.77, 0.76, 0.80, 0.56]
@@ -274,28 +276,30 @@ def test_numbers_in_the_text():
     assert frame["shape"].agg(["min", "max"]).tolist() == pytest.approx(
         [0.128, 0.814], abs=5e-4
     )
-    assert frame.loc[frame["training"] == biases.AT, "high_freq"].max() <= 0.01
-    full = biases.families()["all"].statistic.loc["high_freq", "ID"]
-    assert (full, biases.rho_of_rounded()) == pytest.approx((0.649, 0.629), abs=5e-4)
+    assert frame.loc[frame["training"] == imagenet_models.AT, "high_freq"].max() <= 0.01
+    full = imagenet_models.families()["all"].statistic.loc["high_freq", "ID"]
+    assert (full, imagenet_models.rho_of_rounded()) == pytest.approx(
+        (0.649, 0.629), abs=5e-4
+    )
 
 
 def test_anomalies():
     """Wrong denominators, to a thousandth of an image, and their effect on correlations."""
-    assert max(biases.granularity().values()) < 1e-3
-    concepts = biases.correlations_without("Concepts", "stylized16")
+    assert max(imagenet_models.granularity().values()) < 1e-3
+    concepts = imagenet_models.correlations_without("Concepts", "stylized16")
     assert concepts["shape"] == pytest.approx(-0.124, abs=5e-4)
-    assert biases.correlations_without("ID", "imagenet_real")["shape"] == pytest.approx(
-        -0.774, abs=5e-4
-    )
+    assert imagenet_models.correlations_without("ID", "imagenet_real")[
+        "shape"
+    ] == pytest.approx(-0.774, abs=5e-4)
 
 
 def test_number_of_significant_correlations():
-    assert biases.count_significant() == {
+    assert imagenet_models.count_significant() == {
         "all": {"pvalue": 15, "holm": 11, "bh": 12},
         "AT": {"pvalue": 12, "holm": 8, "bh": 12},
         "nonAT": {"pvalue": 13, "holm": 8, "bh": 12},
     }
-    partial = biases.partials().set_index(["bias", "average"])
+    partial = imagenet_models.partials().set_index(["bias", "average"])
     assert (partial["p"] <= 0.05).sum() == 10
     assert partial.loc[("low_freq", "Adversarial"), "rho"] == pytest.approx(
         0.826, abs=5e-4

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import pandas as pd
 import pytest
 
-from benchmarks import biasbed, biases, gpu_hours
 from jbias import config as jc
 from jbias import run_spec
 from jbias.training import setup
+from studies import biasbed, gpu_hours, imagenet_models
 from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
-DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
+DOCS, RESULTS = ROOT / "docs", ROOT / "studies" / "results"
 PUBLISHED = ROOT / "examples" / "published"
 PAGES = ("biasbed", "biases", "distortion", "shifts")
 PLACES = (ROOT / "examples", PUBLISHED, RESULTS / "shifts", RESULTS / "biases")
@@ -106,7 +106,7 @@ def test_biasbed():
 
 
 def test_biases():
-    cells = biases.printed_cells()
+    cells = imagenet_models.printed_cells()
     frame = cells[cells["table"] == 1]
     assert CLAIMS["G1"].ours == f"{frame['agrees'].sum()} of {len(frame)} cells"
     tables = (DOCS / "reproduction-biases-tables.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 
-from benchmarks import all_results, claims
 from jbias import models, stats
+from studies import all_results, claims
 from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -29,7 +29,7 @@ FOLDERS = sorted(
     for path in RESULTS.iterdir()
     if path.is_dir() and path.name not in WITHOUT_REPORT
 )
-PLANS = sorted((ROOT / "benchmarks/results").glob("planned-*.md"))
+PLANS = sorted((ROOT / "benchmarks/results").glob("method_plans-*.md"))
 PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
@@ -157,7 +157,7 @@ def test_the_page_quotes_the_tests_over_blocks_of_sets():
 
 
 def test_the_page_has_the_claims_that_the_command_wrote():
-    claims_text = (ROOT / "benchmarks/results/claims.md").read_text(encoding="utf-8")
+    claims_text = (ROOT / "studies/results/claims.md").read_text(encoding="utf-8")
     assert claims_text in PAGE
     scores = pd.read_csv(RESULTS / "shapes/tables/scores.csv")
     table = scores.pivot(index="dataset", columns="algorithm", values="mean")
@@ -194,7 +194,7 @@ def test_shares_of_redrawn_seeds_equal_those_of_single_tables():
         expected[2] = expected[2] if ahead[methods.index("erm (edsr)")] > 0 else 1
         np.testing.assert_allclose(pvalues, expected, rtol=1e-6, atol=1e-12)
     share = claims.share_significant(pair, scores, draws=8000)
-    pvalues = (ROOT / "benchmarks/results/claims.md").read_text(encoding="utf-8")
+    pvalues = (ROOT / "studies/results/claims.md").read_text(encoding="utf-8")
     quoted = int(re.search(r"CAE\) ranks above ERM \| 0.021 \| (\d+) %", pvalues)[1])
     assert (
         abs(100 * share - quoted) < 0.5 + 4 * 0.61
@@ -267,5 +267,5 @@ def test_the_page_of_performance_has_the_strategies():
 def test_the_pages_of_devices_have_their_plans(path):
     lines = path.read_text(encoding="utf-8").splitlines()
     table = "\n".join(line for line in lines if line.startswith("|"))
-    page = "tpus" if path.stem.startswith("planned-v") else "gpus"
+    page = "tpus" if path.stem.startswith("method_plans-v") else "gpus"
     assert table in (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")

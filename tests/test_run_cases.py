@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from benchmarks import run_cases
+from qa import run_cases
 
 ROOT = pathlib.Path(run_cases.__file__).parents[1]
 

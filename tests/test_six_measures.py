@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from benchmarks import six_measures
 from jbias.stats import correlation
+from studies import six_measures
 
 ROOT = pathlib.Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks/results/six-measures"
+RESULTS = ROOT / "studies/results/six-measures"
 PAGE = (ROOT / "docs/six-measures.md").read_text(encoding="utf-8")
 NETWORKS = pd.read_csv(RESULTS / "networks.csv")
 AGREEMENT = pd.read_csv(RESULTS / "agreement.csv")

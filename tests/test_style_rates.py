@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks import style_rates
 from jbias import models
+from studies import style_rates
 
 
 @pytest.mark.slow

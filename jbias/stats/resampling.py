@@ -196,7 +196,7 @@ def percentile_coverage(runs: int, confidence: float = 0.95) -> float:
     The interval extends z sqrt((r - 1) / r) standard errors, and the error of the mean is
     distributed as t_(r-1). For 95 %: 0.75 for 3 runs, 0.85 for 5, 0.90 for 10. Simulated with
     draws: 0.75, 0.84, 0.90; for bimodal scores 0.54, 0.73, 0.92
-    (benchmarks.interval_coverage).
+    (studies.interval_coverage).
     """
     z = scipy.stats.norm.ppf((1 + confidence) / 2)
     half_width = z * math.sqrt((runs - 1) / runs)

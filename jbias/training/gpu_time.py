@@ -41,7 +41,7 @@ GAP_SECONDS = 1.5e-6
 GRAPH_SECONDS = 39e-6
 CONVOLUTION_SECONDS = 13e-6
 
-# Accuracy of the estimate; benchmarks/results/plan_measured-gpu.md has all figures.
+# Accuracy of the estimate; benchmarks/results/plan_accuracy-gpu.md has all figures.
 MEASURED = (
     "steps measured on an H100 and an H200 took 0.7 to 1.2 of the planned time "
     "(docs/plan.md#planned-and-measured)"

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from benchmarks.hostile import attempt
 from jbias import data, prepare
+from qa.hostile import attempt
 from tests.data import test_bad_input as bad
 
 BOMB_MIB = 132  # Size of an unpacked bomb, more than a small file may have.

@@ -1,6 +1,6 @@
 """An array in a real SLURM, whose jobs run a replacement of the training.
 
-The eight algorithms themselves are trained there by `python -m benchmarks.slurm`.
+The eight algorithms themselves are trained there by `python -m qa.slurm`.
 """
 
 import json
@@ -14,8 +14,8 @@ import time
 import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 
-from benchmarks import slurm_cluster
 from jbias.launch import search, slurm, study, sweep
+from qa import slurm_cluster
 from tests import smoke_runs
 from tests.launch.test_sweep import replace_training, run_sweep, table
 from tests.runtime import test_processes

@@ -5,9 +5,10 @@ import re
 
 import pytest
 
-from benchmarks import networks, roofline
+from benchmarks import roofline
 from jbias import models
 from jbias.models import taps
+from studies import networks_table
 from tests import cases
 
 TEXT = (pathlib.Path(__file__).parents[2] / "docs/models.md").read_text("utf-8")
@@ -21,15 +22,15 @@ PUBLISHED |= {"squeezenet1_1": 0.349, "mobilenetv3_small": 0.057}
 
 
 def test_every_network_has_its_line_in_order():
-    start = LINES.index(networks.HEAD[0])
-    assert LINES[start + 1] == networks.HEAD[1]
+    start = LINES.index(networks_table.HEAD[0])
+    assert LINES[start + 1] == networks_table.HEAD[1]
     matches = [re.match(r"\| `(\w+)` \|", line) for line in LINES[start + 2 :]]
     names = [match[1] for match in matches[: len(models.MODELS)]]
     assert names == list(models.MODELS) and matches[len(names)] is None
 
 
 def test_the_page_has_the_sources_of_the_networks():
-    assert networks.sources() in " ".join(TEXT.split())
+    assert networks_table.sources() in " ".join(TEXT.split())
 
 
 @pytest.mark.slow
@@ -41,7 +42,7 @@ def test_the_page_has_the_sources_of_the_networks():
     ],
 )
 def test_each_line_describes_its_network(name):
-    assert networks.row(name) in LINES
+    assert networks_table.row(name) in LINES
 
 
 @cases.each("name", PUBLISHED)

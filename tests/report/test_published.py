@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import published_shape_biases
 from jbias.data import labels
 from jbias.measures import cue_conflict, decisions
 from jbias.report import measured, network_records
 from jbias.report.pages.networks import networks_page
 from jbias.report.pages.networks import published_shape_biases as published
+from studies import published_shape_biases
 from tests import cases
 from tests.report import measure_files
 

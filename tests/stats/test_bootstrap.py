@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from benchmarks import interval_coverage
 from jbias import stats
 from jbias.stats import resampling, score_table
+from studies import interval_coverage
 from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -140,7 +140,7 @@ def test_the_coverage_page_prints_the_largest_standard_error_of_its_shares():
 @pytest.mark.slow
 def test_simulated_coverages_equal_the_stored_table():
     """1,000 studies of each kind: within 4 standard errors of the stored shares."""
-    path = ROOT / "benchmarks/results/interval-coverage.md"
+    path = ROOT / "studies/results/interval-coverage.md"
     rows = [
         [float(cell.strip(" %")) / 100 for cell in line.split("|")[2:5]]
         for line in path.read_text().splitlines()

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from benchmarks import plan_measured
+from benchmarks import plan_accuracy
 from jbias import plan, run_estimates
 from jbias.training import gpu_time, hlo, memory, targets
 
@@ -150,7 +150,7 @@ def test_grouped_convolutions_are_named():
 def _ratios(is_selected=lambda result: True) -> list[float]:
     """Return the ratios of measured to planned time in the selected results."""
     root = pathlib.Path(__file__).parents[2]
-    path = root / "benchmarks" / "results" / "plan_measured-gpu.json"
+    path = root / "benchmarks" / "results" / "plan_accuracy-gpu.json"
     plans = json.loads(path.read_text())["results"].values()
     return [x["measured"]["step_ms"] / x["step_ms"] for x in plans if is_selected(x)]
 
@@ -177,7 +177,7 @@ def test_the_fitted_constants_solve_the_two_rates():
 
 def test_known_rates_equal_the_results():
     root = pathlib.Path(__file__).parents[2]
-    for rate in plan_measured.RATES:
+    for rate in plan_accuracy.RATES:
         if rate.seeds == 4:
             continue  # Computed from seconds per step.
         path = root / "benchmarks" / "results" / f"gpu-{rate.device}.md"

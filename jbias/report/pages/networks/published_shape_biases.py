@@ -2,7 +2,7 @@
 
 All shape biases are for the 1,280 cue conflicts of Geirhos et al., ICLR 2019. A CSV file in this
 folder has the published shape biases: counts of decisions that were published image by image, and
-rounded numbers from papers. `python -m benchmarks.published_shape_biases` writes the file and names
+rounded numbers from papers. `python -m studies.published_shape_biases` writes the file and names
 its sources.
 """
 

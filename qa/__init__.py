@@ -1,0 +1,1 @@
+"""Checks of jbias: injected faults, malformed and hostile input, mutants, other libraries."""

@@ -1,0 +1,109 @@
+"""Give the commands inputs that are made to do harm, and count how they end.
+
+    python -m qa.hostile
+    python -m qa.hostile --only='data sets' --match=tar
+
+This is not a benchmark of speed. Each input is read by a process of its own, whose time and
+memory are measured. It must be read rightly or refused in one line, within 60 s and 2 GB,
+and no control characters may reach the terminal. Other endings are printed to standard
+error with the reason, and the exit code is then 1. Writes qa/results/hostile.md.
+"""
+
+import argparse
+import collections
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+
+from benchmarks import measured
+from qa.hostile import algorithms, attempt, flags, frames, sets, workdirs
+
+RESULTS = pathlib.Path(__file__).parents[1] / "results"
+
+KINDS = {
+    "data sets": sets.cases,
+    "damaged runs": workdirs.cases,
+    "algorithms of one's own": algorithms.cases,
+    "flags and names": flags.cases,
+    "tables for statistics": frames.cases,
+}
+PASSED = {"refused", "read"}
+VERDICTS = ("refused", "read", "traceback", "unclear", "hang", "memory", "crash")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Try all inputs, write the table, and return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m qa.hostile",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="KIND",
+        help=f"try one kind only: {', '.join(KINDS)} (default: all)",
+    )
+    parser.add_argument(
+        "--match",
+        default="",
+        metavar="TEXT",
+        help="try only inputs with this text in their description (default: all)",
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="print the message of every input"
+    )
+    parser.add_argument(
+        "--out",
+        default=RESULTS,
+        type=pathlib.Path,
+        metavar="DIR",
+        help="folder for the results (default: qa/results)",
+    )
+    args = parser.parse_args(argv)
+    rows = [_row(["", "tried", *VERDICTS, "s"]), "|:--" + "|--:" * 9 + "|"]
+    total, total_seconds = collections.Counter(), 0.0
+    for name, cases in KINDS.items():
+        if args.only and name != args.only:
+            continue
+        start, counts = time.monotonic(), collections.Counter()
+        for case in cases():
+            if args.match in case.words:
+                verdict, message = attempt.attempt(case)
+                counts[verdict] += 1
+                if args.verbose or verdict not in PASSED:
+                    line = f"{name}: {verdict}: {case.words}: {message}\n"
+                    print(line, file=sys.stderr, flush=True)
+        seconds = time.monotonic() - start
+        rows.append(_count_row(name, counts, seconds))
+        print(rows[-1], flush=True)
+        total, total_seconds = total + counts, total_seconds + seconds
+    text = "\n".join([*rows, _count_row("all", total, total_seconds), ""])
+    if not (args.only or args.match):
+        measured.write("hostile", total, f"{_HEAD}{text}", ratios={}, out=args.out)
+    else:
+        print(text)
+    return 1 if set(total) - PASSED else 0
+
+
+_HEAD = (
+    "# How the commands end on hostile input\n\nEach input is read by a process of its own,"
+    f" in at most {attempt.SECONDS} s and {attempt.BYTES / 1e9:g} GB. Where the columns of"
+    " failures are 0, no control character was printed, and no command crashed.\n\n"
+)
+
+
+def _row(cells: Sequence[object]) -> str:
+    """Return a row of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _count_row(name: str, counts: collections.Counter, seconds: float) -> str:
+    """Return the row of a kind; counts: by verdict."""
+    by_verdict = [counts[verdict] for verdict in VERDICTS]
+    return _row([name, counts.total(), *by_verdict, f"{seconds:.0f}"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,345 @@
+"""Mutation test: put small faults into the code at random, and count those that tests find.
+
+    python -m qa.mutants [--count=80] [--seed=0] [--marks="not slow"] [--out=DIR]
+        [--again]
+
+Each mutant is one change in one of the modules below: a comparison, an operator, a
+constant, a condition, or a deleted statement. It is made in a copy of the checkout, where
+the tests run until the first failure: first the files named after the module, then those
+that mention it and all of its folder (for the training path the tests of both its folders,
+and those of whole runs). A test that fails is run again without the mutant and must pass;
+if it fails, the command ends. A mutant that changes no behaviour (an equivalent mutant)
+survives rightly; the reader of the table must decide. Tests written for the mutants of one
+seed bias the result for that seed, so use another. Writes mutants.json after each mutant,
+from which an interrupted command continues, and mutants.md. --again tests the mutants that
+were not killed once more, for example after tests were added.
+"""
+
+import argparse
+import ast
+import datetime
+import fnmatch
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+ROOT = pathlib.Path(__file__).parents[1]
+AREAS = {
+    "step": ("training/step.py", "training/divergence.py"),
+    "seeds": ("training/seed_axis.py", "training/prng.py"),
+    "order": ("training/samplers.py",),
+    "checkpoint": (
+        "runs/checkpoints.py",
+        "runtime/checkpoint_files.py",
+        "training/store.py",
+    ),
+    "records": ("runs/results.py", "runs/evaluations.py", "runs/checksums.py"),
+    "algos": ("algos/*.py",),
+    "evals": ("measures/*.py", "stimuli/*.py", "evals/*.py"),
+    "stats": ("stats/*.py",),
+}
+# Tests of whole runs, for the areas of the training path.
+RUN_TESTS = (
+    "tests/test_train.py",
+    "tests/test_resume.py",
+    "tests/test_preemption.py",
+    "tests/test_damage.py",
+)
+RUN_AREAS = ("step", "seeds", "order", "checkpoint", "records")
+_COMPARE = {
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.In: "not in",
+    ast.NotIn: "in",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+}
+_OPERATE = {
+    ast.Add: "-",
+    ast.Sub: "+",
+    ast.Mult: "/",
+    ast.Div: "*",
+    ast.FloorDiv: "%",
+    ast.Mod: "//",
+    ast.Pow: "*",
+    ast.BitAnd: "|",
+    ast.BitOr: "&",
+}
+
+
+def main() -> None:
+    """Test all mutants, and write mutants.json and mutants.md."""
+    parser = argparse.ArgumentParser(
+        prog="python -m qa.mutants",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--count",
+        type=int,
+        default=80,
+        help="number of mutants over all areas (default: %(default)s)",
+    )
+    add("--seed", type=int, default=0, help="seed of the sample (default: %(default)s)")
+    add(
+        "--marks",
+        default="not slow",
+        help="pytest's -m: marks of the tests to run (default: %(default)s)",
+    )
+    add(
+        "--seconds",
+        type=float,
+        default=300.0,
+        help="time limit for the tests of a mutant (default: %(default)s)",
+    )
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=ROOT / "build/mutants",
+        metavar="DIR",
+        help="folder for the results (default: build/mutants)",
+    )
+    add(
+        "--again",
+        action="store_true",
+        help="test mutants again that were not killed before",
+    )
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / "mutants.json"
+    finished = json.loads(path.read_text()) if path.exists() else []
+    row_by_id = {_mutant_id(row): row for row in finished}
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / "jbias"
+        shutil.copytree(ROOT, copy, ignore=_ignored)
+        for mutant in draw_mutants(args.count, args.seed):
+            row = row_by_id.get(_mutant_id(mutant))
+            if row is None or (args.again and _is_alive(row)):
+                row = {**mutant, **_test(copy, mutant, args.marks, args.seconds)}
+                print(len(rows) + 1, row["file"], row["line"], row["end"], flush=True)
+            rows.append(row)
+            path.write_text(json.dumps(rows, indent=1))
+    flags = f"--count={args.count} --seed={args.seed} --seconds={args.seconds:g}"
+    source = f"`python -m qa.mutants {flags}`, {datetime.date.today()}."
+    (args.out / "mutants.md").write_text(f"{_page(rows)}\n{source}\n")
+
+
+def _mutant_id(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return a key that identifies a mutant, by its file, span and change."""
+    return tuple(row[key] for key in ("area", "file", "start", "end_at", "old", "new"))
+
+
+def _is_alive(row: dict[str, Any]) -> bool:
+    """Return True if no test killed the mutant."""
+    return not row["end"].startswith("killed")
+
+
+def _ignored(folder: str, names: list[str]) -> set[str]:
+    """Return names at the top of the checkout that tests do not need (for copytree)."""
+    if pathlib.Path(folder) != ROOT:
+        return set()
+    patterns = (".git", ".venv*", "build", "runs", "*.egg-info")
+    return {n for pattern in patterns for n in fnmatch.filter(names, pattern)}
+
+
+def draw_mutants(count: int, seed: int) -> list[dict[str, Any]]:
+    """Return random mutants, the same number of each area."""
+    rng, mutants = random.Random(seed), []
+    for area, patterns in AREAS.items():
+        files = [f for p in patterns for f in sorted((ROOT / "jbias").glob(p))]
+        changes = [
+            (file, change) for file in files for change in _changes(file.read_text())
+        ]
+        for file, change in rng.sample(changes, count // len(AREAS)):
+            mutant = {
+                "area": area,
+                "file": file.relative_to(ROOT).as_posix(),
+                "line": change.line,
+                "start": change.start,
+                "end_at": change.end,
+                "old": file.read_text()[change.start : change.end],
+                "new": change.new,
+            }
+            mutants.append(mutant)
+    return mutants
+
+
+class _Change(NamedTuple):
+    """A possible mutation: text[start:end], on a line counted from 1, becomes `new`."""
+
+    line: int
+    start: int
+    end: int
+    new: str
+
+
+def _changes(text: str) -> Iterator[_Change]:
+    """Yield the possible mutations in the functions of a module's source."""
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    def span(node: ast.AST) -> tuple[int, int]:
+        first = starts[node.lineno - 1] + node.col_offset
+        return first, starts[node.end_lineno - 1] + node.end_col_offset
+
+    tree = ast.parse(text)
+    docstrings = {
+        id(node.body[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and ast.get_docstring(node, clean=False) is not None
+    }
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+    nodes = {
+        id(node): node
+        for function in functions
+        for statement in function.body
+        for node in ast.walk(statement)
+    }
+    for node in nodes.values():
+        if id(node) in docstrings or not hasattr(node, "lineno"):
+            continue
+        a, b = span(node)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            left, right = span(node.left)[1], span(node.comparators[0])[0]
+            sign = _COMPARE[type(node.ops[0])]
+            if re.fullmatch(r"[\s<>=!a-z]+", text[left:right]):
+                yield _Change(node.lineno, left, right, f" {sign} ")
+        elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATE:
+            left, right = span(node.left)[1], span(node.right)[0]
+            if re.fullmatch(r"[\s+*/%&|-]+", text[left:right]):
+                yield _Change(node.lineno, left, right, f" {_OPERATE[type(node.op)]} ")
+        elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
+            new = not node.value if type(node.value) is bool else node.value + 1
+            yield _Change(node.lineno, a, b, repr(new))
+        elif isinstance(node, ast.BoolOp):
+            first, second = node.values[:2]
+            left, right = span(first)[1], span(second)[0]
+            sign = "or" if isinstance(node.op, ast.And) else "and"
+            if re.fullmatch(r"\s*(and|or)\s*", text[left:right]):
+                yield _Change(node.lineno, left, right, f" {sign} ")
+        elif isinstance(node, ast.If | ast.IfExp):
+            a, b = span(node.test)
+            yield _Change(node.lineno, a, b, f"(not ({text[a:b]}))")
+        elif isinstance(node, ast.Expr | ast.AugAssign):
+            yield _Change(node.lineno, a, b, "pass")
+
+
+def _test(
+    copy: pathlib.Path, mutant: dict[str, Any], marks: str, seconds: float
+) -> dict[str, Any]:
+    """Run the tests of a mutant; return how they ended, their number and seconds.
+
+    copy: folder of the checkout's copy. marks: pytest's -m. seconds: time limit.
+    """
+    path = copy / mutant["file"]
+    text = path.read_text()
+    start, end = mutant["start"], mutant["end_at"]
+    path.write_text(text[:start] + mutant["new"] + text[end:])
+    tests = _test_files(copy, mutant)
+    began = time.monotonic()
+    try:
+        done = _pytest(copy, marks, tests, seconds)
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+        outcome = f"killed by {failed[1]}" if failed else "survived"
+        if done.returncode not in (0, 1, 2) or (done.returncode and not failed):
+            outcome = f"killed: pytest ended with {done.returncode}"
+    except subprocess.TimeoutExpired:
+        failed, outcome = None, f"no failure in {seconds:.0f} s"
+    finally:
+        path.write_text(text)
+    test_seconds = round(time.monotonic() - began)
+    if failed and failed[1] not in _PASSING:
+        if _pytest(copy, marks, [failed[1].partition("[")[0]], None).returncode:
+            raise SystemExit(
+                f"mutants: {failed[1]} fails without a mutant; fix it first"
+            )
+        _PASSING.add(failed[1])
+    return {"end": outcome, "tests": len(tests), "seconds": test_seconds}
+
+
+_PASSING: set[str] = set()  # Tests that have passed without a mutant.
+
+
+def _pytest(
+    copy: pathlib.Path, marks: str, tests: list[str], seconds: float | None
+) -> subprocess.CompletedProcess:
+    """Run tests of the copy until the first fails; return the finished process."""
+    xla_flags = os.environ.get("XLA_FLAGS", "")
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-xq",
+            "-m",
+            marks,
+            "-p",
+            "no:cacheprovider",
+            *tests,
+        ],
+        cwd=copy,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(copy),
+            "JAX_PLATFORMS": "cpu",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "XLA_FLAGS": f"{xla_flags} --xla_backend_optimization_level=0",
+        },
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+def _test_files(copy: pathlib.Path, mutant: dict[str, Any]) -> list[str]:
+    """Return the test files of a mutant's module, those named after the module first."""
+    module = pathlib.Path(mutant["file"])
+    folder, name = module.parent.name, module.stem
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    is_of_runs = mutant["area"] in RUN_AREAS
+    folders = ("training", "runs") if is_of_runs else (folder,)
+    files = [
+        path.relative_to(copy).as_posix()
+        for path in sorted((copy / "tests").rglob("test_*.py"))
+        if path.parent.name in folders or word.search(path.read_text())
+    ]
+    named_after = [file for file in files if name in file]
+    run_tests = RUN_TESTS if is_of_runs else ()
+    return list(dict.fromkeys([*named_after, *files, *run_tests]))
+
+
+def _page(rows: list[dict[str, Any]]) -> str:
+    """Return the table of areas as Markdown."""
+    lines = [
+        "| area | mutants | killed | not killed |",
+        "|---|---:|---:|---|",
+    ]
+    for area in AREAS:
+        of_area = [row for row in rows if row["area"] == area]
+        alive = [row for row in of_area if _is_alive(row)]
+        places = ", ".join(f"{r['file']}:{r['line']} ({r['end']})" for r in alive)
+        killed = len(of_area) - len(alive)
+        lines.append(f"| {area} | {len(of_area)} | {killed} | {places} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
