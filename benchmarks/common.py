@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import measured, peer
+from benchmarks import peer, result_files
 from benchmarks.settings import SETTINGS, Setting
 from jbias import algos, augment, run_spec
 from jbias import config as jc
@@ -175,7 +175,7 @@ def parser(doc: str, **defaults: Any) -> argparse.ArgumentParser:
     add(
         "--out",
         type=pathlib.Path,
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         help="folder for the results (default: benchmarks/results)",
     )
     add("--name", help="name of the results (default: from benchmark and setting)")

@@ -32,7 +32,7 @@ from benchmarks import (
     compiled_read,
     compiled_rows,
     compiled_step,
-    measured,
+    result_files,
 )
 from jbias.training import targets
 
@@ -122,7 +122,7 @@ def table(programs: Sequence[Mapping[str, Any]]) -> str:
         "their MB",
         "no estimate",
     )
-    return measured.markdown(head, map(_cells, programs))
+    return result_files.markdown(head, map(_cells, programs))
 
 
 def _cells(program: Mapping[str, Any]) -> Iterator[str]:
@@ -181,7 +181,7 @@ def report(
     for target, programs in by_target.items():
         text = f"{_INTRO} {target}, by {versions}.\n\n{table(programs)}"
         name = compiled_step.results_name(target)
-        measured.write(name, programs, text, ratios={}, out=out)
+        result_files.write(name, programs, text, ratios={}, out=out)
         by_row = {
             program["row"]: program for program in programs if "error" not in program
         }
@@ -194,7 +194,7 @@ def report(
                 for goal_name, goal in goals.items()
                 if goal["now"]
             }
-            measured.write(name, goals, goals_text, ratios=ratios, out=out)
+            result_files.write(name, goals, goals_text, ratios=ratios, out=out)
 
 
 def _default_rows(target: str) -> Sequence[str]:
@@ -246,7 +246,7 @@ def main() -> None:
     add(
         "--out",
         type=pathlib.Path,
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         help="folder for the results (default: benchmarks/results)",
     )
     args = parser.parse_args()

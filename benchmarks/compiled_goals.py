@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from benchmarks import measured
+from benchmarks import result_files
 from jbias.training import seed_axis
 
 GIB = 2**30
@@ -215,4 +215,4 @@ def table(programs: Programs, target: str) -> str:
     if not rows:
         return ""
     head = ("predicted, not measured", "before", "at most", "now", "reached")
-    return f"Target: {target}.\n\n{measured.markdown(head, rows)}"
+    return f"Target: {target}.\n\n{result_files.markdown(head, rows)}"

@@ -26,7 +26,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from benchmarks import collectives, compiled_peers, compiled_rows, measured
+from benchmarks import collectives, compiled_peers, compiled_rows, result_files
 from jbias import build
 from jbias.algos import base
 from jbias.evals import inference
@@ -293,7 +293,7 @@ def results_name(target: str, prefix: str = "compiled") -> str:
 
 def read_committed(name: str, target: str) -> dict[str, Any] | None:
     """Return a row's program of the committed results; None if they do not have it."""
-    path = measured.RESULTS / f"{results_name(target)}.json"
+    path = result_files.RESULTS / f"{results_name(target)}.json"
     programs = json.loads(path.read_text())["results"] if path.exists() else ()
     return next((program for program in programs if program["row"] == name), None)
 

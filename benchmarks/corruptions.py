@@ -21,7 +21,7 @@ from jaxtyping import UInt8
 from PIL import Image
 from scipy import ndimage
 
-from benchmarks import measured
+from benchmarks import result_files, timing
 from jbias.augment import corrupt
 from jbias.data import corruptions
 from jbias.data.corruptions import host_operations
@@ -95,7 +95,7 @@ def measure(
             "device": on_device(name, images, options.severity, frost_folder),
             "host": on_host(name, host_images, options.severity, frost_folder),
         }
-        seconds = measured.in_turns(variants, options.rounds, warm=1)
+        seconds = timing.in_turns(variants, options.rounds, warm=1)
         rates[name] = {
             place: [counts[place] / turn for turn in turns]
             for place, turns in seconds.items()
@@ -138,7 +138,7 @@ def main() -> None:
     add(
         "--out",
         type=pathlib.Path,
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         metavar="DIR",
         help="folder for the results (default: benchmarks/results)",
     )
@@ -161,10 +161,10 @@ def main() -> None:
         )
         rows.append(row)
     head = ("images per second", "device", "host, one thread", "ratio")
-    measured.write(
+    result_files.write(
         f"corruptions-{options.side}-{jax.default_backend()}",
         rates_by_name,
-        measured.markdown(head, rows),
+        result_files.markdown(head, rows),
         ratios=ratios,
         out=options.out,
         options={k: v for k, v in vars(options).items() if k != "out"},

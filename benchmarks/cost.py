@@ -15,7 +15,7 @@ import statistics
 
 import jax
 
-from benchmarks import common, measured
+from benchmarks import common, result_files, timing
 from benchmarks.settings import Setting
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -46,7 +46,7 @@ def compare(name: str, plain: common.Trainer, setting: Setting | None, options) 
         "method": common.repeated(method.run, options.steps),
     }
     # The warm-up rounds also compile programs for further image sizes.
-    seconds = measured.in_turns(variants, options.rounds)
+    seconds = timing.in_turns(variants, options.rounds)
     ratios = [b / a for a, b in zip(seconds["plain"], seconds["method"], strict=True)]
     low, high = PREDICTED.get(name, (1.0, 1.0))
     ratio = statistics.median(ratios)
@@ -67,7 +67,9 @@ def table(results: dict) -> str:
         predicted = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
         mark = "" if r["within"] else " (above 1.25)"
         rows.append((name, f"{r['ratio']:.2f}", predicted, f"{r['over']:.2f}{mark}"))
-    return measured.markdown(("method", "cost", "predicted", "cost / predicted"), rows)
+    return result_files.markdown(
+        ("method", "cost", "predicted", "cost / predicted"), rows
+    )
 
 
 def main() -> None:
@@ -88,7 +90,7 @@ def main() -> None:
         "--out",
         type=pathlib.Path,
         metavar="DIR",
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         help="folder for the results (default: benchmarks/results)",
     )
     args = parser.parse_args()
@@ -112,7 +114,7 @@ def main() -> None:
         results[name] = compare(name, plain, setting, args)
         print(f"{name}: {results[name]['ratio']:.2f}", flush=True)
     kind = "large-" if args.large else ""
-    measured.write(
+    result_files.write(
         f"cost-{kind}{jax.default_backend()}",
         results,
         table(results),

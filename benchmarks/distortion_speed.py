@@ -37,7 +37,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import common, iocclusion_speed, measured, roofline
+from benchmarks import common, iocclusion_speed, result_files, roofline, timing
 from benchmarks import eval as evaluation
 from benchmarks.settings import SETTINGS
 from jbias import build, data, errors
@@ -142,7 +142,7 @@ def _options() -> argparse.Namespace:
         "--out",
         type=pathlib.Path,
         metavar="DIR",
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         help="folder for the results (default: benchmarks/results)",
     )
     add(
@@ -222,7 +222,7 @@ def _measure_training(options: argparse.Namespace, report: Callable) -> None:
             )
     first, seconds = _time_turns(variants, options.rounds)
     images = steps * batch * options.seeds
-    rates = measured.against(seconds, base, dict.fromkeys(seconds, images))
+    rates = timing.against(seconds, base, dict.fromkeys(seconds, images))
     compile_seconds = {
         name: _compile_seconds(first[name], turns) for name, turns in seconds.items()
     }
@@ -255,7 +255,7 @@ def _measure_training(options: argparse.Namespace, report: Callable) -> None:
             strategy: common.repeated(trainer.run, steps),
         }
         first, seconds = _time_turns(pair, options.rounds)
-        pair_rates = measured.against(
+        pair_rates = timing.against(
             seconds, base_strategy, dict.fromkeys(seconds, images)
         )
         comparison[strategy] = {
@@ -278,7 +278,7 @@ def _time_turns(
         variant()
         first[name] = time.perf_counter() - start
         print(f"first turn of {name}: {first[name]:.1f} s", file=sys.stderr, flush=True)
-    return first, measured.in_turns(variants, rounds, warm=1)
+    return first, timing.in_turns(variants, rounds, warm=1)
 
 
 def _compile_seconds(first: float, turns: Sequence[float]) -> float:
@@ -299,7 +299,7 @@ def project_minutes(
 ) -> dict[str, float]:
     """Return the minutes of a method's whole run with all seeds, by part, and `all`.
 
-    rates: result of `measured.against`. compile_seconds: seconds of compilation. Both have
+    rates: result of `timing.against`. compile_seconds: seconds of compilation. Both have
     entries for `method` and EVALUATION.
     """
     batch = config["train"]["batch"]
@@ -335,7 +335,7 @@ def _write(options: argparse.Namespace, results: Mapping[str, Any]) -> None:
         count = round(options.share * iocclusion_speed.NUM_IMAGES)
         text += f"\nImages are noise: {count:,}, in files as CIFAR-10's.\n"
     name = options.name or f"distortion_speed-{options.setting}-{jax.default_backend()}"
-    measured.write(
+    result_files.write(
         name,
         results,
         text,
@@ -358,7 +358,7 @@ def _training_page(
     title = f"PreAct-ResNet18 of width {width}, {options.seeds} seeds, {base_strategy}"
     train_minutes = sum(minutes["train"] for minutes in train["projected"].values())
     sections = [
-        measured.table(train["rates"], base, title),
+        timing.table(train["rates"], base, title),
         _minutes_table(train["projected"], "train", heading="method"),
         roofline.markdown(f"{base}, a step of one seed", train["roofline"]),
         _strategies_table(strategies, base_strategy, train_minutes),
@@ -379,7 +379,7 @@ def _occlusion_page(measures: Mapping[str, Any]) -> str:
         f"{measures['conditions']} conditions.\n"
     )
     sections = [
-        measured.table(measures["rates"], iocclusion_speed.PLAIN, title),
+        timing.table(measures["rates"], iocclusion_speed.PLAIN, title),
         _minutes_table({"one network": measures["projected"]}, "iocclusion"),
         summary,
     ]
@@ -400,7 +400,7 @@ def _minutes_table(
     ]
     total = sum(minutes["all"] for minutes in projected.values())
     head = (heading, *(f"{column}, min" for column in columns))
-    return measured.markdown(head, rows) + (
+    return result_files.markdown(head, rows) + (
         f"\nTotal: {total:,.1f} minutes; the target is {TARGET_MINUTES[part]} on one H200.\n"
     )
 
@@ -430,7 +430,7 @@ def _strategies_table(
         "all trainings, min",
     )
     best = max(strategies, key=lambda name: strategies[name]["ratio"])
-    return f"{measured.markdown(head, rows)}\nThe fastest is {best}.\n"
+    return f"{result_files.markdown(head, rows)}\nThe fastest is {best}.\n"
 
 
 if __name__ == "__main__":

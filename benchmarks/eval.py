@@ -15,7 +15,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from benchmarks import common, measured, roofline
+from benchmarks import common, result_files, roofline, timing
 from jbias.data import loader
 from jbias.evals import inference
 from jbias.runtime import mesh
@@ -54,9 +54,9 @@ def main() -> None:
             variants[f"{common.TORCH}, evaluation"] = common.repeated(
                 peer.evaluate, options.steps
             )
-        seconds = measured.in_turns(variants, options.rounds)
+        seconds = timing.in_turns(variants, options.rounds)
     images = dict.fromkeys(seconds, num_images * options.seeds)
-    rates = measured.against(seconds, "training", images)
+    rates = timing.against(seconds, "training", images)
     ratios = {"evaluation / training": rates["evaluation"]["ratio"]}
     if peer:
         theirs = rates[f"{common.TORCH}, evaluation"]["images_per_second"]
@@ -65,10 +65,8 @@ def main() -> None:
     work = roofline.evaluation(stage.algo.net, setting.size, options.eval_batch)
     rate = rates["evaluation"]["images_per_second"]
     limits = work.utilisation(options.eval_batch / rate, jax.devices()[0].device_kind)
-    text = measured.table(
-        rates, "training", f"{options.seeds} seeds, {options.setting}"
-    )
-    measured.write(
+    text = timing.table(rates, "training", f"{options.seeds} seeds, {options.setting}")
+    result_files.write(
         common.name_of(options, "eval"),
         {"rates": rates, "peer": peer and peer.facts, "roofline": limits},
         f"{text}\n{roofline.markdown('evaluation, a batch of one seed', limits)}",

@@ -20,7 +20,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import measured
+from benchmarks import result_files, timing
 from jbias import run_spec
 from jbias.data import loader
 from jbias.runtime import mesh
@@ -112,7 +112,7 @@ def measure_rates(
     variants: functions that return the number of images of a turn.
     """
     images = {name: variant() for name, variant in variants.items()}
-    seconds = measured.in_turns(variants, rounds, warm=1)
+    seconds = timing.in_turns(variants, rounds, warm=1)
     return {
         name: [images[name] / second for second in turns]
         for name, turns in seconds.items()
@@ -190,7 +190,7 @@ def table(rates_by_part: Mapping[str, Mapping[str, list[float]]]) -> str:
             rate = statistics.median(rate_by_round)
             ratio = ratio_to_first(rates, name)
             rows.append((name, f"{rate:,.0f}", f"{ratio:.2f}"))
-    return measured.markdown(("variant", "images/s", "of the first"), rows)
+    return result_files.markdown(("variant", "images/s", "of the first"), rows)
 
 
 def ratio_to_first(rates: Mapping[str, list[float]], name: str) -> float:
@@ -235,7 +235,7 @@ def main() -> None:
     add(
         "--out",
         type=pathlib.Path,
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         metavar="DIR",
         help="folder for the results (default: benchmarks/results)",
     )
@@ -254,7 +254,7 @@ def main() -> None:
         for name, value in vars(options).items()
         if name not in ("root", "out")
     }
-    measured.write(
+    result_files.write(
         f"feeds-{jax.default_backend()}",
         rates_by_part,
         table(rates_by_part),

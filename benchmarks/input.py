@@ -29,7 +29,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from benchmarks import measured
+from benchmarks import result_files, timing
 from jbias.data import decoding
 
 PACKAGES = ("simplejpeg", "turbojpeg", "cykooz-resizer", "opencv-python-headless")
@@ -145,7 +145,7 @@ def timed(
     runs = {
         name: functools.partial(run, route) for name, route in routes_by_name.items()
     }
-    return measured.in_turns(runs, rounds, warm=1, clock=time.process_time)
+    return timing.in_turns(runs, rounds, warm=1, clock=time.process_time)
 
 
 def errors(pixels: Sequence[np.ndarray], exact: Sequence[np.ndarray]) -> dict | None:
@@ -256,7 +256,7 @@ def main() -> None:
     file_items = items(options.root)
     results = host(file_items, options.size, options.rounds)
     written = {
-        **measured.facts(),
+        **result_files.facts(),
         "size": options.size,
         "images": described(file_items),
         "ratios": {f"{k} / {PILLOW}": r["of_pillow"] for k, r in results.items()},
@@ -264,7 +264,7 @@ def main() -> None:
     }
     written["packages"] |= versions(*PACKAGES, "tensorflow-cpu")
     written["device"] |= {"of_cores": len(cores)}
-    measured.save(f"input-{options.size}", written, table(written))
+    result_files.save(f"input-{options.size}", written, table(written))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from etils import epath
 from flax import linen as nn
 
-from benchmarks import measured
+from benchmarks import timing
 from benchmarks.settings import Setting
 from jbias import data
 from jbias.configs.suites import distortion
@@ -50,7 +50,7 @@ def measure(
             raise SystemExit(f"benchmarks: not measured: {missing[0]}")
         seconds.append(time.perf_counter() - start)
     variants, num_stimuli = _variants(subject, suite, options.steps * setting.batch)
-    turns = measured.in_turns(variants, options.rounds, warm=1)
+    turns = timing.in_turns(variants, options.rounds, warm=1)
     images = sum(map(len, suite.sources.values()))
     compile_seconds = max(seconds[0] - seconds[1], 0)
     measure_seconds = seconds[1] / images * NUM_IMAGES
@@ -63,7 +63,7 @@ def measure(
             "measure": measure_seconds / 60,
             "all": (compile_seconds + measure_seconds) / 60,
         },
-        "rates": measured.against(turns, PLAIN, dict.fromkeys(turns, num_stimuli)),
+        "rates": timing.against(turns, PLAIN, dict.fromkeys(turns, num_stimuli)),
     }
 
 

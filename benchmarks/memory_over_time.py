@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 import jax
 import ml_collections
 
-from benchmarks import measured
+from benchmarks import result_files
 
 WARM = 20
 
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument(
         "--out",
         type=pathlib.Path,
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         metavar="DIR",
         help="folder for the results (default: benchmarks/results)",
     )
@@ -105,13 +105,13 @@ def main() -> None:
         group = mib_series[start : start + WARM]
         median = statistics.median(group)
         rows.append((f"{start + 1} to {start + len(group)}", f"{median:.1f}"))
-    text = measured.markdown(("evaluations", "median MiB"), rows)
+    text = result_files.markdown(("evaluations", "median MiB"), rows)
     text += (
         f"\nGrowth after the first {WARM}: {100 * totals['growth']:.2f} % (from"
         f" {totals['first']:.1f} to {totals['last']:.1f} MiB; the lowest of one evaluation"
         f" is {totals['lowest']:.1f}, the highest {totals['highest']:.1f}).\n"
     )
-    measured.write(
+    result_files.write(
         f"memory_over_time-{jax.default_backend()}",
         {**totals, "mib": [round(mib, 1) for mib in mib_series]},
         text,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks import compiled_step, measured
+from benchmarks import compiled_step, result_files
 
 ROOT = pathlib.Path(__file__).parents[1]
 _IMAGENET = "data=imagenet,root=data/imagenet,seeds=4"
@@ -137,9 +137,9 @@ def report(target: str, keep: pathlib.Path, out: pathlib.Path) -> None:
         f"{METHOD_OF_ESTIMATE[first['estimate']]}. By {versions}; planned in at most "
         f"{seconds:.0f} s each.\n\n"
     )
-    text += measured.markdown(HEAD, map(_cells, plans))
+    text += result_files.markdown(HEAD, map(_cells, plans))
     name = f"method_plans-{target.replace(':', '-')}"
-    measured.write(name, plans, text, ratios={}, out=out)
+    result_files.write(name, plans, text, ratios={}, out=out)
 
 
 def main() -> None:
@@ -175,7 +175,7 @@ def main() -> None:
     add(
         "--out",
         type=pathlib.Path,
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         metavar="DIR",
         help="folder for the results (default: benchmarks/results)",
     )

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import gpu, measured
+from benchmarks import gpu, result_files
 from jbias.training import gpu_time
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -261,7 +261,7 @@ def plan_rates() -> dict[str, dict[str, Any]]:
 
 def write_known(out: pathlib.Path) -> None:
     """Plan the runs and rates whose measured times are known, and write both tables."""
-    path = measured.RESULTS / "plan_accuracy-gpu.json"
+    path = result_files.RESULTS / "plan_accuracy-gpu.json"
     earlier = json.loads(path.read_text())["results"]
     runs = {}
     for name, known in earlier.items():
@@ -278,11 +278,13 @@ def write_known(out: pathlib.Path) -> None:
         f"Measured on one H100 with jax {versions['jax']} and the CUDA graphs that XLA makes "
         f"by itself; planned here with the same, `XLA_FLAGS='{FLAGS}'`.\n\n"
     )
-    text += measured.markdown(HEAD, (_cells(name, plan) for name, plan in runs.items()))
+    text += result_files.markdown(
+        HEAD, (_cells(name, plan) for name, plan in runs.items())
+    )
     text += "\nOf the same runs, and of the rates in gpu-h100.md and gpu-h200.md:\n\n"
     rows = [_known_cells(name, plan) for name, plan in runs.items()]
     rows += [_known_cells(key.split(" / ")[0], plan) for key, plan in rates.items()]
-    text += measured.markdown(HEAD_KNOWN, rows)
+    text += result_files.markdown(HEAD_KNOWN, rows)
     text += (
         f"\nThe launch of a graph ({1e6 * gpu_time.GRAPH_SECONDS:.0f} us) and of a "
         f"convolution ({1e6 * gpu_time.CONVOLUTION_SECONDS:.0f} us) are solved from the two "
@@ -292,7 +294,7 @@ def write_known(out: pathlib.Path) -> None:
         "of a fitted row's program.\n"
     )
     results = {**runs, **rates}
-    measured.write("plan_accuracy-gpu", results, text, ratios={}, out=out)
+    result_files.write("plan_accuracy-gpu", results, text, ratios={}, out=out)
 
 
 def main() -> None:
@@ -321,7 +323,7 @@ def main() -> None:
     add(
         "--out",
         type=pathlib.Path,
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         help="the folder of the results; default: benchmarks/results",
     )
     args = parser.parse_args()
@@ -346,11 +348,13 @@ def main() -> None:
             last_plan["packages"]["jax"],
         )
         text = f"Measured on {device} with jax {jax_version}; planned here:\n\n"
-        text += measured.markdown(
+        text += result_files.markdown(
             HEAD, (_cells(name, plan) for name, plan in plans.items())
         )
         backend = last_plan["device"]["platform"]
-        measured.write(f"plan_accuracy-{backend}", plans, text, ratios={}, out=args.out)
+        result_files.write(
+            f"plan_accuracy-{backend}", plans, text, ratios={}, out=args.out
+        )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""Draw the figures of docs/performance.md, docs/scaling.md and docs/results.md.
+"""Draw the figures of docs/performance.md and docs/scaling.md.
 
     python -m benchmarks.plots [--results=benchmarks/results] [--out=docs]
 
 Reads stored results, and writes SVG files. performance-seeds-<...>.svg: images per second
 of all seeds together, divided by those of one seed alone, by number of seeds, with a line
 per strategy, from each seeds-*.json with several numbers of seeds. scaling-pod.svg: the
-modelled efficiency of pods, from scaling-imagenet-*.json. results-seeds.svg: the shape bias
-of each seed, from docs/results/shapes.
+modelled efficiency of pods, from scaling-imagenet-*.json.
 """
 
 import argparse
@@ -16,15 +15,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
-import pandas as pd
 
 mpl.use("svg")
 mpl.rcParams["svg.hashsalt"] = "jbias"  # The same file for the same results.
 
 from matplotlib import pyplot as plt
 
-from benchmarks import measured, scaling
-from studies import all_results
+from benchmarks import result_files, scaling
 
 ALONE = "alone"
 
@@ -116,29 +113,6 @@ def draw_pod(results: Mapping[str, Any], path: pathlib.Path) -> bool:
     return True
 
 
-def draw_shape_biases(rows: pd.DataFrame, path: pathlib.Path) -> None:
-    """Draw a row per method, with a dot per seed and a line at the median.
-
-    rows: columns algorithm, variant and value, a row per seed.
-    """
-    raw = all_results.methods(rows)
-    rows = rows.assign(method=[all_results.NAMES.get(name, name) for name in raw])
-    medians = rows.groupby("method")["value"].median().sort_values()
-    figure, axes = plt.subplots(figsize=(6.4, 5), layout="constrained")
-    for row, (method, median) in enumerate(medians.items()):
-        values = 100 * rows.loc[rows["method"] == method, "value"]
-        axes.plot(values, [row] * len(values), "o", ms=5, alpha=0.5, mew=0, c="C0")
-        axes.plot(2 * [100 * median], [row - 0.3, row + 0.3], lw=2, c="C1")
-    axes.set_yticks(range(len(medians)), medians.index)
-    axes.set_xlim(0, 100)
-    axes.set_xlabel("shape bias, %: a dot a seed, a line at the median")
-    axes.grid(axis="x", color="0.9")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-
-
 def main() -> None:
     """Draw every figure whose results exist."""
     parser = argparse.ArgumentParser(
@@ -147,14 +121,14 @@ def main() -> None:
     parser.add_argument(
         "--results",
         type=pathlib.Path,
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         metavar="DIR",
         help="folder of the results (default: benchmarks/results)",
     )
     parser.add_argument(
         "--out",
         type=pathlib.Path,
-        default=measured.RESULTS.parents[1] / "docs",
+        default=result_files.RESULTS.parents[1] / "docs",
         metavar="DIR",
         help="folder for the figures (default: docs)",
     )
@@ -178,11 +152,6 @@ def main() -> None:
         path = options.out / "scaling-pod.svg"
         if draw_pod(json.loads(source.read_text())["results"], path):
             print(path)
-    seed_table = options.out / "results/shapes/tables/seeds.csv"
-    if seed_table.exists():
-        path = options.out / "results-seeds.svg"
-        draw_shape_biases(pd.read_csv(seed_table, keep_default_na=False), path)
-        print(path)
 
 
 if __name__ == "__main__":

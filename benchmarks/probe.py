@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import jax
 
-from benchmarks import common, measured, settings
+from benchmarks import common, result_files, settings
 from jbias.runtime import cuda_graphs, mesh, xla
 from jbias.training import placement
 
@@ -120,7 +120,7 @@ def main() -> int:
     add("--precision", default="bfloat16")
     add("--batch", type=int)
     add("--torch", help="taken for the sake of benchmarks.gpu, and not used")
-    add("--out", type=pathlib.Path, default=measured.RESULTS)
+    add("--out", type=pathlib.Path, default=result_files.RESULTS)
     add("--name", default="probe")
     args = parser.parse_args()
     xla.set_flags()
@@ -141,8 +141,10 @@ def main() -> int:
         for probe in probes:
             probe.seconds.append(probe.run(args.steps))
     rows = [describe(probe, args.steps, setting.batch) for probe in probes]
-    table = measured.markdown(tuple(rows[0]), (map(str, row.values()) for row in rows))
-    measured.write(args.name, rows, table, ratios={}, out=args.out)
+    table = result_files.markdown(
+        tuple(rows[0]), (map(str, row.values()) for row in rows)
+    )
+    result_files.write(args.name, rows, table, ratios={}, out=args.out)
     return int(bool(cuda_graphs.failures))
 
 

@@ -22,7 +22,7 @@ import subprocess
 import sys
 from typing import Any
 
-from benchmarks import collectives, common, measured
+from benchmarks import collectives, common, result_files, timing
 from jbias import config as jc
 from jbias.runtime import mesh, processes
 
@@ -152,13 +152,13 @@ def main() -> None:
     counts = [int(count) for count in options.counts.split(",")]
     groups = {str(count): Group(count, options) for count in counts}
     variants = {name: group.turn for name, group in groups.items()}
-    seconds = measured.in_turns(variants, options.rounds)
+    seconds = timing.in_turns(variants, options.rounds)
     images = {
         name: group.child_facts["images"] * options.steps
         for name, group in groups.items()
     }
     base = str(counts[0])
-    rates, rows = measured.against(seconds, base, images), []
+    rates, rows = timing.against(seconds, base, images), []
     for name, group in groups.items():
         group.close()
         rate, collective_bytes = rates[name], group.child_facts["bytes"]
@@ -185,10 +185,10 @@ def main() -> None:
         "MB seen on loopback",
     )
     setting = common.setting_of(options)
-    measured.write(
+    result_files.write(
         common.name_of(options, "processes"),
         {"seconds": seconds, "against": rates},
-        measured.markdown(head, rows),
+        result_files.markdown(head, rows),
         ratios={f"{name} / {base}": rate["ratio"] for name, rate in rates.items()},
         out=options.out,
         algorithm=options.algorithm,

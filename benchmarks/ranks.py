@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import numpy as np
 import scipy.stats
 
-from benchmarks import measured
+from benchmarks import result_files, timing
 from jbias import stats
 
 PEER = """
@@ -142,7 +142,7 @@ def main() -> None:
         }
         if peer:
             variants[POSTHOCS] = peer.nemenyi
-        seconds = measured.in_turns(variants, options.rounds, warm=1)
+        seconds = timing.in_turns(variants, options.rounds, warm=1)
     median = {name: statistics.median(turns) for name, turns in seconds.items()}
     ours, theirs = answers[FRIEDMAN], answers[SCIPY]
     error = math.sqrt(2) * ours.standard_error
@@ -165,7 +165,7 @@ def main() -> None:
         )
         for name, second in sorted(median.items())
     ]
-    text = measured.markdown(
+    text = result_files.markdown(
         (f"{k} algorithms, {n} data sets", "seconds", "times as fast"), rows
     )
     version = f" scikit-posthocs {peer.version}," if peer else ""
@@ -173,7 +173,7 @@ def main() -> None:
         f"\n{permutations:,} permutations; p by permutation {ours.pvalue:.4f}, by scipy's "
         f"{theirs:.4f};{version} scipy {scipy.__version__}.\n"
     )
-    measured.write(
+    result_files.write(
         "ranks",
         {"seconds": seconds, "answers": written_answers},
         text,
@@ -220,7 +220,7 @@ def _options() -> argparse.Namespace:
     add(
         "--out",
         type=pathlib.Path,
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         metavar="DIR",
         help="folder for the results (default: benchmarks/results)",
     )

@@ -13,7 +13,7 @@ import glob
 import json
 import pathlib
 
-from benchmarks import measured
+from benchmarks import result_files
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
         "--out",
         type=pathlib.Path,
         metavar="DIR",
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         help="folder for the results (default: benchmarks/results)",
     )
     options = parser.parse_args()
@@ -52,9 +52,9 @@ def main() -> None:
         total = sum(row["seconds"] or 0 for row in rows)
         num_images = sum(row["images"] for row in rows if row["seconds"])
         lines.append((name, "all", "", f"{num_images:,}", f"{total:,.1f}", ""))
-    text = measured.markdown(head, lines)
+    text = result_files.markdown(head, lines)
     results = {"networks": rows_by_network}
-    measured.write(options.name, results, text, ratios={}, out=options.out)
+    result_files.write(options.name, results, text, ratios={}, out=options.out)
 
 
 def _network_name(folder: str) -> str:

@@ -21,7 +21,7 @@ import time
 
 import numpy as np
 
-from benchmarks import measured
+from benchmarks import result_files
 from jbias.report import document
 from jbias.report import options as options_lib
 from jbias.report.pages.benchmark import analysis, benchmark_page, inputs
@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument(
         "--out",
         type=pathlib.Path,
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         metavar="DIR",
         help="folder for the results (default: benchmarks/results)",
     )
@@ -173,10 +173,10 @@ def main() -> None:
     rows = [(name, f"{second:.2f}") for name, second in median.items()]
     title = f"{options.runs} runs, {options.epochs} epochs, {options.sets} sets"
     reading_ratio = median["the command"] / median["read the records"]
-    measured.write(
+    result_files.write(
         "report_speed",
         rounds,
-        measured.markdown((title, "seconds"), rows),
+        result_files.markdown((title, "seconds"), rows),
         ratios={"the command / reading": reading_ratio},
         out=options.out,
         sizes=sizes,

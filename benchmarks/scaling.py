@@ -31,7 +31,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import collectives, common, measured
+from benchmarks import collectives, common, result_files, timing
 from jbias.runtime import mesh
 
 # Bytes per second that a chip sends, over all links. It receives as many.
@@ -94,7 +94,7 @@ def time_steps(options: argparse.Namespace) -> dict[str, list[float]]:
             )
             trainer = common.Trainer(stage, devices=mesh.make(count), strategy="looped")
             variants[str(count)] = common.repeated(trainer.run, options.steps)
-    seconds = measured.in_turns(variants, options.rounds)
+    seconds = timing.in_turns(variants, options.rounds)
     return {
         name: [turn / options.steps for turn in turns]
         for name, turns in seconds.items()
@@ -147,21 +147,21 @@ def tables(results: Mapping[str, Any]) -> str:
         "scalars",
         "number",
     )
-    text = measured.markdown(head, rows)
+    text = result_files.markdown(head, rows)
     if results["steps"]:
         medians = {n: statistics.median(turns) for n, turns in results["steps"].items()}
         rows = [
             (n, f"{1000 * seconds:.1f}", f"{medians['1'] / seconds:.2f}")
             for n, seconds in medians.items()
         ]
-        text += "\n" + measured.markdown(("devices", "ms a step", "of one"), rows)
+        text += "\n" + result_files.markdown(("devices", "ms a step", "of one"), rows)
     if results["pod"]:
         rows = []
         for link, by_chips in results["pod"].items():
             ranges = [[f"{e:.3f}" for e in by_chips[str(n)]] for n in CHIPS]
             rows.append((link, *map(" to ".join, ranges)))
         head = ("modelled efficiency", *(f"{n} chips" for n in CHIPS))
-        text += "\n" + measured.markdown(head, rows)
+        text += "\n" + result_files.markdown(head, rows)
     return text
 
 
@@ -169,7 +169,7 @@ def main() -> None:
     """Measure each part in a process of its own, print and write the results."""
     parser = common.parser(__doc__, steps=4, rounds=3)
     known = {
-        path.stem for path in (measured.RESULTS.parents[1] / "configs").glob("*.py")
+        path.stem for path in (result_files.RESULTS.parents[1] / "configs").glob("*.py")
     }
     parser.add_argument(
         "--algorithms",
@@ -214,7 +214,7 @@ def main() -> None:
         "pod": pod,
         "seconds": seconds,
     }
-    measured.write(
+    result_files.write(
         common.name_of(options, "scaling"),
         results,
         tables(results),

@@ -18,7 +18,7 @@ import argparse
 import jax
 import numpy as np
 
-from benchmarks import common, measured, roofline, settings
+from benchmarks import common, result_files, roofline, settings, timing
 
 ALONE = "alone"
 
@@ -58,10 +58,10 @@ def compare(
         if peer:
             common.check_same_size(alone[0], peer.facts["parameters"])
             variants[common.TORCH] = common.repeated(peer.train, options.steps)
-        seconds = measured.in_turns(variants, options.rounds)
+        seconds = timing.in_turns(variants, options.rounds)
     images = dict.fromkeys(seconds, options.steps * stage.order.batch * num_seeds)
     images[ALONE] = options.steps * stage.order.batch * len(alone)
-    comparison = measured.against(seconds, ALONE, images)
+    comparison = timing.against(seconds, ALONE, images)
     for strategy, trainer in together.items():
         comparison[strategy]["bits_equal"] = all(
             equal_bits(trainer.states[seed], single.states[0])
@@ -108,12 +108,12 @@ def main() -> None:
             name = f"{algorithm}, {num_seeds} seeds"
             comparison = compare(algorithm, num_seeds, options, setting)
             results[name] = comparison
-            table = measured.table(comparison, ALONE, name)
+            table = timing.table(comparison, ALONE, name)
             text += table + "\n"
             print(table, flush=True)
             for variant, rates in comparison.items():
                 ratios[f"{name}, {variant} / alone"] = rates["ratio"]
-    measured.write(
+    result_files.write(
         common.name_of(options, "seeds"),
         results,
         text,

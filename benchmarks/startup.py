@@ -22,7 +22,7 @@ import time
 
 import jax
 
-from benchmarks import measured
+from benchmarks import result_files
 
 ROOT = pathlib.Path(__file__).parents[1]
 DONE, BASE = "first steps done", "import jax"
@@ -116,7 +116,7 @@ def main() -> None:
         "--out",
         type=pathlib.Path,
         metavar="DIR",
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         help="folder for the results (default: benchmarks/results)",
     )
     options = parser.parse_args()
@@ -140,10 +140,10 @@ def main() -> None:
         (f"{name} --help", f"{median[name]:.1f}", "yes" if with_jax[name] else "no")
         for name in COMMANDS
     ]
-    measured.write(
+    result_files.write(
         f"startup-{jax.default_backend()}",
         {"seconds": seconds, "imports_jax": with_jax},
-        measured.markdown(
+        result_files.markdown(
             ("from the command to its end", "seconds", "imports jax"), rows
         ),
         ratios={

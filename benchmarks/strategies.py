@@ -8,7 +8,7 @@ writes, and writes benchmarks/results/strategies.md. A cell without a program is
 
 import json
 
-from benchmarks import measured
+from benchmarks import result_files
 
 WIDTHS, SEEDS = (16, 64), (1, 4, 10)
 METHODS = {
@@ -21,7 +21,7 @@ METHODS = {
 
 def read(target: str) -> dict[str, dict]:
     """Return the rows that were compiled for a target, by name."""
-    path = measured.RESULTS / f"compiled-{target}.json"
+    path = result_files.RESULTS / f"compiled-{target}.json"
     rows = json.loads(path.read_text())["results"]
     return {row["row"]: row for row in rows}
 
@@ -66,7 +66,7 @@ def main() -> None:
     """Writes both tables."""
     text = table("v5e: width, seeds", "v5e", cycles)
     text += "\n" + table("H100: width, seeds", "h100", memory)
-    (measured.RESULTS / "strategies.md").write_text(text, encoding="utf-8")
+    (result_files.RESULTS / "strategies.md").write_text(text, encoding="utf-8")
     print(text)
 
 

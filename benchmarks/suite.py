@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import measured
+from benchmarks import result_files
 from jbias import models
 from jbias.configs.suites import biases
 from jbias.evals import inference, networks, suites
@@ -105,7 +105,7 @@ def _options() -> argparse.Namespace:
     add(
         "--out",
         type=pathlib.Path,
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         metavar="DIR",
         help="folder for the results (default: benchmarks/results)",
     )
@@ -193,12 +193,12 @@ def _write(options: argparse.Namespace, rows: dict, total: float) -> None:
         for name, row in rows.items()
     ]
     lines.append(("all", "", "", "", "", f"{total:,.1f}"))
-    text = measured.markdown(head, lines) + (
+    text = result_files.markdown(head, lines) + (
         f"\nOne model in {total:,.0f} minutes, {MODELS} models in "
         f"{total * MODELS / 60:,.0f} hours on this device; a step of an attack counts as "
         "three forward passes.\n"
     )
-    measured.write(
+    result_files.write(
         options.name or f"suite-{options.model}-{options.side}-{jax.default_backend()}",
         {"measures": rows, "minutes_a_model": total},
         text,

@@ -20,7 +20,7 @@ import tempfile
 
 import jax
 
-from benchmarks import measured
+from benchmarks import result_files, timing
 
 ROOT = pathlib.Path(__file__).parents[1]
 ONE, EACH = "one run of all", "a run for each"
@@ -65,7 +65,7 @@ def main() -> None:
         "--out",
         type=pathlib.Path,
         metavar="DIR",
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         help="folder for the results (default: benchmarks/results)",
     )
     add("--name", help="name of the results (default: together-<backend>)")
@@ -81,8 +81,8 @@ def main() -> None:
                 run(options.config, (seed,), cache)
 
         variants = {EACH: one_by_one, ONE: together}
-        seconds = measured.in_turns(variants, options.rounds, warm=1)
-    comparison = measured.against(seconds, EACH, dict.fromkeys(seconds, options.seeds))
+        seconds = timing.in_turns(variants, options.rounds, warm=1)
+    comparison = timing.against(seconds, EACH, dict.fromkeys(seconds, options.seeds))
     rows = [
         (
             name,
@@ -98,10 +98,10 @@ def main() -> None:
         "ratio",
         "in a round",
     )
-    measured.write(
+    result_files.write(
         options.name or f"together-{jax.default_backend()}",
         {"seconds": seconds, "against": comparison},
-        measured.markdown(head, rows),
+        result_files.markdown(head, rows),
         ratios={f"{EACH} / {ONE}": comparison[ONE]["ratio"]},
         out=options.out,
     )

@@ -16,7 +16,7 @@ from unittest import mock
 
 import jax
 
-from benchmarks import common, measured, roofline
+from benchmarks import common, result_files, roofline, timing
 from jbias.training import convolutions
 
 
@@ -65,10 +65,10 @@ def main() -> None:
             common.check_same_size(trainers[base], peer.facts["parameters"])
             base = common.TORCH
             variants[base] = common.repeated(peer.train, options.steps)
-        seconds = measured.in_turns(variants, options.rounds)
+        seconds = timing.in_turns(variants, options.rounds)
     images = options.steps * setting.batch * options.seeds
-    rates = measured.against(seconds, base, dict.fromkeys(seconds, images))
-    text = measured.table(rates, base, f"training, {options.setting}")
+    rates = timing.against(seconds, base, dict.fromkeys(seconds, images))
+    text = timing.table(rates, base, f"training, {options.setting}")
     results = {"rates": rates, "peer": peer and peer.facts}
     if "erm" in trainers:
         step = statistics.median(seconds["erm"]) / options.steps / options.seeds
@@ -77,7 +77,7 @@ def main() -> None:
         limits = work.utilisation(step, jax.devices()[0].device_kind)
         results["roofline"] = limits
         text += "\n" + roofline.markdown("ERM, a step of one seed", limits)
-    measured.write(
+    result_files.write(
         common.name_of(options, "train"),
         results,
         text,

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from etils import epath
 
-from benchmarks import measured
+from benchmarks import result_files, timing
 from jbias.runs import loggers
 
 LINE_SECONDS = 10.0  # From one line of progress to the next.
@@ -47,7 +47,7 @@ def main() -> None:
         "--out",
         type=pathlib.Path,
         metavar="DIR",
-        default=measured.RESULTS,
+        default=result_files.RESULTS,
         help="folder for the results (default: benchmarks/results)",
     )
     options = parser.parse_args()
@@ -67,7 +67,7 @@ def main() -> None:
             run_loggers.begin([name] if name in loggers.LOGGERS else [], run)
             open_seconds[name] = time.perf_counter() - start
             variants[name] = make_logging(run_loggers, numbers)
-        seconds = measured.in_turns(variants, options.rounds, clock=time.process_time)
+        seconds = timing.in_turns(variants, options.rounds, clock=time.process_time)
     median = {name: statistics.median(turns) for name, turns in seconds.items()}
     rows = [
         (
@@ -78,10 +78,10 @@ def main() -> None:
         )
         for name, second in median.items()
     ]
-    measured.write(
+    result_files.write(
         "writers-cpu",
         {"seconds": seconds, "opened": open_seconds},
-        measured.markdown(
+        result_files.markdown(
             ("writer", "ms a line", f"of {LINE_SECONDS:g} s", "to open, s"), rows
         ),
         ratios={

@@ -30,7 +30,7 @@ import types
 
 import tqdm
 
-from benchmarks import measured
+from benchmarks import result_files
 from jbias import errors
 from qa import chaos_faults, chaos_hooks, chaos_processes, chaos_runs
 
@@ -141,7 +141,7 @@ def table(records: dict[int, dict], kinds: list[str]) -> tuple[dict, str]:
         key: sum(row[key] for row in counts.values()) for key in ("tried", *outcomes)
     }
     rows = [(kind, *row.values()) for kind, row in counts.items()]
-    return counts, measured.markdown(("kind", "tried", *outcomes), rows)
+    return counts, result_files.markdown(("kind", "tried", *outcomes), rows)
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -215,7 +215,7 @@ def main(argv: list[str] | None = None) -> int:
     for record in lost:
         print(f"lost: trial {record['trial']}, {record['kind']}: {record['why']}\n")
     results = {"seed": options.seed, "lacking": lacking, "kinds": counts}
-    measured.write("chaos", results, text, ratios={}, out=options.out)
+    result_files.write("chaos", results, text, ratios={}, out=options.out)
     return bool(lost)
 
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks import measured
+from benchmarks import result_files
 from jbias.runs import status
 from qa import slurm_cluster, slurm_nodes
 
@@ -70,7 +70,7 @@ def main() -> None:
         results = run_array(folder, prepared, options.epochs)
         with slurm_cluster.started(folder / "slurm-3", nodes=3) as env:
             results["nodes"] = slurm_nodes.run_on_two_nodes(folder / "nodes", env)
-    measured.write("slurm-cpu", results, page(results), ratios={}, out=options.out)
+    result_files.write("slurm-cpu", results, page(results), ratios={}, out=options.out)
 
 
 def run_array(
@@ -234,7 +234,7 @@ def page(results: Mapping[str, Any]) -> str:
 def _events(events: Sequence[Mapping[str, Any]]) -> str:
     """Return a table of events as Markdown."""
     rows = [(f"{e['seconds']:.0f}", e["job"], e["what"]) for e in events]
-    return measured.markdown(("seconds", "job", "event"), rows)
+    return result_files.markdown(("seconds", "job", "event"), rows)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from benchmarks import cost, measured, roofline
+from benchmarks import cost, result_files, roofline
 from jbias import models
 from jbias.training import targets
 from studies import prose
 
 SHARES = (0.15, 0.40)
-SUITE = measured.RESULTS / "suite-resnet50-224-cpu.json"
+SUITE = result_files.RESULTS / "suite-resnet50-224-cpu.json"
 IMAGENET, CIFAR, TINY = 1_281_167, 49_000, 98_000  # Training images, in an epoch.
 
 

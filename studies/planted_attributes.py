@@ -19,7 +19,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import measured
+from benchmarks import result_files
 from jbias import audit, study
 
 RESULTS = pathlib.Path(__file__).parent / "results"
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     tallies = {
         level: _tally(audits[level], level, options.attribute) for level in PLANTS
     }
-    measured.write(
+    result_files.write(
         options.name,
         {"tally": tallies, "audits": audits},
         _text(tallies, options),

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import measured
+from benchmarks import result_files
 from jbias import stats
 
 RESULTS = pathlib.Path(__file__).parent / "results"
@@ -160,7 +160,7 @@ def main() -> None:
             [name, *(format_rate(column[name]) for column in columns.values())]
             for name in null_tests(options.draws)
         ]
-        text += measured.markdown(head, rows) + "\n"
+        text += result_files.markdown(head, rows) + "\n"
         results[title] = {f"n={n}, k={k}": c for (n, k), c in columns.items()}
     last_rates = columns[SETS[0], ALGORITHMS[0]].values()
     errors = {rate["tables"]: rate["error"] for rate in last_rates}
@@ -171,7 +171,7 @@ def main() -> None:
         "Rejections at 0.05 in per cent, of n data sets and k algorithms; ! is more than "
         f"three standard errors above 5. A standard error is {described_errors}.\n"
     )
-    measured.write("rejection-rates", results, text, ratios={}, out=options.out)
+    result_files.write("rejection-rates", results, text, ratios={}, out=options.out)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import check, distortion_speed, measured, memory_over_time, roofline
+from benchmarks import check, distortion_speed, memory_over_time, roofline, timing
 from jbias import models
 from jbias.configs import distortion as configs_distortion
 from jbias.runs import results as records
@@ -21,7 +21,7 @@ def test_each_variant_takes_a_turn_per_round_and_starts_one_round():
     calls = []
     variants = {name: lambda name=name: calls.append(name) for name in "abc"}
     ticks = iter(range(100))
-    seconds = measured.in_turns(variants, 3, warm=1, clock=lambda: next(ticks))
+    seconds = timing.in_turns(variants, 3, warm=1, clock=lambda: next(ticks))
     assert seconds == {name: [1, 1, 1] for name in "abc"}
     rounds = ["".join(calls[i : i + 3]) for i in range(0, 12, 3)]
     assert sorted(rounds[1:]) == ["abc", "bca", "cab"]
@@ -30,7 +30,7 @@ def test_each_variant_takes_a_turn_per_round_and_starts_one_round():
 
 def test_ratios_are_of_medians():
     seconds = {"base": [1.0, 2.0, 9.0], "other": [0.5, 1.0, 1.0]}
-    comparison = measured.against(seconds, "base", {"base": 10, "other": 10})
+    comparison = timing.against(seconds, "base", {"base": 10, "other": 10})
     assert comparison["other"]["ratio"] == 2
     assert (comparison["other"]["lowest"], comparison["other"]["highest"]) == (2, 9)
     assert comparison["base"]["images_per_second"] == 5

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from jbias.stats import score_table
-from studies import biasbed, imagenet_models, imagenet_models_page, reproduction
+from studies import biasbed, imagenet_models, reproduction
 from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -18,7 +18,7 @@ EIGHT = "the same, pAdaIN without runs 2 and 5"
 
 @pytest.mark.slow
 def test_the_documents_equal_the_output_of_the_command(tmp_path):
-    for document in (reproduction, imagenet_models_page):
+    for document in reproduction.PAGES:
         written = (ROOT / "docs" / document.NAME).read_text(encoding="utf-8")
         assert document.text() == written
     assert reproduction.main([f"--out={ROOT / 'docs'}", "--check"]) == 0

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from benchmarks import measured
+from benchmarks import result_files
 from qa.hostile import algorithms, attempt, flags, frames, sets, workdirs
 
 RESULTS = pathlib.Path(__file__).parents[1] / "results"
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         total, total_seconds = total + counts, total_seconds + seconds
     text = "\n".join([*rows, _count_row("all", total, total_seconds), ""])
     if not (args.only or args.match):
-        measured.write("hostile", total, f"{_HEAD}{text}", ratios={}, out=args.out)
+        result_files.write("hostile", total, f"{_HEAD}{text}", ratios={}, out=args.out)
     else:
         print(text)
     return 1 if set(total) - PASSED else 0
