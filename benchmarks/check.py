@@ -1,4 +1,4 @@
-"""Compare results of benchmarks with earlier results, and report ratios that fell.
+"""Compare results of benchmarks with earlier results, and print ratios that fell.
 
     python -m benchmarks.check EARLIER LATER [--tolerance=0.15]
 
@@ -8,6 +8,8 @@ Results from different kinds of devices or different settings are skipped, with 
 ratio also falls if its denominator became faster; the rates in the results show which. Exit
 codes: 0 no ratio fell by more than the tolerance, a fraction of the ratio; 1 some did; 2
 nothing could be compared.
+
+Takes seconds.
 """
 
 import argparse

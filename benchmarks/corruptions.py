@@ -6,6 +6,8 @@ Images per second for each corruption of ImageNet-C and ImageNet-C-bar at one se
 compiled batch on the device, including its random draws, and one image after another in one
 thread of the host, in turns. Photographs of frost are replaced by drawn pictures of
 1000 x 1000 pixels. Writes benchmarks/results/corruptions-<side>-<backend>.json and .md.
+
+Takes about ten minutes on two cores.
 """
 
 import argparse

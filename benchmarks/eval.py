@@ -8,6 +8,8 @@ had, like a run: from bytes on the host to decisions on the host. PyTorch does t
 own process, with images on the device. A training step costs about three forward passes and
 an evaluation one, so `evaluation / training` should be 3 or more. Writes
 benchmarks/results/eval-<setting>-<backend>.json and .md.
+
+Takes about two minutes on two cores.
 """
 
 from collections.abc import Callable

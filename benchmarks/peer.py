@@ -1,7 +1,7 @@
 """Train and evaluate the same networks in PyTorch, in a separate process, for comparison.
 
-As a program this module builds the networks of a setting, and answers each line of its
-input when the work is done:
+As a program this module builds the networks of a setting, and prints a line of JSON when
+the work of a line of its input is done:
 
     python -m benchmarks.peer '{"setting": {...}, "seeds": 1, "precision": "float32"}'
     train 8
@@ -12,8 +12,11 @@ of benchmarks/torch_net.py. On a GPU they are channels-last, in bfloat16 by auto
 compiled by torch.compile; on a CPU they run eagerly. Images stay on the device as bytes. If
 other processes use the same cores, set OMP_WAIT_POLICY=passive in the environment:
 otherwise its threads wait in a busy loop, which is many times slower.
+
+Takes seconds to start, and then ends with its input.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import json
@@ -168,6 +171,15 @@ class Worker:
             self.torch.cuda.synchronize()
 
 
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    result = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    result.add_argument("task", metavar="JSON", help="setting, seeds and precision")
+    return result
+
+
 def main(task_json: str) -> None:
     """Build the networks of a task, and work on the lines of standard input.
 
@@ -185,4 +197,4 @@ def main(task_json: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(parser().parse_args().task)

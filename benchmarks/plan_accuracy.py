@@ -12,7 +12,9 @@ second command resumes. Writes benchmarks/results/plan_accuracy-<backend>.json a
 --known needs no GPU and trains nothing: it plans the same runs anew, beside their measured
 times in these results, and also the rates of benchmarks/results/gpu-h100.md and gpu-h200.md.
 Those of the H100 were measured with XLA's default graphs, so their programs are compiled with
-these (`FLAGS`); those of the H200 are graphs of whole steps. Takes about 15 minutes on two cores.
+these (`FLAGS`); those of the H200 are graphs of whole steps.
+
+Takes about half an hour on a GPU. --known takes about 15 minutes on two cores.
 """
 
 import argparse

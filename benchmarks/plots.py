@@ -6,6 +6,8 @@ Reads stored results, and writes SVG files. performance-seeds-<...>.svg: images 
 of all seeds together, divided by those of one seed alone, by number of seeds, with a line
 per strategy, from each seeds-*.json with several numbers of seeds. scaling-pod.svg: the
 modelled efficiency of pods, from scaling-imagenet-*.json.
+
+Takes seconds.
 """
 
 import argparse

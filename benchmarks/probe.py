@@ -3,13 +3,15 @@
     python -m benchmarks.probe --setting=cifar16 --ways=alone,uc10,alone+scan8,uc10+scan8
         [--batch=N] [--precision=bfloat16] [--steps=32] [--rounds=5] [--out=DIR --name=NAME]
 
-A way is `alone` (one seed), or a strategy and a number of seeds: ucN (unrolled_convolutions),
-vmN (vmapped), loN (looped), unN (unrolled). +scanK makes K steps one program. Printed for
-each way: milliseconds per step until the last dispatch has returned (host) and until all is
-computed (step), images per second of all seeds (medians of rounds that take turns), and what
-runs as CUDA graphs. If host is close to step, the host limits the rate. The exit code is 1 if a
-capture failed. XLA_FLAGS are used as they are. Takes one or
-two minutes per way, most of it compilation.
+A way is `alone` (one seed), or a strategy and a number of seeds: ucN
+(unrolled_convolutions), vmN (vmapped), loN (looped), unN (unrolled). +scanK makes K steps
+one program. Printed for each way: milliseconds per step until the last dispatch has
+returned (host) and until all is computed (step), images per second of all seeds (medians of
+rounds that take turns), and what runs as CUDA graphs. If host is close to step, the host
+limits the rate. The exit code is 1 if a capture failed. XLA_FLAGS are used as they are.
+Writes DIR/NAME.json and .md.
+
+Takes one or two minutes per way on a GPU, most of them for compilation.
 """
 
 import argparse

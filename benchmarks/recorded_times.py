@@ -6,6 +6,8 @@ Reads the timings that `jbias evaluate --suite` writes next to its records: seco
 set's images to the written results, including decoding and compilation. A measure that
 reuses another measure's decisions has no time of its own. Writes
 benchmarks/results/<name>.json and .md.
+
+Takes seconds.
 """
 
 import argparse

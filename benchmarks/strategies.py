@@ -4,8 +4,11 @@
 
 Reads benchmarks/results/compiled-v5e.json and compiled-h100.json, which benchmarks.compiled
 writes, and writes benchmarks/results/strategies.md. A cell without a program is `–`.
+
+Takes seconds.
 """
 
+import argparse
 import json
 
 from benchmarks import result_files
@@ -63,7 +66,10 @@ def table(head: str, target: str, cell) -> str:
 
 
 def main() -> None:
-    """Writes both tables."""
+    """Write both tables."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     text = table("v5e: width, seeds", "v5e", cycles)
     text += "\n" + table("H100: width, seeds", "h100", memory)
     (result_files.RESULTS / "strategies.md").write_text(text, encoding="utf-8")

@@ -9,6 +9,8 @@ images on the device. PyTorch trains the same network with ERM in its own proces
 take turns. `of PyTorch` is a ratio of medians over rounds; without PyTorch, ratios are to the
 first algorithm. benchmarks/roofline.py compares ERM with the device's limits. Writes
 benchmarks/results/train-<setting>-<backend>.json and .md.
+
+Takes about two minutes on two cores.
 """
 
 import statistics

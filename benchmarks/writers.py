@@ -7,6 +7,8 @@ Gives each logger the same numbers in turns, as a run does every config.run.log_
 because other processes are at work. The process of Weights & Biases is not included. The
 time to open a logger is in a separate column. Writes benchmarks/results/writers-cpu.json
 and .md.
+
+Takes about a minute on two cores.
 """
 
 import argparse

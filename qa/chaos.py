@@ -14,6 +14,8 @@ fault take turns. Outcomes of a trial:
 
 Kinds that this machine cannot inject, such as those that need mounts, are listed. An
 interrupted benchmark continues. Writes qa/results/chaos.json and .md.
+
+Takes about an hour on two cores.
 """
 
 import argparse

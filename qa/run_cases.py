@@ -4,8 +4,10 @@
 
 A case is a folder with a `run.sh` (`DIR/*/run.sh`), or a script in a folder of several
 (`DIR/*/*.sh`). It is right when its script ends with exit code 0. Scripts run with bash
-from the project's folder; PY names this Python. One line for each case; exit code 1 if any
-failed, 2 if DIR holds none.
+from the project's folder; PY names this Python. Prints one line for each case; exit code 1
+if any failed, 2 if DIR holds none.
+
+Takes as long as the cases: at most 10 minutes each, or --seconds.
 """
 
 import os

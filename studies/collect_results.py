@@ -8,6 +8,8 @@ other studies stay. With --runs, the runs' scores at their best validation becom
 of --study. A row is a score of one seed: study, method, set, metric, score (a fraction of
 1), seed, rate and epochs of its training, rule of selection, and commit of the code ("" if
 unknown).
+
+Takes seconds.
 """
 
 import argparse

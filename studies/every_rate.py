@@ -4,6 +4,8 @@
 
 From the study `every-rate` of docs/results/all.csv: eight methods, ten seeds each at each of
 three rates. Writes studies/results/every-rate.md and OUT/results-rates.svg.
+
+Takes seconds.
 """
 
 import argparse

@@ -26,6 +26,8 @@ these hardly learned (20 to 34 % on `test`); without them it is 21 of 97. Of see
 above 50 % on the CPU and three on an H100 at every rate; the same ten have none here. Chance
 explains this: with a share of 24 %, 6 % of studies of ten have none, 20 % have one and 24 % have
 three.
+
+Takes seconds. The runs above take about a few minutes each on a GPU.
 """
 
 import argparse

@@ -7,6 +7,8 @@ Hours are passes of images divided by a rate. The rate is a share of the rooflin
 trains 2,470 images per second in NVIDIA's own measurement, 19 % of the same roofline
 (https://github.com/NVIDIA/DeepLearningExamples, resnet50v1.5 for PyTorch); jbias aims at
 40 %. Reading and decoding images is assumed to keep up. Prints a table as Markdown.
+
+Takes seconds.
 """
 
 import argparse

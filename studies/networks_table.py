@@ -2,9 +2,12 @@
 
     python -m studies.networks_table
 
-This is not a benchmark of speed. Multiplications are those of convolutions and matrix products, as in roofline.py.
+Multiplications are those of convolutions and matrix products, as in benchmarks/roofline.py.
+
+Takes less than a minute on two cores.
 """
 
+import argparse
 import re
 import types
 from collections.abc import Mapping
@@ -109,6 +112,9 @@ def sources() -> str:
 
 def main() -> None:
     """Print the table and the sources."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     jax.config.update("jax_platforms", "cpu")
     print("\n".join((*HEAD, *map(row, models.MODELS))))
     print(f"\n{sources()}")

@@ -2,15 +2,16 @@
 
     python -m studies.planted_attributes --workdir=runs/planted --seeds=10
 
-This is not a benchmark of speed. Networks of the embedded data set are trained under a
-shift of one of seventeen attributes that are independent of the class, at the extreme
-levels C6 (a conditional shift) and M4 (a marginal shift), and at C0, without a shift.
-Networks of C0 train as long as the preset of the embedded set, the others half as long.
-Each seed is audited separately. The right answer is the planted attribute first, with the
-right kind of shift; at C0, no attribute.
+Networks of the embedded data set are trained under a shift of one of seventeen attributes
+that are independent of the class, at the extreme levels C6 (a conditional shift) and M4 (a
+marginal shift), and at C0, without a shift. Networks of C0 train as long as the preset of
+the embedded set, the others half as long. Each seed is audited separately. The right answer
+is the planted attribute first, with the right kind of shift; at C0, no attribute.
 
-Takes an hour on two cores. The same command continues after an interruption. Writes
-studies/results/planted-cpu.json and .md.
+The same command continues after an interruption. Writes studies/results/planted-cpu.json
+and .md.
+
+Takes about an hour on two cores.
 """
 
 import argparse

@@ -5,6 +5,8 @@
 The pages summarise recomputed numbers of two papers; the full tables are CSV files in the
 pages' folder `results`. Reads examples/ and examples/published/ only. `--check` writes nothing
 and exits with code 1 if a file differs from what would be written.
+
+Takes about half a minute on two cores.
 """
 
 import argparse

@@ -2,7 +2,9 @@
 
     python -m studies.seeds_figure [--out=docs]
 
-Reads OUT/results/shapes/tables/seeds.csv, which studies.small_benchmark writes. Takes seconds.
+Reads OUT/results/shapes/tables/seeds.csv, which studies.small_benchmark writes.
+
+Takes seconds.
 """
 
 import argparse

@@ -36,6 +36,8 @@ erm.py:data=tiny_imagenet,seeds=1,epochs=12,size=32 with the 26 classes and the 
 
 Both CutMix networks decide by texture and have 0.61 and 0.64 in the odd one out; the RandConv
 and the Gaussian noise network that decide by shape have 0.60.
+
+Takes about a minute on two cores.
 """
 
 import argparse

@@ -1,6 +1,11 @@
-"""Benchmarks take turns, count correctly, and compare ratios only."""
+"""Benchmarks take turns, count correctly, and compare ratios only.
 
+Commands of benchmarks, studies and checks say what they make and how long they take.
+"""
+
+import ast
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +20,77 @@ from jbias.configs import distortion as configs_distortion
 from jbias.runs import results as records
 from studies import small_benchmark
 from tests import cases, smoke_runs
+
+# Beside the package: a folder imports only itself and folders before it.
+FOLDERS = ("benchmarks", "studies", "qa")
+MODULES = {
+    ".".join(path.relative_to(smoke_runs.ROOT).with_suffix("").parts): path
+    for folder in FOLDERS
+    for path in sorted((smoke_runs.ROOT / folder).rglob("*.py"))
+}
+COMMANDS = {
+    name.removesuffix(".__main__"): path
+    for name, path in MODULES.items()
+    if '__name__ == "__main__"' in path.read_text("utf-8")
+}
+# Prints, as JSON, the text of --help of each command; all in one process.
+HELP = """
+import contextlib, io, json, runpy, sys
+texts = {}
+for name in sys.argv[1:]:
+    printed, sys.argv = io.StringIO(), [name, "--help"]
+    with contextlib.redirect_stdout(printed):
+        try:
+            runpy.run_module(name, run_name="__main__")
+        except SystemExit as ended:
+            assert not ended.code, name
+    texts[name] = printed.getvalue()
+print(json.dumps(texts))
+"""
+DURATION = re.compile(r"^Takes [^.]*\b(seconds?|minutes?|hours?)\b", re.MULTILINE)
+PRODUCT = re.compile(r"\b(writes?|prints?|draw|update|stored in)\b", re.IGNORECASE)
+
+
+def test_help_of_every_command_says_what_it_makes_and_how_long_it_takes():
+    process = subprocess.run(
+        [sys.executable, "-c", HELP, *COMMANDS],
+        cwd=smoke_runs.ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    texts = json.loads(process.stdout)
+    assert set(texts) == set(COMMANDS)
+    for name, text in texts.items():
+        assert name in text or COMMANDS[name].name in text, f"{name}: no command line"
+        assert DURATION.search(text), f"{name}: how long does it take?"
+        assert PRODUCT.search(text), f"{name}: what does it make?"
+
+
+def test_every_command_is_on_the_page_of_its_folder():
+    text = (smoke_runs.ROOT / "docs/benchmarks.md").read_text("utf-8")
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    internal = {"benchmarks.peer", "benchmarks.compiled_step"}  # Run by other commands.
+    for name in set(COMMANDS) - internal:
+        folder, _, module = name.partition(".")
+        (section,) = (s for s in sections if f"`python -m {folder}.`" in s)
+        assert f"`{module}`" in section, name
+
+
+def test_benchmarks_studies_and_checks_import_downwards_only():
+    wrong_imports = []
+    for name, path in MODULES.items():
+        floor = FOLDERS.index(name.partition(".")[0])
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            imported_names = []
+            if isinstance(node, ast.Import):
+                imported_names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                imported_names = [node.module]
+            roots = {imported.partition(".")[0] for imported in imported_names}
+            upper = roots & {*FOLDERS[floor + 1 :]}
+            wrong_imports += [f"{name} imports {root}" for root in upper]
+    assert not wrong_imports
 
 
 def test_each_variant_takes_a_turn_per_round_and_starts_one_round():

@@ -2,11 +2,13 @@
 
     python -m qa.fuzz --inputs=1000 --seed=0
 
-This is not a benchmark of speed. Configs, arguments, suites, records and the files next to
-them, tables of scores, data sets and checkpoints are damaged at random (by hypothesis):
-bytes, values, types, encodings. A command must refuse each input in one line, or read it
-rightly, and no existing file may be lost. Other endings are printed to standard error with
-the reason, and the exit code is then 1. Writes qa/results/fuzz.md.
+Configs, arguments, suites, records and the files next to them, tables of scores, data sets
+and checkpoints are damaged at random (by hypothesis): bytes, values, types, encodings. A
+command must refuse each input in one line, or read it rightly, and no existing file may be
+lost. Other endings are printed to standard error with the reason, and the exit code is then
+1. Writes qa/results/fuzz.md.
+
+Takes about two minutes on two cores.
 """
 
 import argparse
