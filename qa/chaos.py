@@ -13,7 +13,7 @@ fault take turns. Outcomes of a trial:
     lost       anything else; the exit code is then 1
 
 Kinds that this machine cannot inject, such as those that need mounts, are listed. An
-interrupted benchmark continues. Writes qa/results/chaos.json and .md.
+interrupted command continues. Writes qa/results/chaos.json and .md.
 
 Takes about an hour on two cores.
 """
