@@ -298,7 +298,7 @@ def test_a_rate_is_chosen_by_the_mean_of_this_calls_seeds(tmp_path, monkeypatch)
             "erm", folder, rates, seeds=seeds, extend=extend, flags=()
         )
 
-    monkeypatch.setattr(small, "train", train)
+    monkeypatch.setattr(small_benchmark, "train", train)
     train("erm:vary=optim.rate=0.01", tmp_path / "0.01")
     grid = tune(tmp_path, "0.02+0.05+0.1", seeds=2, extend=False)
     assert grid == {0.02: 0.625, 0.05: 0.5, 0.1: 0.75}
