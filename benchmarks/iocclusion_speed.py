@@ -19,7 +19,7 @@ from benchmarks.settings import Setting
 from jbias import data
 from jbias.configs.suites import distortion
 from jbias.evals import inference, networks, runner, set_batches, suites
-from jbias.measures import probe
+from jbias.stimuli import shown
 
 NUM_IMAGES = sum(data.DATASETS["cifar10"].images.values())
 PLAIN = "as they are"
@@ -82,14 +82,14 @@ def _variants(
     rules = {"": prepared.rules["mean_prob"]}
     occlusion = suite.make_probe(suite.measures[0], "test", prepared.classes)
 
-    def run_all(probes: Sequence[probe.Probe]) -> Callable[[], None]:
+    def run_all(probes: Sequence[shown.Stimuli]) -> Callable[[], None]:
         def run() -> None:
             for each_probe in probes:
                 inference.run_probe(network, each_probe, batches, rules)
 
         return run
 
-    identity = probe.Probe(occlusion.conditions, probe.identity, occlusion.numbers)
+    identity = shown.Stimuli(occlusion.conditions, shown.identity, occlusion.numbers)
     per_condition = [
         occlusion._replace(conditions={name: condition})
         for name, condition in occlusion.conditions.items()

@@ -27,8 +27,9 @@ from benchmarks import result_files
 from jbias import models
 from jbias.configs.suites import biases
 from jbias.evals import inference, networks, suites
-from jbias.measures import probe
+from jbias.measures import counting
 from jbias.runtime import mesh
+from jbias.stimuli import shown
 
 # Number of images by measure, as published; default: VALIDATION. Accuracy is measured on
 # several sets: ImageNet, ReaL, V2, A, R, Sketch, stylized (1,000 classes and 16), edges, silhouettes
@@ -57,7 +58,8 @@ def main() -> None:
         built = suites.build_probe(measure, {"side": options.side})
         if name != "accuracy" and _reuses_decisions(measure, built):
             continue
-        rows[name] = _time_probe(network, built, batches, options)
+        probe = suites.as_stimuli(built)
+        rows[name] = _time_probe(network, probe, batches, options)
         rows[name]["study_images"] = STUDY_IMAGES.get(name, VALIDATION)
         seconds = rows[name]["seconds_an_image"] * rows[name]["study_images"]
         rows[name]["study_minutes"] = seconds / 60
@@ -115,10 +117,10 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _reuses_decisions(measure: suites.Measure, built: probe.Probe) -> bool:
+def _reuses_decisions(measure: suites.Measure, built: suites.Built) -> bool:
     """Return True if a measure only needs the decisions of `accuracy` on its sets."""
-    is_plain = built.show is probe.identity and set(built.conditions) == {""}
-    return is_plain and measure.aggregates == ("mean_prob",)
+    is_counting = isinstance(built, counting.Counting)
+    return is_counting and measure.aggregates == ("mean_prob",)
 
 
 def _random_network(options: argparse.Namespace) -> inference.BoundJaxNetwork:
@@ -147,12 +149,13 @@ def _noise_batches(options: argparse.Namespace) -> list[inference.Batch]:
 
 def _time_probe(
     network: inference.BoundJaxNetwork,
-    built: probe.Probe,
+    built: shown.Stimuli,
     batches: list[inference.Batch],
     options: argparse.Namespace,
 ) -> dict:
     """Return seconds per image over all conditions, and medians of rounds by condition."""
     rules, seconds = {"": inference.DecisionRule(options.images)}, {}
+    counts = inference.step_counts(built)
     for name, condition in built.conditions.items():
         single = built._replace(conditions={name: condition})
         inference.run_probe(network, single, batches, rules)
@@ -163,7 +166,7 @@ def _time_probe(
             times.append(time.perf_counter() - start)
         seconds[name] = statistics.median(times)
     image_seconds = sum(seconds.values()) / options.images
-    passes = sum(1 + 3 * built.steps.get(name, 0) for name in built.conditions)
+    passes = sum(1 + 3 * counts.get(name, 0) for name in built.conditions)
     return {
         "conditions": len(built.conditions),
         "passes": passes,

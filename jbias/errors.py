@@ -340,3 +340,15 @@ def _fits(value: Any, kind: Any) -> bool:
     if basic is float:
         return type(value) in (int, float)
     return type(value) is basic
+
+
+class NotFiniteError(ValueError):
+    """Error for outputs, gradients or weights of a network that are NaN or infinite."""
+
+
+def check_class_names(where: str, classes: Sequence[str]) -> None:
+    """Raise ValueError unless `classes` is a sequence of strings; where: start of the message."""
+    is_valid = not isinstance(classes, str) and all(
+        isinstance(name, str) for name in classes
+    )
+    check(is_valid, where, "be a sequence of names", classes, name="classes")

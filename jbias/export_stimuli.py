@@ -98,7 +98,8 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         labelled = np.flatnonzero(labels >= 0)
         prepared = set_batches.select(opened_suite, dataset, labelled)
         prepared = prepared._replace(index=prepared.index.astype(np.int32))
-        probe = opened_suite.make_probe(task.measure, task.dataset, classes)
+        built = opened_suite.make_probe(task.measure, task.dataset, classes)
+        probe = suites.as_stimuli(built)
         for batch in set_batches.device_batches(opened_suite, prepared):
             stimuli = inference.make_stimuli(
                 set_batches.NO_NETWORK, probe, batch, condition

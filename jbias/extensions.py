@@ -14,7 +14,7 @@ import hashlib
 import inspect
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jbias import config as jc
@@ -30,7 +30,8 @@ class Registry(NamedTuple):
     must: str  # For messages: the required result of a user's function, in words.
     fits: Callable[[Any], bool]  # Returns True for a valid result.
     allowed_errors: tuple[type[Exception], ...] = ()  # Errors raised unchanged.
-    # Fields of the result, a NamedTuple, that hold functions, which `guard` wraps, too.
+    # Fields of the result, a NamedTuple, and of NamedTuples in it, that hold functions, which
+    # `guard` wraps, too.
     guarded_fields: tuple[str, ...] = ()
 
 
@@ -38,7 +39,10 @@ class Registry(NamedTuple):
 _MOVED_MODULES = {
     "jbias.evals.decisions": "jbias.measures.decisions; its functions that read and write "
     "files are in jbias.evals.decision_files",
-    "jbias.evals.probe": "jbias.measures.probe",
+    "jbias.evals.probe": "jbias.stimuli.shown, and return shown.Stimuli(conditions, show, "
+    "numbers) instead of probe.Probe; for unchanged images jbias.measures.counting, and "
+    "return counting.Counting(numbers); check, check_choices and NotFiniteError are in "
+    "jbias.errors",
     "jbias.evals.probe_registry": "jbias.evals.registry",
 }
 
@@ -204,14 +208,26 @@ def guard(path: str, function: Any, registry: Registry | None = None) -> Any:
                 name = getattr(function, "__name__", "it")
                 raise TypeError(f"{name} must return {checks.must}, got {result!s:.80}")
         if checks.guarded_fields:
-            fields = {
-                name: guard(path, getattr(result, name))
-                for name in checks.guarded_fields
-            }
-            return result._replace(**fields)
+            return _guard_fields(path, result, checks.guarded_fields)
         return guard(path, result)
 
     return guarded
+
+
+def _guard_fields(path: str, result: Any, names: Collection[str]) -> Any:
+    """Return a NamedTuple with its functions guarded, also those of NamedTuples in it.
+
+    path: the user's file. names: the fields that hold functions or NamedTuples of functions.
+    """
+    guarded = {}
+    for name in result._fields:
+        value = getattr(result, name)
+        if name in names:
+            is_tuple = hasattr(value, "_fields")
+            guarded[name] = (
+                _guard_fields(path, value, names) if is_tuple else guard(path, value)
+            )
+    return result._replace(**guarded)
 
 
 def line_of(path: str, *functions: Any) -> int:

@@ -371,7 +371,7 @@ def _draw_network(look: Look, network: "networks.Network") -> NetworkDrawings:
             continue
         subset = look.subset(task.dataset, prepared[task.dataset])
         probe = opened_suite.make_probe(task.measure, task.dataset, subset.classes)
-        dependent = [name for name in probe.conditions if probe.steps.get(name)]
+        dependent = suites.network_conditions(probe)
         if dependent:
             with call.leaving_out(f"{name}: {task.name}"):
                 set_batches.check_needs(task.measure.probe, probe, bound, subset)
@@ -411,7 +411,8 @@ def _saliency(
     batches = list(set_batches.device_batches(look.suite, subset))
     maps = np.concatenate(list(heatmaps.batch_maps(bound, batches, look.site)))
     rule = next(iter(subset.rules.values()))
-    answers = inference.run_probe(bound, registry.make_plain(), batches, {"": rule})[""]
+    unchanged = suites.as_stimuli(registry.make_plain())
+    answers = inference.run_probe(bound, unchanged, batches, {"": rule})[""]
     predictions = answers["prediction"]
     shown = image_sheets.NetworkMaps(
         maps,
@@ -496,10 +497,11 @@ def _draw_stimuli(look: Look, has_networks: bool) -> None:
             log(f"no sheet: {task.name}: does not change images")
     for task in look.tasks:
         probe = look.suite.make_probe(task.measure, task.dataset)
-        if set(probe.conditions) == {""}:
+        conditions = suites.conditions(probe)
+        if conditions == ("",):
             unchanged.setdefault(task.measure.name, []).append(task)
             continue
-        dependent = [name for name in probe.conditions if probe.steps.get(name)]
+        dependent = suites.network_conditions(probe)
         if dependent and not has_networks:
             names = ", ".join(dependent[:2])
             if len(dependent) > 2:
@@ -508,7 +510,7 @@ def _draw_stimuli(look: Look, has_networks: bool) -> None:
                 f"{task.name}: without {names}, which depend on a network; give "
                 "--checkpoint"
             )
-        independent = [name for name in probe.conditions if name not in dependent]
+        independent = [name for name in conditions if name not in dependent]
         if set(independent) - {""}:
             look.draw_sheet(task.name, task.name, task, independent)
     for name, tasks in unchanged.items():

@@ -44,7 +44,12 @@ MODULES = (
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
     *("jbias.algos", "jbias.algos.base", "jbias.augment", "jbias.augment.sampling"),
     *("jbias.evals", "jbias.evals.decision_files"),
-    *("jbias.measures.decisions", "jbias.measures.probe"),
+    *(
+        "jbias.measures.decisions",
+        "jbias.measures.counting",
+        "jbias.stimuli.shown",
+        "jbias.evals.activations.inside",
+    ),
     *("jbias.evals.registry", "jbias.evals.predictors", "jbias.evals.measured"),
     "jbias.runs.loggers",
 )

@@ -127,14 +127,14 @@ WRONG = {
         "probe",
         "def make():\n    return 1\n",
         4,
-        "a jbias.measures.probe.Probe",
+        "a jbias.stimuli.shown.Stimuli, jbias.measures.counting.Counting",
     ),
     "a probe's error": (
         "probe",
         (
-            "from jbias.measures import probe\n"
+            "from jbias.measures import counting\n"
             "def make():\n"
-            "    return probe.Probe({'': ()}, probe.identity, lambda found: found['x'])\n"
+            "    return counting.Counting(lambda found: found['x'])\n"
         ),
         6,
         "KeyError: 'x'",
@@ -167,7 +167,7 @@ def test_a_users_import_of_a_module_that_moved_names_its_successor(line, tmp_pat
     with pytest.raises(messages.UserCodeError) as error:
         USES["probe"](f"{path}:make")
     assert str(error.value).startswith(f"error in {path}:1: ")
-    remedy = "jbias.evals.probe has moved: import jbias.measures.probe"
+    remedy = "return shown.Stimuli(conditions, show, numbers) instead of probe.Probe"
     assert remedy in str(error.value)
 
 

@@ -46,6 +46,7 @@ WITHOUT_JAX = (
     "report",
     "papers",
     "measures",
+    "stimuli/shown",
     "untrusted",
     "errors",
     "config",

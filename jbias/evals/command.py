@@ -19,7 +19,6 @@ from typing import Any
 from jbias import config as jc
 from jbias import errors
 from jbias.evals import networks
-from jbias.measures import probe
 from jbias.runtime import console
 
 
@@ -51,7 +50,7 @@ class Command:
 
     verb: str
     strict: str = ""
-    say: probe.Say = dataclasses.field(default_factory=lambda: console.logger(None))
+    say: console.Say = dataclasses.field(default_factory=lambda: console.logger(None))
     done: list[str] = dataclasses.field(default_factory=list)
     left_out: dict[str, str] = dataclasses.field(default_factory=dict)
 

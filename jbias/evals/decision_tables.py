@@ -40,7 +40,10 @@ from jbias import errors
 from jbias.data import base
 from jbias.data.sets import geirhos
 from jbias.evals import image_names, inference, networks, set_batches, suites
-from jbias.measures import human_answers, probe
+from jbias.evals.activations import inside
+from jbias.measures import human_answers
+from jbias.runtime import console
+from jbias.stimuli import shown
 from jbias.untrusted import opening
 
 COLUMNS: Mapping[str, str] = {
@@ -84,7 +87,7 @@ class DecidedNetwork(networks.Network):
         return np.all([response != _NO_ROW for response in responses], axis=0)
 
     def predict(
-        self, image: probe.Images, origin: inference.StimulusOrigin
+        self, image: shown.Images, origin: inference.StimulusOrigin
     ) -> inference.Logits:
         """Return logits that are +inf for the decided class and 0 for others.
 
@@ -123,8 +126,11 @@ def stimuli(suite: suites.Suite) -> dict[StimulusKey, suites.Task]:
     """
     first_task: dict[StimulusKey, suites.Task] = {}
     for task in suite.tasks():
-        shown_probe = _make_probe(suite, task)
-        if shown_probe.inside or shown_probe.move or shown_probe.look:
+        built = _make_probe(suite, task)
+        if isinstance(built, inside.Inside):
+            continue
+        shown_probe = suites.as_stimuli(built)
+        if shown_probe.network_steps:
             continue
         for condition in shown_probe.conditions:
             other = first_task.setdefault((task.dataset, condition), task)
@@ -137,7 +143,7 @@ def stimuli(suite: suites.Suite) -> dict[StimulusKey, suites.Task]:
     return first_task
 
 
-def _make_probe(suite: suites.Suite, task: suites.Task) -> probe.Probe:
+def _make_probe(suite: suites.Suite, task: suites.Task) -> suites.Built:
     """Return the probe of a task's measure, for decisions among the set's own classes."""
     classes = tuple(suite.sources[task.dataset].classes)
     return suite.make_probe(task.measure, task.dataset, classes)
@@ -156,7 +162,8 @@ def _are_equal(
     few = set_batches.select(suite, task.dataset, index)
     (batch,) = set_batches.device_batches(suite, few)
     images, other_images = (
-        _make_stimuli(_make_probe(suite, x), batch, condition) for x in (task, other)
+        _make_stimuli(suites.as_stimuli(_make_probe(suite, x)), batch, condition)
+        for x in (task, other)
     )
     return images.shape == other_images.shape and np.allclose(
         images, other_images, atol=1e-6
@@ -164,10 +171,10 @@ def _are_equal(
 
 
 def _make_stimuli(
-    shown_probe: probe.Probe, batch: inference.Batch, condition: str
+    shown_probe: shown.Stimuli, batch: inference.Batch, condition: str
 ) -> Float[np.ndarray, "b h w 3"]:
     """Return the stimuli of a condition for a batch, in [0, 1], made without a network."""
-    if shown_probe.show is probe.identity:
+    if shown_probe.show is shown.identity:
         return np.asarray(batch.image, np.float32) / 255
     return np.asarray(
         inference.make_stimuli(set_batches.NO_NETWORK, shown_probe, batch, condition)
@@ -231,7 +238,7 @@ def load(
     path: str,
     suite: suites.Suite,
     columns: Mapping[str, str],
-    say: probe.Say = lambda line: None,
+    say: console.Say = lambda line: None,
 ) -> Iterator[DecidedNetwork]:
     """Yield the networks whose decisions are in the tables of a path.
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt8
 
+from jbias import errors
 from jbias.evals import inference
-from jbias.measures import probe
 from jbias.stimuli import grad_cam
 
 
@@ -20,7 +20,7 @@ def batch_maps(
     """Yield the Grad-CAM heatmaps of each batch, in [0, 1], without padding.
 
     site: a name from models.taps.sites. ValueError for a network without sites, or a site
-    without rows and columns; probe.NotFiniteError if activations or gradients at the site are
+    without rows and columns; errors.NotFiniteError if activations or gradients at the site are
     NaN or infinite.
     """
     if network.at is None:
@@ -32,7 +32,7 @@ def batch_maps(
         batch_maps = np.asarray(padded)[: batch.count]
         num_broken = int(np.isnan(batch_maps).any((1, 2)).sum())
         if num_broken:
-            raise probe.NotFiniteError(
+            raise errors.NotFiniteError(
                 f"grad_cam: what passes {site} and its gradient must be finite, got NaN or "
                 f"infinite numbers for {num_broken} of {batch.count} images of "
                 f"{batch.dataset}"

@@ -18,9 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped, UInt8
 
+from jbias import errors
 from jbias.evals import journals
-from jbias.measures import cue_conflict, decisions, probe
+from jbias.measures import cue_conflict, decisions
 from jbias.runtime import xla
+from jbias.stimuli import shown
 
 BATCHES_AHEAD = 2  # Batches in flight while the next is prepared.
 Logits = Float[Array, "b k"]
@@ -376,17 +378,17 @@ class BoundNetwork(Protocol):
     predict: (stimuli in [0, 1], their origin) -> logits. Most measures need nothing else; a measure
     is left out if an attribute that the measure needs has the value None. apply: (variables,
     stimuli) -> the same logits, differentiable by JAX. at: (variables, images, site) ->
-    (activations, gradient), see probe.Rows.at. net: a flax module or a taps.Readable, for measures
+    (activations, gradient), see shown.Rows.at. net: a flax module or a taps.Readable, for measures
     that read activations at all sites. graded: whether logits contain more than the decided class.
     """
 
-    apply: Callable[[PyTree, probe.Images], Logits] | None
+    apply: Callable[[PyTree, shown.Images], Logits] | None
     variables: PyTree
-    at: Callable[[PyTree, probe.Images, str], tuple[Array, Array]] | None
+    at: Callable[[PyTree, shown.Images, str], tuple[Array, Array]] | None
     net: Any
     graded: bool
 
-    def predict(self, image: probe.Images, origin: StimulusOrigin) -> Logits: ...
+    def predict(self, image: shown.Images, origin: StimulusOrigin) -> Logits: ...
 
 
 class BoundJaxNetwork(NamedTuple):
@@ -396,13 +398,13 @@ class BoundJaxNetwork(NamedTuple):
     the same function.
     """
 
-    apply: Callable[[PyTree, probe.Images], Logits]
+    apply: Callable[[PyTree, shown.Images], Logits]
     variables: PyTree
     at: Callable | None = None
     net: Any = None
     graded: bool = True
 
-    def predict(self, image: probe.Images, origin: StimulusOrigin) -> Logits:
+    def predict(self, image: shown.Images, origin: StimulusOrigin) -> Logits:
         """Return the logits of stimuli in [0, 1]; `origin` is not used."""
         return _logits(self.apply, self.variables, image)
 
@@ -453,7 +455,7 @@ class Batch(NamedTuple):
 
 def run_probe(
     network: BoundNetwork,
-    shown_probe: probe.Probe,
+    shown_probe: shown.Stimuli,
     batches: Iterable[Batch],
     rules: Mapping[str, DecisionRule],
     *,
@@ -478,7 +480,7 @@ def run_probe(
     journal: stored answers, which are not computed again; new answers are added.
     classes: the number of logits that the network must have; 0: any.
 
-    probe.NotFiniteError if no decision can be made from the logits of an image (in a table of
+    errors.NotFiniteError if no decision can be made from the logits of an image (in a table of
     decisions the decision is then -1), or if the gradients that a probe follows are not finite;
     answers before that batch are in the journal. ValueError for logits of another shape.
     """
@@ -530,7 +532,7 @@ def _check_finite(
     *,
     may_abstain: bool,
 ) -> None:
-    """Raise probe.NotFiniteError if a prediction is UNDECIDED, or a gradient is not finite.
+    """Raise errors.NotFiniteError if a prediction is UNDECIDED, or a gradient is not finite.
 
     columns: by rule, the columns of the answers without padding. may_abstain: whether
     predictions may be UNDECIDED, as in tables of decisions.
@@ -539,13 +541,13 @@ def _check_finite(
     for column in columns:
         rows = np.flatnonzero(column["prediction"] == UNDECIDED)
         if len(rows) and not may_abstain:
-            raise probe.NotFiniteError(
+            raise errors.NotFiniteError(
                 f"logits must be finite, got NaN or infinite ones for {len(rows)} of the "
                 f"{batch.count} images asked about{under}, first image number "
                 f"{batch.index[rows[0]]} of the set"
             )
     if not batch.followed_finite:
-        raise probe.NotFiniteError(
+        raise errors.NotFiniteError(
             "gradients of the network must be finite, got NaN or infinite ones for some of "
             f"{batch.count} images{under}, from image number {batch.index[0]} of the set on"
         )
@@ -572,7 +574,7 @@ def _check_logits(logits: Shaped[Array, "..."], images: int, classes: int) -> No
 
 def _run_conditions(
     network: BoundNetwork,
-    shown_probe: probe.Probe,
+    shown_probe: shown.Stimuli,
     batches: Iterable[Batch],
     rules: Mapping[str, DecisionRule],
     compiling: Callable[[], contextlib.AbstractContextManager],
@@ -585,18 +587,19 @@ def _run_conditions(
     num_stored: the number of answers (pairs of batch and condition) that the journal has,
     which are skipped. Other arguments: see `run_probe`.
     """
-    programs, shows_images = set(), shown_probe.show is probe.identity
+    programs, shows_images = set(), shown_probe.show is shown.identity
     conditions = list(shown_probe.conditions)
+    counts = step_counts(shown_probe)
     for batch in batches:
         remaining = conditions[min(num_stored, len(conditions)) :]
         num_stored -= len(conditions) - len(remaining)
         if not remaining:
             continue
-        is_first_look = shown_probe.look and not programs
+        is_first_look = looks(shown_probe) and not programs
         with compiling() if is_first_look else contextlib.nullcontext():
             look_result, base_images = run_look(network, shown_probe, batch), {}
         for condition in remaining:
-            is_moved = condition in shown_probe.steps
+            is_moved = condition in counts
             # One program for each of these, compiled when it is first called.
             static = shown_probe.static and shown_probe.static(condition)
             is_new = (static, is_moved) not in programs
@@ -626,7 +629,7 @@ def _run_conditions(
                     )
                     answers[f"{condition} {name}".strip()] = answer
             followed_finite = True
-            if is_moved or shown_probe.look:
+            if is_moved or looks(shown_probe):
                 followed_finite = _all_finite(
                     (look_result, stimuli if is_moved else None)
                 )
@@ -639,14 +642,26 @@ def _run_conditions(
             )
 
 
-def run_look(network: BoundNetwork, shown_probe: probe.Probe, batch: Batch) -> PyTree:
-    """Return the result of the probe's function `look` for a batch; None if `look` is not set."""
-    if shown_probe.look is None:
+def step_counts(shown_probe: shown.Stimuli) -> Mapping[str, int]:
+    """Return by condition the number of steps that depend on the network; {} without steps."""
+    steps = shown_probe.network_steps
+    return steps.counts if steps else {}
+
+
+def looks(shown_probe: shown.Stimuli) -> bool:
+    """Return True if the probe has a function `look`."""
+    steps = shown_probe.network_steps
+    return steps is not None and steps.look is not None
+
+
+def run_look(network: BoundNetwork, shown_probe: shown.Stimuli, batch: Batch) -> PyTree:
+    """Return the result of the probe's function `look` for a batch; None if it has none."""
+    if not looks(shown_probe):
         return None
     return _look(
         network.apply,
         network.at,
-        shown_probe.look,
+        shown_probe.network_steps.look,
         network.variables,
         batch.image,
         batch.index,
@@ -658,7 +673,7 @@ def run_look(network: BoundNetwork, shown_probe: probe.Probe, batch: Batch) -> P
 def _look(
     apply: Callable,
     at: Callable | None,
-    look: Callable[[probe.Rows], PyTree],
+    look: Callable[[shown.Rows], PyTree],
     variables: PyTree,
     image: UInt8[Array, "b h w 3"],
     index: Int[Array, "b"],
@@ -670,18 +685,18 @@ def _look(
 
 def make_stimuli(
     network: BoundNetwork,
-    shown_probe: probe.Probe,
+    shown_probe: shown.Stimuli,
     batch: Batch,
     condition: str,
     *,
     look_result: PyTree = None,
     base_images: dict[str, UInt8[Array, "b h w 3"]] | None = None,
-) -> probe.Images:
+) -> shown.Images:
     """Return the stimuli of one condition for a batch, floats in [0, 1].
 
     look_result: result of `run_look`; None: computed here if it is needed. base_images: by
     condition, the stimuli of this batch, as bytes, from which the stimuli of other conditions are
-    made (`onto` of probe.Probe); new stimuli are added to it. ValueError if such a condition is
+    made (`onto` of shown.Stimuli); new stimuli are added to it. ValueError if such a condition is
     itself made from another condition.
     """
     base_images = {} if base_images is None else base_images
@@ -711,7 +726,7 @@ def make_stimuli(
         stimuli = batch.keep((shown_probe.show, static, base, *values), show)
     else:
         stimuli = show()
-    steps = shown_probe.steps.get(condition, 0)
+    steps = step_counts(shown_probe).get(condition, 0)
     if steps and look_result is None:
         look_result = run_look(network, shown_probe, batch)
     # Gradients of convolutions are ten times slower inside a loop on a CPU.
@@ -720,7 +735,7 @@ def make_stimuli(
         stimuli = _moved(
             network.apply,
             network.at,
-            shown_probe.move,
+            shown_probe.network_steps.move,
             network.variables,
             image,
             batch.index,
@@ -737,19 +752,19 @@ def make_stimuli(
 
 @functools.partial(jax.jit, static_argnames=("show", "static"))
 def _stimuli(
-    show: Callable[..., probe.Images],
+    show: Callable[..., shown.Images],
     static: Hashable,
     image: UInt8[Array, "b h w 3"],
     index: Int[Array, "b"],
     target: Int[Array, "b"],
     params: PyTree,
-) -> probe.Images:
+) -> shown.Images:
     """Return show(rows, params), or show(rows, params, static) if `static` is not None."""
-    rows = probe.Rows(_unit(image), index, target, _refuse_logits)
+    rows = shown.Rows(_unit(image), index, target, _refuse_logits)
     return show(rows, params) if static is None else show(rows, params, static)
 
 
-def _refuse_logits(image: probe.Images) -> Logits:
+def _refuse_logits(image: shown.Images) -> Logits:
     """Raise ValueError: `Rows.logits` for a probe's `show`, which must not call the network."""
     raise ValueError("probe: show must not ask the network, which `move` may")
 
@@ -758,16 +773,16 @@ def _refuse_logits(image: probe.Images) -> Logits:
 def _moved(
     apply: Callable,
     at: Callable | None,
-    move: Callable[..., probe.Images],
+    move: Callable[..., shown.Images],
     variables: PyTree,
     image: UInt8[Array, "b h w 3"],
     index: Int[Array, "b"],
     target: Int[Array, "b"],
     params: PyTree,
     look_result: PyTree,
-    stimuli: probe.Images,
+    stimuli: shown.Images,
     steps: int,
-) -> probe.Images:
+) -> shown.Images:
     """Return stimuli after `steps` steps of a probe's `move`; on a CPU after one step.
 
     params: the condition's arrays. look_result: result of `run_look`. Other arguments: see
@@ -786,18 +801,18 @@ def _rows(
     image: UInt8[Array, "b h w 3"],
     index: Int[Array, "b"],
     target: Int[Array, "b"],
-) -> probe.Rows:
+) -> shown.Rows:
     """Return the first argument of a probe's functions: images in [0, 1], and the network.
 
     The result has no `seen`. Its `logits` are float32, for images in [0, 1]. apply, at,
     variables: fields of a `BoundNetwork`. image, index, target: fields of a `Batch`.
     """
 
-    def logits(image: probe.Images) -> Logits:
+    def logits(image: shown.Images) -> Logits:
         return apply(variables, image).astype(jnp.float32)
 
-    def look(image: probe.Images, site: str) -> tuple[Array, Array]:
-        """Return (activations, gradient) at a site for images in [0, 1]; see probe.Rows.at.
+    def look(image: shown.Images, site: str) -> tuple[Array, Array]:
+        """Return (activations, gradient) at a site for images in [0, 1]; see shown.Rows.at.
 
         `at` and `variables`: see the enclosing function; ValueError without `at`.
         """
@@ -808,16 +823,16 @@ def _rows(
             )
         return at(variables, image, site)
 
-    return probe.Rows(_unit(image), index, target, logits, look)
+    return shown.Rows(_unit(image), index, target, logits, look)
 
 
-def _unit(image: UInt8[Array, "b h w 3"]) -> probe.Images:
+def _unit(image: UInt8[Array, "b h w 3"]) -> shown.Images:
     """Return images of bytes as float32 in [0, 1]."""
     return image.astype(jnp.float32) / 255
 
 
 @functools.partial(jax.jit, static_argnames="apply")
-def _logits(apply: Callable, variables: PyTree, image: probe.Images) -> Logits:
+def _logits(apply: Callable, variables: PyTree, image: shown.Images) -> Logits:
     """Return a network's logits as float32; compiled once for all networks with this `apply`."""
     return apply(variables, image).astype(jnp.float32)
 
@@ -843,14 +858,14 @@ def _answers_ahead(answered: Iterator[_BatchAnswers]) -> Iterator[_BatchAnswers]
 def agreement(
     network: BoundNetwork,
     other: BoundNetwork,
-    shown_probe: probe.Probe,
+    shown_probe: shown.Stimuli,
     batches: Iterable[Batch],
 ) -> decisions.Numbers:
     """Return a list of Numbers "agreement", for the probe's first and last condition.
 
     Agreement is the share of images for which two networks have their largest logit at the same
     class, on stimuli made with `network`. A probe with a single condition has one Number.
-    probe.NotFiniteError if no decision can be made from the logits.
+    errors.NotFiniteError if no decision can be made from the logits.
     """
     names = [*shown_probe.conditions]
     num_equal, total = dict.fromkeys((names[0], names[-1]), 0), 0
@@ -861,7 +876,7 @@ def agreement(
             all_logits = [net.predict(image, origin) for net in (network, other)]
             for logits in all_logits:
                 if not has_decision(logits, logits)[: batch.count].all():
-                    raise probe.NotFiniteError(
+                    raise errors.NotFiniteError(
                         "logits must be finite to be compared in float32"
                     )
             first, second = (np.argmax(logits, -1) for logits in all_logits)

@@ -31,10 +31,10 @@ from jbias import build, data, errors, extensions, models, numerals, run_spec
 from jbias import config as jc
 from jbias.data import base, labels, tables
 from jbias.evals import inference
-from jbias.measures import probe
 from jbias.models import class_names, importing, state_dicts, taps, trained
 from jbias.runs import checkpoints, evaluations
-from jbias.runtime import cli, files, hub, mesh, messages
+from jbias.runtime import cli, console, files, hub, mesh, messages
+from jbias.stimuli import shown
 from jbias.untrusted import opening
 
 # Errors of a single measure (options, shapes, memory): other measures can continue.
@@ -133,7 +133,7 @@ class FlaxNetwork(Network):
         return {key: list(value) for key, value in constants.items() if value}
 
     def _check_weights(self) -> None:
-        """Raise probe.NotFiniteError, naming arrays, if a weight is NaN or infinite.
+        """Raise errors.NotFiniteError, naming arrays, if a weight is NaN or infinite.
 
         Logits do not always show such a weight: max pooling may drop a NaN.
         """
@@ -145,7 +145,7 @@ class FlaxNetwork(Network):
                 broken.append(f"{count:,} of {leaf.size:,} in {name}")
         if broken:
             more = f" and {len(broken) - 2} more arrays" if len(broken) > 2 else ""
-            raise probe.NotFiniteError(
+            raise errors.NotFiniteError(
                 f"weights must be finite, NaN or infinite are "
                 f"{', '.join(broken[:2])}{more}; give other weights, such as those of an "
                 "earlier step"
@@ -166,7 +166,7 @@ class FlaxNetwork(Network):
         """Return the network in a precision, with weights replicated on the devices.
 
         An algorithm with its own `decide` keeps the precision of its run, and has no `at`. Equal
-        modules share compiled programs. probe.NotFiniteError if a weight is NaN or infinite.
+        modules share compiled programs. errors.NotFiniteError if a weight is NaN or infinite.
         """
         self._check_weights()
         net, variables = self.net, mesh.replicate(self.variables, devices)
@@ -210,7 +210,7 @@ def _make_site_reader(net: nn.Module) -> Callable:
     """Return the function `at` of an inference.BoundNetwork; one object for equal modules."""
 
     def at(
-        variables: Mapping[str, Any], image: probe.Images, site: str
+        variables: Mapping[str, Any], image: shown.Images, site: str
     ) -> tuple[Array, Array]:
         """Return (activations at a site, gradients of each image's largest logit there)."""
         largest = lambda logits: logits.max(-1)
@@ -654,7 +654,7 @@ Refuse = Callable[[str, str], None]
 def open_networks(
     paths: Sequence[str],
     args: argparse.Namespace,
-    say: probe.Say,
+    say: console.Say,
     refuse: Refuse,
     step: int | str = "best",
 ) -> Iterator[Network]:
@@ -691,7 +691,7 @@ def open_networks(
 
 
 def follow(
-    args: argparse.Namespace, say: probe.Say, refuse: Refuse
+    args: argparse.Namespace, say: console.Say, refuse: Refuse
 ) -> Iterator[Network]:
     """Yield the networks of each checkpoint of a run once it is saved, until the run ends.
 
@@ -718,7 +718,7 @@ def follow(
 
 
 def _open_file(
-    path: str, name: str, args: argparse.Namespace, zoo: Any, say: probe.Say
+    path: str, name: str, args: argparse.Namespace, zoo: Any, say: console.Say
 ) -> FlaxNetwork:
     """Return the network of a file, and print the mean and std of its input normalisation.
 

@@ -37,9 +37,9 @@ from jbias.evals import (
     runner,
     suites,
 )
-from jbias.measures import probe
 from jbias.models import taps
 from jbias.runtime import console, messages, xla
+from jbias.stimuli import shown
 
 FORMS = ("float", "uint8", "files")
 KINDS = ("logits", "probabilities", "names")
@@ -86,8 +86,8 @@ class Predictor:
     size: int = 0
     outputs: str = ""
     version: str = ""
-    apply: Callable[[probe.Images], Array] | None = None
-    at: Callable[[probe.Images, str], tuple[Array, Array]] | None = None
+    apply: Callable[[shown.Images], Array] | None = None
+    at: Callable[[shown.Images, str], tuple[Array, Array]] | None = None
     net: taps.Readable | None = None
     preprocess: Any = None
 
@@ -190,7 +190,7 @@ class PredictorNetwork(networks.Network):
         return at and (lambda variables, image, site: at(image, site))
 
     def predict(
-        self, image: probe.Images, origin: inference.StimulusOrigin
+        self, image: shown.Images, origin: inference.StimulusOrigin
     ) -> Float[np.ndarray, "b k"]:
         """Return the logits of images in [0, 1].
 
@@ -281,7 +281,7 @@ def query(
     The kind is one of KINDS; PredictorNetwork.predict describes the logits of other kinds.
     images: in the form that the function takes. classes: the names of the outputs. where: the
     images in words, for messages. kind: the required kind, one of KINDS; "": any. ValueError
-    if the function raises an error or returns something invalid; probe.NotFiniteError for
+    if the function raises an error or returns something invalid; errors.NotFiniteError for
     NaN or infinite numbers.
     """
     n = len(images)
@@ -347,7 +347,7 @@ def _numbers_to_logits(
 
     For probabilities, logits are their logarithms. kind: "logits", "probabilities" or, to
     determine it from the numbers, any other text. where: the images in words, for messages.
-    probe.NotFiniteError, a ValueError, for numbers that are not finite (a logit may be -inf);
+    errors.NotFiniteError, a ValueError, for numbers that are not finite (a logit may be -inf);
     ValueError for invalid probabilities.
     """
     are_probabilities = _are_probabilities(answers)
@@ -362,7 +362,7 @@ def _numbers_to_logits(
     if len(broken):
         row = logits[broken[0]]
         worst = row[np.isnan(row) | np.isposinf(row)]
-        raise probe.NotFiniteError(
+        raise errors.NotFiniteError(
             f"predict: asked about {where}, must give finite numbers, got "
             f"{worst[0] if len(worst) else -np.inf} for {len(broken)} of them, first "
             f"number {broken[0]}; {_AGAIN}"
@@ -526,7 +526,7 @@ def _bytes_to_input(
 def open_predictor(
     predictor: Predictor,
     size: int,
-    say: probe.Say,
+    say: console.Say,
     *,
     trained: str = "",
     method: str = "",

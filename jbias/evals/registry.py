@@ -4,23 +4,21 @@ import collections
 import types
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from jbias import evals
 from jbias.evals.activations import linear_decoding, odd_one_out, receptive_field
 from jbias.measures import (
     accuracy,
     calibration,
+    configural,
+    counting,
     critical_band,
     cue_conflict,
     decisions,
     human,
-    probe,
 )
 from jbias.measures.decisions import Number
 from jbias.stimuli import (
     attacks,
-    configural,
     corrupted_images,
     edge_diffusion,
     frequency_filters,
@@ -28,12 +26,14 @@ from jbias.stimuli import (
     mixed_images,
     occlusion,
     octave_noise,
+    shown,
     suppression,
+    tile_order,
 )
 
 
-def make_plain(*, measures: Sequence[str] = ("accuracy",)) -> probe.Probe:
-    """Return a probe that shows the unchanged images and computes the given measures.
+def make_plain(*, measures: Sequence[str] = ("accuracy",)) -> counting.Counting:
+    """Return the numbers of the given measures of decisions on unchanged images.
 
     measures: names of evals.MEASURES, or the user's own (evals.find_measure). ValueError for
     an unknown name.
@@ -46,7 +46,7 @@ def make_plain(*, measures: Sequence[str] = ("accuracy",)) -> probe.Probe:
         return [number for measure in functions for number in measure(decided)]
 
     ranked = cue_conflict.RANKED if "shape_bias" in measures else {}
-    return probe.Probe({"": np.float32(0)}, probe.identity, numbers, ranked=ranked)
+    return counting.Counting(numbers, ranked=ranked)
 
 
 # By probe, the metrics in its summary; without an entry: all.
@@ -130,31 +130,33 @@ def _item(name: str, number: Number) -> str:
     return f"{name} {value}"
 
 
-# make(**options) -> Probe. Arguments that depend on the set are filled in by
+# make(**options) -> Counting or Stimuli. Arguments that depend on the set are filled in by
 # suites.Suite.make_probe if `make` has them: `side` of the images in pixels; `measures`, names
 # in jbias.evals.MEASURES; `dataset`, the name of the split; `files`, the names of its files;
 # `classes`, the decision classes.
-PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
-    {
-        "plain": make_plain,
-        "shape_bias": cue_conflict.make,
-        "human": human.make,
-        "spectral": frequency_filters.make,
-        "critical_band": octave_noise.make,
-        "corruptions": corrupted_images.make,
-        "pgd": attacks.make,
-        "fgsm": attacks.make_fgsm,
-        "calibration": calibration.make,
-        "classes": accuracy.make_by_class,
-        "mixing": mixed_images.make,
-        "grid_shuffle": grid_shuffle.make,
-        "cut_occlusion": occlusion.make_cut_occlusion,
-        "occlusion": occlusion.make,
-        "suppression": suppression.make,
-        "configural": configural.make,
-        "tile_order": configural.make_tile_order,
-        "cue_decomposition": edge_diffusion.make,
-    }
+PROBES: Mapping[str, Callable[..., counting.Counting | shown.Stimuli]] = (
+    types.MappingProxyType(
+        {
+            "plain": make_plain,
+            "shape_bias": cue_conflict.make,
+            "human": human.make,
+            "spectral": frequency_filters.make,
+            "critical_band": octave_noise.make,
+            "corruptions": corrupted_images.make,
+            "pgd": attacks.make,
+            "fgsm": attacks.make_fgsm,
+            "calibration": calibration.make,
+            "classes": accuracy.make_by_class,
+            "mixing": mixed_images.make,
+            "grid_shuffle": grid_shuffle.make,
+            "cut_occlusion": occlusion.make_cut_occlusion,
+            "occlusion": occlusion.make,
+            "suppression": suppression.make,
+            "configural": configural.make,
+            "tile_order": tile_order.make,
+            "cue_decomposition": edge_diffusion.make,
+        }
+    )
 )
 
 # Measures of activations inside a network: measure(net, variables, images, columns,

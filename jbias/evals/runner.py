@@ -35,9 +35,11 @@ from jbias.evals import (
     set_batches,
     suites,
 )
-from jbias.measures import decisions, probe
+from jbias.evals.activations import inside
+from jbias.measures import counting, decisions
 from jbias.runs import costs, results, workdirs
 from jbias.runtime import console, files, mesh, messages, signals
+from jbias.stimuli import shown
 
 # The measure whose conditions do not begin with its name, as in the records of runs.
 _PLAIN = "accuracy"
@@ -58,7 +60,7 @@ def run_suite(
     network: networks.Network,
     suite: suites.Suite,
     out: epath.Path,
-    say: probe.Say,
+    say: console.Say,
     *,
     has_all_measures: bool = True,
 ) -> list[str]:
@@ -141,7 +143,7 @@ class _Job(NamedTuple):
     # first rule. Rules that equal the first, because no class has several members, are left
     # out.
     rules: Mapping[str, str]
-    ranked: Mapping[str, str]  # See probe.Probe.
+    ranked: Mapping[str, str]  # See counting.Counting.
     # Equal for measures that need the same network outputs; None: outputs are not shared.
     shared_key: tuple | None
 
@@ -150,7 +152,7 @@ class _Shared(NamedTuple):
     """All decision rules and rank columns of the measures that share network outputs."""
 
     rules: dict[str, str]  # See _Job.
-    ranked: dict[str, str]  # See probe.Probe.
+    ranked: dict[str, str]  # See counting.Counting.
 
 
 class _Findings(NamedTuple):
@@ -174,7 +176,7 @@ class NetworkEvaluation:
     network: networks.Network
     suite: suites.Suite
     folder: epath.Path
-    say: probe.Say
+    say: console.Say
     failures: list[str] = dataclasses.field(default_factory=list)
 
     def report_failure(self, reason: str) -> None:
@@ -338,26 +340,28 @@ class NetworkEvaluation:
         """
         suite, measure = self.suite, task.measure
         source = suite.sources[task.dataset]
-        shown_probe = suite.make_probe(measure, task.dataset)
+        built = suite.make_probe(measure, task.dataset)
         description: dict[str, Any] = {"measure": measure.description}
         set_options = suite.config["sets"][task.dataset]
         own_names = [] if measure.probe in suites.MAKERS else [measure.probe]
         code = extensions.digests([description["measure"], set_options], own_names)
         if code:
             description["own_code"] = code
-        if shown_probe.digest:
-            description["read"] = shown_probe.digest
-        if shown_probe.include_unknown:
+        is_inside = isinstance(built, inside.Inside)
+        if not is_inside and built.digest:
+            description["read"] = built.digest
+        if suites.includes_unknown(built):
+            conditions = suites.conditions(built)
             # All images that have a class, whether the network knows it or not.
             is_shown = np.asarray(source.columns["label"]) >= 0
-            answered = self.network.answered(task.dataset, shown_probe.conditions)
+            answered = self.network.answered(task.dataset, conditions)
             if answered is not None:
                 is_shown = is_shown & answered
             count = int(is_shown.sum())
             per_condition = min(count, measure.images or count)
-            description["images"] = per_condition * len(shown_probe.conditions)
+            description["images"] = per_condition * len(conditions)
         dtype = suite.dtype
-        if not shown_probe.inside:
+        if not is_inside:
             dtype = self.network.dtype(suite.dtype)
         description["precision"] = str(jnp.dtype(dtype))
         dataset = {}
@@ -397,9 +401,10 @@ class NetworkEvaluation:
         probes, set_requests = [], []
         measures: dict[set_batches.SetRequest, list[str]] = {}
         for task in tasks:
-            shown_probe = self.suite.make_probe(task.measure, task.dataset)
-            request = set_batches.SetRequest(task.dataset, shown_probe.include_unknown)
-            probes.append(shown_probe)
+            built = self.suite.make_probe(task.measure, task.dataset)
+            keeps_unknown = suites.includes_unknown(built)
+            request = set_batches.SetRequest(task.dataset, keeps_unknown)
+            probes.append(built)
             set_requests.append(request)
             measures.setdefault(request, []).append(task.measure.name)
         prepared, faults = set_batches.prepare_all(
@@ -408,17 +413,15 @@ class NetworkEvaluation:
         for fault in faults:
             self.report_failure(fault)
         return [
-            self._make_job(task, shown_probe, prepared[request])
-            for task, shown_probe, request in zip(
-                tasks, probes, set_requests, strict=True
-            )
+            self._make_job(task, built, prepared[request])
+            for task, built, request in zip(tasks, probes, set_requests, strict=True)
             if request in prepared
         ]
 
     def _make_job(
         self,
         task: suites.Task,
-        shown_probe: probe.Probe,
+        built: suites.Built,
         prepared: set_batches.PreparedSet,
     ) -> _Job:
         """Return the job of a task with its probe and prepared set.
@@ -426,7 +429,7 @@ class NetworkEvaluation:
         Images that the network cannot answer under all conditions of the probe are left out.
         """
         max_images = task.measure.images
-        conditions = shown_probe.conditions
+        conditions = suites.conditions(built)
         answerable = set_batches.answered(prepared, self.network, conditions)
         n = len(answerable.index)
         first_rule, *more_rules = task.measure.aggregates
@@ -434,25 +437,20 @@ class NetworkEvaluation:
         for rule in more_rules:
             if answerable.rules[rule].matrix is not None:
                 rules[rule] = rule
-        is_plain = (
-            shown_probe.show is probe.identity
-            and not shown_probe.move
-            and not shown_probe.inside
-            and {*conditions} == {""}
-        )
+        is_counting = isinstance(built, counting.Counting)
         return _Job(
             task=task,
             prepared=answerable,
             num_images=min(n, max_images or n) * len(conditions),
             rules=rules,
-            ranked=dict(shown_probe.ranked),
-            shared_key=(task.dataset, n, max_images) if is_plain else None,
+            ranked=dict(built.ranked) if is_counting else {},
+            shared_key=(task.dataset, n, max_images) if is_counting else None,
         )
 
     def run(self, jobs: Sequence[_Job]) -> None:
         """Run measures one after the other and store their results; failures are reported.
 
-        Measures that need the same answers share them. probe.NotFiniteError if a weight of the
+        Measures that need the same answers share them. errors.NotFiniteError if a weight of the
         network is NaN or infinite.
         """
         if not jobs:
@@ -560,7 +558,7 @@ class NetworkEvaluation:
         reason = networks.describe_error(error)
         if messages.lacks_memory(error):
             return f"{reason}; --suite.run.batch=N with less at once"
-        if isinstance(error, probe.NotFiniteError):
+        if isinstance(error, errors.NotFiniteError):
             dtype = jnp.dtype(self.network.dtype(self.suite.dtype))
             if dtype != jnp.float32:
                 remedy = "measure it by --suite.run.precision=float32"
@@ -586,22 +584,18 @@ class NetworkEvaluation:
         """
         task, is_known = job.task, job.shared_key in known
         prepared = set_batches.subsample(job.prepared, task.measure.images)
-        shown_probe = self.suite.make_probe(
-            task.measure, task.dataset, prepared.classes
-        )
-        set_batches.check_needs(task.measure.probe, shown_probe, bound, prepared)
+        built = self.suite.make_probe(task.measure, task.dataset, prepared.classes)
+        set_batches.check_needs(task.measure.probe, built, bound, prepared)
         columns = {**prepared.columns, "index": prepared.index}
-        if shown_probe.inside:
+        if isinstance(built, inside.Inside):
             images = prepared.images
             if isinstance(images, loader.EncodedImages):
                 images = loader.LazyImages(images, self.suite.reader_options)
             with untimed("looking inside"):
-                numbers = shown_probe.numbers(
-                    bound.net, bound.variables, images, columns
-                )
+                numbers = built.numbers(bound.net, bound.variables, images, columns)
             advance(job.num_images, counted=False)
             return _Findings(numbers, None, 0.0)
-        earlier_seconds = 0.0
+        shown_probe, earlier_seconds = suites.as_stimuli(built), 0.0
         if is_known:
             by_condition = known[job.shared_key]
         else:
@@ -636,7 +630,7 @@ class NetworkEvaluation:
         self,
         task: suites.Task,
         bound: inference.BoundNetwork,
-        shown_probe: probe.Probe,
+        shown_probe: shown.Stimuli,
         prepared: set_batches.PreparedSet,
         needs: _Shared,
         journal: journals.Journal,
@@ -699,7 +693,7 @@ class NetworkEvaluation:
     def _agreement(
         self,
         bound: inference.BoundNetwork,
-        shown_probe: probe.Probe,
+        shown_probe: shown.Stimuli,
         prepared: set_batches.PreparedSet,
     ) -> decisions.Numbers:
         """Return the agreement of the network with itself in float32; see inference.agreement.

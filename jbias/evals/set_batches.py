@@ -15,8 +15,10 @@ from jaxtyping import Array, Int, Shaped, UInt8
 from jbias import data, errors
 from jbias.data import base, labels, loader, splits, tables
 from jbias.evals import inference, networks, suites
-from jbias.measures import cue_conflict, probe
-from jbias.runtime import mesh, signals, xla
+from jbias.evals.activations import inside
+from jbias.measures import counting, cue_conflict
+from jbias.runtime import console, mesh, signals, xla
+from jbias.stimuli import shown
 
 _MAX_LISTED = 20  # Outputs that a message names.
 # Names in other data sets of Geirhos' 16 classes.
@@ -56,7 +58,7 @@ def prepare(
     network: networks.Network,
     suite: suites.Suite,
     dataset: str,
-    say: probe.Say,
+    say: console.Say,
     *,
     keep_unanswerable: bool = False,
     measures: Sequence[str] = (),
@@ -143,7 +145,7 @@ def prepare_all(
     network: networks.Network,
     suite: suites.Suite,
     measures_by_request: Mapping[SetRequest, Sequence[str]],
-    say: probe.Say,
+    say: console.Say,
     errors: tuple[type[BaseException], ...] = (),
 ) -> tuple[dict[SetRequest, PreparedSet], list[str]]:
     """Return (prepared sets by request, messages on the sets that cannot be prepared).
@@ -269,18 +271,18 @@ def _describe_mismatch(
 
 def check_needs(
     measure_name: str,
-    shown_probe: probe.Probe,
+    built: counting.Counting | shown.Stimuli | inside.Inside,
     bound: inference.BoundNetwork,
     prepared: PreparedSet,
 ) -> None:
-    """Raise ValueError if a probe needs gradients, sites or logits that the network lacks.
+    """Raise ValueError if a measure needs gradients, sites or logits that the network lacks.
 
     ValueError also if stimuli follow gradients and the set's classes are not the network's own,
     and if a network gives class names only, some of which belong to none of the set's classes.
-    measure_name: for the message. bound: the network. prepared: the set.
+    measure_name: for the message. built: the measure or probe. bound: the network. prepared: the set.
     """
-    follows_gradients = shown_probe.move or shown_probe.look
-    needs_sites = shown_probe.inside
+    follows_gradients = isinstance(built, shown.Stimuli) and built.network_steps
+    needs_sites = isinstance(built, inside.Inside)
     if follows_gradients and bound.apply is None or needs_sites and bound.net is None:
         lacking = f"a network's {'sites inside' if needs_sites else 'gradients'}"
         raise ValueError(
@@ -290,7 +292,8 @@ def check_needs(
         rule.matrix for rule in prepared.rules.values() if rule.matrix is not None
     ]
     has_unused = any(not (matrix > 0).any(1).all() for matrix in matrices)
-    if not bound.graded and (shown_probe.graded or has_unused):
+    needs_grades = not needs_sites and built.graded
+    if not bound.graded and (needs_grades or has_unused):
         extra = "classes that answer for none of the set's" if has_unused else "no more"
         raise ValueError(
             f"{measure_name} needs probabilities or logits, got names of classes and "
@@ -359,7 +362,7 @@ def device_batches(
     """Yield the images on the devices, in batches of one size, the last one padded.
 
     Padding images are black, with the index, label, target and cues of the last image.
-    ranked: by name of a column of ranks, the column of classes to rank (probe.Probe.ranked);
+    ranked: by name of a column of ranks, the column of classes to rank (counting.Counting.ranked);
     the classes become `cues` of the batches.
     """
     n, size = len(prepared.index), batch_size(suite, prepared)
@@ -415,7 +418,7 @@ def batch_size(suite: suites.Suite, prepared: PreparedSet) -> int:
 
 UNCHANGED = "as it is"
 # For stimuli that depend on no network.
-NO_NETWORK = inference.BoundJaxNetwork(apply=probe.identity, variables={})
+NO_NETWORK = inference.BoundJaxNetwork(apply=shown.identity, variables={})
 
 
 def select(
@@ -468,7 +471,8 @@ def condition_images(
     order of `conditions`; the key of condition "" is UNCHANGED. If "" is not among the
     conditions, there is a first entry UNCHANGED with the set's images as uint8.
     """
-    shown_probe = suite.make_probe(task.measure, task.dataset, prepared.classes)
+    built = suite.make_probe(task.measure, task.dataset, prepared.classes)
+    shown_probe = suites.as_stimuli(built)
     chunks = {} if "" in conditions else {UNCHANGED: [read_images(suite, prepared)]}
     for batch in device_batches(suite, prepared):
         for condition in conditions:

@@ -37,9 +37,11 @@ from jbias import build, errors, evals, extensions
 from jbias import config as jc
 from jbias.data import base, labels, loader, splits
 from jbias.evals import inference, registry
-from jbias.measures import probe
+from jbias.evals.activations import inside
+from jbias.measures import counting
 from jbias.runs import costs
-from jbias.runtime import mesh
+from jbias.runtime import console, mesh
+from jbias.stimuli import shown
 
 _COMMON_KINDS = {
     "probe": str,
@@ -50,6 +52,10 @@ _COMMON_KINDS = {
 }
 # Arguments of probes whose values are known only once a set is open.
 _SET_ARGUMENTS = {"measures", "dataset", "files"}
+
+
+# What the name of a probe in a suite stands for.
+Built = counting.Counting | shown.Stimuli | inside.Inside
 
 
 class Measure(NamedTuple):
@@ -166,9 +172,12 @@ MAKERS: Mapping[str, Callable] = {**registry.PROBES, **registry.INSIDE}
 _REGISTRY = extensions.Registry(
     group="measures",
     known=MAKERS,
-    must="a jbias.measures.probe.Probe",
-    fits=lambda result: isinstance(result, probe.Probe),
-    guarded_fields=("show", "numbers", "move", "static", "look"),
+    must="a jbias.stimuli.shown.Stimuli, jbias.measures.counting.Counting or "
+    "jbias.evals.activations.inside.Inside",
+    fits=lambda result: isinstance(
+        result, counting.Counting | shown.Stimuli | inside.Inside
+    ),
+    guarded_fields=("show", "numbers", "static", "network_steps", "move", "look"),
 )
 
 
@@ -221,12 +230,12 @@ def check_measure(measure: Measure, side: int) -> None:
     blank = np.zeros((1, side, side, 3), np.uint8)
     context = {"side": side, "classes": ()}
     if measure.takes_others:
-        context["others"] = probe.Partners("", "", lambda: blank)
+        context["others"] = shown.Partners("", "", lambda: blank)
     with contextlib.suppress(base.Missing):  # Reported with all that is missing.
         build_probe(measure, context)
 
 
-def build_probe(measure: Measure, context: Mapping[str, Any]) -> probe.Probe:
+def build_probe(measure: Measure, context: Mapping[str, Any]) -> Built:
     """Return a measure's probe; the same object for equal arguments.
 
     context: values that depend on the set, by argument name, such as "side". The probe gets the
@@ -240,7 +249,7 @@ def build_probe(measure: Measure, context: Mapping[str, Any]) -> probe.Probe:
 
 
 @functools.cache
-def _cached_probe(name: str, probe_name: str, frozen_options: tuple) -> probe.Probe:
+def _cached_probe(name: str, probe_name: str, frozen_options: tuple) -> Built:
     """Return the probe of a measure; ValueError for an invalid option.
 
     name: the measure's name. frozen_options: result of `_freeze`, pairs of a key and a value.
@@ -251,8 +260,30 @@ def _cached_probe(name: str, probe_name: str, frozen_options: tuple) -> probe.Pr
     measure = registry.INSIDE[probe_name]
     build.check_options(where, measure, options, num_positional=4)
     errors.check_annotations(where, measure, options)
-    numbers = functools.partial(measure, **options)
-    return probe.Probe({"": ()}, probe.identity, numbers, inside=True)
+    return inside.Inside(functools.partial(measure, **options))
+
+
+def conditions(built: Built) -> tuple[str, ...]:
+    """Return the names of the conditions that are shown; ("",) for unchanged images only."""
+    return tuple(built.conditions) if isinstance(built, shown.Stimuli) else ("",)
+
+
+def network_conditions(built: Built) -> list[str]:
+    """Return the conditions whose stimuli depend on the network, such as attacks."""
+    if not isinstance(built, shown.Stimuli):
+        return []
+    counts = inference.step_counts(built)
+    return [name for name in built.conditions if counts.get(name)]
+
+
+def includes_unknown(built: Built) -> bool:
+    """Return True if images of classes that the network lacks are shown, too."""
+    return isinstance(built, counting.Counting) and built.include_unknown
+
+
+def as_stimuli(built: counting.Counting | shown.Stimuli) -> shown.Stimuli:
+    """Return stimuli unchanged, and for a measure of decisions the unchanged images."""
+    return built if isinstance(built, shown.Stimuli) else shown.unchanged(built)
 
 
 def _freeze(tree: Any) -> Any:
@@ -319,7 +350,7 @@ class Suite(NamedTuple):
 
     def make_probe(
         self, measure: Measure, dataset: str, classes: tuple[str, ...] = ()
-    ) -> probe.Probe:
+    ) -> Built:
         """Return the probe of a measure on a set; the same object for equal arguments.
 
         classes: names of the classes that the network decides among on this set. base.Missing
@@ -338,7 +369,7 @@ class Suite(NamedTuple):
             context["others"] = self.make_partners(measure.others or dataset)
         return build_probe(measure, context)
 
-    def make_partners(self, dataset: str) -> probe.Partners:
+    def make_partners(self, dataset: str) -> shown.Partners:
         """Return images of a set, evenly spaced, which a probe combines with the shown images.
 
         dataset: name of the set. There are at most MAX_PARTNERS images and MAX_PARTNER_BYTES;
@@ -361,7 +392,7 @@ class Suite(NamedTuple):
             return mesh.replicate(images, self.devices)
 
         fingerprint = f"{source.fingerprint} {self.size} {self.run['devices']}"
-        return probe.Partners(dataset, fingerprint, read)
+        return shown.Partners(dataset, fingerprint, read)
 
     def select_images(
         self, dataset: str, index: Int[np.ndarray, "n"]
@@ -389,7 +420,7 @@ class Suite(NamedTuple):
 
 
 def open_suite(
-    config: Mapping[str, Any], say: probe.Say, *, only: Sequence[str] = ()
+    config: Mapping[str, Any], say: console.Say, *, only: Sequence[str] = ()
 ) -> Suite:
     """Return a suite whose options are checked and whose available sets are open.
 
@@ -440,7 +471,7 @@ def _open_sets(
     config: Mapping[str, Any],
     measures: Sequence[Measure],
     needs: Mapping[str, str],
-    say: probe.Say,
+    say: console.Say,
 ) -> tuple[dict[str, base.Source], dict[str, str]]:
     """Return (open sets, reasons why sets are missing), two dicts by set, for some measures.
 
@@ -505,7 +536,7 @@ def _check_kinds(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drop_missing_tasks(
-    suite: Suite, needs: Mapping[str, str], say: probe.Say
+    suite: Suite, needs: Mapping[str, str], say: console.Say
 ) -> Suite:
     """Return the suite with the tasks whose probe lacks a file, if any, added to `missing`.
 

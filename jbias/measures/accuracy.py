@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from jbias import errors
-from jbias.measures import decisions, probe
+from jbias.measures import counting, decisions
 
 Column = Int[np.ndarray, "n"]  # One entry per image.
 
@@ -47,15 +47,15 @@ def real_accuracy(decided: decisions.Decisions) -> decisions.Numbers:
     return [decisions.share("real_accuracy", correct, is_class.any(0).sum())]
 
 
-def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:
+def make_by_class(*, classes: Sequence[str] = ()) -> counting.Counting:
     """Return a probe that shows unchanged images and measures the accuracy of each class.
 
     classes: the names of the decision classes, by class id; if empty, a class is named by its
     id. Metrics: see `class_numbers`. ValueError if classes is not a sequence of strings.
     """
-    probe.check_class_names("classes", classes)
+    errors.check_class_names("classes", classes)
     numbers = functools.partial(class_numbers, classes=tuple(classes))
-    return probe.Probe({"": ()}, probe.identity, numbers)
+    return counting.Counting(numbers)
 
 
 @decisions.per_condition

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jbias import errors
-from jbias.measures import decisions, probe
+from jbias.measures import counting, decisions
 
 BINS = 15  # As in Guo et al.
 
@@ -36,7 +36,7 @@ class Reliability(NamedTuple):
         return float(np.nansum(self.count * gaps) / self.count.sum())
 
 
-def make(*, bins: int = BINS) -> probe.Probe:
+def make(*, bins: int = BINS) -> counting.Counting:
     """Return a probe that shows unchanged images and measures calibration.
 
     bins: the number of bins of confidence. Metrics: see `numbers`. ValueError unless bins is
@@ -44,9 +44,7 @@ def make(*, bins: int = BINS) -> probe.Probe:
     """
     is_count = isinstance(bins, int) and bins > 0
     errors.check(is_count, "calibration", "be 1 or more", bins, name="bins")
-    return probe.Probe(
-        {"": ()}, probe.identity, functools.partial(numbers, bins=bins), graded=True
-    )
+    return counting.Counting(functools.partial(numbers, bins=bins), graded=True)
 
 
 @decisions.per_condition

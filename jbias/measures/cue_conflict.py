@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from jbias import errors
-from jbias.measures import decisions, probe
+from jbias.measures import counting, decisions
 
 Classes = Int[np.ndarray, "n"]
 Names = Shaped[np.ndarray, "n"]  # Or class ids.
@@ -177,7 +177,7 @@ def measure(decided: decisions.Decisions) -> decisions.Numbers:
     return [overall, *_absolute_numbers(decided, cues)]
 
 
-def make(*, classes: Sequence[str] = ()) -> probe.Probe:
+def make(*, classes: Sequence[str] = ()) -> counting.Counting:
     """Return a probe that shows unchanged images and counts shape and texture decisions.
 
     classes: the names of the decision classes, for conditions of single classes; if empty, a
@@ -188,10 +188,8 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
     network's classes are stored in the columns "rank_shape" and "rank_texture". Metrics: see
     `numbers`.
     """
-    probe.check_class_names("shape_bias", classes)
-    return probe.Probe(
-        {"": ()},
-        probe.identity,
+    errors.check_class_names("shape_bias", classes)
+    return counting.Counting(
         functools.partial(numbers, classes=tuple(classes)),
         include_unknown=True,
         ranked=RANKED,

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int
 from jbias import errors
 from jbias.data import labels, tables
 from jbias.data.sets import geirhos
-from jbias.measures import accuracy, cue_conflict, decisions, human_answers, probe
+from jbias.measures import accuracy, counting, cue_conflict, decisions, human_answers
 from jbias.stats import consistency
 
 People = Sequence[human_answers.Trials]  # One entry per person.
@@ -44,7 +44,7 @@ def make(
     dataset: str = "cue-conflict",
     files: Sequence[str] = (),
     classes: Sequence[str] = (),
-) -> probe.Probe:
+) -> counting.Counting:
     """Return a probe that shows unchanged images and compares the decisions with human answers.
 
     root: a folder of human answers, such as raw-data of model-vs-human.
@@ -79,9 +79,7 @@ def make(
             classes=tuple(classes),
         )
 
-    return probe.Probe(
-        {"": ()}, probe.identity, compare_decisions, digest=human_answers.digest(people)
-    )
+    return counting.Counting(compare_decisions, digest=human_answers.digest(people))
 
 
 @decisions.per_condition

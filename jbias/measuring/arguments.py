@@ -4,7 +4,6 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping
 
-from jbias.measures import probe
 from jbias.runtime import console
 
 _SAME = (
@@ -63,7 +62,7 @@ def named_in_errors() -> Iterator[None]:
         raise
 
 
-def logger() -> probe.Say:
+def logger() -> console.Say:
     """Return a function that prints a line of the log, after `name_arguments`."""
     say = console.logger(None)
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from jbias import errors
 from jbias.data import labels
 from jbias.evals import described_preprocessing, networks, predictors
-from jbias.measures import probe
-from jbias.runtime import hub, messages
+from jbias.runtime import console, hub, messages
 
 TIMM = "timm:"
 _INSTALL = "pip install torch torchvision timm"
@@ -51,7 +50,7 @@ def read(
     settings: Settings,
     *,
     options: Mapping[str, Any],
-    say: probe.Say,
+    say: console.Say,
     refuse: Callable[[str, str], None],
 ) -> Model:
     """Open a model, given as text or as an object, and return it as a Model.
@@ -111,7 +110,7 @@ def _is_table(path: str) -> bool:
 
 
 def _read_networks(
-    text: str, settings: Settings, say: probe.Say, refuse: Callable[[str, str], None]
+    text: str, settings: Settings, say: console.Say, refuse: Callable[[str, str], None]
 ) -> tuple[networks.Network, ...]:
     """Return the networks of the files and runs at a path, glob or repository on the hub.
 

@@ -24,9 +24,8 @@ from jbias.evals import (
     runner,
     suites,
 )
-from jbias.measures import probe
 from jbias.measuring import arguments, models, sets
-from jbias.runtime import messages, signals, xla
+from jbias.runtime import console, messages, signals, xla
 
 # Default sizes of images, in pixels.
 _SIZE, _SIZE_OF_SHAPES = 224, 32
@@ -358,7 +357,7 @@ def _settle(
     folders: sets.Folders,
     own_images: sets.OwnImages | None,
     size: int,
-    say: probe.Say,
+    say: console.Say,
 ) -> models.Model:
     """Return the model after setting the classes, size, mean and std of its predictor.
 

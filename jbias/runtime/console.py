@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, Self
 
 from jbias.runtime import files, messages, signals, switches
 
+Say = Callable[[str], None]  # Called with lines for the user.
+
 
 def silence_warnings() -> None:
     """Silence the log lines of orbax and the warnings of Pillow; errors are still raised.

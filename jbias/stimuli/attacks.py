@@ -21,8 +21,8 @@ from jaxtyping import Array, Float
 
 from jbias import errors
 from jbias.augment import adversarial
-from jbias.measures import decisions, probe
-from jbias.stimuli import occlusion
+from jbias.measures import decisions
+from jbias.stimuli import occlusion, shown
 
 EPS, STEPS, STEP_SIZE = 0.5 / 255, 40, 2 / 255
 
@@ -37,7 +37,7 @@ def make(
     random_start: bool = True,
     strict: bool = False,
     seed: int = 0,
-) -> probe.Probe:
+) -> shown.Stimuli:
     """Return a probe that attacks by projected gradient ascent, with one or several budgets.
 
     norm: "linf", the largest change of a value, or "l2", the Euclidean norm of all changes.
@@ -97,7 +97,7 @@ def make(
 
 def make_fgsm(
     *, norm: str = "linf", eps: float | Sequence[float] = EPS, strict: bool = False
-) -> probe.Probe:
+) -> shown.Stimuli:
     """Return a probe of the fast gradient sign method: one step of the whole budget.
 
     With norm="l2" the step follows the gradient itself instead of its sign. Options, names of
@@ -124,7 +124,7 @@ def _make_probe(
     description: str = "",
     restarts: int = 1,
     seed: int = 0,
-) -> probe.Probe:
+) -> shown.Stimuli:
     """Return the probe of an attack.
 
     kind: "pgd" or "fgsm", the start of metrics' names. step_sizes: step size by budget.
@@ -141,7 +141,7 @@ def _make_probe(
         for i, condition in enumerate(groups[name]):
             conditions[condition] = _params(eps, step_size, i)
 
-    def show(rows: probe.Rows, params: dict[str, Any]) -> probe.Images:
+    def show(rows: shown.Rows, params: dict[str, Any]) -> shown.Images:
         """Return the images in [0, 1] that the attack starts from, without any step.
 
         params: a result of `_params`, of which "eps" and "restart" are used.
@@ -152,8 +152,8 @@ def _make_probe(
         return adversarial.starts(rows.image, keys, norm=norm, eps=params["eps"])
 
     def move(
-        rows: probe.Rows, params: dict[str, Any], stimuli: probe.Images
-    ) -> probe.Images:
+        rows: shown.Rows, params: dict[str, Any], stimuli: shown.Images
+    ) -> shown.Images:
         """Return the images in [0, 1] after one more step of the attack.
 
         stimuli: the result of `show` or of the previous step. params: a result of `_params`, of
@@ -169,12 +169,13 @@ def _make_probe(
             start=stimuli,
         )
 
-    return probe.Probe(
+    return shown.Stimuli(
         conditions,
         show,
         functools.partial(numbers, kind=kind, groups=groups),
-        move=move,
-        steps={name: steps for name in conditions if name},
+        network_steps=shown.NetworkSteps(
+            move, counts={name: steps for name in conditions if name}
+        ),
     )
 
 
@@ -197,7 +198,7 @@ def numbers(
             yield decisions.mean(f"{kind}_accuracy_strict", is_strictly_robust, name)
 
 
-def _cross_entropy(rows: probe.Rows, image: probe.Images) -> Float[Array, "b"]:
+def _cross_entropy(rows: shown.Rows, image: shown.Images) -> Float[Array, "b"]:
     """Return the cross-entropy loss of each image; 0, without gradient, for label -1."""
     logits = rows.logits(image)
     target = jax.nn.one_hot(rows.label, logits.shape[-1])

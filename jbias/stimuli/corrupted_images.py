@@ -22,8 +22,8 @@ from jbias import errors as caller_errors
 from jbias.augment import corrupt
 from jbias.data import corruptions as published
 from jbias.data.corruptions import device_filters
-from jbias.measures import corruption_error, probe
-from jbias.stimuli import occlusion
+from jbias.measures import corruption_error
+from jbias.stimuli import occlusion, shown
 
 FAMILIES = {"imagenet_c": published.CORRUPTIONS, "imagenet_c_bar": published.BAR}
 
@@ -39,7 +39,7 @@ def make(
     frost: str | None = None,
     errors: Mapping[str, float] | Sequence[tuple[str, float]] | None = None,
     seed: int = 0,
-) -> probe.Probe:
+) -> shown.Stimuli:
     """Return a probe with conditions such as "fog-3": each corruption at each severity.
 
     names: "imagenet_c", all nineteen corruptions; "imagenet_c_bar", all ten; or the names of
@@ -83,7 +83,7 @@ def make(
 
     tables = device_filters.jpeg(85) if stored else None
 
-    def show(rows: probe.Rows, params: Any, name: str) -> probe.Images:
+    def show(rows: shown.Rows, params: Any, name: str) -> shown.Images:
         """Return the images in [0, 1] with the corruption `name`, such as "fog".
 
         params: "salt" of the random draws, and "settings", the arrays of one severity. Other
@@ -103,7 +103,7 @@ def make(
     errors = errors and dict(errors)
     numbers = functools.partial(corruption_error.numbers, errors=errors)
     corruption_of = lambda condition: condition.rpartition("-")[0]
-    return probe.Probe(conditions, show, numbers, static=corruption_of)
+    return shown.Stimuli(conditions, show, numbers, static=corruption_of)
 
 
 def _corruption_names(names: str | Sequence[str], frost: str | None) -> tuple[str, ...]:

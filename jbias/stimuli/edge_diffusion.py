@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias import errors
-from jbias.measures import cue_decomposition, probe
-from jbias.stimuli import occlusion
+from jbias.measures import cue_decomposition
+from jbias.stimuli import occlusion, shown
 
 STEPS, POINTS = 512, 64  # The smallest published values.
 _TIME_STEP = 0.2
@@ -29,7 +29,7 @@ _MIN_SIDE = 3  # Pixels that are mirrored at a border.
 
 def make(
     *, steps: int = STEPS, points: int = POINTS, draws: int = 1000, seed: int = 0
-) -> probe.Probe:
+) -> shown.Stimuli:
     """Return a probe with the conditions "" (unchanged), "diffused" and "cells" (shuffled cells).
 
     steps: time steps of `diffuse`; published values are 512 to 5792, for photographs of streets
@@ -46,7 +46,7 @@ def make(
     names = ("", cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED)
     salt = occlusion.salt(f"cells {points}")
 
-    def show(rows: probe.Rows, steps: Int[Array, ""], kind: str) -> probe.Images:
+    def show(rows: shown.Rows, steps: Int[Array, ""], kind: str) -> shown.Images:
         """Return the images of the condition `kind`: diffused, with shuffled cells, or unchanged.
 
         steps: time steps of `diffuse`.
@@ -63,7 +63,7 @@ def make(
             )
         return rows.image
 
-    return probe.Probe(
+    return shown.Stimuli(
         dict.fromkeys(names, np.int32(steps)),
         show,
         functools.partial(cue_decomposition.numbers, draws=draws, seed=seed),
@@ -72,7 +72,7 @@ def make(
     )
 
 
-def diffuse(image: probe.Images, steps: int | Array) -> probe.Images:
+def diffuse(image: shown.Images, steps: int | Array) -> shown.Images:
     """Return images diffused by du/dt = 2 div(D grad u) in time steps of 0.2, clipped to [0, 1].
 
     image: the images u at the start, in [0, 1]. steps: the number of time steps. All channels have

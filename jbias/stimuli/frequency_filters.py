@@ -17,7 +17,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jbias import errors
-from jbias.measures import probe, spectral_bias
+from jbias.measures import spectral_bias
+from jbias.stimuli import shown
 
 
 def make(
@@ -29,7 +30,7 @@ def make(
     symmetric: bool = False,
     draws: int = 1000,
     seed: int = 0,
-) -> probe.Probe:
+) -> shown.Stimuli:
     """Return a probe that shows images unchanged, and low- and high-pass filtered.
 
     Conditions are spectral_bias.CLEAN and one per filter, such as "low 0.3". cutoffs: in [0, 1]. A
@@ -64,10 +65,10 @@ def make(
         name = spectral_bias.condition_name(cutoff, high=is_high)
         conditions[name] = _params(r, side, keep, add, symmetric)
     numbers = functools.partial(spectral_bias.numbers, draws=draws, seed=seed)
-    return probe.Probe(conditions, show, numbers)
+    return shown.Stimuli(conditions, show, numbers)
 
 
-def show(rows: probe.Rows, params: Mapping[str, Array]) -> probe.Images:
+def show(rows: shown.Rows, params: Mapping[str, Array]) -> shown.Images:
     """Return clip(keep x + add low_pass(x), 0, 1) of images x; params: result of `_params`."""
     image = rows.image
     filtered = params["keep"] * image + params["add"] * low_pass(image, params)

@@ -18,15 +18,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias import errors
-from jbias.measures import interference, probe
-from jbias.stimuli import occlusion
+from jbias.measures import interference
+from jbias.stimuli import occlusion, shown
 
 GRIDS = (2, 4, 8)
 
 
 def make(
     *, grids: Sequence[int] = GRIDS, classes: Sequence[str] = (), seed: int = 0
-) -> probe.Probe:
+) -> shown.Stimuli:
     """Return a probe with conditions "" (unchanged) and, by default, "2x2", "4x4" and "8x8".
 
     Under "4x4", an image's 4 by 4 tiles are in random order. grids: numbers of tiles per side,
@@ -43,12 +43,12 @@ def make(
     by_name = {"": 1, **{f"{g}x{g}": g for g in grids}}
     conditions = {name: occlusion.salt(name) for name in by_name}
 
-    def show(rows: probe.Rows, salt: Any, g: int) -> probe.Images:
+    def show(rows: shown.Rows, salt: Any, g: int) -> shown.Images:
         keys = occlusion.image_keys(seed, salt, rows.index)
         return jax.vmap(functools.partial(shuffle, g=g))(rows.image, keys)
 
     numbers = functools.partial(interference.numbers, classes=len(classes))
-    return probe.Probe(conditions, show, numbers, static=by_name.get)
+    return shown.Stimuli(conditions, show, numbers, static=by_name.get)
 
 
 def shuffle(

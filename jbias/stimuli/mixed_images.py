@@ -23,8 +23,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias import errors
 from jbias.augment import cutmix, fmix, geometric, mixup
-from jbias.measures import decisions, probe
-from jbias.stimuli import occlusion
+from jbias.measures import decisions
+from jbias.stimuli import occlusion, shown
 
 METHODS = ("mixup", "cutmix", "fmix")
 SHARED = "by share"  # Ending of the conditions that MixDiversity is computed from.
@@ -32,14 +32,14 @@ SHARED = "by share"  # Ending of the conditions that MixDiversity is computed fr
 
 def make(
     *,
-    others: probe.Partners,
+    others: shown.Partners,
     methods: Sequence[str] = METHODS,
     alpha: float = 1.0,
     spectrum: str = "isotropic",
     crop: int = 0,
     mirror: bool = False,
     seed: int = 0,
-) -> probe.Probe:
+) -> shown.Stimuli:
     """Return a probe that shows images unchanged, and mixed with `others` by each method.
 
     others: the set of images to mix with. methods: some of METHODS. alpha: the share of an image is
@@ -77,7 +77,7 @@ def make(
     if mirror:
         moves.append(geometric.flip())
 
-    def show(rows: probe.Rows, params: Any, method: str) -> probe.Images:
+    def show(rows: shown.Rows, params: Any, method: str) -> shown.Images:
         """Return images mixed with partner images by `method`, or unchanged for "".
 
         method: one of METHODS, or "". params: an entry of `_Conditions`: "salt" of the random
@@ -110,7 +110,7 @@ def make(
         keys = occlusion.image_keys(seed, params["salt"], rows.index)
         return jax.vmap(mix)(rows.image, keys)
 
-    return probe.Probe(
+    return shown.Stimuli(
         _Conditions(others, tuple(methods)),
         show,
         functools.partial(numbers, methods=tuple(methods)),
@@ -127,7 +127,7 @@ def _method(condition: str) -> str:
 class _Conditions(Mapping):
     """Mapping from condition to the arrays for `show`; partner images are read on first use."""
 
-    def __init__(self, others: probe.Partners, methods: tuple[str, ...]):
+    def __init__(self, others: shown.Partners, methods: tuple[str, ...]):
         self._others = others
         self._names = ["", *methods, *(f"{name} {SHARED}" for name in methods)]
 

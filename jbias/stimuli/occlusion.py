@@ -37,8 +37,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt8
 
 from jbias import errors
 from jbias.augment import cutmix, fmix
-from jbias.measures import interference, probe
-from jbias.stimuli import grad_cam
+from jbias.measures import interference
+from jbias.stimuli import grad_cam, shown
 
 FILLS = ("black", "mean", "other")
 Number = Shaped[Array, ""]
@@ -122,7 +122,7 @@ def pixel_count(thousandths: Number, pixels: int) -> Number:
     return -(-thousandths * pixels // 1000)
 
 
-def paste(image: probe.Images, hidden: Mask, fill: Fill) -> probe.Images:
+def paste(image: shown.Images, hidden: Mask, fill: Fill) -> shown.Images:
     """Return the images with hidden pixels replaced by pixels of `fill` at the same positions."""
     return jnp.where(hidden[..., None], fill, image)
 
@@ -143,7 +143,7 @@ def replacement(
 
 
 def fill_params(
-    where: str, fill: str, mean: Sequence[float], others: probe.Partners | None
+    where: str, fill: str, mean: Sequence[float], others: shown.Partners | None
 ) -> dict[str, Array]:
     """Return the arrays that `replacement` needs for a fill, by name.
 
@@ -166,7 +166,7 @@ def fill_params(
 
 
 @functools.lru_cache(maxsize=4)
-def images_on_device(others: probe.Partners) -> UInt8[Array, "n h w 3"]:
+def images_on_device(others: shown.Partners) -> UInt8[Array, "n h w 3"]:
     """Return the images of `others` on the device, read once for all probes that use them."""
     return jnp.asarray(others.read())
 
@@ -187,10 +187,10 @@ def make(
     site: str = "stage3",
     quantise: bool = False,
     mean: Sequence[float] = MEAN,
-    others: probe.Partners | None = None,
+    others: shown.Partners | None = None,
     classes: Sequence[str] = (),
     seed: int = 0,
-) -> probe.Probe:
+) -> shown.Stimuli:
     """Return a probe that hides growing parts of images, by several kinds of masks.
 
     The condition "" shows unchanged images. Other conditions are named by mask, order (only for
@@ -227,8 +227,8 @@ def make(
                 conditions[name] = _params(name, in_thousandths, common)
 
     def hide(
-        rows: probe.Rows, params: Any, make_masks: Callable[[PRNGKeyArray], Mask]
-    ) -> probe.Images:
+        rows: shown.Rows, params: Any, make_masks: Callable[[PRNGKeyArray], Mask]
+    ) -> shown.Images:
         """Return images with the pixels of a mask replaced by the fill.
 
         params: a result of `_params`. make_masks: one key per image -> masks, True at hidden
@@ -239,7 +239,7 @@ def make(
         fills = replacement(params, fill_keys, other=fill == "other")
         return paste(rows.image, make_masks(mask_keys), fills)
 
-    def show(rows: probe.Rows, params: Any, mask_name: str) -> probe.Images:
+    def show(rows: shown.Rows, params: Any, mask_name: str) -> shown.Images:
         """Return images with a rectangle or Fourier mask hidden, else unchanged.
 
         mask_name: the first word of the condition's name. params: a result of `_params`.
@@ -257,14 +257,14 @@ def make(
             make_mask = lambda key: fourier_mask(key, count, height, width)
         return hide(rows, params, jax.vmap(make_mask))
 
-    def look(rows: probe.Rows) -> Int[Array, "b h w"]:
+    def look(rows: shown.Rows) -> Int[Array, "b h w"]:
         """Return `saliency_ranks` of the Grad-CAM heatmaps of the unchanged images."""
         activation, gradient = rows.at(rows.image, site)
         height, width = rows.image.shape[1:3]
         maps = grad_cam.maps(activation, gradient, height, width, site=site)
         return jax.vmap(saliency_ranks)(jnp.floor(255 * maps) if quantise else maps)
 
-    def move(rows: probe.Rows, params: Any, stimuli: probe.Images) -> probe.Images:
+    def move(rows: shown.Rows, params: Any, stimuli: shown.Images) -> shown.Images:
         """Return the images of `rows` with their most or least salient pixels hidden.
 
         rows.seen: result of `look`. params: a result of `_params`. stimuli: used for their size.
@@ -279,11 +279,12 @@ def make(
 
     numbers = functools.partial(interference.numbers, classes=len(classes))
     mask_of = lambda condition: condition.partition(" ")[0]
-    plain_probe = probe.Probe(conditions, show, numbers, static=mask_of)
+    without_network = shown.Stimuli(conditions, show, numbers, static=mask_of)
     if "grad_cam" not in masks:
-        return plain_probe
-    steps = {name: 1 for name in conditions if name.startswith("grad_cam")}
-    return plain_probe._replace(move=move, steps=steps, look=look)
+        return without_network
+    counts = {name: 1 for name in conditions if name.startswith("grad_cam")}
+    steps = shown.NetworkSteps(move, counts, look=look)
+    return without_network._replace(network_steps=steps)
 
 
 def _params(name: str, thousandths: int, common: Mapping[str, Array]) -> dict[str, Any]:
@@ -324,10 +325,10 @@ def make_cut_occlusion(
     placement: str = "unrestricted",
     fills: Sequence[str] = FILLS,
     mean: Sequence[float] = MEAN,
-    others: probe.Partners | None = None,
+    others: shown.Partners | None = None,
     classes: Sequence[str] = (),
     seed: int = 0,
-) -> probe.Probe:
+) -> shown.Stimuli:
     """Return a probe that hides one rectangle of each image, with one condition for each fill.
 
     Conditions are named after their fills; the condition "" shows unchanged images. All fills
@@ -357,7 +358,7 @@ def make_cut_occlusion(
     conditions = {name: common | by_fill.get(name, {}) for name in ("", *fills)}
     is_restricted = placement == "restricted"
 
-    def show(rows: probe.Rows, params: Any, fill: str) -> probe.Images:
+    def show(rows: shown.Rows, params: Any, fill: str) -> shown.Images:
         """Return images with a rectangle replaced.
 
         fill: "colour", "other", or "" for unchanged images. params: "salt" and the arrays of
@@ -382,7 +383,7 @@ def make_cut_occlusion(
         return "colour" if condition in ("black", "mean") else condition
 
     numbers = functools.partial(interference.numbers, classes=len(classes))
-    return probe.Probe(conditions, show, numbers, static=fill_kind)
+    return shown.Stimuli(conditions, show, numbers, static=fill_kind)
 
 
 def _area_sampler(area: str | float) -> Callable[[PRNGKeyArray], Number]:

@@ -19,8 +19,8 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from jbias import errors
 from jbias.augment import pillow
-from jbias.measures import critical_band, probe, pyramid
-from jbias.stimuli import occlusion
+from jbias.measures import critical_band, pyramid
+from jbias.stimuli import occlusion, shown
 
 CONTRAST, MEAN = 0.2, 0.449
 SMALLEST = 17  # Smaller images have fewer than critical_band.FEWEST_OCTAVES octaves.
@@ -34,7 +34,7 @@ def make(
     continuous: bool = False,
     draws: int = 1000,
     seed: int = 0,
-) -> probe.Probe:
+) -> shown.Stimuli:
     """Return a probe with noise of four strengths in each octave, and without noise.
 
     variant: "bvg" shows all images under all noises, 29 conditions at 224 pixels; "original"
@@ -70,14 +70,14 @@ def make(
             seed=seed,
             continuous=continuous,
         )
-    return probe.Probe(
+    return shown.Stimuli(
         conditions, functools.partial(show, side=side, seed=seed), numbers
     )
 
 
 def show(
-    rows: probe.Rows, params: Mapping[str, Array], *, side: int, seed: int
-) -> probe.Images:
+    rows: shown.Rows, params: Mapping[str, Array], *, side: int, seed: int
+) -> shown.Images:
     """Return the images in grey (three equal channels), at low contrast, with noise.
 
     Values below 0 become 0.1, and values above 1 become 0.9.

@@ -28,8 +28,8 @@ from scipy import ndimage
 
 from jbias import errors
 from jbias.augment import corruption_operations
-from jbias.measures import cue_reliance, probe
-from jbias.stimuli import occlusion, octave_noise
+from jbias.measures import cue_reliance
+from jbias.stimuli import occlusion, octave_noise, shown
 
 Image = Float[Array, "h w 3"]  # Whole numbers, 0 to 255.
 Settings = Mapping[str, Any]  # Arrays of a step, of `settings`.
@@ -48,7 +48,7 @@ def make(
     classes: Sequence[str] = (),
     draws: int = 1000,
     seed: int = 0,
-) -> probe.Probe:
+) -> shown.Stimuli:
     """Return a probe that shows images unchanged, and under the conditions of some families.
 
     families: keys of cue_reliance.FAMILIES. side: image side in pixels. reference: the
@@ -63,7 +63,7 @@ def make(
     errors.check_choices(
         "suppression", families, cue_reliance.FAMILIES, name="families"
     )
-    probe.check_class_names("suppression: classes", classes)
+    errors.check_class_names("suppression: classes", classes)
     errors.check_condition(
         "suppression", "at least 1", reference=reference, draws=draws
     )
@@ -100,8 +100,8 @@ def make(
     }
 
     def show(
-        rows: probe.Rows, params: tuple[Settings, ...], kinds: tuple[str, ...]
-    ) -> probe.Images:
+        rows: shown.Rows, params: tuple[Settings, ...], kinds: tuple[str, ...]
+    ) -> shown.Images:
         """Return the images in [0, 1] after some steps, in order.
 
         kinds: by step, its kind, such as "blur". params: by step, a result of `settings`. Images
@@ -115,7 +115,7 @@ def make(
         return image / 255
 
     is_slow = re.compile(r"(bilateral|non_local_means) \S+").fullmatch
-    return probe.Probe(
+    return shown.Stimuli(
         conditions,
         show,
         functools.partial(

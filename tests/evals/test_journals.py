@@ -6,7 +6,7 @@ import pytest
 from etils import epath
 
 from jbias.evals import inference, journals
-from jbias.measures import probe
+from jbias.stimuli import shown
 
 CONDITIONS = {name: np.float32(i) for i, name in enumerate(("", "dark", "light"))}
 RULES = {"": inference.DecisionRule(7), "own": inference.DecisionRule(7)}
@@ -39,7 +39,7 @@ class Network:
 
 
 def run(network, journal=None, tell=lambda count, **_: None):
-    plain_probe = probe.Probe(
+    plain_probe = shown.Stimuli(
         CONDITIONS, lambda rows, params: rows.image, lambda decided: []
     )
     return inference.run_probe(

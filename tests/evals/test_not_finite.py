@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import jbias
-from jbias import data, evaluate, models
+from jbias import data, errors, evaluate, models
 from jbias.evals import decision_files, heatmaps, inference, registry
 from jbias.evals.activations import features, receptive_field
-from jbias.measures import decisions, probe
+from jbias.measures import decisions
 from jbias.runtime import processes
-from jbias.stimuli import grad_cam
+from jbias.stimuli import grad_cam, shown
 from jbias.training import evaluator, stopping
 from tests import cases
 
@@ -149,19 +149,19 @@ def test_padding_of_a_batch_may_be_infinite(network):
     rules = {"": inference.DecisionRule(6)}
     for row, is_refused in ((6, False), (2, True)):
         network = inference.BoundJaxNetwork(apply, jnp.int32(row))
-        plain, batches = registry.make_plain(), [stimuli()]
+        plain, batches = shown.unchanged(registry.make_plain()), [stimuli()]
         if not is_refused:
             columns = inference.run_probe(network, plain, batches, rules)[""]
             assert len(columns["prediction"]) == 6
             continue
         with pytest.raises(
-            probe.NotFiniteError, match="1 of the 6 .* image number 2 of"
+            errors.NotFiniteError, match="1 of the 6 .* image number 2 of"
         ):
             inference.run_probe(network, plain, batches, rules)
 
 
 def test_logits_of_another_number_of_classes_are_refused(network):
-    net, plain = bound(network, network[1]), registry.make_plain()
+    net, plain = bound(network, network[1]), shown.unchanged(registry.make_plain())
     rules = {"": inference.DecisionRule(6)}
     inference.run_probe(net, plain, [stimuli()], rules, classes=16)
     with pytest.raises(ValueError, match="gives 16 logits for each image and has 10"):
@@ -177,7 +177,7 @@ def test_attacks_with_gradients_that_are_not_finite_are_refused():
 
     attack = registry.PROBES["fgsm"]()
     net = inference.BoundJaxNetwork(apply, ())
-    with pytest.raises(probe.NotFiniteError, match="finite"):
+    with pytest.raises(errors.NotFiniteError, match="finite"):
         inference.run_probe(net, attack, [stimuli()], {"": inference.DecisionRule(6)})
 
 
@@ -185,9 +185,9 @@ def test_features_that_are_not_finite_are_refused(network):
     net, variables = network
     image = np.asarray(stimuli().image)
     broken_variables = break_weights(variables)
-    with pytest.raises(probe.NotFiniteError, match=r"decoding: features at .* 8 of 8"):
+    with pytest.raises(errors.NotFiniteError, match=r"decoding: features at .* 8 of 8"):
         features.read(net, broken_variables, image, batch=8)
-    with pytest.raises(probe.NotFiniteError, match="receptive_field: gradients of"):
+    with pytest.raises(errors.NotFiniteError, match="receptive_field: gradients of"):
         receptive_field.fields(net, broken_variables, image, batch=8)
 
 
@@ -200,7 +200,7 @@ def test_maps_of_activations_that_are_not_finite_are_nan():
         at=lambda *_: (jnp.asarray(activations), activations), variables=()
     )
     batch = stimuli(4)._replace(image=jnp.zeros((2, 8, 8, 3), jnp.uint8), count=2)
-    with pytest.raises(probe.NotFiniteError, match="for 1 of 2 images of edge"):
+    with pytest.raises(errors.NotFiniteError, match="for 1 of 2 images of edge"):
         list(heatmaps.batch_maps(network, [batch], "here"))
 
 

@@ -7,8 +7,8 @@ import pytest
 from flax import linen as nn
 
 from jbias.evals import inference, set_batches
-from jbias.evals.activations import odd_one_out
-from jbias.measures import decisions, probe
+from jbias.evals.activations import inside, odd_one_out
+from jbias.measures import decisions
 from jbias.models import taps
 from tests import cases
 
@@ -132,9 +132,7 @@ def test_draws_depend_only_on_the_image():
 
 
 def test_a_network_without_sites_is_refused():
-    inside_probe = probe.Probe(
-        {"": ()}, probe.identity, decisions.per_condition(iter), inside=True
-    )
+    inside_probe = inside.Inside(decisions.per_condition(iter))
     network_without_sites = inference.BoundJaxNetwork(
         lambda variables, image: image, {}
     )

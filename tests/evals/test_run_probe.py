@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 from etils import epath
 
+from jbias import errors
 from jbias.data import labels, loader
 from jbias.evals import inference, journals, registry, set_batches
-from jbias.measures import cue_conflict, probe
+from jbias.measures import cue_conflict
 from jbias.runtime import mesh
+from jbias.stimuli import shown
 from tests import cases
+
+PLAIN = shown.unchanged(registry.make_plain())
 
 
 def network(scale):
@@ -45,7 +49,7 @@ def test_the_likelihoods_of_each_rule_follow_from_the_members_of_a_class(aggrega
     for label in range(3):
         labelled_batch = batch._replace(label=np.full(8, label, np.int32))
         decided = inference.run_probe(
-            bound_network, registry.make_plain(), [labelled_batch], {"": rule}
+            bound_network, PLAIN, [labelled_batch], {"": rule}
         )[""]
         shares.append(decided["likelihood"])
     np.testing.assert_allclose(np.sum(shares, 0), 1, rtol=1e-6)
@@ -75,7 +79,7 @@ def test_stimuli_are_compiled_once_for_all_networks():
         traced.append(rows)
         return params * rows.image
 
-    darkening = probe.Probe({"": np.float32(0.5)}, darker, lambda columns_by_rule: [])
+    darkening = shown.Stimuli({"": np.float32(0.5)}, darker, lambda columns_by_rule: [])
     for scale in (1.0, 2.0):
         inference.run_probe(
             network(scale), darkening, make_batches(), {"": inference.DecisionRule(8)}
@@ -95,7 +99,7 @@ def test_slow_stimuli_are_made_once_for_all_networks(cache_size):
         return params * rows.image
 
     shades = {"half": np.float32(0.5), "quarter": np.float32(0.25), "": np.float32(1)}
-    darkening = probe.Probe(
+    darkening = shown.Stimuli(
         shades, darker, lambda cached_decisions: [], slow=("half", "quarter")
     )
     (plain_batch,) = make_batches()
@@ -143,7 +147,7 @@ def test_cached_stimuli_depend_only_on_their_images_and_conditions():
             (),
         )
         batches = set_batches.device_batches(suite, prepared)
-        darkening = probe.Probe({"x": np.float32(shade)}, darker, len, slow=("x",))
+        darkening = shown.Stimuli({"x": np.float32(shade)}, darker, len, slow=("x",))
         stimuli = []
         for batch in batches:  # The last batch may be padded.
             padded = inference.make_stimuli(network(1.0), darkening, batch, "x")
@@ -183,13 +187,12 @@ def test_all_compilation_happens_within_the_given_context():
         return stimuli + 0 * rows.logits(stimuli).mean()
 
     names = ("a", "b", "also b", "b moved")
-    moving_probe = probe.Probe(
+    moving_probe = shown.Stimuli(
         dict.fromkeys(names, np.float32(0.5)),
         show,
         lambda columns_by_rule: [],
-        move,
-        {"b moved": 1},
         static=lambda condition: "b" in condition,
+        network_steps=shown.NetworkSteps(move, {"b moved": 1}),
     )
     rules = {"": inference.DecisionRule(16)}
     inference.run_probe(
@@ -199,7 +202,7 @@ def test_all_compilation_happens_within_the_given_context():
 
 
 def test_stimuli_that_need_the_network_are_refused_in_show():
-    asking_probe = probe.Probe(
+    asking_probe = shown.Stimuli(
         {"": np.float32(0)},
         lambda rows, _: rows.logits(rows.image),
         lambda columns_by_rule: [],
@@ -211,7 +214,7 @@ def test_stimuli_that_need_the_network_are_refused_in_show():
 
 
 def test_agreement_counts_images_and_no_padding():
-    (batch,), plain = make_batches(), registry.make_plain()
+    (batch,), plain = make_batches(), PLAIN
     positive, negative = network(1.0), network(-1.0)
     (number,) = inference.agreement(
         positive, positive, plain, [batch._replace(count=5)]
@@ -230,7 +233,7 @@ def test_agreement_is_computed_for_the_first_and_the_last_condition():
         return flipped * jnp.concatenate([channel_means, -channel_means], -1)
 
     conditions = {"bright": np.float32(1), "": np.float32(1), "dark": np.float32(0.1)}
-    darkening = probe.Probe(
+    darkening = shown.Stimuli(
         conditions, lambda rows, factor: factor * rows.image, lambda numbers: []
     )
     positive, negative = (
@@ -254,8 +257,9 @@ def test_a_move_may_use_the_activations_and_gradients_of_the_network():
         x, gradient = rows.at(rows.image, "middle")
         return stimuli * 0 + x * gradient * params
 
-    moving_probe = registry.make_plain()._replace(
-        conditions={"half": np.float32(0.5)}, move=darker, steps={"half": 1}
+    moving_probe = PLAIN._replace(
+        conditions={"half": np.float32(0.5)},
+        network_steps=shown.NetworkSteps(darker, {"half": 1}),
     )
     bound_network = network(1.0)._replace(at=at)
     (batch,) = make_batches()
@@ -309,7 +313,7 @@ def test_logits_that_are_not_finite_are_refused():
     """No logit is larger than NaN, so NaN would have the first rank."""
     (batch,) = make_batches()
     batch = batch._replace(cues={"rank_shape": np.zeros(8, np.int32)})
-    with pytest.raises(probe.NotFiniteError, match="8 of the 8 images"):
+    with pytest.raises(errors.NotFiniteError, match="8 of the 8 images"):
         inference.run_probe(
             network(np.nan),
             cue_conflict.make(),

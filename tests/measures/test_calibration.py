@@ -7,6 +7,7 @@ import pytest
 from jbias import evals
 from jbias.evals import inference, registry
 from jbias.measures import calibration
+from jbias.stimuli import shown
 
 
 def make_decisions(confidence, right, likelihood=None) -> evals.Decisions:
@@ -125,7 +126,7 @@ def test_sums_of_a_calibrated_networks_probabilities_are_calibrated():
     }
     columns = inference.run_probe(
         inference.BoundJaxNetwork(apply, {}),
-        registry.make_plain(),
+        shown.unchanged(registry.make_plain()),
         [batch],
         rules,
     )

@@ -10,6 +10,7 @@ import scipy.stats
 from jbias import evals
 from jbias.data import labels
 from jbias.measures import cue_conflict
+from jbias.stimuli import shown
 from tests import cases
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
@@ -69,7 +70,7 @@ def test_per_class_values_of_resnet50():
 def test_numbers_of_resnet50():
     """Fractions and accuracies are of all 1,280 images; the cues of 80 images agree."""
     cue_probe = cue_conflict.make(classes=CLASSES)
-    assert list(cue_probe.conditions) == [""]
+    assert list(shown.unchanged(cue_probe).conditions) == [""]
     numbers = {
         (n.metric, n.condition): n
         for n in cue_probe.numbers({"": decisions("resnet50")})

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias.measures import decisions, probe
-from jbias.stimuli import attacks
+from jbias.measures import decisions
+from jbias.stimuli import attacks, shown
 from tests import cases
 
 EPS = 0.5 / 255
@@ -18,18 +18,20 @@ RANDOM = np.random.default_rng(0)
 def attack_images(attack, logits, image, label, index=None, *, loop=False):
     """Return decisions and stimuli by condition, computed from the parts of the probe."""
     index = jnp.arange(len(image)) if index is None else jnp.asarray(index)
-    rows = probe.Rows(jnp.asarray(image), index, jnp.asarray(label), logits)
+    rows = shown.Rows(jnp.asarray(image), index, jnp.asarray(label), logits)
     show = jax.jit(lambda params: attack.show(rows, params))
-    move = jax.jit(lambda params, x: attack.move(rows, params, x))
+    move = jax.jit(lambda params, x: attack.network_steps.move(rows, params, x))
 
     @jax.jit
     def move_repeatedly(params, x, steps):
-        return jax.lax.fori_loop(0, steps, lambda _, x: attack.move(rows, params, x), x)
+        return jax.lax.fori_loop(
+            0, steps, lambda _, x: attack.network_steps.move(rows, params, x), x
+        )
 
     decisions_by_condition, stimuli = {}, {}
     for name, params in attack.conditions.items():
         params = jax.tree.map(jnp.asarray, params)
-        x, steps = show(params), attack.steps.get(name, 0)
+        x, steps = show(params), attack.network_steps.counts.get(name, 0)
         if loop:
             x = move_repeatedly(params, x, steps)
         else:
@@ -140,12 +142,12 @@ def test_stimuli_stay_within_the_ball_and_the_range_of_pixels(norm):
 def test_defaults_are_the_published_protocol():
     attack = attacks.make()
     assert list(attack.conditions) == ["linf 0.5/255"]
-    assert attack.steps == {"linf 0.5/255": 40}
+    assert attack.network_steps.counts == {"linf 0.5/255": 40}
     params = attack.conditions["linf 0.5/255"]
     np.testing.assert_allclose(params["eps"], 0.5 / 255, rtol=1e-6)
     np.testing.assert_allclose(params["step_size"], 2 / 255, rtol=1e-6)
     fast = attacks.make_fgsm()
-    assert fast.steps == {"linf 0.5/255": 1}
+    assert fast.network_steps.counts == {"linf 0.5/255": 1}
 
 
 def test_curve_falls_from_the_clean_accuracy():
@@ -196,7 +198,9 @@ def test_an_image_is_robust_only_under_all_restarts():
 
 def test_restarts_have_different_starts_and_budgets_have_the_same():
     logits, image, label = make_net()
-    attack = attacks.make(eps=(0.1, 0.2), restarts=2)._replace(steps={})
+    attack = attacks.make(eps=(0.1, 0.2), restarts=2)
+    no_steps = attack.network_steps._replace(counts={})
+    attack = attack._replace(network_steps=no_steps)
     starts = [
         x - image for x in attack_images(attack, logits, image, label)[1].values()
     ]

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias.measures import decisions, probe
-from jbias.stimuli import configural
+from jbias.measures import configural, decisions
+from jbias.stimuli import shown, tile_order
 from tests import cases
 
 RANDOM = np.random.default_rng(0)
@@ -109,7 +109,7 @@ def test_invalid_pairs_are_refused(pair, message):
 def test_swaps_move_every_tile_and_no_two_orders_share_a_place():
     for _ in range(20):
         places = RANDOM.permutation(16)
-        orders = [configural.swaps(places, which) for which in range(4)]
+        orders = [tile_order.swaps(places, which) for which in range(4)]
         assert orders[0].tolist() == [*range(16)]
         for order, other_order in itertools.combinations(orders, 2):
             assert (order != other_order).all()
@@ -119,7 +119,7 @@ def test_swaps_move_every_tile_and_no_two_orders_share_a_place():
 
 
 def test_a_tile_moves_to_all_other_places_equally_often():
-    orders = [configural.swaps(RANDOM.permutation(16), 1) for _ in range(6000)]
+    orders = [tile_order.swaps(RANDOM.permutation(16), 1) for _ in range(6000)]
     counts = np.stack([(np.array(orders) == tile).sum(0) for tile in range(16)])
     expected = 6000 / 15
     assert (np.diag(counts) == 0).all()
@@ -129,9 +129,9 @@ def test_a_tile_moves_to_all_other_places_equally_often():
 
 
 def test_images_are_shown_with_tiles_in_other_places():
-    order_probe = configural.make_tile_order()
+    order_probe = tile_order.make()
     image = RANDOM.random((5, 32, 24, 3), np.float32)
-    rows = probe.Rows(jnp.asarray(image), jnp.arange(5), None, None)
+    rows = shown.Rows(jnp.asarray(image), jnp.arange(5), None, None)
     show = jax.jit(order_probe.show, static_argnums=2)
     stimuli = {
         name: np.asarray(
@@ -151,9 +151,9 @@ def test_images_are_shown_with_tiles_in_other_places():
 @cases.each(("h", "w"), [(30, 35), (32, 24)])
 def test_pixels_beyond_the_sixteen_tiles_do_not_move(h, w):
     """The plain image does not change; the swapped image has the same pixels."""
-    order_probe = configural.make_tile_order()
+    order_probe = tile_order.make()
     image = RANDOM.random((3, h, w, 3), np.float32)
-    rows = probe.Rows(jnp.asarray(image), jnp.arange(3), None, None)
+    rows = shown.Rows(jnp.asarray(image), jnp.arange(3), None, None)
     plain, swapped = (
         np.asarray(order_probe.show(rows, parameters, order_probe.static(name)))
         for name, parameters in order_probe.conditions.items()

@@ -8,9 +8,9 @@ import pytest
 from jbias.data import corruptions as published
 from jbias.data.corruptions import host_operations
 from jbias.evals import inference, registry, suites
-from jbias.measures import corruption_error, probe
+from jbias.measures import corruption_error
 from jbias.measures.decisions import Decisions
-from jbias.stimuli import corrupted_images
+from jbias.stimuli import corrupted_images, shown
 from tests import cases
 
 RNG = np.random.default_rng(0)
@@ -20,7 +20,7 @@ IMAGES = RNG.integers(0, 256, (6, 32, 32, 3), np.uint8)
 def show_stimuli(corruption_probe, condition, index, images=IMAGES):
     @jax.jit
     def show(image, index, params):
-        rows = probe.Rows(image / 255, index, jnp.zeros(len(index), int), lambda x: x)
+        rows = shown.Rows(image / 255, index, jnp.zeros(len(index), int), lambda x: x)
         return corruption_probe.show(rows, params, corruption_probe.static(condition))
 
     index = np.array(index)

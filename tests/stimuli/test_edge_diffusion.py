@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from jbias.measures import cue_decomposition, decisions, probe
-from jbias.stimuli import edge_diffusion
+from jbias.measures import cue_decomposition, decisions
+from jbias.stimuli import edge_diffusion, shown
 from tests import cases
 
 RANDOM = np.random.default_rng(0)
@@ -119,7 +119,7 @@ def test_one_cell_does_not_move_and_draws_depend_on_the_image():
     show = jax.jit(cue_probe.show, static_argnums=2)
 
     def show_stimuli(name, index):
-        rows = probe.Rows(jnp.asarray(image), jnp.asarray(index), None, None)
+        rows = shown.Rows(jnp.asarray(image), jnp.asarray(index), None, None)
         return np.asarray(
             show(rows, cue_probe.conditions[name], cue_probe.static(name))
         )

@@ -10,8 +10,8 @@ import pytest
 
 from jbias import evals
 from jbias.evals import registry
-from jbias.measures import probe, spectral_bias
-from jbias.stimuli import frequency_filters
+from jbias.measures import spectral_bias
+from jbias.stimuli import frequency_filters, shown
 from tests import cases
 
 # specs: the radii at 224 pixels of the published protocol.
@@ -25,7 +25,7 @@ def images(side: int, count: int = 2) -> np.ndarray:
 
 def show(image, params):
     n = len(image)
-    rows = probe.Rows(jnp.asarray(image), jnp.arange(n), jnp.zeros(n, int), None)
+    rows = shown.Rows(jnp.asarray(image), jnp.arange(n), jnp.zeros(n, int), None)
     return np.asarray(jax.jit(frequency_filters.show)(rows, params))
 
 

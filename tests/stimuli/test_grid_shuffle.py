@@ -7,15 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias.measures import probe
-from jbias.stimuli import grid_shuffle
+from jbias.stimuli import grid_shuffle, shown
 from tests import cases
 
 RANDOM = np.random.default_rng(0)
 
 
 def show_stimuli(shuffle_probe, condition, image, index):
-    rows = probe.Rows(jnp.asarray(image), jnp.asarray(index), None, None)
+    rows = shown.Rows(jnp.asarray(image), jnp.asarray(index), None, None)
     show = jax.jit(shuffle_probe.show, static_argnums=2)
     return np.asarray(
         show(rows, shuffle_probe.conditions[condition], shuffle_probe.static(condition))

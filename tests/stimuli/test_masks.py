@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.measures import probe
-from jbias.stimuli import occlusion
+from jbias.stimuli import occlusion, shown
 from tests import cases
 
 KEY = jax.random.key(3)
@@ -147,7 +146,7 @@ def test_counts_are_exact(side):
 @pytest.mark.slow
 def test_hidden_pixels_come_from_the_same_place_in_another_image():
     images = np.random.default_rng(1).integers(0, 256, (5, 8, 8, 3), np.uint8)
-    partners = probe.Partners("o", "test_same_place", lambda: images)
+    partners = shown.Partners("o", "test_same_place", lambda: images)
     params = occlusion.fill_params("here", "other", (0, 0, 0), partners)
     keys = occlusion.image_keys(0, jnp.uint32(1), jnp.arange(40))
     instead = occlusion.replacement(params, keys, other=True)

@@ -10,8 +10,7 @@ import pytest
 
 from jbias import evals
 from jbias.augment import cutmix, fmix, mixup
-from jbias.measures import probe
-from jbias.stimuli import mixed_images, occlusion
+from jbias.stimuli import mixed_images, occlusion, shown
 from tests import cases
 
 N, K, SIDE = 12, 4, 8
@@ -25,19 +24,19 @@ INDEX = np.arange(ROWS, dtype=np.int32)
 
 
 @functools.cache
-def _make_probe() -> probe.Probe:
+def _make_probe() -> shown.Stimuli:
     return mixed_images.make(others=make_partners(IMAGES))
 
 
-def make_probe(images=IMAGES) -> probe.Probe:
+def make_probe(images=IMAGES) -> shown.Stimuli:
     """Return the shared probe with the given images as partners."""
     return _make_probe()._replace(
         conditions=mixed_images.make(others=make_partners(images)).conditions
     )
 
 
-def make_partners(images) -> probe.Partners:
-    return probe.Partners("test", f"{zlib.crc32(images)}", lambda: images)
+def make_partners(images) -> shown.Partners:
+    return shown.Partners("test", f"{zlib.crc32(images)}", lambda: images)
 
 
 def uniform_images(value: int, n: int = ROWS) -> np.ndarray:
@@ -46,12 +45,12 @@ def uniform_images(value: int, n: int = ROWS) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnames=("show", "method"))
 def _show(show, image, index, params, method):
-    rows = probe.Rows(image.astype(jnp.float32) / 255, index, index, None)
+    rows = shown.Rows(image.astype(jnp.float32) / 255, index, index, None)
     return show(rows, params, method)
 
 
 def show_stimuli(
-    mixing_probe: probe.Probe, condition: str, images, index
+    mixing_probe: shown.Stimuli, condition: str, images, index
 ) -> np.ndarray:
     params = jax.tree.map(jnp.asarray, mixing_probe.conditions[condition])
     return np.asarray(
@@ -257,7 +256,7 @@ def test_partners_are_read_only_when_needed():
     def read():
         raise AssertionError
 
-    unread_probe = mixed_images.make(others=probe.Partners("test", "sha", read))
+    unread_probe = mixed_images.make(others=shown.Partners("test", "sha", read))
     assert [*unread_probe.conditions][:4] == ["", *mixed_images.METHODS]
     with pytest.raises(KeyError, match="known: "):
         unread_probe.conditions["rm"]

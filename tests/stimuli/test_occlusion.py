@@ -10,14 +10,13 @@ import pytest
 
 from jbias import evals, models
 from jbias.evals import inference, registry
-from jbias.measures import probe
 from jbias.models import taps
-from jbias.stimuli import grad_cam, occlusion
+from jbias.stimuli import grad_cam, occlusion, shown
 from tests import cases
 
 N, SIDE = 6, 16
 IMAGES = np.random.default_rng(0).integers(1, 256, (N, SIDE, SIDE, 3), np.uint8)
-OTHERS = probe.Partners(
+OTHERS = shown.Partners(
     "others",
     "test_occlusion",
     lambda: np.random.default_rng(1).integers(1, 256, (3, SIDE, SIDE, 3), np.uint8),
@@ -78,10 +77,10 @@ def test_conditions_are_masks_and_fractions_with_parameters_of_one_structure():
         for parameters in any_probe.conditions.values()
     }
     assert len(structures) == 2  # One for each probe.
-    assert set(occlusion_probe.steps) == {
+    assert set(occlusion_probe.network_steps.counts) == {
         n for n in occlusion_probe.conditions if n.startswith("grad_cam")
     }
-    assert not occlusion.make(masks=("rectangle", "fourier")).look
+    assert not occlusion.make(masks=("rectangle", "fourier")).network_steps
 
 
 @pytest.mark.slow
@@ -223,10 +222,9 @@ def test_random_order_hides_the_most_or_the_least_salient_equally_often():
 
     @jax.jit
     def hide(image):
-        rows = probe.Rows(image, jnp.arange(n), None, None, look)
-        return occlusion_probe.move(
-            rows._replace(seen=occlusion_probe.look(rows)), params, image
-        )
+        rows = shown.Rows(image, jnp.arange(n), None, None, look)
+        steps = occlusion_probe.network_steps
+        return steps.move(rows._replace(seen=steps.look(rows)), params, image)
 
     stimuli = np.asarray(hide(jnp.asarray(image)))
     brightest = (stimuli[:, :, SIDE // 2 :] == 0).all((1, 2, 3))

@@ -12,8 +12,9 @@ from jbias import evals
 from jbias.evals import registry
 from jbias.measures import critical_band as bands
 from jbias.measures import critical_band as table
-from jbias.measures import probe, pyramid
+from jbias.measures import pyramid
 from jbias.stimuli import octave_noise as stimuli
+from jbias.stimuli import shown
 from tests import cases
 
 SIDE = 32
@@ -22,7 +23,7 @@ SIDE = 32
 def make_rows(image, index=None):
     n = len(image)
     index = jnp.arange(n) if index is None else jnp.asarray(index)
-    return probe.Rows(jnp.asarray(image), index, jnp.zeros(n, int), None)
+    return shown.Rows(jnp.asarray(image), index, jnp.zeros(n, int), None)
 
 
 def photographs(count: int, side: int = SIDE) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jbias.evals import inference, registry
-from jbias.measures import probe
+from jbias.stimuli import shown
 from tests import cases
 
 N, SIDE = 3, 8
@@ -104,6 +104,6 @@ def test_hidden_pixels_are_the_stored_ones(name, condition, options, expected):
 )
 def test_mixed_images_have_their_stored_means(condition, expected):
     """The means of images, in 1/255; the second image is mixed with itself."""
-    partners = probe.Partners("itself", "kept", lambda: IMAGES)
+    partners = shown.Partners("itself", "kept", lambda: IMAGES)
     means = 255 * show_stimuli("mixing", condition, others=partners).mean((1, 2, 3))
     np.testing.assert_allclose(means, expected, atol=0.01)

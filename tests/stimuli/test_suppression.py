@@ -15,8 +15,8 @@ import jbias
 from jbias import config as jc
 from jbias import data, evals
 from jbias.evals import decision_files, inference, registry
-from jbias.measures import cue_reliance, probe
-from jbias.stimuli import suppression
+from jbias.measures import cue_reliance
+from jbias.stimuli import shown, suppression
 from tests import cases
 
 Y, X = np.mgrid[:224, :224]
@@ -34,7 +34,7 @@ def show_stimuli(filter_probe, condition, image, index=(0,)):
         image = show_stimuli(filter_probe, base_condition, image, index)
     image = np.broadcast_to(image, (len(index), *image.shape[-3:]))
     image = jnp.asarray(image, jnp.float32) / 255
-    rows = probe.Rows(image, jnp.asarray(index), None, None)
+    rows = shown.Rows(image, jnp.asarray(index), None, None)
     show = jax.jit(filter_probe.show, static_argnums=2)
     parameters = filter_probe.conditions[condition]
     stimuli = show(rows, parameters, filter_probe.static(condition))

@@ -12,7 +12,6 @@ from flax import linen as nn
 from jaxtyping import Array, Float, UInt8
 
 from jbias import errors
-from jbias.measures import probe
 from jbias.models import taps
 
 
@@ -32,7 +31,7 @@ def read(
 
     net, variables: the module and its weights. sites: names from models.taps.sites; None: all.
     batch: images per batch. where: start of error messages. ValueError for unknown sites;
-    probe.NotFiniteError, a ValueError, for features that are NaN or infinite.
+    errors.NotFiniteError, a ValueError, for features that are NaN or infinite.
 
     Activation maps are averaged over at most pool by pool regions, tokens over all positions,
     and flattened. More than `columns` entries are projected to `columns` sums of equally many
@@ -52,7 +51,7 @@ def read(
         for site, rows in jax.device_get(program(variables, padded)).items():
             is_broken = ~np.isfinite(rows[: len(chunk)]).all(1)
             if is_broken.any():
-                raise probe.NotFiniteError(
+                raise errors.NotFiniteError(
                     f"{where}: features at {site} must be finite, got NaN or infinite ones "
                     f"for {is_broken.sum()} of {len(chunk)} images, first number "
                     f"{first + np.flatnonzero(is_broken)[0]} of those shown"

@@ -3,7 +3,7 @@
 Source: Wen, Li, Jing and Lee 2023 (DiST), https://arxiv.org/abs/2310.07555. Reference code:
 https://github.com/starsky77/DiST at d055ab0. In that code the two other images are made by
 texture synthesis. Deviations: here the two other images are the image with its sixteen tiles
-swapped (`configural.swaps`), so results must not be compared with published ones; features of a
+swapped (`tile_order.swaps`), so results must not be compared with published ones; features of a
 map are its mean over positions, also for networks that flatten it; ties are shared (`scores`).
 Limitation: a network that only represents local features can also detect the borders between
 swapped tiles.
@@ -19,7 +19,7 @@ from jaxtyping import Float, Int, UInt8
 
 from jbias.evals.activations import features
 from jbias.measures import accuracy, decisions
-from jbias.stimuli import configural
+from jbias.stimuli import tile_order
 
 _EQUAL = 1e-9  # Distances that differ by less, as by rounding, are equal.
 _COLUMNS = 4096  # Wider features are projected to this number of columns.
@@ -46,9 +46,9 @@ def measure(
     images' columns; "index" has their numbers in the set. sites: names from
     models.taps.sites; None: all. batch: images per batch, each shown in three orders. seed:
     random seed of the bootstrap and, together with an image's number, of the image's shuffles.
-    ValueError for unknown sites; probe.NotFiniteError for features that are NaN or infinite.
+    ValueError for unknown sites; errors.NotFiniteError for features that are NaN or infinite.
     """
-    arrange = jax.vmap(configural.rearrange)
+    arrange = jax.vmap(tile_order.rearrange)
     scores_by_site: dict[str, list] = {}
     for first in range(0, len(images), batch):
         rows = np.arange(first, min(first + batch, len(images)))
@@ -83,8 +83,8 @@ def _orders(seed: int, index: int) -> Int[np.ndarray, "3 16"]:
 
     index: number of the image in its set.
     """
-    places = np.random.default_rng([seed, int(index)]).permutation(configural.GRID**2)
-    return np.stack([configural.swaps(places, swap) for swap in range(3)])
+    places = np.random.default_rng([seed, int(index)]).permutation(tile_order.GRID**2)
+    return np.stack([tile_order.swaps(places, swap) for swap in range(3)])
 
 
 def scores(x: Float[np.ndarray, "3 n d"]) -> Float[np.ndarray, "n"]:

@@ -17,7 +17,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int, Num, Shaped
 
 from jbias import errors
-from jbias.measures import decisions, probe
+from jbias.measures import decisions
 from jbias.models import taps
 
 
@@ -69,7 +69,7 @@ def fields(
     over channels of the unit and of the pixel, and averaged over images, whose random signs
     depend on their number. For an even number of units the middle unit is the first one of the
     second half. ValueError for a site that is unknown or has no rows and columns, without images,
-    and if no activation at a site depends on the image; probe.NotFiniteError if a gradient is not
+    and if no activation at a site depends on the image; errors.NotFiniteError if a gradient is not
     finite. All sites of a network share one compiled program.
     """
     known = taps.sites(net, images.shape[1])
@@ -100,7 +100,7 @@ def fields(
         total = field.sum()
         if not np.isfinite(total):
             must = f"gradients of {site} by the image must be finite"
-            raise probe.NotFiniteError(f"receptive_field: {must}, got the sum {total}")
+            raise errors.NotFiniteError(f"receptive_field: {must}, got the sum {total}")
         errors.check(
             total > 0,
             "receptive_field",

@@ -1,4 +1,4 @@
-"""Probes of configural shape: how much decisions depend on the order of an image's tiles.
+"""Measures of configural shape: how much decisions depend on the order of an image's tiles.
 
 `make`: for pairs of pictures that have the same tiles, in two orders that show two classes.
 After the configural shape score of Doshi, Fel, Konkle and Alvarez, NeurIPS 2025,
@@ -6,30 +6,27 @@ https://arxiv.org/abs/2507.00493: the share of pairs with both images classified
 animals that a diffusion model painted. Deviation: other stimuli (data.embedded.anagrams), so the
 metric has another name, and must not be compared with the published scores.
 
-`make_tile_order`: for any images, unchanged and with all sixteen tiles moved. A measure of this
-project.
+`order_numbers`: for any images, unchanged and with all sixteen tiles moved (`stimuli.tile_order`).
+A measure of this project.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
-import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias import errors
-from jbias.measures import accuracy, decisions, probe
-from jbias.stimuli import grid_shuffle, occlusion
+from jbias.measures import accuracy, decisions
 
 GRID = 4
+from jbias.measures import counting
 
 
-def make() -> probe.Probe:
+def make() -> counting.Counting:
     """Return a probe that shows unchanged images and measures accuracy on pairs of images.
 
     The set must have a column "pair", the index of each image's pair. Metrics: see `numbers`.
     """
-    return probe.Probe({"": ()}, probe.identity, numbers)
+    return counting.Counting(numbers)
 
 
 @decisions.per_condition
@@ -67,53 +64,6 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
     for metric, marks in (("accuracy", is_right), ("foil_rate", is_foil)):
         yield decisions.mean(metric, marks.ravel())
         yield from accuracy.mean_ends(metric, marks.sum(1), 2)
-
-
-def make_tile_order(*, seed: int = 0) -> probe.Probe:
-    """Return a probe with the conditions "" (unchanged images) and "swapped" (tiles moved).
-
-    Each of an image's 4 by 4 tiles is swapped with another tile. seed: seed of the random pairs
-    of tiles. Metrics: see `order_numbers`.
-    """
-    swap_of_condition = {"": 0, "swapped": 1}
-    conditions = {name: occlusion.salt(name) for name in swap_of_condition}
-
-    def show(rows: probe.Rows, salt: Any, swap: int) -> probe.Images:
-        """Return images with random pairs of tiles swapped.
-
-        swap: 0 for unchanged images, 1 for all tiles; see `swaps`. salt: salt of the random draws.
-        """
-
-        def swap_tiles(image: Array, key: PRNGKeyArray) -> Array:
-            return rearrange(image, swaps(jax.random.permutation(key, GRID**2), swap))
-
-        keys = occlusion.image_keys(seed, salt, rows.index)
-        return jax.vmap(swap_tiles)(rows.image, keys)
-
-    return probe.Probe(conditions, show, order_numbers, static=swap_of_condition.get)
-
-
-def rearrange(
-    image: Float[Array, "h w c"], order: Int[Any, "16"]
-) -> Float[Array, "h w c"]:
-    """Return the image with its 4 by 4 tiles rearranged.
-
-    order: for each position, row by row, the index of the tile to put there (16 integers). Pixels
-    at the right and bottom borders that are in no tile do not change.
-    """
-    h, w = (side // GRID * GRID for side in image.shape[:2])
-    arranged = grid_shuffle.arrange(image, order, g=GRID)
-    return image.at[:h, :w].set(arranged[:h, :w])
-
-
-def swaps(places: Int[Any, "16"], swap: int) -> Int[Any, "16"]:
-    """Return an order of 16 tiles, for `rearrange`, in which pairs of tiles are swapped.
-
-    places: a permutation of 0 ... 15, in NumPy or JAX. swap: 1 ... 15; 0 changes nothing.
-    Position s[i] gets the tile from position s[i ^ swap], where s is `places`. Two orders with
-    the same `places` and different `swap` therefore differ at all positions.
-    """
-    return places[np.arange(GRID**2) ^ swap][places.argsort()]
 
 
 @decisions.per_rule
