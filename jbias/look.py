@@ -404,14 +404,14 @@ def _saliency(
     import numpy as np
 
     from jbias.data import tables
-    from jbias.evals import heatmaps, inference, registry, set_batches
+    from jbias.evals import heatmaps, inference, plain, set_batches, suites
     from jbias.report import image_sheets
 
     subset = look.subset(dataset, prepared)
     batches = list(set_batches.device_batches(look.suite, subset))
     maps = np.concatenate(list(heatmaps.batch_maps(bound, batches, look.site)))
     rule = next(iter(subset.rules.values()))
-    unchanged = suites.as_stimuli(registry.make_plain())
+    unchanged = suites.as_stimuli(plain.make())
     answers = inference.run_probe(bound, unchanged, batches, {"": rule})[""]
     predictions = answers["prediction"]
     shown = image_sheets.NetworkMaps(

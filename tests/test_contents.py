@@ -19,7 +19,10 @@ from jbias import algos, augment, data, evals, models, prepare
 from jbias.configs import zoo
 from jbias.data import corruptions
 from jbias.evals import registry
+from jbias.evals.activations import inside
+from jbias.measures import counting
 from jbias.runs import loggers
+from jbias.stimuli import shown
 from jbias.training import optim, seed_axis
 from tests import cases
 
@@ -58,6 +61,12 @@ def set_options() -> dict[str, list[str]]:
     }
 
 
+def probes(kind: type) -> dict[str, Any]:
+    """Return the makers of the measures of a type by name."""
+    rows = registry.PROBES.items()
+    return {name: row.load() for name, row in rows if row.kind is kind}
+
+
 def contents() -> dict[str, Any]:
     """Return the names in all tables."""
     configs = FOLDER.parent / "configs"
@@ -71,8 +80,8 @@ def contents() -> dict[str, Any]:
         "corruptions": [*corruptions.CORRUPTIONS, *corruptions.BAR],
         "augmentations": options(augment.AUGMENTS),
         "measures": list(evals.MEASURES),
-        "probes": options(registry.PROBES),
-        "inside": options(registry.INSIDE),
+        "probes": options(probes(shown.Stimuli) | probes(counting.Counting)),
+        "inside": options(probes(inside.Inside)),
         "strategies": list(seed_axis.STRATEGIES),
         "optimisers": options(optim.OPTIMISERS),
         "schedules": options(optim.SCHEDULES),

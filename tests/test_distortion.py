@@ -34,7 +34,7 @@ def test_measures_have_sets_of_the_suite_and_valid_options(text):
     c = distortion.get_config(text)
     for name, options in c.measures.items():
         measure = suites.read_measure(name, options.to_dict(), c.sets)
-        make = registry.PROBES[measure.probe]
+        make = registry.PROBES[measure.probe].load()
         assert {*measure.options} <= {*inspect.signature(make).parameters}
         assert measure.datasets and "other" not in measure.datasets
         is_occlusion = measure.probe in ("cut_occlusion", "occlusion")

@@ -47,6 +47,8 @@ WITHOUT_JAX = (
     "papers",
     "measures",
     "stimuli/shown",
+    "evals/registry",
+    "evals/activations/inside",
     "untrusted",
     "errors",
     "config",

@@ -1,111 +1,83 @@
-"""All built-in probes by name, and one-line summaries of their numbers."""
+"""The table of the measures that a suite names by `probe`, one row each.
+
+A row has the type and the maker of a measure, its main numbers for the one-line summary, and its
+section of the page of measured networks. Importing this module does not import JAX.
+"""
 
 import collections
+import pkgutil
 import types
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from jbias import evals
-from jbias.evals.activations import linear_decoding, odd_one_out, receptive_field
-from jbias.measures import (
-    accuracy,
-    calibration,
-    configural,
-    counting,
-    critical_band,
-    cue_conflict,
-    decisions,
-    human,
-)
+from jbias.evals.activations import inside
+from jbias.measures import counting, critical_band
 from jbias.measures.decisions import Number
-from jbias.stimuli import (
-    attacks,
-    corrupted_images,
-    edge_diffusion,
-    frequency_filters,
-    grid_shuffle,
-    mixed_images,
-    occlusion,
-    octave_noise,
-    shown,
-    suppression,
-    tile_order,
-)
+from jbias.stimuli import shown
 
-
-def make_plain(*, measures: Sequence[str] = ("accuracy",)) -> counting.Counting:
-    """Return the numbers of the given measures of decisions on unchanged images.
-
-    measures: names of evals.MEASURES, or the user's own (evals.find_measure). ValueError for
-    an unknown name.
-    """
-    functions = [evals.find_measure(name, "plain.measures") for name in measures]
-
-    @decisions.per_condition
-    def numbers(decided: decisions.Decisions) -> decisions.Numbers:
-        """Return the numbers of all measures."""
-        return [number for measure in functions for number in measure(decided)]
-
-    ranked = cue_conflict.RANKED if "shape_bias" in measures else {}
-    return counting.Counting(numbers, ranked=ranked)
-
-
-# By probe, the metrics in its summary; without an entry: all.
-_HEADLINES = {
-    "spectral": ("low_freq_bias", "high_freq_bias"),
-    "shape_bias": ("shape_bias", "accuracy_shape", "accuracy_texture"),
-    "human": ("ood_accuracy", "error_consistency", "human_error_consistency"),
-    "calibration": ("ece", "nll"),
-    "configural": ("configural_substitute", "accuracy", "foil_rate"),
-    "tile_order": ("order_dependence", "accuracy"),
-    "odd_one_out": ("odd_one_out",),
-    "cue_decomposition": ("cue_robustness", "accuracy"),
-    "critical_band": tuple(
-        f"critical_band_{kind}{metric}"
-        for metric in critical_band.METRICS
-        for kind in ("", "original_")
-    ),
-}
 _MAX_ITEMS = 5
+
+
+class Section(NamedTuple):
+    """A section of the page of measured networks (`jbias report measured`).
+
+    name, title: the section's name in links, and its heading.
+    caption, columns: for a section with one table, which has a row per network and set: its
+      caption, and its columns, which are metrics, in the form of `report.tables.columns`, such as
+      "ece:.4 nll:.3". "" for a section that `report.pages.networks` has a function for.
+    may_be_missing: whether the page says nothing if the section's measures were not run.
+    """
+
+    name: str
+    title: str
+    caption: str = ""
+    columns: str = ""
+    may_be_missing: bool = False
+
+
+class Row(NamedTuple):
+    """A measure that suites can name.
+
+    kind: the type of the measure: counting.Counting, shown.Stimuli or inside.Inside.
+    maker: "module:function". The function is make(**options) -> the measure; for
+      inside.Inside it is measure(net, variables, images, columns, **options) -> numbers.
+      Arguments that depend on the set are filled in by suites.Suite.make_probe if the function
+      has them: `side` of the images in pixels; `measures`, names in jbias.evals.MEASURES;
+      `dataset`, the name of the split; `files`, the names of its files; `classes`, the decision
+      classes.
+    section: the section of the page of measured networks; None: the page does not show it.
+    headlines: the metrics in the summary; (): all.
+    summarize: numbers -> the summary, instead of `headlines`.
+    """
+
+    kind: type[counting.Counting | shown.Stimuli | inside.Inside]
+    maker: str
+    section: Section | None = None
+    headlines: tuple[str, ...] = ()
+    summarize: Callable[[Sequence[Number]], str] | None = None
+
+    def load(self) -> Callable:
+        """Return the maker, and import its module."""
+        return pkgutil.resolve_name(self.maker)
 
 
 def summarize(probe_name: str, numbers: Sequence[Number]) -> str:
     """Return the main numbers of a measure as one line of text, such as "accuracy 0.75".
 
-    probe_name: a key of PROBES or INSIDE, or the name of the user's own probe; selects the
-    numbers. numbers: all numbers of the measure.
+    probe_name: a key of PROBES, or the name of the user's own probe. numbers: all numbers of the
+    measure.
 
     By default these are up to five numbers with the condition "", separated by commas, only
-    "agreement" and the metrics in _HEADLINES if the probe has an entry; "" if there are none. For
-    attacks, grid_shuffle, cut_occlusion and suppression the text has accuracies by condition; for
-    decoding, the best site of shape and of texture; for classes, the class with the lowest
-    accuracy; for receptive_field, the last radius.
+    "agreement" and the metrics in `Row.headlines` if the row has any; "" if there are none.
     """
-    by_metric = collections.defaultdict(list)
-    for number in numbers:
-        by_metric[number.metric].append(number)
-    if probe_name == "decoding":  # The site where each factor is decoded best.
-        items = []
-        for factor in ("shape", "texture"):
-            best = max(by_metric[f"{factor}_decoding"], key=lambda number: number.value)
-            items.append(f"{_item(factor, best)} at {best.condition}")
-        return ", ".join(items)
-    if probe_name == "classes":
-        by_class = by_metric["class_accuracy"]
-        lowest = min(by_class, key=lambda number: number.value)
-        return f"lowest of {len(by_class)}: {_item(lowest.condition, lowest)}"
-    if probe_name == "receptive_field":
-        widest = by_metric["receptive_radius"][-1]
-        return f"radius {_item(widest.condition, widest)} px"
-    if probe_name in ("pgd", "fgsm"):
-        shown = [number for number in numbers if number.metric.endswith("_accuracy")]
-        return _items_by_condition(shown)
-    if probe_name in ("grid_shuffle", "cut_occlusion", "suppression"):
-        return _items_by_condition(by_metric["accuracy"][:_MAX_ITEMS])
-    metrics = (*_HEADLINES.get(probe_name, by_metric), "agreement")
+    row = PROBES.get(probe_name)
+    if row and row.summarize:
+        return row.summarize(numbers)
+    metrics = {*row.headlines, "agreement"} if row and row.headlines else None
     headlines = [
         number
         for number in numbers
-        if not number.condition and number.metric in metrics
+        if not number.condition and (metrics is None or number.metric in metrics)
     ]
     items = []
     for number in headlines[:_MAX_ITEMS]:
@@ -115,6 +87,49 @@ def summarize(probe_name: str, numbers: Sequence[Number]) -> str:
             item += f" of {number.n} decisions"
         items.append(item)
     return ", ".join(items)
+
+
+def _by_metric(numbers: Sequence[Number]) -> dict[str, list[Number]]:
+    """Return the numbers by metric."""
+    by_metric = collections.defaultdict(list)
+    for number in numbers:
+        by_metric[number.metric].append(number)
+    return by_metric
+
+
+def _best_sites(numbers: Sequence[Number]) -> str:
+    """Return the sites where shape and texture are decoded best."""
+    by_metric, items = _by_metric(numbers), []
+    for factor in ("shape", "texture"):
+        best = max(by_metric[f"{factor}_decoding"], key=lambda number: number.value)
+        items.append(f"{_item(factor, best)} at {best.condition}")
+    return ", ".join(items)
+
+
+def _lowest_class(numbers: Sequence[Number]) -> str:
+    """Return the class with the lowest accuracy."""
+    by_class = _by_metric(numbers)["class_accuracy"]
+    lowest = min(by_class, key=lambda number: number.value)
+    return f"lowest of {len(by_class)}: {_item(lowest.condition, lowest)}"
+
+
+def _widest_field(numbers: Sequence[Number]) -> str:
+    """Return the last radius of the receptive fields."""
+    widest = _by_metric(numbers)["receptive_radius"][-1]
+    return f"radius {_item(widest.condition, widest)} px"
+
+
+def _attacked(numbers: Sequence[Number]) -> str:
+    """Return accuracies under attack, by condition."""
+    shown_numbers = [
+        number for number in numbers if number.metric.endswith("_accuracy")
+    ]
+    return _items_by_condition(shown_numbers)
+
+
+def _by_condition(numbers: Sequence[Number]) -> str:
+    """Return the first accuracies, by condition."""
+    return _items_by_condition(_by_metric(numbers)["accuracy"][:_MAX_ITEMS])
 
 
 def _items_by_condition(numbers: Sequence[Number]) -> str:
@@ -130,42 +145,140 @@ def _item(name: str, number: Number) -> str:
     return f"{name} {value}"
 
 
-# make(**options) -> Counting or Stimuli. Arguments that depend on the set are filled in by
-# suites.Suite.make_probe if `make` has them: `side` of the images in pixels; `measures`, names
-# in jbias.evals.MEASURES; `dataset`, the name of the split; `files`, the names of its files;
-# `classes`, the decision classes.
-PROBES: Mapping[str, Callable[..., counting.Counting | shown.Stimuli]] = (
-    types.MappingProxyType(
-        {
-            "plain": make_plain,
-            "shape_bias": cue_conflict.make,
-            "human": human.make,
-            "spectral": frequency_filters.make,
-            "critical_band": octave_noise.make,
-            "corruptions": corrupted_images.make,
-            "pgd": attacks.make,
-            "fgsm": attacks.make_fgsm,
-            "calibration": calibration.make,
-            "classes": accuracy.make_by_class,
-            "mixing": mixed_images.make,
-            "grid_shuffle": grid_shuffle.make,
-            "cut_occlusion": occlusion.make_cut_occlusion,
-            "occlusion": occlusion.make,
-            "suppression": suppression.make,
-            "configural": configural.make,
-            "tile_order": tile_order.make,
-            "cue_decomposition": edge_diffusion.make,
-        }
-    )
-)
-
-# Measures of activations inside a network: measure(net, variables, images, columns,
-# **options) -> numbers, whose conditions are sites. They make no decisions. `images` may be a
-# loader.LazyImages, which has a shape and reads files when it is indexed.
-INSIDE: Mapping[str, Callable[..., decisions.Numbers]] = types.MappingProxyType(
+_ORDER_OF_PARTS = Section("configural", "Shape by the order of parts")
+_ATTACKS = Section("attacks", "Attacks")
+# In the order of the sections of the page.
+PROBES: Mapping[str, Row] = types.MappingProxyType(
     {
-        "decoding": linear_decoding.measure,
-        "receptive_field": receptive_field.measure,
-        "odd_one_out": odd_one_out.measure,
+        "plain": Row(
+            counting.Counting,
+            "jbias.evals.plain:make",
+            Section("accuracy", "Accuracy"),
+        ),
+        "shape_bias": Row(
+            counting.Counting,
+            "jbias.measures.cue_conflict:make",
+            Section("shape_bias", "Shape or texture"),
+            headlines=("shape_bias", "accuracy_shape", "accuracy_texture"),
+        ),
+        "configural": Row(
+            counting.Counting,
+            "jbias.measures.configural:make",
+            _ORDER_OF_PARTS,
+            headlines=("configural_substitute", "accuracy", "foil_rate"),
+        ),
+        "tile_order": Row(
+            shown.Stimuli,
+            "jbias.stimuli.tile_order:make",
+            _ORDER_OF_PARTS,
+            headlines=("order_dependence", "accuracy"),
+        ),
+        "cue_decomposition": Row(
+            shown.Stimuli,
+            "jbias.stimuli.edge_diffusion:make",
+            Section("cue_decomposition", "Edges or texture"),
+            headlines=("cue_robustness", "accuracy"),
+        ),
+        "odd_one_out": Row(
+            inside.Inside,
+            "jbias.evals.activations.odd_one_out:measure",
+            Section("odd_one_out", "Odd one out by layer"),
+            headlines=("odd_one_out",),
+        ),
+        "human": Row(
+            counting.Counting,
+            "jbias.measures.human:make",
+            Section("people", "Like people"),
+            headlines=("ood_accuracy", "error_consistency", "human_error_consistency"),
+        ),
+        "spectral": Row(
+            shown.Stimuli,
+            "jbias.stimuli.frequency_filters:make",
+            Section("spectral", "Low and high frequencies"),
+            headlines=("low_freq_bias", "high_freq_bias"),
+        ),
+        "suppression": Row(
+            shown.Stimuli,
+            "jbias.stimuli.suppression:make",
+            # Not part of the default suites.
+            Section(
+                "suppression",
+                "Without shape, texture or colour",
+                may_be_missing=True,
+            ),
+            summarize=_by_condition,
+        ),
+        "critical_band": Row(
+            shown.Stimuli,
+            "jbias.stimuli.octave_noise:make",
+            Section("critical_band", "Critical band"),
+            headlines=tuple(
+                f"critical_band_{variant}{metric}"
+                for metric in critical_band.METRICS
+                for variant in ("", "original_")
+            ),
+        ),
+        "corruptions": Row(
+            shown.Stimuli,
+            "jbias.stimuli.corrupted_images:make",
+            Section("corruptions", "Corruptions"),
+        ),
+        "pgd": Row(
+            shown.Stimuli,
+            "jbias.stimuli.attacks:make",
+            _ATTACKS,
+            summarize=_attacked,
+        ),
+        "fgsm": Row(
+            shown.Stimuli,
+            "jbias.stimuli.attacks:make_fgsm",
+            _ATTACKS,
+            summarize=_attacked,
+        ),
+        "calibration": Row(
+            counting.Counting,
+            "jbias.measures.calibration:make",
+            Section("calibration", "Calibration"),
+            headlines=("ece", "nll"),
+        ),
+        "classes": Row(
+            counting.Counting,
+            "jbias.measures.accuracy:make_by_class",
+            Section("classes", "Classes"),
+            summarize=_lowest_class,
+        ),
+        "decoding": Row(
+            inside.Inside,
+            "jbias.evals.activations.linear_decoding:measure",
+            Section("decoding", "Shape and texture by layer"),
+            summarize=_best_sites,
+        ),
+        "receptive_field": Row(
+            inside.Inside,
+            "jbias.evals.activations.receptive_field:measure",
+            Section("receptive_field", "Effective receptive fields"),
+            summarize=_widest_field,
+        ),
+        "mixing": Row(shown.Stimuli, "jbias.stimuli.mixed_images:make"),
+        "grid_shuffle": Row(
+            shown.Stimuli,
+            "jbias.stimuli.grid_shuffle:make",
+            summarize=_by_condition,
+        ),
+        "cut_occlusion": Row(
+            shown.Stimuli,
+            "jbias.stimuli.occlusion:make_cut_occlusion",
+            summarize=_by_condition,
+        ),
+        "occlusion": Row(shown.Stimuli, "jbias.stimuli.occlusion:make"),
     }
 )
+
+
+def sections(probes: Mapping[str, Row] = PROBES) -> dict[Section, tuple[str, ...]]:
+    """Return the sections of the page in order, each with the names of its measures."""
+    names: dict[Section, tuple[str, ...]] = {}
+    for name, row in probes.items():
+        if row.section:
+            names[row.section] = (*names.get(row.section, ()), name)
+    return names

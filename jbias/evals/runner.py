@@ -144,6 +144,7 @@ class _Job(NamedTuple):
     # out.
     rules: Mapping[str, str]
     ranked: Mapping[str, str]  # See counting.Counting.
+    looks_inside: bool  # Whether the measure reads activations instead of decisions.
     # Equal for measures that need the same network outputs; None: outputs are not shared.
     shared_key: tuple | None
 
@@ -343,7 +344,7 @@ class NetworkEvaluation:
         built = suite.make_probe(measure, task.dataset)
         description: dict[str, Any] = {"measure": measure.description}
         set_options = suite.config["sets"][task.dataset]
-        own_names = [] if measure.probe in suites.MAKERS else [measure.probe]
+        own_names = [] if measure.probe in registry.PROBES else [measure.probe]
         code = extensions.digests([description["measure"], set_options], own_names)
         if code:
             description["own_code"] = code
@@ -384,11 +385,11 @@ class NetworkEvaluation:
         trained_on = self.network.about.get("config", {}).get("train", {})
         if not trained_on:
             return ""
-        shown = self.suite.config["sets"]["train"]
+        shown_options = self.suite.config["sets"]["train"]
         differing = [
-            f"{key} {trained_on.get(key, '')!r}, shown {shown.get(key, '')!r}"
+            f"{key} {trained_on.get(key, '')!r}, shown {shown_options.get(key, '')!r}"
             for key in ("data", "split", "drop", "keep")
-            if trained_on.get(key, "") != shown.get(key, "")
+            if trained_on.get(key, "") != shown_options.get(key, "")
         ]
         return f"trained on {'; '.join(differing)}" if differing else ""
 
@@ -444,6 +445,7 @@ class NetworkEvaluation:
             num_images=min(n, max_images or n) * len(conditions),
             rules=rules,
             ranked=dict(built.ranked) if is_counting else {},
+            looks_inside=isinstance(built, inside.Inside),
             shared_key=(task.dataset, n, max_images) if is_counting else None,
         )
 
@@ -521,7 +523,7 @@ class NetworkEvaluation:
             details["seconds"] = round(seconds, 2)
             num_devices = workdirs.billed_devices(self.suite.devices)
             details["cost"] = costs.estimate(seconds, num_devices, assumptions)
-        if not job.task.measure.looks_inside:
+        if not job.looks_inside:
             classes = job.prepared.classes
             details["classes"] = classes
             details |= agreement_note
@@ -543,7 +545,7 @@ class NetworkEvaluation:
         duration: text such as "3.1 s".
         """
         summary = registry.summarize(job.task.measure.probe, numbers)
-        unit = "images" if job.task.measure.looks_inside else "answers"
+        unit = "images" if job.looks_inside else "answers"
         self.say(
             f"{self.network.name}: {job.task.name}, {summary} ({job.num_images} {unit}, "
             f"{duration})"

@@ -62,7 +62,7 @@ class Measure(NamedTuple):
     """A probe with its options and the sets whose images are shown."""
 
     name: str
-    probe: str  # A key of MAKERS, or the name of the user's own probe.
+    probe: str  # A key of registry.PROBES, or the name of the user's own probe.
     datasets: tuple[str, ...]  # Names of sets.
     images: int  # Number of images of a set to show; 0: all.
     aggregates: tuple[str, ...]  # Rules, some of data.labels.AGGREGATES.
@@ -71,8 +71,8 @@ class Measure(NamedTuple):
 
     @property
     def looks_inside(self) -> bool:
-        """Return True if the measure reads activations instead of decisions."""
-        return self.probe in registry.INSIDE
+        """Return True if a measure of jbias reads activations instead of decisions."""
+        return _is_inside(self.probe)
 
     @property
     def takes_others(self) -> bool:
@@ -167,11 +167,9 @@ def read_measure(
     )
 
 
-# By name, functions that make a probe, and measures of activations inside a network.
-MAKERS: Mapping[str, Callable] = {**registry.PROBES, **registry.INSIDE}
 _REGISTRY = extensions.Registry(
     group="measures",
-    known=MAKERS,
+    known=registry.PROBES,
     must="a jbias.stimuli.shown.Stimuli, jbias.measures.counting.Counting or "
     "jbias.evals.activations.inside.Inside",
     fits=lambda result: isinstance(
@@ -186,7 +184,15 @@ def _find_maker(where: str, probe_name: str) -> Callable:
 
     where: the entry of the suite, for the error message.
     """
+    if probe_name in registry.PROBES:
+        return registry.PROBES[probe_name].load()
     return extensions.find(f"{where}.probe", probe_name, _REGISTRY)
+
+
+def _is_inside(probe_name: str) -> bool:
+    """Return True for the name of a measure of jbias that reads activations."""
+    row = registry.PROBES.get(probe_name)
+    return row is not None and row.kind is inside.Inside
 
 
 def _probe_parameters(probe_name: str) -> Mapping[str, inspect.Parameter]:
@@ -255,9 +261,9 @@ def _cached_probe(name: str, probe_name: str, frozen_options: tuple) -> Built:
     name: the measure's name. frozen_options: result of `_freeze`, pairs of a key and a value.
     """
     where, options = f"suite.measures.{name}", dict(frozen_options)
-    if probe_name not in registry.INSIDE:
-        return build.call_checked(where, _find_maker(where, probe_name), **options)
-    measure = registry.INSIDE[probe_name]
+    measure = _find_maker(where, probe_name)
+    if not _is_inside(probe_name):
+        return build.call_checked(where, measure, **options)
     build.check_options(where, measure, options, num_positional=4)
     errors.check_annotations(where, measure, options)
     return inside.Inside(functools.partial(measure, **options))

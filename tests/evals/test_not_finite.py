@@ -10,7 +10,7 @@ import pytest
 
 import jbias
 from jbias import data, errors, evaluate, models
-from jbias.evals import decision_files, heatmaps, inference, registry
+from jbias.evals import decision_files, heatmaps, inference, plain, registry
 from jbias.evals.activations import features, receptive_field
 from jbias.measures import decisions
 from jbias.runtime import processes
@@ -149,23 +149,23 @@ def test_padding_of_a_batch_may_be_infinite(network):
     rules = {"": inference.DecisionRule(6)}
     for row, is_refused in ((6, False), (2, True)):
         network = inference.BoundJaxNetwork(apply, jnp.int32(row))
-        plain, batches = shown.unchanged(registry.make_plain()), [stimuli()]
+        unchanged, batches = shown.unchanged(plain.make()), [stimuli()]
         if not is_refused:
-            columns = inference.run_probe(network, plain, batches, rules)[""]
+            columns = inference.run_probe(network, unchanged, batches, rules)[""]
             assert len(columns["prediction"]) == 6
             continue
         with pytest.raises(
             errors.NotFiniteError, match="1 of the 6 .* image number 2 of"
         ):
-            inference.run_probe(network, plain, batches, rules)
+            inference.run_probe(network, unchanged, batches, rules)
 
 
 def test_logits_of_another_number_of_classes_are_refused(network):
-    net, plain = bound(network, network[1]), shown.unchanged(registry.make_plain())
+    net, unchanged = bound(network, network[1]), shown.unchanged(plain.make())
     rules = {"": inference.DecisionRule(6)}
-    inference.run_probe(net, plain, [stimuli()], rules, classes=16)
+    inference.run_probe(net, unchanged, [stimuli()], rules, classes=16)
     with pytest.raises(ValueError, match="gives 16 logits for each image and has 10"):
-        inference.run_probe(net, plain, [stimuli()], rules, classes=10)
+        inference.run_probe(net, unchanged, [stimuli()], rules, classes=10)
 
 
 def test_attacks_with_gradients_that_are_not_finite_are_refused():
@@ -175,7 +175,7 @@ def test_attacks_with_gradients_that_are_not_finite_are_refused():
         mean = image.mean((1, 2, 3))[:, None] * jnp.arange(3.0)[None]
         return mean + 0 * jnp.sqrt(jnp.zeros(()) * image.sum())
 
-    attack = registry.PROBES["fgsm"]()
+    attack = registry.PROBES["fgsm"].load()()
     net = inference.BoundJaxNetwork(apply, ())
     with pytest.raises(errors.NotFiniteError, match="finite"):
         inference.run_probe(net, attack, [stimuli()], {"": inference.DecisionRule(6)})

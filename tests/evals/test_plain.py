@@ -5,7 +5,7 @@ import types
 import numpy as np
 
 from jbias import evals
-from jbias.evals import registry
+from jbias.evals import plain
 
 
 def test_conditions_of_a_measure_stay_beside_the_rule(monkeypatch):
@@ -18,7 +18,7 @@ def test_conditions_of_a_measure_stay_beside_the_rule(monkeypatch):
     measures = types.MappingProxyType({**evals.MEASURES, "halves": halves})
     monkeypatch.setattr(evals, "MEASURES", measures)
     decided = evals.Decisions(np.zeros(4, int), {"label": np.zeros(4, int)})
-    plain_probe = registry.make_plain(measures=("accuracy", "halves"))
+    plain_probe = plain.make(measures=("accuracy", "halves"))
     numbers = plain_probe.numbers({"": decided, "mean_logit": decided})
     assert [(number.metric, number.condition) for number in numbers] == [
         ("accuracy", ""),

@@ -20,8 +20,8 @@ from jbias.evals import (
     decision_files,
     inference,
     networks,
+    plain,
     predictors,
-    registry,
     set_batches,
 )
 from jbias.measures import cue_conflict
@@ -353,7 +353,7 @@ def test_class_names_alone_are_refused_if_some_map_to_no_class_of_the_set():
             if is_valid
             else pytest.raises(ValueError, match="answer for none of the set's")
         ):
-            set_batches.check_needs("plain", registry.make_plain(), network, dataset)
+            set_batches.check_needs("plain", plain.make(), network, dataset)
 
 
 def test_answers_use_the_given_names_of_classes():

@@ -1,8 +1,11 @@
 """The one-line summary of a measure has its main numbers."""
 
+import inspect
+
 import numpy as np
 
 from jbias.evals import registry
+from jbias.evals.activations import inside
 from jbias.measures import critical_band, decisions
 from jbias.measures.decisions import Number
 from tests import cases
@@ -68,6 +71,24 @@ from tests import cases
 )
 def test_summaries_have_the_main_numbers(probe_name, numbers, summary):
     assert registry.summarize(probe_name, numbers) == summary
+
+
+def test_the_makers_of_all_rows_return_the_type_of_the_row():
+    for name, row in registry.PROBES.items():
+        signature = inspect.signature(row.load())
+        if row.kind is inside.Inside:
+            names = [*signature.parameters][:4]
+            assert names == ["net", "variables", "images", "columns"], name
+        else:
+            assert signature.return_annotation is row.kind, name
+
+
+def test_sections_are_in_the_order_of_the_table_with_all_their_measures():
+    names = {x.name: probes for x, probes in registry.sections().items()}
+    assert [*names][:2] == ["accuracy", "shape_bias"]
+    assert names["attacks"] == ("pgd", "fgsm")
+    shown_probes = [probe for probes in names.values() for probe in probes]
+    assert len(shown_probes) == len({*shown_probes}) == 17
 
 
 def test_the_summary_of_a_critical_band_has_the_band():

@@ -11,13 +11,13 @@ from etils import epath
 
 from jbias import errors
 from jbias.data import labels, loader
-from jbias.evals import inference, journals, registry, set_batches
+from jbias.evals import inference, journals, plain, set_batches
 from jbias.measures import cue_conflict
 from jbias.runtime import mesh
 from jbias.stimuli import shown
 from tests import cases
 
-PLAIN = shown.unchanged(registry.make_plain())
+PLAIN = shown.unchanged(plain.make())
 
 
 def network(scale):

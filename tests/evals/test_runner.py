@@ -23,7 +23,7 @@ from jbias.evals import (
     decision_files,
     inference,
     networks,
-    registry,
+    plain,
     runner,
     set_batches,
     suites,
@@ -34,7 +34,7 @@ from jbias.report import network_records
 from jbias.report.pages.distortion import distortion_groups, distortion_page
 from jbias.runs import results, workdirs
 from jbias.runtime import mesh
-from jbias.stimuli import occlusion
+from jbias.stimuli import mixed_images, occlusion
 from tests import cases, smoke_runs
 from tests.report import measure_files
 
@@ -1442,14 +1442,14 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
 
     def make(*, others):
         partner_sets.append(others)
-        return registry.make_plain()
+        return plain.make()
 
-    monkeypatch.setitem(suites.MAKERS, "mixed", make)
+    monkeypatch.setattr(mixed_images, "make", make)
     config = jc.load(str(file), flag="suite")
     config.measures = dict(
-        own=dict(probe="mixed", sets=("edge",)),
-        cues=dict(probe="mixed", sets=("edge",), others="cue_conflict"),
-        photos=dict(probe="mixed", sets=("edge",), others="photos"),
+        own=dict(probe="mixing", sets=("edge",)),
+        cues=dict(probe="mixing", sets=("edge",), others="cue_conflict"),
+        photos=dict(probe="mixing", sets=("edge",), others="photos"),
     )
     suite = suites.open_suite(config, print)
     tasks = [(measure.name, set_name) for measure, set_name in suite.tasks()]

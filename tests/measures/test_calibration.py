@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jbias import evals
-from jbias.evals import inference, registry
+from jbias.evals import inference, plain
 from jbias.measures import calibration
 from jbias.stimuli import shown
 
@@ -126,7 +126,7 @@ def test_sums_of_a_calibrated_networks_probabilities_are_calibrated():
     }
     columns = inference.run_probe(
         inference.BoundJaxNetwork(apply, {}),
-        shown.unchanged(registry.make_plain()),
+        shown.unchanged(plain.make()),
         [batch],
         rules,
     )

@@ -5,6 +5,7 @@ import pathlib
 import pandas as pd
 import pytest
 
+from jbias.evals import registry
 from jbias.measures.decisions import Number
 from jbias.report import document, network_records
 from jbias.report.pages.networks import network_blocks, network_sections
@@ -88,6 +89,24 @@ def blocks(section, *networks, drawn=False):
     (maker,) = (x for x in network_sections.SECTIONS if x.id == section)
     section_blocks = maker.make(page)
     return [block for block in section_blocks if block is not None], page.notes
+
+
+def test_a_row_of_the_table_of_measures_is_a_section_of_the_page():
+    """A new measure needs no other entry: its section is a table of its metrics."""
+    section = registry.Section(
+        "order", "Order of tiles", "How much order matters.", "order_dependence:%[]"
+    )
+    row = registry.PROBES["tile_order"]._replace(section=section)
+    sections = network_sections.sections({"tile_order": row})
+    assert [x.id for x in sections] == ["overview", "caveats", "order", "made"]
+    maker = sections[2]
+    assert (maker.title, maker.probes) == ("Order of tiles", ("tile_order",))
+    networks = network("a", 60, 48, 24), network("b", 60, 48, 24)
+    page = network_blocks.NetworksPage(networks, False, [])
+    (table,) = maker.make(page)
+    assert (table.name, table.caption) == ("order", "How much order matters.")
+    assert table.head == ("Network", "set", "order dependence")
+    assert table.rows == tuple((name, "test", "30.0 [22.0, 40.0]") for name in "ab")
 
 
 def test_pairs_and_swapped_tiles_have_rows_by_set():

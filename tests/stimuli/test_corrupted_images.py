@@ -37,7 +37,7 @@ def test_conditions_are_all_corruptions_of_the_papers():
     assert {corruption_probe.static(c) for c in corruption_probe.conditions} == set(
         names
     )
-    corruption_probe = registry.PROBES["corruptions"](
+    corruption_probe = registry.PROBES["corruptions"].load()(
         names="imagenet_c_bar", severities=(2, 3), side=32
     )
     assert [corruption_probe.static(c) for c in corruption_probe.conditions][

@@ -233,7 +233,7 @@ def test_wrong_options_are_refused(options, message):
 
 
 def test_the_probe_is_registered():
-    assert registry.PROBES["spectral"] is frequency_filters.make
+    assert registry.PROBES["spectral"].load() is frequency_filters.make
 
 
 def test_conditions_of_different_images_are_refused():
@@ -254,7 +254,7 @@ def test_conditions_of_different_images_are_refused():
 )
 def test_each_rule_is_measured_by_its_own_decisions(name, options):
     """A second rule's numbers are those that it would have alone."""
-    filter_probe = registry.PROBES[name](side=28, draws=20, **options)
+    filter_probe = registry.PROBES[name].load()(side=28, draws=20, **options)
     rng, label = np.random.default_rng(0), np.arange(40) % 2
     by_mean_prob, by_mean_logit = (
         {

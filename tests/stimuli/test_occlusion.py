@@ -274,7 +274,7 @@ def test_cut_occlusion_of_one_area_inside_the_image():
 def test_numbers_are_accuracies_and_interference(name):
     """A network that answers one of K classes under distortion has an index of 100 (K-1) %."""
     options = dict(fills=("black",)) if name == "cut_occlusion" else {}
-    occlusion_probe = registry.PROBES[name](classes=("a", "b"), **options)
+    occlusion_probe = registry.PROBES[name].load()(classes=("a", "b"), **options)
     label = np.array([0, 0, 1, 1])
     clean = evals.Decisions(np.array([0, 1, 1, 0]), {"label": label})
     one_class = evals.Decisions(np.zeros(4, int), {"label": label})

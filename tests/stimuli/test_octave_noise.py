@@ -327,4 +327,4 @@ def test_wrong_options_are_refused(options, message):
 
 
 def test_the_probe_is_registered():
-    assert registry.PROBES["critical_band"] is stimuli.make
+    assert registry.PROBES["critical_band"].load() is stimuli.make

@@ -16,7 +16,7 @@ IMAGES = np.random.default_rng(0).integers(1, 256, (N, SIDE, SIDE, 3), np.uint8)
 
 
 def show_stimuli(name: str, condition: str, **options) -> np.ndarray:
-    distorting_probe = registry.PROBES[name](**options)
+    distorting_probe = registry.PROBES[name].load()(**options)
     network = inference.BoundJaxNetwork(
         lambda _, image: image.mean((1, 2)), np.float32(1)
     )

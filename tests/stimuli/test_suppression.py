@@ -495,7 +495,7 @@ def test_wrong_options_are_refused(wrong, complaint):
 
 
 def test_the_probe_is_registered_and_summarizes_the_conditions_people_saw():
-    assert registry.PROBES["suppression"] is suppression.make
+    assert registry.PROBES["suppression"].load() is suppression.make
     num_correct = dict(zip(suppression.make().conditions, range(8, 0, -1)))
     numbers = cue_reliance.numbers(make_decisions(num_correct, 8), draws=2)
     summary = (

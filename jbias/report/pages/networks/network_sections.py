@@ -7,7 +7,7 @@ Other sections are in `shape_sections`, `frequency_sections`, `robustness_sectio
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from jbias.data import tables as data_tables
+from jbias.evals import registry
 from jbias.measures import accuracy, calibration, decisions
 from jbias.report import document, network_frame, network_records, tables
 from jbias.report.pages.networks import (
@@ -335,76 +336,63 @@ def _caveats(page: NetworksPage) -> Blocks:
     yield from ()
 
 
-# The sections, in the order of the page.
-SECTIONS = (
-    NetworkSection("overview", "In short", _overview),
-    NetworkSection("caveats", "What to keep in mind", _caveats),
-    NetworkSection("accuracy", "Accuracy", _accuracy, probes=("plain",)),
-    NetworkSection(
-        "shape_bias",
-        "Shape or texture",
-        shape_sections.shape_bias,
-        probes=("shape_bias",),
-    ),
-    NetworkSection(
-        "configural",
-        "Shape by the order of parts",
-        shape_sections.order_of_parts,
-        probes=("configural", "tile_order"),
-    ),
-    NetworkSection(
-        "cue_decomposition",
-        "Edges or texture",
-        shape_sections.edges_or_texture,
-        probes=("cue_decomposition",),
-    ),
-    NetworkSection(
-        "odd_one_out",
-        "Odd one out by layer",
-        shape_sections.odd_one_out,
-        probes=("odd_one_out",),
-    ),
-    NetworkSection("people", "Like people", shape_sections.people, probes=("human",)),
-    NetworkSection(
-        "spectral",
-        "Low and high frequencies",
-        frequency_sections.frequencies,
-        probes=("spectral",),
-    ),
-    # Not part of the default suites, so never listed as missing.
-    NetworkSection(
-        "suppression",
-        "Without shape, texture or colour",
-        shape_sections.suppressed_cues,
-    ),
-    NetworkSection(
-        "critical_band",
-        "Critical band",
-        frequency_sections.noise_band,
-        probes=("critical_band",),
-    ),
-    NetworkSection(
-        "corruptions",
-        "Corruptions",
-        robustness_sections.corruptions,
-        probes=("corruptions",),
-    ),
-    NetworkSection(
-        "attacks", "Attacks", robustness_sections.attacks, probes=("pgd", "fgsm")
-    ),
-    NetworkSection("calibration", "Calibration", _calibration, probes=("calibration",)),
-    NetworkSection("classes", "Classes", _classes, probes=("classes",)),
-    NetworkSection(
-        "decoding",
-        "Shape and texture by layer",
-        shape_sections.decoded_cues,
-        probes=("decoding",),
-    ),
-    NetworkSection(
-        "receptive_field",
-        "Effective receptive fields",
-        _receptive_fields,
-        probes=("receptive_field",),
-    ),
-    NetworkSection("made", "How it was measured", provenance_section.how_measured),
-)
+# Functions that make the blocks of a section, by the section's name in `jbias.evals.registry`;
+# `_table` makes those of other sections.
+_BLOCKS: Mapping[str, Callable[[NetworksPage], Blocks]] = {
+    "accuracy": _accuracy,
+    "shape_bias": shape_sections.shape_bias,
+    "configural": shape_sections.order_of_parts,
+    "cue_decomposition": shape_sections.edges_or_texture,
+    "odd_one_out": shape_sections.odd_one_out,
+    "people": shape_sections.people,
+    "spectral": frequency_sections.frequencies,
+    "suppression": shape_sections.suppressed_cues,
+    "critical_band": frequency_sections.noise_band,
+    "corruptions": robustness_sections.corruptions,
+    "attacks": robustness_sections.attacks,
+    "calibration": _calibration,
+    "classes": _classes,
+    "decoding": shape_sections.decoded_cues,
+    "receptive_field": _receptive_fields,
+}
+
+
+def _table(
+    page: NetworksPage, *, section: registry.Section, probes: Sequence[str]
+) -> Blocks:
+    """Yield the table of a section whose caption and columns are in the table of measures.
+
+    One row per network and measurement; columns: network, set and the metrics. None without rows.
+    """
+    metrics = network_blocks.columns(section.columns)
+    keys = network_records.ended(*metrics)
+    rows = [
+        row | network.values(measurement, keys)
+        for network, measurement, row in page.measurements(*probes)
+    ]
+    columns = network_blocks.columns("network set") | metrics
+    yield tables.from_rows(section.name, section.caption, rows, columns)
+
+
+def sections(probes: Mapping[str, registry.Row]) -> tuple[NetworkSection, ...]:
+    """Return the sections of the page, in its order; probes: the table of measures."""
+    makers = [
+        NetworkSection("overview", "In short", _overview),
+        NetworkSection("caveats", "What to keep in mind", _caveats),
+    ]
+    for section, names in registry.sections(probes).items():
+        table = functools.partial(_table, section=section, probes=names)
+        makers.append(
+            NetworkSection(
+                section.name,
+                section.title,
+                table if section.columns else _BLOCKS[section.name],
+                probes=() if section.may_be_missing else names,
+            )
+        )
+    return *makers, NetworkSection(
+        "made", "How it was measured", provenance_section.how_measured
+    )
+
+
+SECTIONS = sections(registry.PROBES)

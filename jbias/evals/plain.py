@@ -1,0 +1,23 @@
+"""The measure of a set's own measures, such as accuracy, on its unchanged images."""
+
+from collections.abc import Sequence
+
+from jbias import evals
+from jbias.measures import counting, cue_conflict, decisions
+
+
+def make(*, measures: Sequence[str] = ("accuracy",)) -> counting.Counting:
+    """Return the numbers of the given measures of decisions on unchanged images.
+
+    measures: names of evals.MEASURES, or the user's own (evals.find_measure). ValueError for
+    an unknown name.
+    """
+    functions = [evals.find_measure(name, "plain.measures") for name in measures]
+
+    @decisions.per_condition
+    def numbers(decided: decisions.Decisions) -> decisions.Numbers:
+        """Return the numbers of all measures."""
+        return [number for measure in functions for number in measure(decided)]
+
+    ranked = cue_conflict.RANKED if "shape_bias" in measures else {}
+    return counting.Counting(numbers, ranked=ranked)
