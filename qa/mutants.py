@@ -46,7 +46,12 @@ AREAS = {
     ),
     "records": ("runs/results.py", "runs/evaluations.py", "runs/checksums.py"),
     "algos": ("algos/*.py",),
-    "evals": ("measures/*.py", "stimuli/*.py", "evals/*.py"),
+    "evals": (
+        "measures/*.py",
+        "stimuli/*.py",
+        "evals/*.py",
+        "evals/activations/*.py",
+    ),
     "stats": ("stats/*.py",),
 }
 # Tests of whole runs, for the areas of the training path.

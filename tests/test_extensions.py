@@ -153,6 +153,26 @@ def test_an_error_in_a_users_part_names_its_file_and_line(kind, tmp_path):
     assert "\n" not in str(error.value)
 
 
+def test_errors_in_the_steps_of_users_stimuli_name_the_file(tmp_path):
+    """Functions inside a part of the result are guarded as its own functions are."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from jbias.stimuli import shown\n"
+        "def make():\n"
+        "    move = lambda rows, params, stimuli: params['x']\n"
+        "    steps = shown.NetworkSteps(move, {'': 1})\n"
+        "    numbers = lambda by_condition: []\n"
+        "    stimuli = shown.Stimuli({'': ()}, shown.identity, numbers)\n"
+        "    return stimuli._replace(network_steps=steps)\n"
+    )
+    entry = {"probe": f"{path}:make", "sets": ["a"]}
+    measure = suites.read_measure("mine", entry, {"a": {}})
+    steps = suites.build_probe(measure, {}).network_steps
+    assert steps.counts == {"": 1} and steps.look is None
+    with pytest.raises(messages.UserCodeError, match="mine.py:3, .*KeyError: 'x'"):
+        steps.move(None, {}, None)
+
+
 @pytest.mark.parametrize(
     "line",
     [

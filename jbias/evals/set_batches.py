@@ -279,7 +279,8 @@ def check_needs(
 
     ValueError also if stimuli follow gradients and the set's classes are not the network's own,
     and if a network gives class names only, some of which belong to none of the set's classes.
-    measure_name: for the message. built: the measure or probe. bound: the network. prepared: the set.
+    measure_name: for the message. built: the measure or probe. bound: the network.
+    prepared: the set.
     """
     follows_gradients = isinstance(built, shown.Stimuli) and built.network_steps
     needs_sites = isinstance(built, inside.Inside)
