@@ -365,10 +365,11 @@ def _table(
     One row per network and measurement; columns: network, set and the metrics. None without rows.
     """
     metrics = network_blocks.columns(section.columns)
-    keys = network_records.ended(*metrics)
+    keys = [key for metric in metrics for key in network_records.ended(metric)]
     rows = [
         row | network.values(measurement, keys)
-        for network, measurement, row in page.measurements(*probes)
+        for probe in probes
+        for network, measurement, row in page.measurements(probe)
     ]
     columns = network_blocks.columns("network set") | metrics
     yield tables.from_rows(section.name, section.caption, rows, columns)
