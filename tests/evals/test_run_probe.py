@@ -18,6 +18,7 @@ from jbias.stimuli import shown
 from tests import cases
 
 PLAIN = shown.unchanged(plain.make())
+CUES = shown.unchanged(cue_conflict.make())
 
 
 def network(scale):
@@ -286,7 +287,7 @@ def test_cues_are_ranked_among_all_logits_by_their_best_member(tmp_path):
         "sum_prob": inference.DecisionRule(37, jnp.asarray(matrix), "sum_prob"),
         "own": inference.DecisionRule(37),
     }
-    path, cue_probe = epath.Path(tmp_path / "kept.npy"), cue_conflict.make()
+    path, cue_probe = epath.Path(tmp_path / "kept.npy"), CUES
     bound_network, journal = network(1.0), journals.Journal(path, "x")
     decided = inference.run_probe(
         bound_network, cue_probe, [batch], rules, journal=journal
@@ -316,7 +317,7 @@ def test_logits_that_are_not_finite_are_refused():
     with pytest.raises(errors.NotFiniteError, match="8 of the 8 images"):
         inference.run_probe(
             network(np.nan),
-            cue_conflict.make(),
+            CUES,
             [batch],
             {"": inference.DecisionRule(8)},
         )
