@@ -23,7 +23,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -99,11 +99,9 @@ class _Arrays(ocp.type_handlers.NumpyHandler):
             )
             shared = shared or spec["kvstore"]
             specs.append({**spec, "kvstore": {**shared, "path": info.name}})
-        await asyncio.gather(
-            *(
-                _write_array(array, spec, info.ts_context)
-                for array, spec, info in zip(arrays, specs, infos, strict=True)
-            )
+        await _wait_for_all(
+            _write_array(array, spec, info.ts_context)
+            for array, spec, info in zip(arrays, specs, infos, strict=True)
         )
 
     async def deserialize(
@@ -125,13 +123,24 @@ class _Arrays(ocp.type_handlers.NumpyHandler):
             if arg is not None:
                 spec = ocp.type_handlers.get_cast_tspec_deserialize(spec, arg)
             specs.append(spec)
-        arrays = await asyncio.gather(
-            *(
-                _open(spec, info.ts_context)
-                for spec, info in zip(specs, infos, strict=True)
-            )
+        arrays = await _wait_for_all(
+            _open(spec, info.ts_context)
+            for spec, info in zip(specs, infos, strict=True)
         )
-        return await asyncio.gather(*(array.read() for array in arrays))
+        return await _wait_for_all(array.read() for array in arrays)
+
+
+async def _wait_for_all(awaitables: Iterable[Awaitable]) -> list[Any]:
+    """Return the results of all, in order; raise the first error after all have ended.
+
+    Otherwise asyncio would log the errors of the others as never retrieved.
+    """
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    if tasks:
+        await asyncio.wait(tasks)
+    for task in tasks:
+        task.exception()  # Retrieved, so that asyncio does not log it.
+    return [task.result() for task in tasks]
 
 
 async def _write_array(array: np.ndarray, spec: dict, context: Any) -> None:

@@ -1,5 +1,6 @@
 """Files of checkpoints: the same as orbax's own files, in both directions."""
 
+import asyncio
 import contextlib
 import gc
 import sys
@@ -129,3 +130,20 @@ def test_reads_leave_no_objects_behind(tmp_path):
             gc.collect()
             counts.append(sys.getallocatedblocks())
     assert counts[-1] - counts[3] < 4 * 100
+
+
+def test_the_first_error_is_raised_after_all_arrays_have_ended():
+    """Otherwise asyncio logs the errors of arrays that end later."""
+    ended = []
+
+    async def read(number, seconds):
+        await asyncio.sleep(seconds)
+        ended.append(number)
+        if number:
+            raise ValueError(f"array {number}")
+        return number
+
+    arrays = [read(0, 0.0), read(1, 0.02), read(2, 0.01), read(0, 0.03)]
+    with pytest.raises(ValueError, match="array 1"):
+        asyncio.run(checkpoint_files._wait_for_all(arrays))
+    assert ended == [0, 2, 1, 0]
