@@ -340,7 +340,7 @@ def _draw_network(look: Look, network: "networks.Network") -> NetworkDrawings:
 
     A sheet or map that fails is left out, with a line on stderr.
     """
-    from jbias.evals import set_batches
+    from jbias.evals import set_batches, suites
 
     short_name, name = _names(network)
     call, opened_suite = look.call, look.suite
@@ -490,6 +490,8 @@ def _draw_stimuli(look: Look, has_networks: bool) -> None:
     A line is logged about each measure without a sheet. has_networks: False: the conditions
     that depend on a network are logged as left out.
     """
+    from jbias.evals import suites
+
     unchanged: dict[str, list[suites.Task]] = {}  # By measure.
     log = look.call.say
     for task in look.suite.tasks():

@@ -226,11 +226,11 @@ def test_saliency_sheets_have_the_networks_maps_and_decisions(
         logits = subject.net.apply(subject.variables, images, train=False)
         logits = np.asarray(logits, np.float64)
         share = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-        assert saliency.decided == [subject.classes[k] for k in logits.argmax(-1)]
-        np.testing.assert_allclose(saliency.chance, share.max(-1), rtol=1e-4)
+        assert saliency.decisions == [subject.classes[k] for k in logits.argmax(-1)]
+        np.testing.assert_allclose(saliency.confidence, share.max(-1), rtol=1e-4)
         labels = [name.partition(" ")[2] for name in names]
-        assert saliency.right.tolist() == [
-            a == b for a, b in zip(saliency.decided, labels)
+        assert saliency.is_correct.tolist() == [
+            a == b for a, b in zip(saliency.decisions, labels)
         ]
         assert means[name].count == 48 and means[name].map.shape == (32, 32)
 
