@@ -33,7 +33,8 @@ class RunCosts:
     def write(self, step: int) -> dict[str, Any]:
         """Write the cost of this start of the run so far; return the total of all starts.
 
-        The total is as `costs.total` returns it. Processes other than 0 return {}. step: the latest saved step.
+        The total is as `costs.total` returns it. Processes other than 0 return {}. step: the latest
+        saved step.
         """
         if not self._group.is_main:
             return {}

@@ -191,7 +191,8 @@ class RunLog:
         """Log the mean of each metric over seeds, and the duration of the evaluation.
 
         Metrics of training, some metrics of evaluation (`scalars.values_by_metric`) and diverged
-        seeds are left out of the line. The progress line shows the mean of `valid`, the validation accuracies.
+        seeds are left out of the line. The progress line shows the mean of `valid`, the validation
+        accuracies.
         """
         values_by_metric = scalars.values_by_metric(records)
         summary = ", ".join(
