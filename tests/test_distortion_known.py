@@ -219,7 +219,7 @@ def test_records_and_report_have_the_numbers_of_the_answers(measured, tmp_path):
     assert float(tiles["mean"]) == 0
 
     for row in table(tmp_path, "gaps"):
-        if (row["way"], row["hidden"]) != ("grad_cam most", "0.3"):
+        if (row["masking"], row["hidden"]) != ("grad_cam most", "0.3"):
             continue
         for split in ("test", "train"):
             label = brightness(split)[1]

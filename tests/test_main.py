@@ -56,7 +56,7 @@ def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
         (["--config=configs/erm.py", "--config.epochs=soon"], "epochs"),
         (
             ["--config=configs/erm.py", "--config.optim.rate=1_0"],
-            "digits, such as 1000",
+            "such as 0.001 or 1e-3, without _",
         ),
         (["--config=configs/erm.py", "--config.seeds=(0x10,)"], "got '0x10'"),
         (["--config=configs/erm.py:seeds=1_0"], "seeds must be a whole number"),
