@@ -8,7 +8,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jbias.algos import base
-from jbias.training import hlo
+from jbias.training.tuning import hlo
 
 # For XLA_FLAGS: number of devices that a CPU emulates. Collectives are not combined, so
 # each keeps the name of the operation that it serves.

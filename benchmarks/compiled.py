@@ -4,7 +4,7 @@
         [--keep=DIR] [--known] [--report]
 
 benchmarks.compiled_rows describes rows. The default is its whole table, or each algorithm
-on a target of several devices. jbias.training.targets lists targets; a kind alone, such as
+on a target of several devices. jbias.training.tuning.targets lists targets; a kind alone, such as
 v5e, means one device. Each program is compiled once, in its own process. The compiler's
 analysis is stored in DIR, so an interrupted run continues there. With --known, figures of the
 committed results are used for rows whose program has not changed. --report compiles nothing;
@@ -37,7 +37,7 @@ from benchmarks import (
     compiled_step,
     result_files,
 )
-from jbias.training import targets
+from jbias.training.tuning import targets
 
 ROOT = pathlib.Path(__file__).parents[1]
 GIB = 2**30

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks import collectives, compiled_rows, compiled_step
 from jbias import build
-from jbias.training import hlo, targets
+from jbias.training.tuning import hlo, targets
 
 # Operations that start no kernel: names for parts of other operations, and waits.
 _NO_KERNELS = {

@@ -2,7 +2,7 @@
 
     python -m benchmarks.compiled_step ROW TARGET FOLDER [known]
 
-jbias.training.targets lists targets; a kind alone, such as v5e, means one device. The
+jbias.training.tuning.targets lists targets; a kind alone, such as v5e, means one device. The
 compiler's analysis is stored in FOLDER under a digest of the program, so the same program is
 compiled once. With `known`, a program that the committed results describe is not compiled.
 
@@ -34,16 +34,9 @@ from jbias.algos import base
 from jbias.evals import inference
 from jbias.models import folding
 from jbias.runtime import cuda_graphs, xla
-from jbias.training import (
-    gpu_time,
-    input_pipeline,
-    memory,
-    optim,
-    seed_axis,
-    stages,
-    targets,
-)
+from jbias.training import input_pipeline, optim, seed_axis, stages
 from jbias.training import step as train_step
+from jbias.training.tuning import gpu_time, memory, targets
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "flax", "optax")
 ROOT = pathlib.Path(__file__).parents[1]

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import gpu, result_files
-from jbias.training import gpu_time
+from jbias.training.tuning import gpu_time
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -292,7 +292,7 @@ def write_known(out: pathlib.Path) -> None:
         f"convolution ({1e6 * gpu_time.CONVOLUTION_SECONDS:.0f} us) are solved from the two "
         "rows called fitted, a convolution's least time and the gap between kernels are "
         "from the profiles behind the last three rows, and the other four constants are "
-        "assumed (jbias/training/gpu_time.py). The run of width 16 is a second measurement "
+        "assumed (jbias/training/tuning/gpu_time.py). The run of width 16 is a second measurement "
         "of a fitted row's program.\n"
     )
     results = {**runs, **rates}

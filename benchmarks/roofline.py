@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.extend import core
 
-from jbias.training import profiling
+from jbias.training.tuning import profiling
 
 
 @dataclasses.dataclass(frozen=True)

@@ -169,7 +169,7 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
     The code is 2 if no target could be planned, 0 if the run fits on at least one target, and
     otherwise 1. changes: the arguments --config.KEY=VALUE.
     """
-    from jbias.training import targets
+    from jbias.training.tuning import targets
 
     measured = {}
     if args.runs:
@@ -238,7 +238,7 @@ def _measured(
     from jbias import run_spec
     from jbias.runs import workdirs
     from jbias.runtime import files
-    from jbias.training import targets
+    from jbias.training.tuning import targets
 
     path = epath.Path(workdir)
     if not (path / "config.json").exists():

@@ -33,20 +33,16 @@ from jbias.data.forms import listing
 from jbias.runs import workdirs
 from jbias.runtime import console, xla
 from jbias.training import (
-    autotune,
-    gpu_time,
-    hlo,
     input_pipeline,
     input_plan,
-    memory,
     samplers,
     seed_axis,
     setup,
     stages,
-    targets,
 )
 from jbias.training import step as train_step
 from jbias.training.stages import Stage
+from jbias.training.tuning import autotune, gpu_time, hlo, memory, targets
 
 
 class UnknownSize(ValueError):

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from benchmarks import cost, result_files, roofline
 from jbias import models
-from jbias.training import targets
+from jbias.training.tuning import targets
 from studies import prose
 
 SHARES = (0.15, 0.40)

@@ -23,7 +23,8 @@ from benchmarks import collectives, compiled_step
 from jbias import algos, build
 from jbias.models import resnet
 from jbias.runtime import mesh, xla
-from jbias.training import hlo, input_pipeline, optim, prng, stages, targets
+from jbias.training import input_pipeline, optim, prng, stages
+from jbias.training.tuning import hlo, targets
 from tests.methods import METHODS
 
 CLASSES, SIZE, BATCH, NUM_IMAGES = 5, 16, 64, 128

@@ -20,7 +20,7 @@ from benchmarks import (
 )
 from jbias import algos, models
 from jbias.runtime import mesh, xla
-from jbias.training import hlo
+from jbias.training.tuning import hlo
 from tests import cases, programs, smoke_runs
 
 NAMES = ("erm", "padain", "infodrop")

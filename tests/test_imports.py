@@ -1,6 +1,7 @@
 """The import rules between rooms, and packages that must not be imported at start."""
 
 import ast
+import collections
 import functools
 import pathlib
 import subprocess
@@ -145,6 +146,13 @@ def test_no_modules_import_each_other_in_a_circle():
             name: imported for name, imported in waiting.items() if name not in free
         }
     assert not waiting
+
+
+def test_no_folder_has_more_than_thirty_files():
+    """configs/ is left out: it has a preset for each algorithm."""
+    paths = [path for path in FILES if inside(path).parts[0] != "configs"]
+    counts = collections.Counter(str(path.parent) for path in paths)
+    assert max(counts.values()) <= 30, counts.most_common(3)
 
 
 def test_rooms_of_data_and_numbers_do_not_import_jax():

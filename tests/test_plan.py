@@ -11,15 +11,8 @@ import pytest
 from jbias import config as jc
 from jbias import plan, run_estimates, run_spec, train
 from jbias.runs import costs
-from jbias.training import (
-    autotune,
-    gpu_time,
-    hlo,
-    input_plan,
-    memory,
-    seed_axis,
-    targets,
-)
+from jbias.training import input_plan, seed_axis
+from jbias.training.tuning import autotune, gpu_time, hlo, memory, targets
 from tests import cases
 
 TINY = "--config=jbias:erm:smoke,model=cnn,seeds=2"

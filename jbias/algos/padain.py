@@ -92,7 +92,7 @@ def skip_when_shut(
         acts = gates(params, stats, batch, key) if xla.platform() != "cpu" else ()
         if not len(acts):
             return algo.losses(params, stats, batch, key, static)
-        # training/hlo.py reads the probability from this name.
+        # training/tuning/hlo.py reads the probability from this name.
         is_known = isinstance(p, int | float)
         name = f"chance={1 - (1 - p) ** len(acts):.6g}" if is_known else "some"
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from jbias.scores import files, units
-from jbias.stats import (
+from jbias.stats.reading import (
     column_names,
     score_columns,
     score_grid,

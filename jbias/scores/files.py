@@ -1,6 +1,6 @@
 r"""Readers of files of scores: CSV and similar text, Markdown, LaTeX, JSON, Excel, Parquet.
 
-The readers return a grid of unparsed cells, which `jbias.stats.score_layout` interprets. Excel
+The readers return a grid of unparsed cells, which `jbias.stats.reading.score_layout` interprets. Excel
 and Parquet are read by pandas, CSV by Python's csv, with the line of each row.
 """
 
@@ -19,7 +19,7 @@ import pandas as pd
 
 from jbias import errors
 from jbias.scores import json_records
-from jbias.stats import column_names, score_cells, score_grid, score_rows
+from jbias.stats.reading import column_names, score_cells, score_grid, score_rows
 from jbias.untrusted import opening
 
 DELIMITERS = (",", ";", "\t", "|")

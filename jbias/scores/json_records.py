@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jbias.stats import score_grid
+from jbias.stats.reading import score_grid
 
 _REMEDY = (
     'save a list of records or JSON lines, as pandas does by to_json(orient="records"), '

@@ -6,7 +6,7 @@ Frames have the columns algorithm, dataset, run and score, and one row per score
 import numpy as np
 import pandas as pd
 
-from jbias.stats import score_rows
+from jbias.stats.reading import score_rows
 
 _FRACTION = 20  # Scores smaller than others by this factor may be fractions.
 _UNIT_OF_PERCENT = 5  # A table whose scores are all at most this has no percentages.

@@ -28,7 +28,7 @@ from jaxtyping import Float, Int
 
 from jbias import errors as caller_errors
 from jbias import numerals
-from jbias.stats import column_names, score_grid, score_layout
+from jbias.stats.reading import column_names, score_grid, score_layout
 
 NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
 _DIGITS = 1e-12  # Relative error of sums of float64 numbers.

@@ -10,7 +10,8 @@ from jbias import extensions, run_spec
 from jbias.runs import checkpoints, evaluations, status, workdirs
 from jbias.runtime import console, files, messages, xla
 from jbias.runtime import processes as teams
-from jbias.training import memory, setup
+from jbias.training import setup
+from jbias.training.tuning import memory
 
 
 class Claim(NamedTuple):

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 from jaxtyping import PyTree
 
 from jbias.runtime import processes
-from jbias.training import placement, profiling, run_log, schedule, stages
+from jbias.training import placement, run_log, schedule, stages
 from jbias.training.evaluator import Evaluation, Evaluator
 from jbias.training.seed_axis import PackedStates
 from jbias.training.stopping import AgreedStop
+from jbias.training.tuning import profiling
 
 
 class NextSteps(NamedTuple):

@@ -18,18 +18,15 @@ from jbias.runs import checkpoints, costs, evaluations, loggers, results, workdi
 from jbias.runtime import cuda_graphs, files, mesh, messages, xla
 from jbias.runtime import processes as teams
 from jbias.training import (
-    autotune,
     decision_writer,
     evaluator,
     experiment,
     initial_nets,
     input_plan,
-    memory,
     monitoring,
     observers,
     optim,
     placement,
-    profiling,
     run_costs,
     run_log,
     schedule,
@@ -39,6 +36,7 @@ from jbias.training import (
     store,
 )
 from jbias.training import step as train_step
+from jbias.training.tuning import autotune, memory, profiling
 
 
 def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:

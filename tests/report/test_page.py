@@ -9,7 +9,7 @@ import pytest
 
 from jbias import report
 from jbias.report import document
-from jbias.stats import score_cells
+from jbias.stats.reading import score_cells
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,8 @@ from etils import epath
 from jbias import run_spec
 from jbias.configs import erm
 from jbias.runs import costs, workdirs
-from jbias.training import memory, setup
+from jbias.training import setup
+from jbias.training.tuning import memory
 from tests import cases
 
 H200 = costs.Devices("NVIDIA H200", 2)

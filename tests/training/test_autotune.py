@@ -12,7 +12,8 @@ import pytest
 from jbias import config as jc
 from jbias import run_spec, train
 from jbias.runtime import mesh
-from jbias.training import autotune, memory, placement, seed_axis
+from jbias.training import placement, seed_axis
+from jbias.training.tuning import autotune, memory
 from tests import smoke_runs
 
 

@@ -14,7 +14,8 @@ from etils import epath
 from jbias import evaluate, train
 from jbias.runs import checkpoints, checksums, results, selection, status, workdirs
 from jbias.runtime import lock, mesh, xla
-from jbias.training import evaluator, follow, memory, monitoring
+from jbias.training import evaluator, follow, monitoring
+from jbias.training.tuning import memory
 from tests import cases, smoke_runs
 from tests.test_resume import assert_same_end
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import plan_accuracy
 from jbias import plan, run_estimates
-from jbias.training import gpu_time, hlo, memory, targets
+from jbias.training.tuning import gpu_time, hlo, memory, targets
 
 SEQUENCE = """\
 000: kCustomKernel [source | sink] loop_fusion_1 grid: [1, 1, 1]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jbias.training import hlo
+from jbias.training.tuning import hlo
 
 TEXT = """\
 HloModule jit_step, is_scheduled=true

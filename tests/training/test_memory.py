@@ -16,13 +16,13 @@ from jbias.runtime import mesh
 from jbias.training import (
     feed,
     input_pipeline,
-    memory,
     placement,
     prng,
     seed_axis,
     setup,
     stages,
 )
+from jbias.training.tuning import memory
 from tests import cases
 
 NEED = memory.Need(state=10, work=100)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from jbias import train
-from jbias.training import memory, profiling
+from jbias.training.tuning import memory, profiling
 from tests import smoke_runs
 
 PROGRAM = """

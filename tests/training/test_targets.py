@@ -2,7 +2,7 @@
 
 import pytest
 
-from jbias.training import targets
+from jbias.training.tuning import targets
 from tests import cases
 
 

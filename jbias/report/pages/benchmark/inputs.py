@@ -19,7 +19,8 @@ from jbias.report import workdirs
 from jbias.report.pages.benchmark import analysis, trained
 from jbias.runs import checksums, results, selection
 from jbias.scores import units
-from jbias.stats import score_layout, score_table
+from jbias.stats import score_table
+from jbias.stats.reading import score_layout
 
 _LARGEST = 1e75  # Largest allowed score: tests sum products of four scores.
 # Columns of records that a study needs after selection; other columns take half of the memory.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jbias.stats import column_names, score_grid
+from jbias.stats.reading import column_names, score_grid
 
 _COLUMNS = frozenset(("state", "status", "run_state", "run_status", "job_state"))
 _FINISHED = frozenset(

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 
 import jax
 
-from jbias.training import hlo, targets
+from jbias.training.tuning import hlo, targets
 
 # The following four constants are assumed, not fitted to steps of jbias.
 # Share of the data sheet's bandwidth that a kernel reaches: 2.9 TB/s on an H100.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from jbias.stats import (
+from jbias.stats.reading import (
     column_names,
     score_cells,
     score_columns,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any, Literal
 
-from jbias.stats import score_cells
+from jbias.stats.reading import score_cells
 
 ROLES = ("algorithm", "dataset", "run", "score", "deviation", "trained_on", "ignore")
 NAMES = {  # Synonyms of each role, in lower case with "_" between words.
@@ -286,7 +286,7 @@ RUN_NAME = re.compile(  # A name with its run at the end, such as ERM_seed0.
     r"(.+?)[ _/.,;:-]*\(?((?:seed|run|fold|trial|rep)[ _=#:-]*[0-9]+)\)?", re.IGNORECASE
 )
 WHOLE = re.compile(r"[0-9]{1,6}(?:\.0)?")
-_KNOWN_NAMES = resources.files("jbias.stats") / "known_names.json"
+_KNOWN_NAMES = resources.files("jbias.stats.reading") / "known_names.json"
 
 
 def meaning(name: Any) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 import jax
 
 from jbias.runtime import cuda_graphs, files, messages, xla
-from jbias.training import hlo, memory, placement, seed_axis, stages
+from jbias.training import placement, seed_axis, stages
+from jbias.training.tuning import hlo, memory
 
 _MIN_STEPS = 500  # Shorter runs compare nothing.
 _MAX_SECONDS = 20.0  # The budget of a comparison, apart from the default strategy.

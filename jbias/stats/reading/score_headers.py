@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from jbias.stats import column_names, score_columns, score_grid, score_rows
+from jbias.stats.reading import column_names, score_columns, score_grid, score_rows
 
 _TUPLE = re.compile(r"\(\s*'[^']*'(?:\s*,\s*'[^']*')+\s*\)")
 _SHORT = ("sd", "se", "ci", "n", "num", "size")

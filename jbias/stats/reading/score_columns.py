@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from jbias.stats import (
+from jbias.stats.reading import (
     column_names,
     run_states,
     score_cells,

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from jbias.stats import column_names, score_columns, score_rows
+from jbias.stats.reading import column_names, score_columns, score_rows
 
 CHOICES = ("ignore", "keep")
 # A weighted mean may differ from the mean of the other scores by this share of their range.

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
-from jbias.stats import score_cells, score_grid
+from jbias.stats.reading import score_cells, score_grid
 
 Name = TypeVar("Name", bound=Hashable)
 

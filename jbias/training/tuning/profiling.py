@@ -11,7 +11,8 @@ import jax
 from etils import epath
 
 from jbias.runtime import files, messages
-from jbias.training import hlo, memory, placement, seed_axis, targets
+from jbias.training import placement, seed_axis
+from jbias.training.tuning import hlo, memory, targets
 
 _TABLE_ROWS = 20
 

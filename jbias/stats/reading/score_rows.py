@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from jbias.stats import score_cells
+from jbias.stats.reading import score_cells
 
 _LISTED = 20  # Names that a line lists.
 

@@ -1,0 +1,1 @@
+"""Cost of programs: choice of a strategy, memory, profiles, and devices to compile for."""
