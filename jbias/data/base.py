@@ -139,7 +139,7 @@ class Spec:
 def keyword_options(function: Callable) -> Options:
     """Return {name: inspect.Parameter} of a function's parameters except the first.
 
-    function: makes a source; its first parameter is a split or a request.
+    function: makes a source; its first parameter is a split or its files.
     """
     _, *parameters = inspect.signature(function).parameters.values()
     return MappingProxyType({parameter.name: parameter for parameter in parameters})

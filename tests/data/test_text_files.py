@@ -11,7 +11,7 @@ import pytest
 
 from jbias import data
 from jbias.data import labels, set_options
-from jbias.data.sets import folder
+from jbias.data.sets import split_files
 from jbias.evals import networks
 from tests import cases
 from tests.data import test_bad_input as bad
@@ -121,8 +121,8 @@ def test_a_note_in_utf8_is_read_in_every_locale(tmp_path):
     path = tmp_path / "photo.json"
     path.write_text(json.dumps(note, ensure_ascii=False), encoding="utf-8")
     code = (
-        "import sys; from jbias.data.sets import folder;"
-        f"print(ascii(folder.provenance({str(path)!r})))"
+        "import sys; from jbias.data.sets import split_files;"
+        f"print(ascii(split_files.provenance({str(path)!r})))"
     )
     ascii_locale = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     environment = {**os.environ, **ascii_locale}
@@ -130,5 +130,5 @@ def test_a_note_in_utf8_is_read_in_every_locale(tmp_path):
     output = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=True
     )
-    assert output.stdout.strip() == ascii(folder.provenance(str(path)))
+    assert output.stdout.strip() == ascii(split_files.provenance(str(path)))
     assert "xfcller" in output.stdout

@@ -21,11 +21,12 @@ from jbias.data.sets import (
     geirhos,
     imagenet,
     mnist,
+    split_files,
     tfds,
 )
 
 Maker = Callable[..., base.Source]
-# Data sets in files: read(request, **options).
+# Data sets in files: read(files, **options).
 _PARSERS: Mapping[str, Maker] = {
     "folder": folder.read,
     "known folders": folder.read_known,
@@ -107,7 +108,7 @@ def _file_maker(
     """Return make(split, *, root, size, ...) -> source, for a data set in files.
 
     name, row: name and row of the data set in tables/data_sets.json. folders: {split: further
-    names of its folder}. read: the parser, (folder.Request, **options) -> source.
+    names of its folder}. read: the parser, (SplitFiles, **options) -> source.
     """
 
     def make(
@@ -122,12 +123,12 @@ def _file_maker(
         fill: Sequence[int] = (0, 0, 0),
         **options: Any,
     ) -> base.Source:
-        """Return the source of a split: read(folder.request(name, split, ...), **options).
+        """Return the source of a split: read(files, **options).
 
         root: folder of the data set. options: of the parser `read`. Other arguments: see
         `decoding.preprocess`.
         """
-        request = folder.request(
+        files = split_files.request(
             name,
             split,
             root=root,
@@ -139,7 +140,7 @@ def _file_maker(
             fill=fill,
             folders=folders,
         )
-        return read(request, **options)
+        return read(files, **options)
 
     return make
 

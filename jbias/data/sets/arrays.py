@@ -1,4 +1,4 @@
-"""Data sets of arrays: sources built from arrays, and readers of .npz and pickle files.
+"""Readers of arrays in .npz and pickle files.
 
 The data set "npz" is read from a user's own file, <root>/<split>.npz. `load_pickle` reads
 lists, text and arrays of bytes, as in CIFAR's published files, and nothing else:
@@ -8,89 +8,15 @@ of NumPy or Python.
 
 import mmap
 import os
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import UInt8
-from PIL import Image
 
-from jbias.data import base, decoding, sources
-from jbias.data.base import Column, Columns, Names
-from jbias.data.forms import listing
-from jbias.data.sets import folder
+from jbias.data import base, sources
+from jbias.data.sets import split_files
+from jbias.data.sets.split_files import SplitFiles
 from jbias.runtime import messages
 from jbias.untrusted import limits, opening, pickles
-
-
-def build(
-    request: folder.Request,
-    images: UInt8[np.ndarray, "n h w *c"],
-    labels: Column,
-    classes: Names,
-    *,
-    columns: Columns = MappingProxyType({}),
-    steps_before: str = "",
-    **fields: Any,
-) -> sources.ArraySource:
-    """Return the source of a request, from the images of the whole split.
-
-    The part of the split that the request names is selected, then resized.
-    images: grey images (n h w) are repeated in three channels. labels: indices into `classes`.
-    columns: further columns of all images. steps_before: earlier preprocessing, in words
-    that end in "; ". fields: further fields of the source, see folder.Request.source_fields.
-    ValueError for images of a wrong shape or type, for labels beyond the classes, and if a
-    class has no image in the part.
-    """
-    where, transform, n = request.where, request.transform, len(images)
-    if images.dtype != np.uint8 or images.ndim != 3 and images.shape[3:] != (3,):
-        must = f"{where}: images must be uint8 (n, h, w) or (n, h, w, 3)"
-        raise ValueError(f"{must}, got {messages.describe_array(images)}")
-    labels = _check_labels(where, labels, n=n, k=len(classes))
-    index = listing.split_indices(
-        where,
-        listing.number_names(n),
-        labels=labels,
-        classes=classes,
-        split=request.part,
-    )
-    images, labels = images[index], labels[index]
-    if images.ndim == 3:
-        images = np.repeat(images[..., None], 3, -1)
-    fields = request.source_fields(n, **fields)
-    fields["columns"] = {
-        "label": labels,
-        **{name: column[index] for name, column in columns.items()},
-    }
-    fields["fingerprint"] = listing.digest_arrays(images, labels, classes)
-    fields["preprocessing"] = f"{steps_before}{transform.description}"
-    with base.explain_errors(f"{where}: images ", ValueError):
-        images = resized(images, transform)
-    return sources.ArraySource(images=images, classes=tuple(classes), **fields)
-
-
-def resized(
-    images: UInt8[np.ndarray, "n h w 3"], transform: decoding.Preprocess
-) -> UInt8[np.ndarray, "n size size 3"]:
-    """Return the images preprocessed by `transform`, without a copy if no resize is needed."""
-    if images.shape[1:3] == (transform.size, transform.size) == (transform.short,) * 2:
-        return images
-    return np.stack([np.asarray(transform(Image.fromarray(image))) for image in images])
-
-
-def _check_labels(where: str, labels: np.ndarray, *, n: int, k: int) -> Column:
-    """Return labels as int32; ValueError unless they are n integers from 0 to k - 1.
-
-    where: start of error messages.
-    """
-    labels = np.asarray(labels)
-    are_integers = labels.shape == (n,) and np.issubdtype(labels.dtype, np.integer)
-    if not are_integers or (n and not 0 <= labels.min() <= labels.max() < k):
-        span = f" of {labels.min()} to {labels.max()}" if are_integers and n else ""
-        must = f"{where}: labels must be {n} whole numbers"
-        must += f" from 0 to {k - 1}" if k else ""
-        raise ValueError(f"{must}, got {messages.describe_array(labels)}{span}")
-    return labels.astype(np.int32)
 
 
 def load_pickle(path: str) -> dict[bytes, Any]:
@@ -191,13 +117,13 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-def read(request: folder.Request) -> sources.ArraySource:
+def read(files: SplitFiles) -> sources.ArraySource:
     """Return the source of <root>/<split>.npz with the arrays "images" and "labels".
 
     Optional arrays: "classes", the names (default: "0", "1", ...), and further integer columns.
     ValueError for arrays that do not fit this description.
     """
-    where, stem = request.where, os.path.join(request.root, request.part.base)
+    where, stem = files.where, os.path.join(files.root, files.part.base)
     path = f"{stem}.npz"
     with base.explain_errors(f"{where}: {path!r} must be an .npz file: ", ValueError):
         columns = opening.read_npz(path)
@@ -205,7 +131,7 @@ def read(request: folder.Request) -> sources.ArraySource:
         if key not in columns:
             raise ValueError(f"{where}: {path!r} must have {key!r}, got {[*columns]}")
     images, labels = columns.pop("images"), columns.pop("labels")
-    k = 0  # `build` refuses labels that are no integers.
+    k = 0  # `build_arrays` refuses labels that are no integers.
     if np.issubdtype(labels.dtype, np.integer):
         k = int(limits.check_labels(where, labels).max(initial=-1)) + 1
     classes = columns.pop("classes", np.arange(k)).astype(str).ravel().tolist()
@@ -214,11 +140,10 @@ def read(request: folder.Request) -> sources.ArraySource:
             must = f"{where}: {key!r} must be whole numbers {labels.shape}"
             got = messages.describe_array(column)
             raise ValueError(f"{must}, got {got}; leave it out")
-    return build(
-        request,
+    return files.build_arrays(
         images,
         labels=labels,
         classes=classes,
         columns={key: column.astype(np.int32) for key, column in columns.items()},
-        **folder.provenance(f"{stem}.json"),
+        **split_files.provenance(f"{stem}.json"),
     )

@@ -16,14 +16,13 @@ from jbias import errors
 from jbias.data import base, set_options
 from jbias.data.base import Names
 from jbias.data.forms import listing
-from jbias.data.sets import folder
-from jbias.data.sets.folder import Request
+from jbias.data.sets.split_files import SplitFiles
 
 FILE, CLASS, ATTRIBUTE = "file", "class", "attribute"
 
 
 def read(
-    request: Request, *, label: str = CLASS, attribute: str = "", ignore: Names = ()
+    files: SplitFiles, *, label: str = CLASS, attribute: str = "", ignore: Names = ()
 ) -> base.Source:
     """Return the source of a split, or of a part of every class such as "train[:90%]".
 
@@ -34,14 +33,14 @@ def read(
     patterns of files to skip in folders. ValueError for an invalid table and for invalid
     folders.
     """
-    where, root = request.where, request.root
-    table_path = os.path.join(root, f"{request.part.base}.csv")
+    where, root = files.where, files.root
+    table_path = os.path.join(root, f"{files.part.base}.csv")
     if os.path.isfile(table_path):
         images, cells, note = _read_table(
             root, table_path, label=label, attribute=attribute
         )
     else:
-        path, note = folder.find_folder(request), ""
+        path, note = files.find_folder(), ""
         if (label, attribute) not in ((CLASS, ""), (CLASS, ATTRIBUTE)):
             must = f"{where}: label and attribute must name columns of {table_path!r}"
             got = f"got {label!r} and {attribute!r} and no such file"
@@ -50,8 +49,7 @@ def read(
     values, columns = {}, {}
     for name, column_cells in cells.items():
         values[name], columns[name] = set_options.number_values(column_cells)
-    return folder.build(
-        request,
+    return files.build(
         images,
         extra=columns,
         values=values,

@@ -17,8 +17,7 @@ from jbias import errors
 from jbias.data import base
 from jbias.data.base import Column, Names
 from jbias.data.forms import listing
-from jbias.data.sets import folder
-from jbias.data.sets.folder import Request
+from jbias.data.sets.split_files import SplitFiles
 
 _PARTS = ("train", "valid", "test")  # In the order of the partition file's numbers.
 _FILES = ("img_align_celeba", "list_attr_celeba.txt", "list_eval_partition.txt")
@@ -30,7 +29,11 @@ Flags = Mapping[
 
 
 def read(
-    request: Request, *, label: str = "Blond_Hair", attribute: str = "", flags: str = ""
+    files: SplitFiles,
+    *,
+    label: str = "Blond_Hair",
+    attribute: str = "",
+    flags: str = "",
 ) -> base.Source:
     """Return the source of a split; its classes are "not <label>" and "<label>".
 
@@ -44,12 +47,12 @@ def read(
     ValueError for unknown flags, for a flag twice in `label` and `attribute`, and for damaged
     files; base.Missing for missing files.
     """
-    where = request.where
+    where = files.where
     attribute = attribute or ("Blond_Hair" if label == "Male" else "Male")
     images_path, table, partition = (
-        _locate(where, request.root, name) for name in _FILES
+        _locate(where, files.root, name) for name in _FILES
     )
-    names = _image_names(where, partition, request.part.base)
+    names = _image_names(where, partition, files.part.base)
     known = _read_flags(where, table, names)
     attribute_flags = attribute.split("+")
     for name in (label, *attribute_flags):
@@ -74,12 +77,11 @@ def read(
         labels=known[label],
         classes=(f"not {label}", label),
     )
-    notes = [listing.count_note(len(names), request.published)]
+    notes = [listing.count_note(len(names), files.published)]
     if len(index) < len(names):
         count = len(names) - len(index)
         notes += [f"{count:,} with none or several of {attribute} left out"]
-    return folder.build(
-        request,
+    return files.build(
         images.take(index),
         extra={name: column[index] for name, column in columns.items()},
         values=values,

@@ -23,43 +23,43 @@ from jaxtyping import UInt8
 from jbias.data import base, corruptions, sources, tables
 from jbias.data.base import Names
 from jbias.data.forms import listing
-from jbias.data.sets import arrays, folder
+from jbias.data.sets import arrays
+from jbias.data.sets.split_files import SplitFiles
 from jbias.untrusted import opening
 
 
-def read(request: folder.Request) -> base.Source:
+def read(files: SplitFiles) -> base.Source:
     """Return the source of "train", "test" or a part such as "train[:90%]".
 
     base.Missing, a ValueError, if an archive is incomplete, or if there are no archives,
     no folders and no shards. ValueError for files with unexpected contents.
     """
-    where, root = request.where, request.root
-    archive = tables.read("cifar")[request.name]
-    names = archive["files"][request.part.base]
+    where, root = files.where, files.root
+    archive = tables.read("cifar")[files.name]
+    names = archive["files"][files.part.base]
     for form, ending, unpack in (
         ("python", "", _read_python),
         ("binary", ".bin", _read_binary),
     ):
         for path in (os.path.join(root, archive[form]), root):
-            files = [os.path.join(path, f"{name}{ending}") for name in names]
-            missing = [file for file in files if not os.path.isfile(file)]
+            batches = [os.path.join(path, f"{name}{ending}") for name in names]
+            missing = [file for file in batches if not os.path.isfile(file)]
             if not missing:
-                content = unpack(where, path, files=files, archive=archive)
-                return arrays.build(
-                    request,
+                content = unpack(where, path, batches=batches, archive=archive)
+                return files.build_arrays(
                     content.images,
                     labels=content.labels,
                     classes=content.classes,
                 )
-            if len(missing) < len(files):
+            if len(missing) < len(batches):
                 problem = f"{missing[0]} is missing; unpack the archive again"
                 raise base.Missing(f"{where}: {problem}")
-    images = folder.find_split(request)  # In class folders or shards.
-    k = tables.data_sets()[request.name]["classes"]
+    images = files.find()  # In class folders or shards.
+    k = tables.data_sets()[files.name]["classes"]
     if not images.classes or len(images.classes) != k:
         must = f"{where}: must have {k} classes, got {len(images.classes or ())}"
         raise ValueError(f"{must}; unpack the published archive below {root!r}")
-    return folder.build(request, images)
+    return files.build(images)
 
 
 class _Content(NamedTuple):
@@ -71,18 +71,18 @@ class _Content(NamedTuple):
 
 
 def _read_python(
-    where: str, path: str, *, files: Names, archive: Mapping[str, Any]
+    where: str, path: str, *, batches: Names, archive: Mapping[str, Any]
 ) -> _Content:
     """Return the content of the "python" archive: pickled batches.
 
-    path: folder of the archive. files: paths of the batches. archive: the data set's entry in
+    path: folder of the archive. batches: paths of the batches. archive: the data set's entry in
     tables/cifar.json. where: start of error messages. ValueError for files with unexpected
     contents.
     """
-    batches = [_unpickled(file) for file in files]
+    contents = [_unpickled(file) for file in batches]
     meta_file, names_key, _ = archive["meta"]
     with base.explain_errors(
-        f"{where}: {files[0]} must be of the published archive, got ",
+        f"{where}: {batches[0]} must be of the published archive, got ",
         KeyError,
         ValueError,
         TypeError,
@@ -91,9 +91,9 @@ def _read_python(
         reason=repr,
         remedy="; unpack it again",
     ):
-        pixels = np.concatenate([batch[b"data"] for batch in batches])
+        pixels = np.concatenate([batch[b"data"] for batch in contents])
         label_key = archive["label"].encode()
-        labels = [np.array(batch[label_key], np.int64) for batch in batches]
+        labels = [np.array(batch[label_key], np.int64) for batch in contents]
         names = _unpickled(os.path.join(path, meta_file))[names_key.encode()]
         # A damaged file could repeat a long name a million times.
         if len(names) > 1000 or len({*names}) < len(names):
@@ -103,7 +103,7 @@ def _read_python(
 
 
 def _read_binary(
-    where: str, path: str, *, files: Names, archive: Mapping[str, Any]
+    where: str, path: str, *, batches: Names, archive: Mapping[str, Any]
 ) -> _Content:
     """Return the content of the "binary" archive: rows of labels, then pixels.
 
@@ -111,12 +111,12 @@ def _read_binary(
     """
     num_labels = archive["labels"]  # Bytes before the pixels; the last is the label.
     row_bytes = num_labels + 3072
-    batches = [np.fromfile(file, np.uint8) for file in files]
-    for file, batch in zip(files, batches):
+    contents = [np.fromfile(file, np.uint8) for file in batches]
+    for file, batch in zip(batches, contents):
         if len(batch) % row_bytes or not len(batch):
             must = f"must be rows of {row_bytes} bytes"
             raise ValueError(f"{file}: {must}; unpack the archive again")
-    rows = np.concatenate(batches).reshape(-1, row_bytes)
+    rows = np.concatenate(contents).reshape(-1, row_bytes)
     names_path = os.path.join(path, archive["meta"][2])
     names = listing.text_lines(names_path, f"{where}: class names must be text: ")
     images = _to_images(where, rows[:, num_labels:])
@@ -142,15 +142,15 @@ def _unpickled(path: str) -> dict[bytes, Any]:
         return arrays.load_pickle(path)
 
 
-def read_arrays(request: folder.Request) -> sources.ArraySource:
+def read_arrays(files: SplitFiles) -> sources.ArraySource:
     """Return the source of CIFAR-10.1 ("v6", balanced, or "v4") or of a corrupted set.
 
     A split of the corrupted sets is a corruption and a severity, "fog/3". base.Missing, a
     ValueError, without the files; ValueError if images and labels do not fit together.
     """
-    where, root = request.where, request.root
-    row = tables.read("cifar")[request.name]
-    stem, _, severity = request.part.base.partition("/")
+    where, root = files.where, files.root
+    row = tables.read("cifar")[files.name]
+    stem, _, severity = files.part.base.partition("/")
     if severity:
         images_file, labels_file = f"{stem}.npy", "labels.npy"
     else:
@@ -175,8 +175,7 @@ def read_arrays(request: folder.Request) -> sources.ArraySource:
             got = f"got {len(images):,} in all; fetch it again"
             raise ValueError(f"{where}: {must}, {got}")
         rows = slice((int(severity) - 1) * n, int(severity) * n)
-    return arrays.build(
-        request,
+    return files.build_arrays(
         np.array(images[rows]),
         labels=labels[rows],
         classes=tables.class_names(row["classes"]),

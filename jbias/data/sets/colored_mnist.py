@@ -44,7 +44,7 @@ from jbias import errors
 from jbias.data import decoding, sources, tables
 from jbias.data.base import Names
 from jbias.data.forms import listing
-from jbias.data.sets import arrays, folder, mnist
+from jbias.data.sets import mnist, split_files
 
 SPLITS = ("train", "train_0", "train_1", "test")
 PALETTE = {
@@ -131,7 +131,7 @@ def make(
     columns = {
         name: column[:count].astype(np.int32) for name, column in drawn.columns.items()
     }
-    request = folder.Request(
+    files = split_files.SplitFiles(
         name=f"colored_mnist/{form}",
         split=split,
         where=where,
@@ -147,8 +147,7 @@ def make(
         palette=[PALETTE[colour] for colour in colours],
         grey=grey,
     )
-    return arrays.build(
-        request,
+    return files.build_arrays(
         images,
         labels=columns.pop("label"),
         classes=classes,
@@ -206,8 +205,9 @@ def _read(
     root: str, splits: Names
 ) -> tuple[UInt8[np.ndarray, "n h w"], Int[np.ndarray, "n"], str]:
     """Return the pixels, the digits and the notes of splits of MNIST, concatenated."""
-    split_requests = [folder.request("mnist", split, root=root) for split in splits]
-    originals = [mnist.read(request) for request in split_requests]
+    originals = [
+        mnist.read(split_files.request("mnist", split, root=root)) for split in splits
+    ]
     pixels = np.concatenate([source.images[..., 0] for source in originals])
     digits = np.concatenate([source.columns["label"] for source in originals])
     notes = [f"MNIST: {source.note}" for source in originals if source.note]

@@ -18,6 +18,7 @@ info_mappings.py for names, experiments.py for conditions; counts are from a sub
 raw-data.
 """
 
+import dataclasses
 import os
 import posixpath
 import re
@@ -29,7 +30,7 @@ from jbias import errors
 from jbias.data import base, labels, tables
 from jbias.data.base import Column, Names
 from jbias.data.forms import listing
-from jbias.data.sets import folder
+from jbias.data.sets.split_files import SplitFiles
 
 CLASSES = tuple(labels.geirhos16())
 # The splits of "geirhos".
@@ -39,32 +40,31 @@ CONDITIONS = {name: tuple(row["conditions"]) for name, row in _SETS.items()}
 MODEL_VS_HUMAN_COUNTS = {name: row["images"] for name, row in _SETS.items()}
 
 
-def read(request: folder.Request, *, ignore: Names = ()) -> base.Source:
+def read(files: SplitFiles, *, ignore: Names = ()) -> base.Source:
     """Return the source of a split; cue conflict also has columns and measures of shape bias.
 
     The columns are from `cues`; the measures are "accuracy" and "shape_bias". For cue
     conflict, the root may also be the folder that contains the class folders. ignore: patterns
     of files to skip. ValueError if the class folders are not the 16 classes.
     """
-    is_cue_conflict = request.part.base == "cue-conflict"
-    has_split = any(os.path.isdir(path) for path in request.folders.values())
-    if is_cue_conflict and not has_split and _has_classes(request):
-        request = request._replace(spellings=(*request.spellings, "."))
-    images = folder.list_known(request, CLASSES, ignore)
+    is_cue_conflict = files.part.base == "cue-conflict"
+    has_split = any(os.path.isdir(path) for path in files.folders.values())
+    if is_cue_conflict and not has_split and _has_classes(files):
+        files = dataclasses.replace(files, spellings=(*files.spellings, "."))
+    images = files.find_classes(CLASSES, ignore)
     if not is_cue_conflict:
-        return folder.build(request, images, space="entry16")
-    return folder.build(
-        request,
+        return files.build(images, space="entry16")
+    return files.build(
         images,
         space="entry16",
-        extra=cues(request.where, images.names, CLASSES),
+        extra=cues(files.where, images.names, CLASSES),
         measures=("accuracy", "shape_bias"),
     )
 
 
-def _has_classes(request: folder.Request) -> bool:
+def _has_classes(files: SplitFiles) -> bool:
     """Return True if the root has a folder for each of the 16 classes."""
-    return all(os.path.isdir(os.path.join(request.root, name)) for name in CLASSES)
+    return all(os.path.isdir(os.path.join(files.root, name)) for name in CLASSES)
 
 
 def cues(where: str, names: Names, classes: Names) -> dict[str, Column]:
@@ -110,7 +110,7 @@ def texture_labels(where: str, names: Names, classes: Names) -> Column:
 
 
 def read_trials(
-    request: folder.Request, *, condition: str = "", ignore: Names = ()
+    files: SplitFiles, *, condition: str = "", ignore: Names = ()
 ) -> base.Source:
     """Return the source of a split, or of one condition such as "c05" of contrast.
 
@@ -119,8 +119,8 @@ def read_trials(
     sorted by class. ignore: patterns of files to skip. ValueError for an unknown condition or
     for file names of a different form.
     """
-    where, known = request.where, CONDITIONS[request.part.base]
-    path = _find_sessions(where, folder.find_folder(request))
+    where, known = files.where, CONDITIONS[files.part.base]
+    path = _find_sessions(where, files.find_folder())
     images = listing.scan_split(where, path, ignore)
     labels, conditions = read_trial_names(
         where, images.names, classes=CLASSES, conditions=known
@@ -130,14 +130,14 @@ def read_trials(
         index = _indices_of(where, str(condition), conditions, known)
     index = index[np.argsort(labels[index], kind="stable")]
     images = images._replace(labels=labels, classes=CLASSES).take(index)
-    count, extra, values = MODEL_VS_HUMAN_COUNTS[request.part.base], {}, {}
+    count, extra, values = MODEL_VS_HUMAN_COUNTS[files.part.base], {}, {}
     if condition != "":
-        request = request._replace(split=f"{request.split}/{condition}")
+        files = dataclasses.replace(files, split=f"{files.split}/{condition}")
         count //= len(known)
     elif len(known) > 1:
         extra, values = {"condition": conditions[index]}, {"condition": known}
-    request = request._replace(published=count)
-    return folder.build(request, images, space="entry16", extra=extra, values=values)
+    files = dataclasses.replace(files, published=count)
+    return files.build(images, space="entry16", extra=extra, values=values)
 
 
 def _indices_of(

@@ -53,8 +53,8 @@ from jbias.data import base, sources, tables
 from jbias.data import labels as spaces
 from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import listing
-from jbias.data.sets import folder
-from jbias.data.sets.folder import Request
+from jbias.data.sets import folder, split_files
+from jbias.data.sets.split_files import SplitFiles
 from jbias.untrusted import opening
 
 VALIDATION_IMAGES = tables.data_sets()["imagenet"]["images"]["val"]
@@ -65,7 +65,7 @@ _HUGGING_FACE_NAMES = {0: "tench", 999: "toilet tissue"}
 
 
 def read(
-    request: Request,
+    files: SplitFiles,
     *,
     subset: bool = False,
     classes: str = "",
@@ -81,19 +81,19 @@ def read(
     ValueError for `labels` together with `classes`, and as `read_wordnet` does.
     """
     if labels and classes:
-        must = f"{request.where}: labels must come without classes"
+        must = f"{files.where}: labels must come without classes"
         got = f"got {labels!r} and {classes!r}; labels are for images in one folder"
         raise ValueError(f"{must}, {got}, classes for shards: remove one")
     if not labels:
-        _refuse_flat(request)
-        return read_wordnet(request, subset=subset, classes=classes, ignore=ignore)
-    images = _list_flat(request, labels, ignore)
-    images = order_by_wordnet(request.where, images, images.labels, subset=subset)
-    return folder.build(request, images, space="wnid")
+        _refuse_flat(files)
+        return read_wordnet(files, subset=subset, classes=classes, ignore=ignore)
+    images = _list_flat(files, labels, ignore)
+    images = order_by_wordnet(files.where, images, images.labels, subset=subset)
+    return files.build(images, space="wnid")
 
 
 def read_wordnet(
-    request: Request, *, subset: bool = False, classes: str = "", ignore: Names = ()
+    files: SplitFiles, *, subset: bool = False, classes: str = "", ignore: Names = ()
 ) -> base.Source:
     """Return the source of a split of ImageNet classes, in the order of WordNet ids.
 
@@ -101,7 +101,7 @@ def read_wordnet(
     missing classes unless `subset` is True and classes have names, not numbers. With
     `subset`, labels are indices in the classes that occur. base.Missing without the split.
     """
-    where, images = request.where, folder.find_split(request, ignore)
+    where, images = files.where, files.find(ignore)
     wordnet_ids, are_numbers = _wordnet_indices(where, images, classes)
     images = order_by_wordnet(
         where,
@@ -110,43 +110,43 @@ def read_wordnet(
         subset=subset,
         numbered=are_numbers,
     )
-    return folder.build(request, images, space="wnid")
+    return files.build(images, space="wnid")
 
 
-def _refuse_flat(request: Request) -> None:
+def _refuse_flat(files: SplitFiles) -> None:
     """Raise ValueError if the validation images are in one folder without class folders.
 
     The split's folder then has no folders, and its first file in sorted order is
     "ILSVRC2012_val_...".
     """
-    path = next(filter(os.path.isdir, request.folders.values()), "")
+    path = next(filter(os.path.isdir, files.folders.values()), "")
     if not path or listing.has_folders(path):
         return
     first = min((name for name in os.listdir(path) if name[0] != "."), default="")
     if first.startswith(_STEM):
-        must = f"{request.where}: images must lie in class folders"
+        must = f"{files.where}: images must lie in class folders"
         remedy = "move them, or give labels=<file>, a WordNet id a line for images 1 to"
         got = f"got {first!r} directly in {path!r}; {remedy} {VALIDATION_IMAGES:,}"
         raise ValueError(f"{must}, {got}")
 
 
-def _list_flat(request: Request, path: str, ignore: Names) -> listing.Listing:
+def _list_flat(files: SplitFiles, path: str, ignore: Names) -> listing.Listing:
     """Return the listing of validation images in one folder, with labels of the file `path`.
 
     ignore: patterns of files to skip. ValueError for an image without a label.
     Names start with the split's name instead of the folder's.
     """
-    parent, name = os.path.split(os.path.abspath(folder.find_folder(request)))
-    images = listing.scan(request.where, parent, classes=(name,), ignore=ignore)
+    parent, name = os.path.split(os.path.abspath(files.find_folder()))
+    images = listing.scan(files.where, parent, classes=(name,), ignore=ignore)
     table, stems = read_labels(path), _stems(images.names)
     errors.refuse_missing(
         stems,
         table,
-        f"{request.where}: every image must have a label in {path!r}",
+        f"{files.where}: every image must have a label in {path!r}",
         which="have none",
         remedy="keep the published names",
     )
-    names = tuple(request.part.base + x.removeprefix(name) for x in images.names)
+    names = tuple(files.part.base + x.removeprefix(name) for x in images.names)
     labels = tables.positions([table[stem] for stem in stems])
     return images._replace(names=names, labels=labels, classes=tables.wnids())
 
@@ -235,7 +235,7 @@ def _wordnet_indices(
             remedy = "name the classes by classes=<file>, a WordNet id a line"
             raise ValueError(f"{must}, got {images.labels.max()}; {remedy}")
         return identity, True
-    names = folder.class_names(where, images, path)
+    names = split_files.class_names(where, images, path)
     if all(map(numerals.is_count, names)):
         ids = np.array([int(name) for name in names])
         if len(np.unique(ids)) < len(ids) or ids.max() >= len(known):
@@ -256,22 +256,22 @@ def _wordnet_indices(
     return tables.positions(names), False
 
 
-def read_with_real(request: Request, *, real: str, ignore: Names = ()) -> base.Source:
+def read_with_real(files: SplitFiles, *, real: str, ignore: Names = ()) -> base.Source:
     """Return the source of validation images with ReaL's labels in further columns.
 
     real: path of real.json. The column "label" has the original labels; `real_columns`
     describes the columns of ReaL's labels. ignore: patterns of files to skip.
     ValueError for images that ReaL does not have.
     """
-    source = folder.read(request, space="wnid", ignore=ignore)
-    accepted = real_columns(request.where, real, source.files, classes=source.classes)
+    source = folder.read(files, space="wnid", ignore=ignore)
+    accepted = real_columns(files.where, real, source.files, classes=source.classes)
     num_without = int((accepted["accepted_0"] < 0).sum())
     return dataclasses.replace(
         source,
         columns={**source.columns, **accepted},
         measures=("accuracy", "real_accuracy"),
         note=f"{num_without:,} images without a right class count for accuracy alone",
-        cite=request.cite,
+        cite=files.cite,
     )
 
 
@@ -339,7 +339,7 @@ def real_columns(where: str, path: str, names: Names, classes: Names) -> Columns
 
 
 def read_sixteen(
-    request: Request,
+    files: SplitFiles,
     *,
     subset: bool = False,
     classes: str = "",
@@ -357,16 +357,16 @@ def read_sixteen(
       images; 0: all images, more than half of them dogs.
     ValueError if no image belongs to the 16 classes, if `each` is negative, and as `read` does.
     """
-    where, sixteen = request.where, spaces.geirhos16()
+    where, sixteen = files.where, spaces.geirhos16()
     errors.check_whole(where, each, low=0, name="each")
-    source = read(request, subset=subset, classes=classes, ignore=ignore)
+    source = read(files, subset=subset, classes=classes, ignore=ignore)
     number = {wnid: i for i, wnids in enumerate(sixteen.values()) for wnid in wnids}
     class_of_label = [number.get(wnid, -1) for wnid in source.classes]
     labels = np.array(class_of_label, np.int32)[source.columns["label"]]
     index = _evenly_spaced(labels, each)
     if not len(index):
         must = f"{where}: some images must be of Geirhos' 16 classes"
-        raise ValueError(f"{must}, none of {len(source):,} in {request.root!r} is")
+        raise ValueError(f"{must}, none of {len(source):,} in {files.root!r} is")
     selected = sources.take(source, index, digest="")
     fingerprint = f"{source.fingerprint} of 16 classes, {each or 'all'} of each"
     return dataclasses.replace(
@@ -395,32 +395,32 @@ def _evenly_spaced(labels: Column, num_per_class: int) -> Int[np.ndarray, "m"]:
     return np.sort(np.concatenate(selected))
 
 
-def read_subset(request: Request, *, ignore: Names = ()) -> base.Source:
+def read_subset(files: SplitFiles, *, ignore: Names = ()) -> base.Source:
     """Return the source of ImageNet-A or ImageNet-R, with decisions among its 200 classes.
 
     ignore: patterns of files to skip. ValueError if the class folders differ from the published
     classes.
     """
-    source = folder.read(request, space="wnid", ignore=ignore)
-    listing.match_classes(request.where, source.classes, tables.subset(request.name))
-    return dataclasses.replace(source, restrict=True, cite=request.cite)
+    source = folder.read(files, space="wnid", ignore=ignore)
+    listing.match_classes(files.where, source.classes, tables.subset(files.name))
+    return dataclasses.replace(source, restrict=True, cite=files.cite)
 
 
-def read_tiny(request: Request, *, ignore: Names = ()) -> base.Source:
+def read_tiny(files: SplitFiles, *, ignore: Names = ()) -> base.Source:
     """Return the source of Tiny ImageNet's "train", "val", or a part such as "train[:90%]".
 
     ignore: patterns of files to skip. ValueError for a different layout.
     """
-    where, path = request.where, folder.find_folder(request)
-    classes = tuple(sorted(_lines(where, os.path.join(request.root, "wnids.txt"))))
-    if request.part.base == "train":
+    where, path = files.where, files.find_folder()
+    classes = tuple(sorted(_lines(where, os.path.join(files.root, "wnids.txt"))))
+    if files.part.base == "train":
         listing.match_classes(where, listing.class_folders(where, path), classes)
         images = listing.scan(
             where, path, classes=classes, ignore=ignore, below="{}/images"
         )
     else:
         images = _list_tiny_val(where, path, classes=classes, ignore=ignore)
-    return folder.build(request, images, space="wnid")
+    return files.build(images, space="wnid")
 
 
 def _list_tiny_val(

@@ -20,31 +20,31 @@ from jbias import errors
 from jbias.data import base, loader, sources, tables
 from jbias.data.base import Column
 from jbias.data.forms import listing
-from jbias.data.sets import arrays, cifar, folder
+from jbias.data.sets import cifar, split_files
+from jbias.data.sets.split_files import SplitFiles
 from jbias.untrusted import limits, opening
 
 _STEMS = {"train": "train", "test": "t10k"}
 _UBYTE = 8  # Code of unsigned bytes in an IDX header.
 
 
-def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
+def read(files: SplitFiles, *, pad: int = 0) -> sources.ArraySource:
     """Return the source of "train", "test" or a part such as "train[:90%]".
 
     pad: number of black pixels added on each side before other preprocessing; 2 makes 32 pixels
     without resizing. The files of MNIST and Fashion-MNIST have the same names.
     base.Missing, a ValueError, without the files.
     """
-    where, root, stem = request.where, request.root, _STEMS[request.part.base]
+    where, root, stem = files.where, files.root, _STEMS[files.part.base]
     images = read_idx(_path(where, root, f"{stem}-images-idx3-ubyte"))
     labels = read_idx(_path(where, root, f"{stem}-labels-idx1-ubyte"))
     errors.check_whole(where, pad, low=0, name="pad")
     if pad:
         images = np.pad(images, ((0, 0), (pad, pad), (pad, pad)))
-    return arrays.build(
-        request,
+    return files.build_arrays(
         images,
         labels=labels,
-        classes=tables.class_names(request.name),
+        classes=tables.class_names(files.name),
         steps_before=f"padded by {pad} pixels; " if pad else "",
     )
 
@@ -118,8 +118,8 @@ def stacked(
     where = f"data.stacked {split}"
     errors.check_choice(where, answer, HALVES, name="answer")
     errors.check_whole(where, seed, low=0, name="seed")
-    below = cifar.read(folder.request("cifar10", split, root=root, size=size))
-    above = read(folder.request("mnist", split, root=digits, size=size), pad=2)
+    below = cifar.read(split_files.request("cifar10", split, root=root, size=size))
+    above = read(split_files.request("mnist", split, root=digits, size=size), pad=2)
     objects, numbers = below.columns["label"], above.columns["label"]
     rng = np.random.default_rng((seed, len(objects), len(numbers)))
     if listing.parse_split(where, split).base == "train":

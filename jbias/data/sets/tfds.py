@@ -11,6 +11,7 @@ TFDS's writer of Parquet loses examples: of 1,500 examples in a shard it keeps a
 examples a smaller share. A split that lacks examples is refused.
 """
 
+import dataclasses
 import os
 import re
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from jbias import errors
 from jbias.data import base, tables
 from jbias.data.forms import listing, shards
-from jbias.data.sets import folder
+from jbias.data.sets.split_files import SplitFiles
 
 
 def default_root() -> str:
@@ -26,7 +27,7 @@ def default_root() -> str:
     return os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
 
 
-def read(request: folder.Request, *, builder: str, space: str = "names") -> base.Source:
+def read(files: SplitFiles, *, builder: str, space: str = "names") -> base.Source:
     """Return the source of a split of a data set that TFDS prepared.
 
     builder: TFDS's name of the data set, "imagenet_v2/matched-frequency", with the version as
@@ -35,8 +36,8 @@ def read(request: folder.Request, *, builder: str, space: str = "names") -> base
     ValueError for a set, a version or a split that does not exist, a format without random
     access, and a split with another number of examples than TFDS states.
     """
-    where = f"data.tfds {builder} {request.split}"
-    path = os.path.join(request.root, *builder.split(":"))
+    where = f"data.tfds {builder} {files.split}"
+    path = os.path.join(files.root, *builder.split(":"))
     path = _version(where, listing.require_folder(where, path, "builder"))
     info = _info(where, path)
     remedy = f"make it again: jbias prepare tfds --name={builder}"
@@ -45,15 +46,15 @@ def read(request: folder.Request, *, builder: str, space: str = "names") -> base
         got = f"got {info.file_format or 'tfrecord'}, which has no random access"
         raise ValueError(f"{must}, {got}; {remedy}")
     counts = {split.name: sum(split.shard_lengths) for split in info.splits}
-    errors.check_known(where, request.part.base, counts, "split", must="be there")
+    errors.check_known(where, files.part.base, counts, "split", must="be there")
     cite = " ".join(info.citation.split()) or tables.cite("folder")
-    request = request._replace(name=builder, root=path, where=where, cite=cite)
-    images = folder.find_split(request)
-    expected, got = counts[request.part.base], len(images.names)
+    files = dataclasses.replace(files, name=builder, root=path, where=where, cite=cite)
+    images = files.find()
+    expected, got = counts[files.part.base], len(images.names)
     if got != expected:
         must = f"{where}: {path!r} must hold all {expected:,} examples, got {got:,}"
         raise ValueError(f"{must}; {remedy}")
-    return folder.build_named(request, images, space=space)
+    return files.build_named(images, space=space)
 
 
 def _info(error_prefix: str, path: str) -> Any:
