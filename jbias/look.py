@@ -243,8 +243,10 @@ class NetworkDrawings(NamedTuple):
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Draw the given suite and networks; return the exit code.
 
-    A network that fails is left out, with a line on stderr. changes: changes of the suite, such as
-    --suite.run.batch=8. ValueError for invalid arguments.
+    0 if everything was drawn, 1 if networks, sets or figures were left out, and 2 if nothing was
+    drawn. A network or figure that fails is left out, with a line on stderr. args: the parsed
+    flags. changes: changes of the suite, such as --suite.run.batch=8. ValueError for invalid
+    arguments.
     """
     from jbias.evals import command, networks, suites
 

@@ -357,10 +357,10 @@ def _compile_with(
     built_stages: list[Stage],
     free: int,
 ) -> CompiledStages:
-    """Return all stages compiled with one strategy, and the number of seeds that fit.
+    """Return all stages compiled with one strategy, with the `memory.Fit` of each stage.
 
-    strategy_name: key of `seed_axis.STRATEGIES`. devices: mesh for which the stages were
-    built. free: usable bytes per device.
+    strategy_name: key of `seed_axis.STRATEGIES`. devices: mesh for which the stages were built.
+    free: usable bytes per device.
     """
     programs, fits = [], []
     run = {**request.run, "strategy": strategy_name}

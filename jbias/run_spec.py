@@ -304,11 +304,12 @@ def with_values(config: Mapping[str, Any], values: Sequence[Any]) -> dict[str, A
 
 
 def check_vary(config: Mapping[str, Any]) -> None:
-    """Raise ValueError unless config.vary names numbers that may vary in one program.
+    """Raise ValueError unless config.vary is a list of numbers that may vary in one program.
 
-    An entry is dict(key=..., values=...). Keys are numbers of config.algo, except whole
-    numbers, or of config.optim, except optim.average; each key occurs once. The values are at
-    least one number, and differ in float32.
+    An entry is dict(key=..., values=...). A key is the path of a number in the config:
+    "optim.<name>" except optim.average, "algo.<name>" except whole numbers, or the same of a stage,
+    such as "stages.1.optim.rate". Each key occurs once. values: a list of at least one number, all
+    different in float32.
     """
     for i, entry in enumerate(config["vary"]):
         where = f"config.vary[{i}]"

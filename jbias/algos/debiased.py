@@ -100,10 +100,12 @@ def make(
         )
 
     def stylise(batch, content, key) -> tuple[base.Batch, base.Batch]:
-        """Return (clean batch, stylised batch); content: the batch with smaller images.
+        """Return (clean batch, stylised batch).
 
-        The clean batch is `batch` itself; with `variant` it has mixed labels. key: selects each
-        image's style. All other arguments are those of the enclosing `make`.
+        content: the batch with images of the size at which they are stylised, the result of
+        `_shrink`; stylised images have this size. The clean batch is `batch` itself; with
+        `variant`, it is a copy with mixed labels. key: selects the image that gives each image its
+        style. All other arguments are those of the enclosing `make`.
         """
         if variant:
             return _biasbed_batches(

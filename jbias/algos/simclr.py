@@ -41,7 +41,10 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
     projection = Projection(features, vars(net).get("norm_group", 0))
 
     def losses(params, stats, batch, key, static=None):
-        """Return {"contrast": loss} and `base.Aux`, with "contrast_accuracy"; see base.Algo."""
+        """Return {"contrast": loss} and `base.Aux`, with "contrast_accuracy"; see base.Algo.
+
+        ValueError unless the batch has 2 views of each image.
+        """
         if batch.get("views") != 2:
             raise ValueError(
                 f"simclr: needs 2 views of each image, got {batch.get('views', 1)}; "

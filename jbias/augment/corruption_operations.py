@@ -158,7 +158,7 @@ def grey(x: Image) -> Plane:
 
 
 def water_light(depth: Int[Array, "h w"]) -> Plane:
-    """Return the brightness of the light on drops: see operations.Operations.
+    """Return the light on drops, depth times brightness: see operations.Operations.
 
     OpenCV's functions are computed in integers, so that equal drops give equal light.
     """

@@ -181,9 +181,10 @@ def explain_errors(
 ) -> Iterator[None]:
     """Context manager: replace errors by a ValueError with the text "<text><reason><remedy>".
 
-    kinds: types of the errors to replace; default: OSError, ValueError and EOFError, the
-    errors of a file that cannot be read. reason: (error) -> the reason in words. A Mismatch
-    stays a Mismatch; errors of a user's own code are not replaced.
+    kinds: types of the errors to replace; default: OSError, ValueError and EOFError, the errors of
+    a file that cannot be read. reason: (error) -> the reason in words. A Mismatch is replaced by a
+    Mismatch; all other types, such as Missing, are replaced by a plain ValueError. Errors of a
+    user's own code are not replaced.
     """
     kinds = kinds or (OSError, ValueError, EOFError)
     try:

@@ -97,11 +97,14 @@ def add_columns(source: Source, split: str, path: str, whole: Source) -> Source:
 def _table(
     where: str, path: str, whole: Source
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Return {column: a cell for each image}, and "<column> (<reason>)" of refused columns.
+    """Return (columns that can be attributes, refused columns) of a table with a line per image.
 
-    The columns "image", "class" and "file" are left out. whole: the whole split. ValueError
-    for a file that is for different images or has a different form, and if `why_unfit` refuses
-    all columns. where: start of error messages.
+    The first is {column: cells}, a text for each image in the order of `whole`. The second is a
+    list of "<column> (<reason>)", with the reasons of `why_unfit`. The columns "image", "class" and
+    "file" are in neither.
+
+    whole: the whole split. ValueError for a file that is for different images or has a different
+    form, and if all columns are refused. where: start of error messages.
     """
     header, lines = read_csv(path)
     fingerprint, n = str(_sidecar(where, path)["fingerprint"]), len(whole)

@@ -92,8 +92,8 @@ class DecidedNetwork(networks.Network):
         """Return logits that are +inf for the decided class and 0 for others.
 
         image: stimuli, which are ignored; origin: the set, condition and image numbers that the
-        stimuli were made from. Logits are NaN if the table has no answer. ValueError if a stimulus
-        has no row, or if the set has no rows under this condition.
+        stimuli were made from. Logits are NaN if the table has "na" for an image. ValueError if a
+        stimulus has no row, or if the set has no rows under this condition.
         """
         stimuli_text = origin.dataset
         if origin.condition:
@@ -152,10 +152,10 @@ def _make_probe(suite: suites.Suite, task: suites.Task) -> suites.Built:
 def _are_equal(
     suite: suites.Suite, condition: str, task: suites.Task, other: suites.Task
 ) -> bool:
-    """Return True if two measures of a set show equal stimuli under a condition, up to 1e-6.
+    """Return True if two measures of a set show equal stimuli under a condition.
 
-    task, other: the two measures, both on the set of `task`. Only the first _NUM_COMPARED images
-    are compared.
+    Values x and y, in [0, 1], are equal if |x - y| <= 1e-6 + 1e-5 y. Only the first _NUM_COMPARED
+    images are compared. task, other: the two measures, both on the set of `task`; y is of `other`.
     """
     count = min(_NUM_COMPARED, len(suite.sources[task.dataset]))
     index = np.arange(count, dtype=np.int32)
@@ -280,7 +280,7 @@ def load(
 
 
 def _describe_lacking(decided: Mapping[StimulusKey, Responses]) -> Iterator[str]:
-    """Yield messages, by set, on the numbers of images without a row and without an answer.
+    """Yield messages, by set, on the numbers of images without a row and with the response "na".
 
     An image counts once per condition. There is no message if the number is 0.
     """

@@ -48,9 +48,10 @@ def _maps_of_batch(
     *,
     site: str,
 ) -> grad_cam.Maps:
-    """Return the Grad-CAM heatmaps of images that are bytes.
+    """Return the Grad-CAM heatmaps (b h w) of images that are bytes, in [0, 1].
 
-    at, variables: fields of an inference.BoundNetwork.
+    Heatmaps are NaN for an image with activations or gradients that are not finite. at, variables:
+    fields of an inference.BoundNetwork. site: name of the layer, see models.taps.sites.
     """
     activation, gradient = at(variables, image.astype(jnp.float32) / 255, site)
     height, width = image.shape[1:3]

@@ -439,7 +439,8 @@ class Batch(NamedTuple):
     count: int  # Number of real images; the remaining rows are padding.
     dataset: str = ""  # Name of the set.
     source: Any = None  # The set itself.
-    cues: Mapping[str, Int[Array, "b"]] | None = None  # By name, labels to rank.
+    # Further labels, by name; `run_probe` returns their ranks.
+    cues: Mapping[str, Int[Array, "b"]] | None = None
     # (key of probe and condition, function that makes the stimuli) -> cached stimuli.
     keep: Callable[[tuple, Callable[[], Array]], Array] | None = None
 
@@ -466,23 +467,23 @@ def run_probe(
 ) -> dict[str, dict[str, Shaped[np.ndarray, "n"]]]:
     """Return columns of a network's decisions, one entry per image, by condition.
 
-    Columns: "prediction" int32 (n); float32 (n) "confidence", the probability of the decided
-    class among the decision classes, and "likelihood", the probability of the correct class (NaN
-    without a correct class); and int32 ranks of the batches' cues, by name. If several network
-    classes belong to one decision class, the probability of the decision class is the aggregate of
-    these network classes (for "mean_logit" the softmax of the means), divided by the sum over the
+    Columns: "prediction" int32 (n); float32 (n) "confidence", the probability of the decided class
+    among the decision classes, and "likelihood", the probability of the correct class (NaN without
+    a correct class); and int32 ranks of the batches' cues, by name. If several network classes
+    belong to one decision class, the probability of the decision class is the aggregate of these
+    network classes (for "mean_logit" the softmax of the means), divided by the sum over the
     decision classes.
 
-    rules: by the suffix of a condition's name, "" for the first rule: the decisions of
-    condition "fog" under the rule "mean_logit" have the key "fog mean_logit".
-    tell: called as tell(number of images answered), with counted=False for answers that the
+    rules: by the suffix of a condition's name, "" for the first rule: the decisions of condition
+    "fog" under the rule "mean_logit" have the key "fog mean_logit".
+    tell: called as tell(number of images decided about), with counted=False for decisions that the
     journal has. compiling: returns the context of calls that may compile a program.
-    journal: stored answers, which are not computed again; new answers are added.
+    journal: stored decisions, which are not computed again; new decisions are added.
     classes: the number of logits that the network must have; 0: any.
 
     errors.NotFiniteError if no decision can be made from the logits of an image (in a table of
     decisions the decision is then -1), or if the gradients that a probe follows are not finite;
-    answers before that batch are in the journal. ValueError for logits of another shape.
+    decisions before that batch are in the journal. ValueError for logits of another shape.
     """
     chunks = collections.defaultdict(list)
     entries = journal.entries if journal else []
@@ -517,7 +518,7 @@ def run_probe(
 
 
 class _BatchAnswers(NamedTuple):
-    """A network's answers to one batch under one condition, for each rule."""
+    """A network's decisions about one batch under one condition, for each rule."""
 
     condition: str
     count: int  # Number of real images; the remaining rows are padding.
@@ -534,8 +535,8 @@ def _check_finite(
 ) -> None:
     """Raise errors.NotFiniteError if a prediction is UNDECIDED, or a gradient is not finite.
 
-    columns: by rule, the columns of the answers without padding. may_abstain: whether
-    predictions may be UNDECIDED, as in tables of decisions.
+    columns: by rule, the columns of the decisions without padding. may_abstain: whether predictions
+    may be UNDECIDED, as in tables of decisions.
     """
     under = f", under {batch.condition!r}" if batch.condition else ""
     for column in columns:
@@ -582,10 +583,10 @@ def _run_conditions(
     num_stored: int = 0,
     classes: int = 0,
 ) -> Iterator[_BatchAnswers]:
-    """Yield the answers to each batch under each condition, without waiting for the devices.
+    """Yield the decisions about each batch under each condition, without waiting for the devices.
 
-    num_stored: the number of answers (pairs of batch and condition) that the journal has,
-    which are skipped. Other arguments: see `run_probe`.
+    num_stored: the number of pairs of batch and condition whose decisions the journal has, which
+    are skipped. Other arguments: see `run_probe`.
     """
     programs, shows_images = set(), shown_probe.show is shown.identity
     conditions = list(shown_probe.conditions)
@@ -838,10 +839,10 @@ def _logits(apply: Callable, variables: PyTree, image: shown.Images) -> Logits:
 
 
 def _answers_ahead(answered: Iterator[_BatchAnswers]) -> Iterator[_BatchAnswers]:
-    """Yield the answers with their arrays on the host, in order.
+    """Yield the batches of decisions in order, with their arrays on the host.
 
-    Up to ANSWERS_AHEAD answers are in flight, so that the devices never wait. After an
-    exception in `answered`, the answers before it are yielded, then the exception is raised.
+    Up to ANSWERS_AHEAD batches are being computed, so that the devices never wait. After an
+    exception in `answered`, the batches before it are yielded, then the exception is raised.
     """
     waiting = collections.deque()
     try:

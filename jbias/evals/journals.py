@@ -1,4 +1,4 @@
-"""Journals: files with the answers of an unfinished measure, written batch by batch."""
+"""Journals: files with the decisions of an unfinished measure, written batch by batch."""
 
 import contextlib
 import time
@@ -10,12 +10,13 @@ from jaxtyping import Shaped
 
 
 class Journal:
-    """A file that answers are appended to, in the order of batches and conditions.
+    """A file that decisions are appended to, in the order of batches and conditions.
 
-    identity: text that identifies the measure, the network and the data; stored answers with
-    another identity are dropped, as is an incomplete entry at the end. entries: the answers
-    stored when the file was opened, each a structured array (rules, images) with the columns
-    of inference.ScoredDecisions. seconds: the time that these answers took.
+    identity: text that identifies the measure, the network and the data; stored decisions with
+    another identity are dropped, as is an incomplete entry at the end. entries: the decisions
+    stored when the file was opened: for each pair of batch and condition, a structured array
+    (rules, images) with the columns of inference.ScoredDecisions. seconds: the time that these
+    decisions took.
     """
 
     def __init__(self, path: epath.Path, identity: str):
@@ -36,10 +37,9 @@ class Journal:
                 self.seconds, self._end = seconds, file.tell()
 
     def add(self, answers: Sequence[Mapping[str, Shaped[np.ndarray, "n"]]]) -> None:
-        """Append the answers to one batch under one condition to the file.
+        """Append the decisions about one batch under one condition to the file.
 
-        answers: for each rule, the columns of inference.ScoredDecisions. `entries` does not
-        change.
+        answers: for each rule, the columns of inference.ScoredDecisions. `entries` does not change.
         """
         first = answers[0]
         fields = [
@@ -61,7 +61,7 @@ class Journal:
 
     @property
     def elapsed(self) -> float:
-        """Return the seconds spent on answers so far: `seconds`, plus the time since opening."""
+        """Return the seconds spent on decisions so far: `seconds`, plus the time since opening."""
         return self.seconds + time.monotonic() - self._began
 
 

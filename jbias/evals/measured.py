@@ -369,13 +369,13 @@ def _variants(headline: Headline) -> tuple[str, ...]:
 
 
 def _estimate(numbers: pd.DataFrame, row: Any, unit: str) -> Estimate:
-    """Return the number of a record with its interval.
+    """Return the number of a record with its interval; `lower` and `upper` are None without one.
 
-    The interval is Wilson's for a share of at least one unit, else the recorded `_lower` and
-    `_upper`, if both have a value. Measures that pool several answers to one image have no
-    interval. A value of None becomes NaN. numbers: all records. row: a row of `numbers`, from
-    itertuples.
-    unit: see `Headline`.
+    The interval is Wilson's for a share of at least one unit, else the records <metric>_lower and
+    <metric>_upper of the same data set and condition, if both have a value. Measures of `_POOLED`
+    have no interval, because they count several decisions about one image. A value of None becomes
+    NaN.
+    numbers: all records. row: a row of `numbers`, from itertuples. unit: see `Headline`.
     """
     n = None if pd.isna(row.n) else int(row.n)
     value = math.nan if pd.isna(row.value) else float(row.value)

@@ -165,8 +165,10 @@ class FlaxNetwork(Network):
     def bind(self, dtype: Any, devices: jax.sharding.Mesh) -> inference.BoundJaxNetwork:
         """Return the network in a precision, with weights replicated on the devices.
 
-        An algorithm with its own `decide` keeps the precision of its run, and has no `at`. Equal
-        modules share compiled programs. errors.NotFiniteError if a weight is NaN or infinite.
+        dtype: result of the method `dtype`; an algorithm with its own `decide` computes in its
+        run's precision whatever it is. devices: a mesh. Equal modules share compiled programs. Of
+        the result, `at` is None for an algorithm with its own `decide`; `at` and `net` are None for
+        a module without a `tap`. errors.NotFiniteError if a weight is NaN or infinite.
         """
         self._check_weights()
         net, variables = self.net, mesh.replicate(self.variables, devices)

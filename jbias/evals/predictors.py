@@ -67,8 +67,8 @@ class Predictor:
       described_preprocessing.parse reads, such as timm's `pretrained_cfg` or the transforms of
       torchvision's weights. None: no normalisation.
     size: side of the images that the function takes, in pixels; 0: any.
-    outputs: one of KINDS; "": determined from the first answer. Class names give decisions
-      without probabilities.
+    outputs: one of KINDS; "": determined from the first result of `predict`. Class names give
+      decisions without probabilities.
     version: identifies the weights. "": the weights are identified by the decisions about sixteen
       fixed images; give a version for a model whose decisions vary between calls.
     apply: float images in [0, 1] -> logits, differentiable by JAX, for attacks.

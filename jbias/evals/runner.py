@@ -6,7 +6,7 @@ Each network has a folder of results of its own:
     evals/<measure>@<set>.jsonl            records, renamed into place when complete
     measures/<measure>@<set>.json          options, data, duration and classes of a measure
     decisions/<set>/<measure>.parquet      the network's decisions, by condition
-    underway/<measure>@<set>.npy           answers of an unfinished measure
+    underway/<measure>@<set>.npy           decisions of an unfinished measure
 
 A run's workdir has the same layout, so that reports read both.
 """
@@ -66,13 +66,13 @@ def run_suite(
 ) -> list[str]:
     """Evaluate one network and write its results; return messages on failed measures and sets.
 
-    Measures whose results are stored are skipped. out: the parent of the network's folder.
-    say: called with lines for the user, including these messages. has_all_measures: whether
-    these are all of the suite's measures; if so, the network is marked as done, unless a
-    measure failed or a set is missing.
-    ValueError if the folder has results of another network, or of a measure of the same name
-    with other settings, or if another process evaluates there. An interrupt leaves the answers
-    so far in the journal, from which the next call continues.
+    Measures whose results are stored are skipped. out: the parent of the network's folder. say:
+    called with lines for the user, including these messages. has_all_measures: whether these are
+    all of the suite's measures; if so, the network is marked as done, unless a measure failed or a
+    set is missing.
+    ValueError if the folder has results of another network, or of a measure of the same name with
+    other settings, or if another process evaluates there. After an interrupt, the journal has the
+    decisions so far, and the next call continues from there.
     """
     evaluation = NetworkEvaluation(network, suite, out / network.name, say)
     # Keep the measures of a set together.
@@ -337,7 +337,7 @@ class NetworkEvaluation:
         Keys: "measure" (Measure.description), "precision" (name of a dtype) and "dataset"
         (fingerprint, number of images, preprocessing, and how classes are mapped); and, if they
         apply, "own_code" (digests of the user's files), "read" (digest of files that the probe
-        read) and "images" (number of answers, for a probe with include_unknown).
+        read) and "images" (number of decisions, for a probe with include_unknown).
         """
         suite, measure = self.suite, task.measure
         source = suite.sources[task.dataset]
@@ -427,7 +427,8 @@ class NetworkEvaluation:
     ) -> _Job:
         """Return the job of a task with its probe and prepared set.
 
-        Images that the network cannot answer under all conditions of the probe are left out.
+        Images are left out for which a table of decisions lacks a row under a condition of the
+        probe.
         """
         max_images = task.measure.images
         conditions = suites.conditions(built)
@@ -452,7 +453,7 @@ class NetworkEvaluation:
     def run(self, jobs: Sequence[_Job]) -> None:
         """Run measures one after the other and store their results; failures are reported.
 
-        Measures that need the same answers share them. errors.NotFiniteError if a weight of the
+        Measures that need the same decisions share them. errors.NotFiniteError if a weight of the
         network is NaN or infinite.
         """
         if not jobs:
@@ -542,7 +543,8 @@ class NetworkEvaluation:
     ) -> None:
         """Print "<network>: <measure>@<set>, <main numbers> (<n> answers, <duration>)".
 
-        duration: text such as "3.1 s".
+        n: the number of decisions; a probe of activations prints "<n> images". duration: text such
+        as "3.1 s".
         """
         summary = registry.summarize(job.task.measure.probe, numbers)
         unit = "images" if job.looks_inside else "answers"
@@ -673,9 +675,9 @@ class NetworkEvaluation:
         prepared: set_batches.PreparedSet,
         needs: _Shared,
     ) -> journals.Journal:
-        """Return the journal of a task, with the answers of an earlier, stopped call, if any.
+        """Return the journal of a task, with the decisions of an earlier, stopped call, if any.
 
-        Answers with other settings, rules or batches are not used.
+        Decisions with other settings, rules or batches are not used.
         """
         inputs = [
             self.describe(task),

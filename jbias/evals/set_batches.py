@@ -330,11 +330,11 @@ def subsample(prepared: PreparedSet, count: int) -> PreparedSet:
 def answered(
     prepared: PreparedSet, network: networks.Network, conditions: Collection[str]
 ) -> PreparedSet:
-    """Return the prepared set with only the images that a network can answer.
+    """Return the prepared set with only the images that have a decision of the network.
 
-    conditions: the probe's conditions; images must be answerable under all of them. All images
-    are returned if the network can answer none: then its `predict` raises an error with the
-    reason.
+    A table of decisions may lack images; any other network decides about all images. conditions:
+    the probe's conditions; an image must have a decision under all of them. All images are returned
+    if no image has: then the network's `predict` raises an error with the reason.
     """
     has_answer = network.answered(prepared.dataset, conditions)
     if has_answer is None:

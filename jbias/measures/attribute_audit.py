@@ -316,7 +316,7 @@ def _explain(
 
 
 class ChanceTest(NamedTuple):
-    """The accuracy of networks, compared with answers that ignore the images."""
+    """The accuracy of networks, compared with decisions that ignore the images."""
 
     accuracy: float  # Mean over the classes of the share of correct decisions.
     chance: float  # 1 / k, of the k classes that have images.

@@ -189,9 +189,11 @@ def _grid(
 def _starts(
     values: Float[np.ndarray, "v f"], highest: float
 ) -> Float[np.ndarray, "v*starts 3"]:
-    """Return (a, mu, log s) of the lowest minima on the grid, STARTS for each row of values.
+    """Return starting points (a, mu, log s) of the fits, STARTS for each row of values.
 
-    The lowest minimum is repeated if a row has fewer minima.
+    The points of values[i] are the rows from STARTS * i on, in any order: the local minima with the
+    smallest sums of squared residuals on the grid of (mu, s), with the best a in [0, highest] at
+    each grid point. If a row of values has fewer minima, its lowest minimum is repeated.
     """
     mu, s, curves = _grid(values.shape[1])
     curve_squares, products = (curves**2).sum(1), values @ curves.T

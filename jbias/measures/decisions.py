@@ -22,9 +22,9 @@ from jbias.data import labels
 class Decisions:
     """The decisions of one network about one set.
 
-    prediction: the decided class of each image; -1 if the logits are NaN or infinite, which
-    occurs only in the decisions of seeds during training, or if a table of decisions has no
-    answer. columns: by name, one entry per image: "label", and "texture" for cue conflicts, are
+    prediction: the decided class of each image; -1 if the logits are NaN or infinite, which occurs
+    only in the decisions of seeds during training, or if a table of decisions has "na" for the
+    image. columns: by name, one entry per image: "label", and "texture" for cue conflicts, are
     class ids as in `prediction` (-1 without a class); other columns of the set, such as
     "attribute", have the set's own values. Decisions under a probe also have float32 "confidence"
     and "likelihood", the probabilities of the decided class and of the correct class, and "index",

@@ -377,9 +377,11 @@ def _find_matches(file: _File, model: str | None) -> list[NetworkMatch]:
 
 
 def _match_similar_names(file: _File) -> list[NetworkMatch]:
-    """Return a list with one match, to the network whose names are the most similar.
+    """Return a list with one match, to the network whose names are the most similar to the file's.
 
-    Empty if the file's options make no such network.
+    The similarity is the number of words that both have, divided by the number of words of either.
+    The list is empty if the network cannot be built with the options of the file and the caller, or
+    if `best_match` has no match.
     """
     words = weight_names.tokens(file.arrays)
 

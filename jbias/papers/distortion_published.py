@@ -698,9 +698,9 @@ def extended(
 ) -> document.Report:
     """Return a report of distortion with the paper's tables and claims added.
 
-    The page's answer is replaced by `headline` of the claims, and the page's tables are replaced by
-    the paper's tables. Sections on the claims and on missing measurements, with their caveats, are
-    added. page: result of distortion_page.report for `study`. printed: result of `read`. alpha:
+    The page's headline is replaced by `headline` of the claims, and the page's tables are replaced
+    by the paper's tables. Sections on the claims and on missing measurements, with their caveats,
+    are added. page: result of distortion_page.report for `study`. printed: result of `read`. alpha:
     level of the tests.
     """
     claims, missing_rows = frame(study, printed, alpha=alpha), missing(study, printed)

@@ -1,4 +1,4 @@
-"""Reports of runs or scores: an answer, tables, tests and figures."""
+"""Reports of runs or scores: a headline, tables, tests and figures."""
 
 from jbias.report.cli import main
 

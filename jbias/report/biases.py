@@ -41,7 +41,8 @@ def _write(
 ) -> list[str]:
     """Write the report to the folder `out`; return the lines to print.
 
-    The lines are the headline, the basis, the notes on the models, and "written: <path>".
+    The lines are the headline, the sentences on data and tests below the headline of the page (the
+    entry "basis" of results.json), the notes on the models, and "written: <path of the page>".
     measured, kinds, each_seed, out, images, figures: values of the flags of the same names.
     settings: options of `bias_models.analyse`.
     """

@@ -9,16 +9,18 @@ The input is one table of scores or the workdirs of runs (of `jbias train`). A t
 Markdown, LaTeX, JSON, Excel or Parquet file, long (one score per row) or wide (one row per
 algorithm or data set), see docs/own-table.md.
 
-The answer is printed, and the report is written to the folder --out: index.html (a page that can be
-read offline), tables/ (CSV, LaTeX, Markdown, Parquet), figures/ (SVG; --figures adds PDF and PNG),
-results.json (all numbers), methods.md (a paragraph for a paper) and methods.bib (its citations).
-Exit codes: 0 done; 2 the input or the arguments are wrong, and standard error has the reason.
+The headline is printed, and the report is written to the folder --out: index.html (a page that can
+be read offline), tables/ (CSV, LaTeX, Markdown, Parquet), figures/ (SVG; --figures adds PDF and
+PNG), results.json (all numbers), methods.md (a paragraph for a paper) and methods.bib (its
+citations). Exit codes: 0 done; 2 the input or the arguments are wrong, and standard error has the
+reason.
 
-Other reports, each with its own --help: jbias report measured    tables and figures of networks
-that `jbias measure` or `evaluate` measured jbias report biases      correlations of models' biases
-with their generalisation jbias report correlate   rank correlations between columns of a CSV file,
-one row per model jbias report distortion  effects of distorted images on networks jbias report
-shifts      drops of accuracy of networks trained by `jbias study`
+Other reports, each with its own --help:
+  jbias report measured    tables and figures of networks that `jbias measure` or `evaluate` measured
+  jbias report biases      correlations of models' biases with their generalisation
+  jbias report correlate   rank correlations between columns of a CSV file, one row per model
+  jbias report distortion  effects of distorted images on networks
+  jbias report shifts      drops of accuracy of networks trained by `jbias study`
 """
 
 import argparse
@@ -150,9 +152,9 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
 def _make(args: argparse.Namespace) -> Iterator[str]:
     """Read scores, make the report and write it to args.out; return the lines to print.
 
-    The lines are the headline, the shape biases, the basis, the data sets and algorithms left out
-    of the tests, the warnings, and "written: <path of the page>". Notes on the layout of a table
-    are printed to standard error.
+    The lines are the headline, the shape biases, the sentences on the tests (the entry "basis" of
+    results.json), the data sets and algorithms left out of the tests, the warnings, and "written:
+    <path of the page>". Notes on the layout of a table are printed to standard error.
     """
     # Imported late: --help and the first progress line should not wait for these imports.
     records = _read_while_importing(args.runs) if args.runs else None

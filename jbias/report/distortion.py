@@ -34,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _write(args: argparse.Namespace) -> list[str]:
     """Write the report for the parsed flags `args`; return the lines to print.
 
-    The lines are the headline, the basis, the caveats of this study, and "written: <path>".
+    The lines are the headline, the sentences on the data below the headline of the page (the entry
+    "basis" of results.json), the caveats of this study, and "written: <path of the page>".
     """
     # Imported late: --help and argument errors should not wait for these imports.
     from jbias.report import document

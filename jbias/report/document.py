@@ -124,21 +124,22 @@ class Section:
 class Report:
     """Content of a report: the page, results.json and further files.
 
-    `results` is the content of results.json without answer, warnings and the list of files:
-    mappings, sequences, numbers, frames (as records) and text; values that are missing or not
-    finite become null. `frames` are tables that the page does not show, by name.
+    `results` has the entries of results.json without headline, basis (the two entries of `answer`),
+    warnings and files, which `render` adds: mappings, sequences, numbers, frames (as records) and
+    text; values that are missing or not finite become null. `frames` are tables that the page does
+    not show, by name.
     """
 
     title: str  # Title of the browser's tab.
     heading: str
     subtitle: str
-    answer: tuple[str, str]  # (headline in one sentence, basis).
+    answer: tuple[str, str]  # (headline, sentences on the data and tests).
     highlights: Sequence[
         str
     ] = ()  # Sentences that a command prints after the headline.
-    points: Sequence[str] = ()  # List on the page in place of the basis.
+    points: Sequence[str] = ()  # List on the page in place of answer[1].
     warnings: Sequence[str] = ()  # Warnings on top of the page.
-    facts: Mapping[str, object]  # Short facts at the top of the page, by label.
+    facts: Mapping[str, object]  # Cells of the table at the top, by label.
     sections: Sequence[Section]
     results: Mapping[str, Any]
     source: str = ""  # Sentences on the source of the data, for the foot of the page.

@@ -108,9 +108,12 @@ def table(table: "tables.Table") -> str:
 
 
 def _parts(table: "tables.Table", limit: int) -> Iterator[list[int]]:
-    """Yield the column indices of each part of a table, at most `limit` letters wide.
+    """Yield the indices of the columns of each part of a table.
 
-    Every part starts with the columns of words. A column wider than `limit` has its own part.
+    Every part starts with the columns of words (the first table.texts columns), followed by as many
+    columns of numbers as fit into `limit` letters, but at least one if there are any. See `_width`
+    for the width of columns; a part may be wider than `limit` only if it has a single column of
+    numbers, or none.
     """
     fixed = list(range(table.texts))
     part = []
@@ -123,7 +126,11 @@ def _parts(table: "tables.Table", limit: int) -> Iterator[list[int]]:
 
 
 def _width(table: "tables.Table", columns: Sequence[int]) -> int:
-    """Return the width of columns in letters; columns: indices of the columns."""
+    """Return the width of columns in letters.
+
+    A column is as wide as its longest text, but at most WRAPPED letters, plus 2 between columns.
+    columns: indices of the columns.
+    """
     return sum(min(_letters(table, j), WRAPPED) + 2 for j in columns)
 
 

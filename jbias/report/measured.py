@@ -28,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _write(args: argparse.Namespace) -> Iterator[str]:
     """Write the page for the parsed flags `args`; return the lines to print.
 
-    The lines are the headline, the basis, the caveats, and "written: <path of the page>".
+    The lines are the headline, the sentence on the data below the headline of the page (the entry
+    "basis" of results.json), the caveats, and "written: <path of the page>".
     """
     # Imported late: --help and argument errors should not wait for these imports.
     from jbias.report import document, network_records

@@ -84,7 +84,7 @@ class NumberSettings(NamedTuple):
     )
     images: int | None = None
     fingerprint: str | None = None  # Of the data set.
-    rule: str | None = None  # Rule that turns answers into decisions.
+    rule: str | None = None  # Rule that turns logits into decisions.
 
     @property
     def text(self) -> str:
@@ -391,9 +391,9 @@ def _attack_key(
 ) -> CellKey | None:
     """Return the key of accuracy under PGD, or None if there is no clear choice.
 
-    The published attack comes first. Without the published attack, the only attack in the norm linf
-    is chosen; without attacks in linf, the only attack is chosen. None without attacks, and for
-    several such attacks.
+    The key is (data set, "<measure>/<attack>", "pgd_accuracy"). The attack is the published attack
+    if it was measured; else the only attack in the norm linf; if no attack is in linf, the only
+    attack. None without attacks, and if several attacks are left.
     """
     attacks: list[CellKey] = []
     for measurement in measurements_by_probe.get("pgd", ()):

@@ -219,9 +219,10 @@ class MeasuredNetwork:
         return [*self.values(measurement, ended(metric), condition).values()]
 
     def rule(self, measurement: Measurement, rule: str) -> str | None:
-        """Return the name of a rule that pools answers; None without several rules.
+        """Return the name of the rule that turned a network's logits into decisions.
 
-        rule: name of the rule; "" for the first rule of the measurement.
+        None if the measurement has one rule only. rule: one of labels.AGGREGATES; "" for the first
+        rule of the measurement.
         """
         rules = self.measures[measurement]["measure"].get("aggregates", ())
         return (rule or rules[0]) if len(rules) > 1 else None

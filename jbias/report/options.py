@@ -57,15 +57,16 @@ def run(
     spread: str = "",
     moved: str = "",
 ) -> int:
-    """Parse flags and make a report. Return 0, or 2 with one line on stderr after an error.
+    """Parse flags, make a report and print its lines; return the exit code.
 
-    Wrong flags end the process with the exit code 2. The folder args.out is checked before `make`
-    is called.
+    The code is 0, or 2 with one line on stderr if `make`, or the check of the folder args.out
+    before it, raises a ValueError or an OSError. Other errors are not caught. Wrong flags end the
+    process with the exit code 2 (SystemExit).
 
-    make: function that makes the report from the parsed flags and returns the lines to print.
-    argv: arguments of the command line; None for `sys.argv[1:]`. spread: flags, separated by
-    spaces, whose globs the shell may have expanded to several values. moved: flags, separated by
-    spaces, that only the command of the same name in `jbias papers` has; `run` refuses these flags.
+    make: function that makes the report from the parsed flags and returns the lines to print. argv:
+    arguments of the command line; None for `sys.argv[1:]`. spread: flags, separated by spaces,
+    whose globs the shell may have expanded to several values. moved: flags, separated by spaces,
+    that only the command of the same name in `jbias papers` has; `run` refuses these flags.
     """
     command = parser.prog.rpartition(" ")[2]
     argv = sys.argv[1:] if argv is None else argv

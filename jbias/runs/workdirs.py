@@ -281,7 +281,8 @@ def environment() -> dict[str, Any]:
 def data_identity(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of a provenance that a resumed run must not change.
 
-    Keys: "data" (for each data set, a dict of n, scored, fingerprint and answers), "own_code"
+    Keys: "data" (for each data set, a dict of n, scored, fingerprint and answers: the numbers of
+    images and of scored images, and the digests of the images and of the class map), "own_code"
     (digests of the user's code) and "init" (digest of the initial weights). A missing entry is
     None. recorded: content of provenance.json.
     """

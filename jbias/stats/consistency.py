@@ -185,10 +185,10 @@ def independence_test(
 ) -> float:
     """Return the two-sided p-value of the null hypothesis that errors are independent.
 
-    In each draw, accuracies are drawn from their posteriors, Beta(k + 1/2, n - k + 1/2) where
-    k of n images are classified correctly, and answers are independent given the accuracies.
-    p = (1 + hits) / (1 + draws), hits the number of draws whose |kappa| is at least as large as
-    the observed one.
+    In each draw, accuracies are drawn from their posteriors, Beta(k + 1/2, n - k + 1/2) where k of
+    n images are classified correctly, and decisions are independent given the accuracies. p = (1 +
+    hits) / (1 + draws), hits the number of draws whose |kappa| is at least as large as the observed
+    one.
     Arguments and errors: see `error_consistency`. draws: number of random draws.
     """
     errors.check_at_least("draws", draws)

@@ -127,9 +127,13 @@ def _make_probe(
 ) -> shown.Stimuli:
     """Return the probe of an attack.
 
-    kind: "pgd" or "fgsm", the start of metrics' names. step_sizes: step size by budget.
-    description: text after the budget in each condition's name. Other options: see `make`.
-    ValueError if two budgets are equal in four digits.
+    A condition's name is "<norm> <budget> <description>", such as "linf 0.5/255"; with several
+    restarts, "restart" and the number of the restart follow. With `strict` there is also the
+    condition "" of unchanged images.
+
+    kind: "pgd" or "fgsm"; metrics are named <kind>_accuracy and <kind>_accuracy_strict, see
+    `numbers`. step_sizes: the step size of each budget. description: text after the budget; "":
+    none. Other options: see `make`. ValueError if two budgets are equal in four digits.
     """
     conditions, groups = {"": _params(0.0, 0.0, 0)} if strict else {}, {}
     for eps, step_size in step_sizes.items():

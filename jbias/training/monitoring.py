@@ -32,13 +32,16 @@ class Divergence(NamedTuple):
 class Monitor:
     """Sums of each seed's metrics since the last evaluation, and the seeds that diverged.
 
-    A seed diverged, or was rolled back, at the first step whose metric FROZEN or ROLLED_BACK
-    is 1, or whose loss is not finite. `state` is part of a checkpoint, so that a resumed run
-    has the same means.
+    A seed diverged, or was rolled back, at the first step whose metric FROZEN or ROLLED_BACK is 1,
+    or whose loss is not finite. `state` is part of a checkpoint, so that a resumed run has the same
+    means.
 
-    diverged: the step at which a seed diverged, by seed. rolled_back: failed steps by seed.
-    sums, maxima: values by metric, by seed; maxima only for norms of gradients. counts:
-    number of steps in the sums, by seed. resets: number of calls of `reset`.
+    diverged: the step at which a seed diverged, by seed. rolled_back: failed steps by seed. sums,
+    maxima: values by metric, by seed; maxima only for norms of gradients. counts: number of steps
+    in the sums, by seed. resets: number of calls of `reset`.
+    latest: class loss of the last step that was read, averaged over the seeds that did not fail;
+    None before such a step. _pending: (step, metrics, split) of each step that is not read yet, the
+    oldest first; see `add`.
     """
 
     seeds: tuple[Hashable, ...]  # Names of the seeds, in the order of the metrics.
@@ -48,7 +51,7 @@ class Monitor:
     maxima: dict[Hashable, dict[str, float]] = dataclasses.field(default_factory=dict)
     counts: dict[Hashable, int] = dataclasses.field(default_factory=dict)
     resets: int = 0
-    latest: float | None = None  # Mean class loss over the finite seeds.
+    latest: float | None = None
     _pending: collections.deque = dataclasses.field(default_factory=collections.deque)
 
     def add(

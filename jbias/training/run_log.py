@@ -37,7 +37,7 @@ class RunLog:
         self._note = ""  # The end of the progress line.
 
     def start(self, step: int) -> None:
-        """Log that the run begins at a step, and open its loggers."""
+        """Log that the run begins at a step, open its loggers, and set its phase to "opening"."""
         event = console.LogEvent(
             f"{self._spec.name} begins at step {step}",
             "start",

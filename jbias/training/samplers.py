@@ -59,9 +59,9 @@ class Sampler(abc.ABC):
 class EpochSampler(Sampler):
     """An order over all examples, which are in memory; each seed has its own order.
 
-    Each epoch is one permutation; the examples beyond a whole number of batches are
-    left out of that epoch. stream: name of the random stream. ValueError unless `batch` is
-    between 1 and `examples`.
+    Each epoch is one permutation; the examples beyond a whole number of batches are left out of
+    that epoch. examples: number of examples. batch: examples per batch. stream: name of the random
+    stream. ValueError unless `batch` is between 1 and `examples`.
     """
 
     examples: int
@@ -94,11 +94,14 @@ class EpochSampler(Sampler):
 class WindowSampler(Sampler):
     """An order over windows of examples that all seeds share; each seed permutes a window.
 
-    An epoch is one permutation for all seeds, cut into windows of `steps` batches; one
-    window at a time is in memory. Each seed permutes every window independently. With one
-    window per epoch the orders of two seeds are independent; with k windows the positions
-    of an example in the epochs of two seeds have correlation 1 - 1 / k^2. stream: name of
-    the random stream.
+    An epoch is one permutation for all seeds, cut into windows of `steps` batches; one window at a
+    time is in memory. Each seed permutes every window independently. With one window per epoch the
+    orders of two seeds are independent; with k windows the positions of an example in the epochs of
+    two seeds have correlation 1 - 1 / k^2.
+
+    examples: number of examples of the set. batch: examples per batch. steps: batches per window;
+    the last window of an epoch may have fewer. stream: name of the random stream. ValueError unless
+    `batch` is between 1 and `examples` and `steps` is at least 1.
     """
 
     examples: int
@@ -323,7 +326,10 @@ class BalancedSampler(Sampler):
 
     @property
     def period(self) -> int:
-        """The number of groups if it divides the size of a batch, otherwise 1."""
+        """The number of non-empty groups if it divides the size of a batch, otherwise 1.
+
+        If it divides the batch, each run of `period` examples of a batch has one example per group.
+        """
         count = len(self.members_by_group)
         return 1 if self.batch % count else count
 

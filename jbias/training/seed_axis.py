@@ -312,9 +312,13 @@ def map_seeds(
 ) -> WaveFunction:
     """Return a function of a wave that computes `function` for each seed of the wave.
 
-    function: a function of one seed. strategy, layout: see the classes. donate: reuse the
-    memory of the states for the outputs. graph_options: on a GPU, launch the function as one
-    CUDA graph, compiled with these options of `cuda_graphs`; None: no graph.
+    The result is (states, args, shared, static) -> outputs, a tuple with one entry per tree.
+    states, args: one entry per tree. shared: arguments that are equal for all seeds. static: a
+    hashable argument; each value of it compiles a program.
+
+    function: a function of one seed. strategy, layout: see the classes. donate: reuse the memory of
+    the states for the outputs. graph_options: on a GPU, launch the function as one CUDA graph,
+    compiled with these options of `cuda_graphs`; None: no graph.
     """
     tree_function = map_tree(function, layout, strategy)
     donate_argnums = (0,) if donate else ()
@@ -340,7 +344,7 @@ def map_seeds(
     if strategy.dispatch == "unrolled":
 
         def unrolled(states, args, shared, static):
-            """Return the outputs of all trees, from one program; states, args: one per tree."""
+            """Return the outputs of all trees, from one program; arguments: see `map_seeds`."""
             return tuple(
                 tree_function(state, arg, shared, static)
                 for state, arg in zip(states, args, strict=True)
@@ -352,7 +356,7 @@ def map_seeds(
     map_trees = _thread_map(max(layout.waves)) if is_threaded else map
 
     def looped(states, args, shared, static):
-        """Return the outputs of all trees, one dispatch per tree; states, args: one per tree."""
+        """Return the outputs of all trees, one dispatch per tree; arguments: see `map_seeds`."""
         return tuple(
             map_trees(
                 lambda state, arg: compiled(state, arg, shared, static), states, args
@@ -367,13 +371,18 @@ def multi_step(
 ) -> MultiStep:
     """Return a function that takes several steps of all seeds.
 
-    step: the step of one seed, (state, argument, shared, static) -> (state, output). An
-      argument is a pair (seed argument, batch); the batch is on the host or the devices. A
-      tree with None as its argument keeps its state and has None as its output.
+    The result is (states, steps, shared, static) -> (new states, outputs). states: the packed
+    states of all seeds. steps: for each step, the packed arguments of all seeds. shared: arguments
+    that are equal for all seeds and steps. static: a hashable argument; each value of it compiles a
+    program. outputs: a list of the packed outputs of each step.
+
+    step: the step of one seed, (state, argument, shared, static) -> (state, output). An argument is
+    a pair (seed argument, batch); the batch is on the host or the devices. A tree with None as its
+    argument keeps its state and has None as its output.
     scanned: the number of steps in one compiled loop (`scan_steps`). The loop is used only for
-      exactly `scanned` steps with batches on the host; other steps are dispatched one by
-      one. 0 and 1: no loop. A loop is faster on accelerators. A loop is slower on a CPU, which
-      computes the convolutions in a loop with one thread.
+    exactly `scanned` steps with batches on the host; other steps are dispatched one by one. 0 and
+    1: no loop. A loop is faster on accelerators. A loop is slower on a CPU, which computes the
+    convolutions in a loop with one thread.
 
     Under "threaded", trees do not wait for each other between steps.
     """
@@ -383,7 +392,7 @@ def multi_step(
         step_wave = _dispatched_steps(step, strategy, layout, scanned=scanned)
 
     def advance(states, steps, shared, static):
-        """Take steps of all waves in turn; arguments and result: see `MultiStep`."""
+        """Take steps of all waves in turn; arguments and result: see `multi_step`."""
         new_states, outputs = [], []
         for number, wave in enumerate(states):
             wave, wave_outputs = _step_active_trees(
@@ -412,8 +421,9 @@ def _step_active_trees(
 ) -> tuple[Wave, Sequence[Wave]]:
     """Step only the trees of a wave that have arguments; return (states, outputs) of all trees.
 
-    states: one per tree. steps: for each step, one argument per tree; None in all steps for a tree
-    whose state does not change. Outputs are per step and tree, None for trees without arguments.
+    step_wave: function that takes the steps. states: one per tree. steps: for each step, one
+    argument per tree; None in all steps for a tree whose state does not change. shared, static: see
+    `multi_step`. Outputs are per step and tree, None for trees without arguments.
     """
     active = [i for i, arg in enumerate(steps[0]) if arg is not None]
     if len(active) == len(states):
@@ -441,8 +451,11 @@ def _dispatched_steps(
 ) -> _WaveSteps:
     """Return a function that takes several steps of a wave, dispatched from this thread.
 
-    step: the step of one seed. scanned: the number of steps in one compiled loop, see
-    `multi_step`.
+    The result is (states, steps, shared, static) -> (states, outputs). states: one per tree. steps:
+    for each step, one pair (seed argument, batch) per tree. shared, static: see `multi_step`.
+    outputs: for each step, one per tree.
+
+    step: the step of one seed. scanned: the number of steps in one compiled loop, see `multi_step`.
     """
     scan_wave = scan_steps(step, strategy, layout) if scanned > 1 else None
     # Where most steps are in a loop, graphs of the few others are not worth compiling.
@@ -455,7 +468,7 @@ def _dispatched_steps(
     )
 
     def take_steps(states, steps, shared, static):
-        """Take steps of a wave, in a loop or one by one; return (states, outputs per step)."""
+        """Take steps of a wave, in a loop or one by one; see `_dispatched_steps`."""
         batches = [tuple(batch for _, batch in args) for args in steps]
         if scan_wave and len(steps) == scanned and _are_on_host(batches):
             own_args = tuple(own_arg for own_arg, _ in steps[0])
@@ -477,10 +490,12 @@ def scan_steps(
 ) -> Callable[[Wave, tuple, Any, Hashable], tuple[Wave, list[Wave]]]:
     """Return a function that takes several steps of a wave in one compiled loop.
 
-    The function is (states, (own_args, batches), shared, static) -> (states, outputs of each
-    step). own_args: one seed argument per tree, equal in all steps. batches: one entry per
-    tree; the leaves have a leading axis of steps. The memory of the states is reused. On
-    GPUs the loop's body is one CUDA graph, and Python dispatches the loop once.
+    The function is (states, (own_args, batches), shared, static) -> (states, outputs of each step).
+    own_args: one seed argument per tree, equal in all steps. batches: one entry per tree; the
+    leaves have a leading axis of steps. shared, static: see `multi_step`. The memory of the states
+    is reused. On GPUs the loop's body is one CUDA graph, and Python dispatches the loop once.
+
+    step: the step of one seed, see `multi_step`. strategy, layout: see the classes.
     """
     step_tree = map_tree(step, layout, strategy)
 
@@ -548,7 +563,8 @@ def _are_on_host(batches: PyTree) -> bool:
 def _threaded_steps(step_tree: SeedFunction, layout: SeedLayout) -> _WaveSteps:
     """Return a function that takes several steps of a wave, with one thread per tree.
 
-    step_tree: the step of one tree, as `map_tree` returns it.
+    Arguments and result of the function: see `_dispatched_steps`. step_tree: the step of one tree,
+    as `map_tree` returns it.
     """
     compiled = xla.jit(
         step_tree, static_argnums=3, donate_argnums=(0,), kind=layout.kind
@@ -556,7 +572,7 @@ def _threaded_steps(step_tree: SeedFunction, layout: SeedLayout) -> _WaveSteps:
     map_trees = _thread_map(max(layout.waves))
 
     def take_steps(states, steps, shared, static):
-        """Take steps of a wave, a thread per tree; return (states, outputs per step)."""
+        """Take steps of a wave, a thread per tree; see `_dispatched_steps`."""
 
         def take_steps_of_tree(state, args):
             """Take all steps of one tree; return (state, outputs per step)."""
@@ -589,9 +605,10 @@ def map_tree(
 ) -> SeedFunction:
     """Return a function of a tree of seeds that computes `function` for each seed.
 
-    function: a function of one seed. The new function takes and returns trees whose leaves
-    have a leading axis of seeds. `function` itself is returned if each tree of the layout is
-    one seed without such an axis.
+    function: a function of one seed, (state, argument, shared, static) -> outputs. The new function
+    takes a state and an argument whose leaves have a leading axis of seeds, the same `shared` and
+    `static` for all seeds, and returns outputs with this axis. `function` itself is returned if
+    each tree of the layout is one seed without such an axis.
     """
     if not layout.width(0):
         return function

@@ -449,10 +449,10 @@ def _describe_data(
 
     An entry is the result of `splits.describe`; "preprocessing" is replaced for a streamed set.
     Entries of `tests` also have "scored" (number of images), "decision" (description of the class
-    map) and, if the class map has a digest, "answers" (the digest).
+    map) and, if the class map has a digest, "answers" (this digest).
 
-    sets: the opened data sets. streamed: descriptions of the streamed sets, by name. tests:
-    the sets to evaluate on.
+    sets: the opened data sets. streamed: descriptions of the streamed sets, by name. tests: the
+    sets to evaluate on.
     """
     all_sets = {**sets.sources, **sets.tests}
     entries = {name: splits.describe(source) for name, source in all_sets.items()}

@@ -49,11 +49,13 @@ severity_settings = severities.severity_settings
 
 
 class Corruption(NamedTuple):
-    """A corruption: its function, its published settings, and the making of its filters.
+    """A corruption: its function, its published settings, and the function that makes its filters.
 
-    apply(image, generator, operations, **settings) -> values from 0 to 255, not yet clipped.
-    prepare(filters, side, row, rows) -> settings, from a row of the published ones by column
-    and the rows of all severities. None: the settings are the row.
+    apply: (image, generator, operations, **settings) -> values from 0 to 255, not yet clipped.
+    prepare: (filters, side, row, rows) -> the settings of `apply`, by name. filters: a module that
+    is an `operations.Filters`. side: of the images, in pixels. row: the published numbers of one
+    severity, by column of corruption_severities.json. rows: the rows of all five severities. None:
+    the settings are the row.
     """
 
     apply: Callable[..., Values]
@@ -173,7 +175,11 @@ def _prepared(
     table: int | None,
     frost: Path,
 ) -> Settings:
-    """Return the settings of a corruption, with filters made by `filters`."""
+    """Return the settings of a corruption by name, as keyword arguments of `Corruption.apply`.
+
+    filters: the module that makes the filters, host_operations or device_filters. Other arguments
+    and errors: see `corrupt`.
+    """
     published = severities.severity_settings(name, side, table)
     index = severities.severity_index(severity)
     columns = KNOWN[name].published.columns

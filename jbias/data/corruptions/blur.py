@@ -30,7 +30,11 @@ Colours = Float[Any, "h*w 3"]
 def prepare_gaussian_blur(
     filters: Filters, side: int, row: Row, rows: Sequence[Row]
 ) -> Settings:
-    """Return the settings of `gaussian_blur`, given the published ones."""
+    """Return the settings of `gaussian_blur`: gaussian (a filter).
+
+    row: the published sigma of one severity, in pixels. Other arguments: see `Corruption.prepare`
+    of the package.
+    """
     return {"gaussian": filters.gaussian(side, row["sigma"])}
 
 
@@ -43,7 +47,11 @@ def gaussian_blur(x: Unit, rng: Rng, ops: Operations, *, gaussian: Filter) -> Un
 def prepare_defocus_blur(
     filters: Filters, side: int, row: Row, rows: Sequence[Row]
 ) -> Settings:
-    """Return the settings of `defocus_blur`, given the published ones."""
+    """Return the settings of `defocus_blur`: disk (a filter).
+
+    row: the published radius and alias (sigma of the disk's softening) of one severity, in pixels.
+    Other arguments: see `Corruption.prepare` of the package.
+    """
     return {"disk": filters.disk(side, row["radius"], row["alias"])}
 
 
@@ -84,7 +92,11 @@ def glass_origins(offsets: Int[Any, "h w 2"], reach: int, ops: Operations) -> Li
 def prepare_glass_blur(
     filters: Filters, side: int, row: Row, rows: Sequence[Row]
 ) -> Settings:
-    """Return the settings of `glass_blur`, given the published ones."""
+    """Return the settings of `glass_blur`: gaussian (a filter), reach and sweeps (int32).
+
+    row: the published sigma and reach, in pixels, and number of sweeps, of one severity. Other
+    arguments: see `Corruption.prepare` of the package.
+    """
     return {
         "gaussian": filters.gaussian(side, row["sigma"]),
         "reach": np.int32(row["reach"]),
@@ -146,7 +158,11 @@ def along_line(field: Field, ops: Operations, line: Line, degrees: float) -> Fie
 def prepare_motion_blur(
     filters: Filters, side: int, row: Row, rows: Sequence[Row]
 ) -> Settings:
-    """Return the settings of `motion_blur`, given the published ones."""
+    """Return the settings of `motion_blur`: line (an `operations.Line`).
+
+    row: the published radius and sigma of one severity, in pixels. Other arguments: see
+    `Corruption.prepare` of the package.
+    """
     return {"line": filters.line(row["radius"], row["sigma"])}
 
 
@@ -158,7 +174,12 @@ def motion_blur(image: Values, rng: Rng, ops: Operations, *, line: Line) -> Valu
 def prepare_zoom_blur(
     filters: Filters, side: int, row: Row, rows: Sequence[Row]
 ) -> Settings:
-    """Return the settings of `zoom_blur`, given the published ones."""
+    """Return the settings of `zoom_blur`: zooms (a filter per factor) and count (int32).
+
+    row: the published step between factors and count of factors of one severity. rows: the rows of
+    all severities, which give the largest count. Other arguments: see `Corruption.prepare` of the
+    package.
+    """
     most = int(max(other["count"] for other in rows))
     zooms = filters.zooms(side, row["step"], row["count"], most=most)
     return {"zooms": zooms, "count": np.int32(row["count"])}

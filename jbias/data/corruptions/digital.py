@@ -31,7 +31,11 @@ def contrast(x: Unit, rng: Rng, ops: Operations, *, scale: float) -> Unit:
 def prepare_elastic_transform(
     filters: Filters, side: int, row: Row, rows: Sequence[Row]
 ) -> Settings:
-    """Return the settings of `elastic_transform`, given the published ones."""
+    """Return the settings of `elastic_transform`: alpha, smoother (a filter) and jitter.
+
+    row: the published alpha, sigma (of the smoother) and jitter of one severity, in pixels. Other
+    arguments: see `Corruption.prepare` of the package.
+    """
     smoother = filters.smoother(side, row["sigma"])
     return {"alpha": row["alpha"], "smoother": smoother, "jitter": row["jitter"]}
 
@@ -66,7 +70,11 @@ def elastic_transform(
 def prepare_pixelate(
     filters: Filters, side: int, row: Row, rows: Sequence[Row]
 ) -> Settings:
-    """Return the settings of `pixelate`, given the published ones."""
+    """Return the settings of `pixelate`: box (a filter).
+
+    row: the published scale of one severity, the side of the shrunk image over the image's side.
+    Other arguments: see `Corruption.prepare` of the package.
+    """
     return {"box": filters.box(side, row["scale"])}
 
 
@@ -78,7 +86,11 @@ def pixelate(image: Values, rng: Rng, ops: Operations, *, box: Filter) -> Values
 def prepare_jpeg_compression(
     filters: Filters, side: int, row: Row, rows: Sequence[Row]
 ) -> Settings:
-    """Return the settings of `jpeg_compression`, given the published ones."""
+    """Return the settings of `jpeg_compression`: jpeg (a filter).
+
+    row: the published quality of one severity, 1 to 95. Other arguments: see `Corruption.prepare`
+    of the package.
+    """
     return {"jpeg": filters.jpeg(row["quality"])}
 
 

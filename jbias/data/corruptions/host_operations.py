@@ -233,7 +233,7 @@ def grey(x: Unit) -> Plane:
 
 
 def water_light(depth: Int[np.ndarray, "h w"]) -> Plane:
-    """Return the brightness of the light on drops by OpenCV: see operations.Operations."""
+    """Return the light on drops, depth times brightness, by OpenCV: see operations.Operations."""
     liquid = depth.astype(np.uint8)
     distance = cv2.distanceTransform(255 - cv2.Canny(liquid, 50, 150), cv2.DIST_L2, 5)
     distance = cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8)

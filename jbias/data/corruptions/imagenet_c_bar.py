@@ -308,7 +308,11 @@ def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
 def prepare_caustic_refraction(
     filters: Filters, side: int, row: Row, rows: Sequence[Row]
 ) -> Settings:
-    """Return the settings of `caustic_refraction`, given the published ones."""
+    """Return the settings of `caustic_refraction`: blur (a filter) and level.
+
+    row: the published level of one severity. Other arguments: see `Corruption.prepare` of the
+    package.
+    """
     return {"blur": filters.gaussian(side, 1, "reflect"), "level": row["level"]}
 
 

@@ -29,7 +29,12 @@ def gaussian_noise(x: Unit, rng: Rng, ops: Operations, *, sigma: float) -> Unit:
 def prepare_shot_noise(
     filters: Filters, side: int, row: Row, rows: Sequence[Row]
 ) -> Settings:
-    """Return the settings of `shot_noise`, given the published ones."""
+    """Return the settings of `shot_noise`: photons (a filter).
+
+    row: the published count of one severity, the photons of a white pixel. rows: the rows of all
+    severities, which give the largest count. Other arguments: see `Corruption.prepare` of the
+    package.
+    """
     most = max(other["count"] for other in rows)
     return {"photons": filters.photons(row["count"], most=most)}
 

@@ -45,7 +45,11 @@ class Line(NamedTuple):
 
 
 class Filters(Protocol):
-    """Makers of filters, from the numbers of a severity; side: of the images, in pixels."""
+    """Makers of filters, from the numbers of a severity.
+
+    side: side of the images, in pixels. The type of a filter depends on the module that makes it:
+    see the functions of the same names in host_operations and device_filters.
+    """
 
     def gaussian(self, side: int, sigma: float, mode: str = "nearest") -> Filter:
         """Return a Gaussian of `sigma` pixels, truncated at 4 sigma.
@@ -63,7 +67,11 @@ class Filters(Protocol):
         """Return an enlargement by `factor` about the centre."""
 
     def zooms(self, side: int, step: float, count: int, *, most: int) -> Filter:
-        """Return `count` enlargements, by 1, 1 + step, ...; most: largest count of a severity."""
+        """Return `count` enlargements about the centre, by the factors 1, 1 + step, 1 + 2 step, ...
+
+        most: the largest `count` of the five severities. On the device, the result is padded to
+        `most` enlargements, so that all severities have filters of one shape.
+        """
 
     def smoother(self, side: int, sigma: float) -> Filter:
         """Return a Gaussian of `sigma` pixels, truncated at 3 sigma, mirrored at edges."""
@@ -72,15 +80,19 @@ class Filters(Protocol):
         """Return a box filter that shrinks to int(side * scale) pixels and enlarges back."""
 
     def jpeg(self, quality: int) -> Filter:
-        """Return Pillow's JPEG compression of a quality from 1 to 95."""
+        """Return JPEG compression as by Pillow; quality: 1 (smallest file) to 95 (best image)."""
 
     def photons(self, count: float, *, most: float) -> Filter:
-        """Return photon noise with `count` photons for white; most: largest of a severity."""
+        """Return photon noise in which a white pixel has `count` photons on average.
+
+        most: the largest `count` of the five severities. It determines the size of the device's
+        table of probabilities, which is therefore equal for all severities.
+        """
 
     def photographs(self, side: int, folder: Any, scale: float) -> Filter:
-        """Return the photographs of frost in `folder`, scaled by `scale`.
+        """Return the photographs of frost in `folder`, resized by the factor `scale`.
 
-        ValueError without a folder, and for missing photographs.
+        folder: a path; ValueError for None, and if a photograph is missing from the folder.
         """
 
 
@@ -104,16 +116,28 @@ class Operations(Protocol):
         """Return values clipped to 0 ... 255 and truncated to whole numbers."""
 
     def filtered(self, x: Field, gaussian: Filter) -> Field:
-        """Return a map filtered by a `gaussian` of Filters."""
+        """Return a map convolved with a Gaussian.
+
+        gaussian: made by `Filters.gaussian` for the side of the map; x is square.
+        """
 
     def correlated(self, x: Unit, disk: Filter) -> Unit:
-        """Return an image filtered by a `disk` of Filters; edges are mirrored."""
+        """Return an image correlated with the kernel of a disk; edges are mirrored.
+
+        disk: made by `Filters.disk`.
+        """
 
     def zoomed(self, x: Field, zoom: Filter) -> Field:
-        """Return a square map enlarged by a `zoom` of Filters, or by one of `zooms`."""
+        """Return a square map enlarged about its centre and cropped to its size.
+
+        zoom: made by `Filters.zoom`, or an entry of the result of `Filters.zooms`.
+        """
 
     def smoothed(self, x: Plane, smoother: Filter) -> Plane:
-        """Return a map filtered by a `smoother` of Filters."""
+        """Return a square map convolved with a wide Gaussian; edges are mirrored.
+
+        smoother: made by `Filters.smoother`.
+        """
 
     def displaced(self, x: Unit, down: Plane, right: Plane, *, border: str) -> Unit:
         """Return x, where each pixel has the value `down` below and `right` to the right of it.
@@ -136,20 +160,31 @@ class Operations(Protocol):
         """Return the luma 0.299 red + 0.587 green + 0.114 blue."""
 
     def water_light(self, depth: Int[Any, "h w"]) -> Plane:
-        """Return the brightness of the light on drops of a depth from 0 to 255, up to a factor.
+        """Return the light on drops of water, depth times brightness, each from 0 to 255.
 
-        The light is computed from distances to the drops' edges, which are clipped at 20
-        pixels, histogram-equalised and filtered as if lit from one side.
+        depth: depth of the water at each pixel, 0 to 255; 0 without water. The brightness is
+        computed from the distance to the nearest edge of a drop, clipped at 20 pixels: the
+        distances are histogram-equalised and filtered as if lit from one side. The result is in
+        float32.
         """
 
     def pixelated(self, image: Values, box: Filter) -> Values:
-        """Return an image shrunk and enlarged by a `box` of Filters, as Pillow does."""
+        """Return an image shrunk by a box filter and enlarged back to its size, as by Pillow.
+
+        box: made by `Filters.box`.
+        """
 
     def compressed(self, image: Values, jpeg: Filter) -> Values:
-        """Return an image after a `jpeg` of Filters, 4:2:0, with the standard tables."""
+        """Return an image after JPEG compression with halved chroma resolution (4:2:0).
+
+        jpeg: made by `Filters.jpeg`, with the standard quantisation tables.
+        """
 
     def photon_noise(self, x: Unit, rng: Rng, photons: Filter) -> Unit:
-        """Return Poisson(count x) / count for each value x in [0, 1], times WHITE."""
+        """Return Poisson(count u) / count, times WHITE, for u = x / WHITE of each value x.
+
+        x: values from 0 to WHITE. photons: made by `Filters.photons`, which has the `count`.
+        """
 
     def glass_offsets(
         self, rng: Rng, reach: int, sweeps: int, *, side: int
@@ -160,7 +195,10 @@ class Operations(Protocol):
         """
 
     def crop_photograph(self, photographs: Filter, rng: Rng, side: int) -> Values:
-        """Return a random crop (side side 3) of one of the `photographs` of Filters."""
+        """Return a random square crop of a random photograph, with values from 0 to 255.
+
+        photographs: made by `Filters.photographs`. side: of the crop, in pixels.
+        """
 
     def repeat(self, count: Any, step: Callable[[Any, Any], Any], state: Any) -> Any:
         """Return the state after state = step(i, state) for i = 0, ..., count - 1."""

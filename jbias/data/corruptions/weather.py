@@ -30,7 +30,11 @@ _MUD = np.float32([[[63, 42, 20]]])
 def prepare_snow(
     filters: Filters, side: int, row: Row, rows: Sequence[Row]
 ) -> Settings:
-    """Return the settings of `snow`, given the published ones."""
+    """Return the settings of `snow`: mean, sigma, zoom and line (filters), least and keep.
+
+    row: the published mean, sigma, zoom (a factor), least, radius and blur (sigma) of the line, and
+    keep, of one severity. Other arguments: see `Corruption.prepare` of the package.
+    """
     return {
         "mean": row["mean"],
         "sigma": row["sigma"],
@@ -73,9 +77,11 @@ def snow(
 def prepare_frost(
     filters: Filters, side: int, row: Row, rows: Sequence[Row]
 ) -> Settings:
-    """Return the settings of `frost`, given the published ones and the "folder".
+    """Return the settings of `frost`: keep, add and photographs (a filter).
 
-    ValueError without a folder, and for missing photographs.
+    row: the published keep, add and scale (of the photographs) of one severity, and "folder", the
+    folder of the photographs. Other arguments: see `Corruption.prepare` of the package. ValueError
+    if the folder is None or lacks a photograph.
     """
     photographs = filters.photographs(side, row["folder"], row["scale"])
     return {"keep": row["keep"], "add": row["add"], "photographs": photographs}
@@ -133,9 +139,12 @@ def fog(x: Unit, rng: Rng, ops: Operations, *, thick: float, decay: float) -> Un
 def prepare_spatter(
     filters: Filters, side: int, row: Row, rows: Sequence[Row]
 ) -> Settings:
-    """Return the settings of `spatter`, given the published ones.
+    """Return the settings of `spatter`, whose docstring describes them.
 
-    The published "strength" is the brightness of water, and for mud the blur of its borders.
+    Keys: mean, sigma, least, strength, blur and border (filters), and mud (bool). row: the
+    published mean, sigma, blur (a sigma), least, strength and mud of one severity. The published
+    strength is the brightness of water, and for mud the sigma of the blur of its borders. Other
+    arguments: see `Corruption.prepare` of the package.
     """
     return {
         "mean": row["mean"],

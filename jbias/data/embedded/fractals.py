@@ -351,9 +351,12 @@ def _pixels(
 
 
 def _glow(rng: Rng, count: Plane, tint: Plane) -> Image:
-    """Return a picture whose brightness is the log density of points, on a random background.
+    """Return a picture, in [0, 1], whose brightness is the log density of points.
 
-    count: number of points in each pixel. tint: argument of a random palette in each pixel.
+    The background is a random colour. Points have the colours of a random palette at wide * tint +
+    offset, with random `wide` and `offset`.
+
+    count: number of points in each pixel. tint: mean tint of the points in each pixel, in [0, 1].
     """
     palette = random_palette(rng)
     ground = palette(np.full((1, 1), rng.random())) * rng.choice([0.15, 0.3, 0.9])

@@ -542,11 +542,15 @@ def sketch(scenes: Scenes, shape: Ids, size: int) -> Image:
 
 
 def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
-    """Return images in [0, 1] with the corruption `kind`, a name of CORRUPTIONS, not clipped.
+    """Return images with one corruption; values may be outside of [0, 1].
 
-    noise: standard deviation 0.12. impulse: 6 % black and 6 % white pixels. blur: Gaussian of
-    size / 32 pixels. contrast: distances from the image's mean times 0.25. brightness:
-    0.45 + 0.55 x. pixelate: 18 x 18 blocks, each with the value at its centre.
+    image: (n, h, w, 3), square, in [0, 1]. kind: a name of CORRUPTIONS:
+      "noise": plus Gaussian noise of standard deviation 0.12 for each value.
+      "impulse": 6 % of the pixels become black and 6 % white.
+      "blur": a Gaussian of size / 32 pixels; edge pixels are repeated.
+      "contrast": distances from the mean of all values of an image times 0.25.
+      "brightness": 0.45 + 0.55 x.
+      "pixelate": 18 x 18 blocks, each with the value at its centre.
     """
     size = image.shape[1]
     if kind == "noise":

@@ -369,11 +369,15 @@ class _Columns(NamedTuple):
 
 
 def _parquet_columns(where: str, path: str) -> _Columns:
-    """Return the column names of the Parquet file `path`; ValueError if missing or ambiguous.
+    """Return the names of the columns of images and labels in the Parquet file `path`.
 
-    If "image" holds bytes, other image columns are ignored. Label columns without numbers are
-    ignored; if no label column has numbers, the first is used. If "label" holds numbers,
-    "class" is ignored. where: start of error messages.
+    The image column is the first of _PARQUET_IMAGES that holds bytes. The label columns are those
+    of _PARQUET_LABELS that hold numbers, or the first label column if none has numbers; if "label"
+    holds numbers, "class" is left out. `classes` is from the metadata of the first label column.
+
+    ValueError if a column occurs twice, if there is no label column or no image column with bytes,
+    and if several image columns hold bytes but none is named "image". where: start of error
+    messages.
     """
     schema = _open_parquet(where, path).schema_arrow
     for name in {*_PARQUET_IMAGES, *_PARQUET_LABELS}:

@@ -200,11 +200,14 @@ def write(
 
     With several models, `out` has an overview, and each model has its page in a folder of
     out/models, named by `_file_name`; models with the same name get "-" and the model's number in
-    `audits`, from 1. For one model, the lines are the headline, the basis and the path of the page.
-    For several models, the lines are the headline of each model and the path of the overview. A
-    path follows "written: ". audits: one for each model. notes: further caveats, such as networks
-    that were left out. figures: file formats of the figures, as for `document.write`. Raises
-    ValueError as `document.write` does, before anything is written.
+    `audits`, from 1. For one model, the lines are the headline, the sentences on data and tests
+    below the headline of the page (the entry "basis" of results.json), and "written: <path of the
+    page>". For several models, the lines are the headline of each model and "written: <path of the
+    overview>".
+
+    audits: one for each model. notes: further caveats, such as networks that were left out.
+    figures: file formats of the figures, as for `document.write`. Raises ValueError as
+    `document.write` does, before anything is written.
     """
     reports = [report(audited, notes) for audited in audits]
     if len(audits) == 1:
@@ -767,7 +770,7 @@ def likelihood_table(audited: Audited) -> tables.Table | None:
 
 
 def flips(audited: Audited) -> pd.DataFrame:
-    """Return the pairs of images shown in the figures of flipped answers, one row per pair.
+    """Return the pairs of images shown in the figures of flipped decisions, one row per pair.
 
     Columns: attribute, class and shared (number of other attributes with the same value in both
     images). Each of the sides "agrees" and "disagrees" also has the columns <side>_image (index in

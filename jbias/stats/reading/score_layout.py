@@ -131,11 +131,11 @@ class _Table(score_columns.Columns):
             self.keep_rows(rows_of_metric)
 
     def _algorithms_called_runs(self) -> list[int]:
-        """Return the column of runs, in a list, if it names algorithms; else [].
+        """Return [index of the column of runs] if its labels are names of algorithms; else [].
 
-        The column names algorithms if it has several labels that are not all numbered runs, another
-        column is the score, and the user chose no column of runs. Its role is then changed to
-        "algorithm".
+        The labels are names of algorithms if there are several, not all numbered runs such as "seed
+        3", if there is a column of scores, and if the user chose no column of runs. The role of the
+        column is then changed to "algorithm". The result is also [] for several such columns.
         """
         named = [
             j
@@ -1008,7 +1008,11 @@ def _without_metric(names: list[str]) -> list[str]:
 
 
 def _is_summary(name: str) -> bool:
-    """Return True if a column's name denotes a mean, deviation, count, min, max or quartile."""
+    """Return True if a column's name denotes a statistic over runs, without other words.
+
+    Statistics are means, medians, deviations, errors, confidence intervals, counts, minima and
+    maxima; percentiles such as 25% are not recognised.
+    """
     word = column_names.word_of(name)
     return (
         column_names.is_average(name)

@@ -670,11 +670,12 @@ def seed_rows(analysis: Analysis) -> pd.DataFrame:
 def best_by_seeds(
     result: seed_tests.SeedTestsResult, means: pd.DataFrame, *, larger_is_better: bool
 ) -> list[tuple[str, str]]:
-    """Return the cells (algorithm, data set) not significantly different from the best mean.
+    """Return, for each data set, the algorithms that are not significantly worse than the best.
 
-    The cell of the best mean is included. A data set on which no algorithm differs significantly
-    from the best mean has no cell in the list. Cells are sorted by data set, then in the order of
-    `result.algorithms`. The list is empty if algorithms were compared with a reference only.
+    The result is a list of pairs (algorithm, data set), sorted by data set, then in the order of
+    `result.algorithms`. The best algorithm has the best mean, and is in the list. A data set on
+    which no algorithm differs significantly from the best has no pair in the list. The list is
+    empty if algorithms were compared with a reference only.
 
     means: mean scores, data sets in rows and algorithms in columns.
     """

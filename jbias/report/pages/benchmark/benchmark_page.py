@@ -1,4 +1,4 @@
-"""The page that compares algorithms: its sections, its facts, and results.json.
+"""The page that compares algorithms: its sections, the table at its top, and results.json.
 
 Ranks were tested if `Analysis.friedman` is not None, and seeds were analysed if `Analysis.runs` is
 not None.
@@ -135,7 +135,7 @@ def _check_options(study: analysis_lib.BenchmarkScores) -> None:
 
 
 def _facts(analysis: Analysis) -> dict[str, object]:
-    """Return the short facts at the top of the page, by label, such as {"Algorithms": 5}.
+    """Return the entries of the table at the top of the page, by label, such as {"Algorithms": 5}.
 
     Labels: Algorithms, Data sets, In the tests (such as "5 × 8" for 5 algorithms and 8 data sets,
     or "none"), "Seeds each" or "Runs each" (Scores for a file of means), Selection for runs, Test
@@ -322,7 +322,7 @@ SECTIONS = (
 
 
 def _sections(computed: BenchmarkResults) -> list[document.Section]:
-    """Return the sections with their blocks; tests over seeds are open, since they answer."""
+    """Return the sections with their blocks; "tests" is open if seeds were tested."""
     makers = SECTIONS
     if computed.seed_tests:
         makers = [
@@ -358,11 +358,25 @@ def _results(
     sections: Sequence[document.Section],
     methods: prose.Methods,
 ) -> Mapping[str, Any]:
-    """Return the content of results.json; tables of tests have the rows of their CSV files.
+    """Return the entries of results.json by key, without headline, basis, warnings and files.
 
-    The results of rank tests are None if ranks were not tested. Only runs have the keys shape_bias,
-    diverged, other_selections and runs. sections: the sections of the page. methods: paragraphs on
-    methods.
+    `document.render` adds the missing entries. Keys:
+      source (text), read_as (list of lines), metric, larger_is_better, selection, selection_rule,
+        algorithms and datasets (names), alpha;
+      table: a frame, `Analysis.cells`;
+      tested: a dict of algorithms, datasets, left_out (dicts of name and reason) and why_not;
+      the keys of `_RANK_TESTS`, see `_rank_tests`; None if ranks were not tested;
+      seed_tests: see `seed_sections.results`;
+      caveats and trained_on: lists; twins: dicts of names and why;
+      at_chance: see `BenchmarkScores.at_chance`; derived: dicts of kind, name, relation and
+        sources;
+      methods, methods_of_other_sections: the paragraphs of `methods`;
+      the names of `_TABLES_IN_RESULTS` that are tables of `sections`: frames with the rows of the
+        CSV files.
+    Only a page of runs has the keys shape_bias and diverged (frames), other_selections (frames by
+    name of the rule) and runs (dicts of workdir and label).
+
+    sections: the sections of the page. methods: paragraphs on methods.
     """
     study = analysis.study
     is_tested = analysis.friedman is not None

@@ -748,10 +748,11 @@ def stability(analysis: Analysis) -> tables.Table | None:
 def differences(analysis: Analysis) -> tables.Table | None:
     """Return the table of differences with intervals and effect sizes, one row per pair.
 
-    The pair with the smallest p of Nemenyi's test is first; the page has 60 rows. Columns: better,
-    worse, difference with its interval over seeds, its interval over seeds and data sets,
-    better_on_other_sets and better_run (shares), rank_biserial, hedges_g and mixed_p. The files
-    also have a12. Seeds must have been analysed; the table is then never None.
+    The pair with the smallest p of Nemenyi's test is first. The page shows at most 60 rows; the
+    files have all rows. Columns: better, worse, difference with its interval over seeds, its
+    interval over seeds and data sets, better_on_other_sets and better_run (shares), rank_biserial,
+    hedges_g and mixed_p. The files also have a12. Seeds must have been analysed; the result is then
+    never None.
     """
     unit = analysis.study.unit
     seeds = analysis.seeds

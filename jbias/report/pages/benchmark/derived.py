@@ -103,17 +103,18 @@ def find(
     copies: bool = True,
     weights: Float[np.ndarray, "n"] | None = None,
 ) -> list[Derived]:
-    """Return the columns that are computed from other columns in every row, in column order.
+    """Return a `Derived` for each column that is computed from other columns in every row.
 
-    Copies and other linear functions are searched first, then the summaries of `_MEANS`. At most 20
-    columns are returned. Empty for fewer than 2 rows or columns, and if a score is not finite.
+    The list is in the order of the columns. Copies and other linear functions of a column are
+    searched first, then the summaries of `_MEANS` and weighted means. At most 20 columns are
+    returned. The list is empty for fewer than 2 rows or columns, and if a score is not finite.
 
     values: one row per run of an algorithm and one column per data set (or transposed).
     names: names of the columns.
     units: last printed decimal place of each column, such as 0.1; None estimates it from the
     scores.
     grids: smallest possible difference of scores, such as 1 / images; None estimates it.
-    copies: True to also return columns that are a copy or linear function of another column.
+    copies: False leaves out columns that are a copy or linear function of another column.
     weights: known weights of the columns, such as their numbers of images; None if unknown.
     """
     m, n = values.shape

@@ -57,12 +57,12 @@ def share(value: float) -> str:
 def answer(
     analysis: analysis_lib.Analysis, seed_answer: tuple[str, str] | None = None
 ) -> tuple[str, str]:
-    """Return (headline, basis): the answer, and sentences on the tests that support it.
+    """Return (headline, sentences on the tests that support the headline).
 
     The headline starts with "By the oracle" if evaluations were selected by the oracle. For tests
     of ranks, the headline is "Nothing was tested." without tests, and has "No claim" first if all
-    tested cells are at chance; with a reference, the basis ends with the comparison with the
-    reference. seed_answer: headline and basis of tests over seeds; None for the tests of ranks.
+    tested cells are at chance; with a reference, the sentences end with the comparison with the
+    reference. seed_answer: the result of `seed_sections.answer`; None for the tests of ranks.
     """
     headline, basis = seed_answer or _answer(analysis)
     if not seed_answer and _are_all_at_chance(analysis):
@@ -80,7 +80,7 @@ def answer(
 
 
 def points(analysis: analysis_lib.Analysis) -> list[str]:
-    """Return the basis of the answer as short sentences, for the list on the page.
+    """Return the sentences on the tests of ranks as a list, for the page.
 
     Empty if ranks differ significantly, if ranks were not tested, or if seeds were tested.
     """
@@ -149,10 +149,10 @@ def _are_all_at_chance(analysis: analysis_lib.Analysis) -> bool:
 
 
 def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
-    """Return (headline, basis) of the tests of ranks.
+    """Return (headline, sentences on the tests) of the tests of ranks.
 
-    The headline has p and the pairs that differ significantly, if any; the basis has the sentence
-    on Friedman's test, then the p-values of pairs, or the meaning of no significant difference.
+    The headline has p and the pairs that differ significantly, if any. The sentences have
+    Friedman's test, then the p-values of pairs, or the meaning of no significant difference.
     ("Nothing was tested.", reason) if ranks were not tested.
     """
     if analysis.friedman is None:
@@ -542,7 +542,7 @@ def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def warnings(analysis: analysis_lib.Analysis) -> list[str]:
-    """Return sentences on scores, runs and tests that may make the answer wrong.
+    """Return sentences on scores, runs and tests that may make the headline wrong.
 
     In this order: scores that may be mistakes, blocks of data sets that change the conclusion,
     copies and scores at chance, algorithms and data sets left out of the tests, tests that cannot

@@ -1,6 +1,6 @@
 """Functions for the report on one or two data sets, which tests the seeds of each data set.
 
-Ranks over one or two data sets cannot separate algorithms, so the answer, the table, the figure
+Ranks over one or two data sets cannot separate algorithms, so the headline, the table, the figure
 and the paragraph on methods are from `jbias.stats.compare_seeds`.
 """
 
@@ -25,10 +25,10 @@ _MAX_BARS = 40  # Pairs in the figure; the table has all pairs.
 
 
 def answer(analysis: Analysis) -> tuple[str, str] | None:
-    """Return (headline, basis) of the tests over seeds; None without `analysis.by_seeds`.
+    """Return (headline, sentences on the tests over seeds); None without `analysis.by_seeds`.
 
-    The headline has the result in one or more sentences; the basis has the tests and their limits.
-    If no pair has several runs of both algorithms, the headline starts with "Nothing was tested".
+    The headline has the result in one or more sentences, and starts with "Nothing was tested" if no
+    pair has several runs of both algorithms. The other sentences name the tests and their limits.
     """
     result = analysis.by_seeds
     if result is None:
@@ -45,10 +45,11 @@ def answer(analysis: Analysis) -> tuple[str, str] | None:
 
 
 def _untested(analysis: Analysis) -> tuple[str, str]:
-    """Return (headline, basis) if no pair of algorithms has several runs.
+    """Return (headline, further sentences) if no pair of algorithms has several runs.
 
-    The headline has the reason why nothing was tested. The basis has the largest difference of
-    means per data set, the number of runs that a test needs, and the runs that are left out.
+    The headline has the reason why nothing was tested. The further sentences have the largest
+    difference of means per data set, the number of runs that a test needs, and the runs that are
+    left out.
     """
     result = analysis.by_seeds
     repeats = analysis.study.repeats
@@ -241,7 +242,7 @@ def _p_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
 
 
 def _basis(analysis: Analysis) -> Iterator[str]:
-    """Yield the sentences on the tests that support the answer, and on the limits of the tests."""
+    """Yield the sentences on the tests that support the headline, and on the tests' limits."""
     result = analysis.by_seeds
     repeats = analysis.study.repeats
     if result.paired:

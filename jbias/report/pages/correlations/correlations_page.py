@@ -36,10 +36,18 @@ def report(study: Correlations) -> document.Report:
 
 
 def results(study: Correlations) -> dict[str, object]:
-    """Return the entries of results.json by key, without the answer, which the page adds.
+    """Return the entries of results.json by key, without headline, basis, warnings and files.
 
-    Keys: source, options, attainable (smallest p by subset), correlations, given (only if measures
-    are given), influential, among (for each group, matrices by name of the number) and caveats.
+    `document.render` adds the missing entries. Keys:
+      source: text on the origin of the data;
+      options: a dict, the fields of `CorrelationOptions`;
+      attainable: smallest possible adjusted p, by name of the subset of models;
+      correlations and, only if measures are given, given (partial correlations): frames, see
+        `Correlations.pairs`;
+      influential: a frame, see `Correlations.influential`;
+      among: for each group of measures, the matrices of `model_correlations.NUMBERS` by name, as
+        {row: {column: number}};
+      caveats: sentences.
     """
     return {
         "source": study.source,

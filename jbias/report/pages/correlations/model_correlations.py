@@ -58,7 +58,11 @@ class CorrelationOptions:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Correlations:
-    """Correlations of x with y in subsets of models, and among measures."""
+    """Correlations of x with y in subsets of models, and among measures.
+
+    pairs has the columns models (name of the subset) and those of `_pair`. influential has the
+    columns x, y, model, category, statistic and without (the correlation without the model).
+    """
 
     source: str
     options: CorrelationOptions

@@ -166,11 +166,11 @@ def _table(
 
 
 def _headline(values: pd.DataFrame) -> tuple[str, str]:
-    """Return (headline, basis) on the methods with the largest and smallest mean of a quantity.
+    """Return (headline, further sentence) on the methods with the largest and smallest mean.
 
-    The quantity is the first quantity with values of two methods of one source on one data set, for
-    groups with an empty `training`. If there is no such quantity, the headline says so. values:
-    data of the table of values.
+    The compared quantity is the first quantity with values of two methods of one source on one data
+    set, for groups with an empty `training`. If there is no such quantity, the headline says so.
+    values: data of the table of values.
     """
     plain = values[(values["training"] == "") & values["mean"].notna()]
     for (quantity, source, data), group in plain.groupby(_VALUES[:3], sort=False):

@@ -189,8 +189,8 @@ class NetworksPage(NamedTuple):
     def class_counts(self, probe: str, metric: str) -> dict[str, Counts]:
         """Return (count, n) of a metric by data set, then by network, then by class.
 
-        Classes have readable names. If answers were pooled by several rules, only results of the
-        first rule are included. probe, metric: a metric that the probe measures by class as a
+        Classes have readable names. If several rules turned logits into decisions, only results of
+        the first rule are included. probe, metric: a metric that the probe measures by class as a
         count of n images.
         """
         counts_by_set: dict[str, dict] = {}

@@ -135,7 +135,7 @@ def _calibration(page: NetworksPage) -> Blocks:
 
     There is a figure per measurement, unless the page has no figures. A network without stored
     decisions is not in the figure, and a note in `page.notes` says so. The table has a row per
-    network, measurement and rule that pools answers.
+    network, measurement and rule that turned logits into decisions.
     """
     if page.has_figures:
         for suffix, measurement, networks in page.by_measurement("calibration"):

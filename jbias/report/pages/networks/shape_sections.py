@@ -232,11 +232,12 @@ def _cue_decomposition_row(
 
 
 def _with_shape_parts(rows: list[dict]) -> list[dict]:
-    """Return a copy of the rows with shape_part of each network and the columns mean_<condition>.
+    """Return a copy of the rows with the further keys shape_part, mean_diffused and mean_cells.
 
-    mean_<condition> is the accuracy under a condition, averaged over the networks.
+    shape_part: S_cd of the network, see `cue_decomposition.shape_part`. mean_<condition>: the mean
+    of row[condition], the accuracy under a condition of `_CUES_LEFT`, over all rows.
 
-    rows: results of `_cue_decomposition_row` for the networks with one measure.
+    rows: one dict per network, all of one measure: results of `_cue_decomposition_row`.
     """
     accuracies = [[row[condition] for row in rows] for condition in _CUES_LEFT]
     means = {

@@ -210,10 +210,14 @@ def _selected(
     selection: str,
     last: int | None,
 ) -> tuple[pd.DataFrame, str]:
-    """Return (records of the selected evaluations with the column step, the rule in words).
+    """Return (records of the selected evaluations, the selection rule in words).
 
-    Records of a condition, or without a value, are left out. frame: records of the runs. shifted:
-    runs by workdir. selection, last: see `read`.
+    Columns: SELECTED of `jbias.runs.selection`, label (name of the algorithm) and step (NaN if the
+    rule averages evaluations). There is one row per seed, data set and metric. Records under a
+    condition, or without a value, are left out.
+
+    frame: records of the runs. shifted: runs by workdir. selection, last: see `read`; None or 0 for
+    `last` is the default of `inputs.default_last`.
     """
     evaluations = inputs.evaluated(frame)
     accuracies = evaluations[evaluations["metric"] == "accuracy"]

@@ -188,12 +188,14 @@ def _titles(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
 def _accuracies_by_seed(
     extremes: ShiftCells, names: Mapping[Recipe, str]
 ) -> pd.DataFrame:
-    """Return accuracies of seeds in %, one row per seed.
+    """Return the data of the figure of accuracies, one row per cell and seed.
 
-    A panel is a kind of shift or, if there are several attributes or data sets, a kind with an
-    attribute or data set; panels with a single recipe are left out. Columns: panel, line (name of
-    the recipe), inside and outside (accuracies in and out of distribution). extremes: cells at the
-    most extreme levels. names: name of each recipe.
+    Columns: panel and line (text), inside and outside (accuracy in % in and out of distribution).
+    line: the name of the recipe. panel: the kind of shift, followed by the attribute, and by the
+    data if there are several data, unless all cells have the same attribute and data. Panels with a
+    single recipe are left out.
+
+    extremes: cells at the most extreme levels. names: name of each recipe.
     """
     titles = _titles((cell.recipe.data, cell.attribute) for cell in extremes)
     rows = []

@@ -1,4 +1,4 @@
-"""The page of networks trained under shifts: its sections, tables, caveats and answer."""
+"""The page of networks trained under shifts: its headline, sections, tables and caveats."""
 
 import argparse
 import dataclasses
