@@ -39,8 +39,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import common, iocclusion_speed, result_files, roofline, timing
-from benchmarks import eval as evaluation
+from benchmarks import (
+    common,
+    iocclusion_speed,
+    result_files,
+    roofline,
+    timing,
+)
+from benchmarks import (
+    eval as evaluation,
+)
 from benchmarks.settings import SETTINGS
 from jbias import build, data, errors
 from jbias import config as jc

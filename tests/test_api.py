@@ -42,7 +42,13 @@ MODULES = (
     ),
     *("jbias.data", "jbias.data.base", "jbias.data.sources", "jbias.data.labels"),
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
-    *("jbias.algos", "jbias.algos.base", "jbias.augment", "jbias.augment.sampling"),
+    *(
+        "jbias.algos",
+        "jbias.algos.base",
+        "jbias.augment",
+        "jbias.augment.batch_permutations",
+        "jbias.augment.random_numbers",
+    ),
     *("jbias.evals", "jbias.evals.decision_files"),
     *(
         "jbias.measures.decisions",

@@ -28,7 +28,7 @@ from jaxtyping import PRNGKeyArray
 
 from jbias import errors
 from jbias.algos import base, erm
-from jbias.augment import sampling
+from jbias.augment import batch_permutations
 from jbias.models import taps
 
 VARIANTS = ("", "biasbed")
@@ -182,7 +182,9 @@ def _stylise(
     Other arguments: see `make`.
     """
     target, views = batch["target"], batch.get("views", 1)
-    swap = functools.partial(sampling.permute, key=key, group=mix_group, views=views)
+    swap = functools.partial(
+        batch_permutations.permute, key=key, group=mix_group, views=views
+    )
     image = transfer(content, functools.partial(jax.tree.map, swap), alpha)
     target = gamma * target + (1 - gamma) * swap(target)
     image = jax.lax.stop_gradient(image)

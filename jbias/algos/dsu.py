@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias import errors
 from jbias.algos import base, erm
-from jbias.augment import feature_stats, options, sampling
+from jbias.augment import batch_permutations, feature_stats, options, random_numbers
 from jbias.models import taps
 from jbias.runtime import xla
 
@@ -129,10 +129,10 @@ def perturb(
     mean, var: m and v, per image and channel. group: number of images in a group.
     """
     old = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
-    grouped = sampling.split_groups(old, group=group)
+    grouped = batch_permutations.split_groups(old, group=group)
     spread = jnp.var(grouped, axis=1, ddof=1, keepdims=True)
     spread = jnp.broadcast_to(jnp.sqrt(spread + _EPS), grouped.shape)
     normal = functools.partial(jax.random.normal, shape=old.shape[1:])
-    noise = sampling.draw_each(normal, key, len(old))
+    noise = random_numbers.draw_each(normal, key, len(old))
     new = old + factor * noise * spread.reshape(old.shape)
     return feature_stats.affine_between(old, new)

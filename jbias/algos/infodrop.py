@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jbias import errors
 from jbias.algos import base, erm
-from jbias.augment import options, sampling
+from jbias.augment import options, random_numbers
 from jbias.models import resnet
 
 Map = Float[Array, "b h w c"]
@@ -160,7 +160,7 @@ def _make_drop(
             return mask.reshape(height, width, channels)
 
         if ids is None:
-            keys = sampling.keys(k_draws, len(stem))
+            keys = random_numbers.keys(k_draws, len(stem))
         else:
             keys = jax.vmap(jax.random.fold_in, (None, 0))(k_draws, ids)
         mask = jax.vmap(sample_mask)(share, keys)

@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from jbias import errors
 from jbias.algos import base, erm
-from jbias.augment import feature_stats, options, sampling
+from jbias.augment import batch_permutations, feature_stats, options, random_numbers
 from jbias.models import taps
 from jbias.runtime import xla
 
@@ -89,7 +89,7 @@ def mix(x: Map, acts: Bool[Array, ""], draw: Draw) -> taps.Rescaled:
         order, share = draw()
         share = share.reshape(-1, 1)
         old = jnp.concatenate([mean, jnp.sqrt(var + _EPS)], axis=1)
-        mixed = share * old + (1 - share) * sampling.reorder(old, order)
+        mixed = share * old + (1 - share) * batch_permutations.reorder(old, order)
         return feature_stats.affine_between(old, mixed)
 
     affine = feature_stats.gated_affine(jax.lax.stop_gradient(x), acts, change)
@@ -158,7 +158,7 @@ def match(
         return _gated_match(x, None, order, share)
     flat = _flat(x)
     values, places = _ranked(flat)
-    matched = _placed(sampling.reorder(values, order), places)
+    matched = _placed(batch_permutations.reorder(values, order), places)
     change = (1 - share[:, 0]) * (matched - jax.lax.stop_gradient(flat)).astype("f4")
     return x + change.astype(x.dtype).reshape(x.shape)
 
@@ -173,7 +173,9 @@ def _ranked(x: Float[Array, "b n c"]) -> tuple[Float[Array, "b n c"], Places]:
 @jax.custom_vjp
 def _placed(values: Shaped[Array, "b n c"], places: Places) -> Shaped[Array, "b n c"]:
     """Return `values` with value i of each channel moved to position places[i]."""
-    ranks = jax.vmap(jax.vmap(sampling.inverse, in_axes=1, out_axes=1))(places)
+    ranks = jax.vmap(jax.vmap(batch_permutations.inverse, in_axes=1, out_axes=1))(
+        places
+    )
     return jnp.take_along_axis(values, ranks, axis=1)
 
 
@@ -230,7 +232,7 @@ def _gated_match_gradient(residuals, dy):
         """Return the gradient of x if the images are mixed."""
         d_partner = ((1 - share) * dy.astype("f4")).astype(x.dtype)
         _, places, d_partner = _sort_channels(x, d_partner)
-        inverse = jax.vmap(sampling.inverse)(order)
+        inverse = jax.vmap(batch_permutations.inverse)(order)
         d_sorted = _images_of(d_partner, inverse)
         return dy + _sort_back(d_sorted, places).reshape(x.shape)
 
@@ -287,7 +289,7 @@ def _images_of(
     )
     rows = order[..., None] * slices + jnp.arange(slices)[None, None]
     sliced = values.reshape(b * slices, n // slices, c)
-    reordered = sampling.reorder(sliced, rows.reshape(len(order), -1))
+    reordered = batch_permutations.reorder(sliced, rows.reshape(len(order), -1))
     return _channels_innermost(reordered.reshape(b, n, c))
 
 
@@ -349,11 +351,13 @@ def _between_stages(
         def draw():
             """Return (partners (groups group), shares (b 1 1 1) from Beta(alpha, alpha))."""
             beta = functools.partial(jax.random.beta, a=alpha, b=alpha)
-            share = sampling.draw_each(beta, k_share, len(x))
+            share = random_numbers.draw_each(beta, k_share, len(x))
             if domain is None:
-                order = sampling.orders(k_order, len(x), group=mix_group)
+                order = batch_permutations.orders(k_order, len(x), group=mix_group)
             else:
-                order = sampling.orders_across(domain, k_order, group=mix_group)
+                order = batch_permutations.orders_across(
+                    domain, k_order, group=mix_group
+                )
             return order, share.reshape(-1, 1, 1, 1)
 
         return mix(x, acts, draw)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias import errors
-from jbias.augment import sampling
+from jbias.augment import random_numbers
 
 Images = Float[Array, "b h w c"]
 Image = Float[Array, "*b h w c"]  # One image or a batch.
@@ -74,7 +74,7 @@ def pgd(
     if random_start:
         if key is None:
             raise ValueError("augment.adversarial: random_start needs a key, got None")
-        x = starts(image, sampling.keys(key, len(image)), norm=norm, eps=eps)
+        x = starts(image, random_numbers.keys(key, len(image)), norm=norm, eps=eps)
     gradient = jax.grad(lambda x: _total(loss(x)), has_aux=True)
 
     def ascend(_, carry):

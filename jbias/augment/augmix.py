@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias import errors
-from jbias.augment import compose, options, pillow, sampling
+from jbias.augment import compose, options, pillow, random_numbers
 
 OPERATIONS = (
     "autocontrast",
@@ -120,7 +120,7 @@ def make(
         image = batch["image"]
         new = jnp.repeat(image[:, None], max(views - 1, 1), 1)
         if depth:
-            new = jax.vmap(augment)(image, sampling.keys(key, len(image)))
+            new = jax.vmap(augment)(image, random_numbers.keys(key, len(image)))
         if views == 1:
             return {**batch, "image": new[:, 0]}
         both = jnp.concatenate([image[:, None], new], 1)
@@ -173,11 +173,11 @@ def draw(
     size: height and width of the image, in pixels.
     """
     slots, chain_shape = depth if depth > 0 else _MAX_DEPTH, (copies, width)
-    u_op, u_depth, u_share, m = sampling.uniforms(
+    u_op, u_depth, u_share, m = random_numbers.uniforms(
         key, (3, *chain_shape, slots), chain_shape, chain_shape, (copies,)
     )
     kind, amount = operations(u_op, names, severity=severity, size=size)
-    depths = 1 + sampling.integers(u_depth, _MAX_DEPTH)
+    depths = 1 + random_numbers.integers(u_depth, _MAX_DEPTH)
     depths = jnp.full_like(depths, depth) if depth > 0 else depths
     share = -jnp.log1p(-u_share)
     # Gamma and beta samplers take seconds to compile, so alpha = 1 does without them.
@@ -205,7 +205,7 @@ def operations(
     """
     u_kind, u_level, u_sign = u
     height, width = size
-    kind = sampling.integers(u_kind, len(names))
+    kind = random_numbers.integers(u_kind, len(names))
     level = 0.1 + (severity - 0.1) * u_level
     sign = jnp.where(u_sign < 0.5, 1.0, -1.0)
     amount = jnp.zeros_like(level)

@@ -1,7 +1,7 @@
 """The corruptions of ImageNet-C and ImageNet-C-bar on the device.
 
     settings = corruptions.settings("fog", 3, side=224)
-    keys = sampling.keys(key, len(images))
+    keys = random_numbers.keys(key, len(images))
     corrupt_batch(images, keys, "fog", settings)
 
 The functions are those of data.corruptions, with the operations of corruption_operations;

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.augment import sampling
+from jbias.augment import random_numbers
 
 Plane = Float[Array, "h w"]
 Draw = Callable[[PRNGKeyArray, int], tuple]
@@ -56,7 +56,9 @@ def draw_fog(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 n n"], ...]:
     The three planes of level i, of n = 2^i, are for centres, upper edges and left edges of squares.
     """
     levels = (side - 1).bit_length()
-    return tuple(sampling.uniforms(key, *((3, 1 << i, 1 << i) for i in range(levels))))
+    return tuple(
+        random_numbers.uniforms(key, *((3, 1 << i, 1 << i) for i in range(levels)))
+    )
 
 
 def draw_elastic(key: PRNGKeyArray, side: int) -> tuple[Array, Plane, Plane]:
@@ -83,7 +85,7 @@ def _draw_rings(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "..."], ...]
 
 def _draw_uniforms(*shapes: tuple[int, ...]) -> Draw:
     """Return draw(key, side) -> tuple of U(0, 1) arrays of the given shapes; side is not used."""
-    return lambda key, side: tuple(sampling.uniforms(key, *shapes))
+    return lambda key, side: tuple(random_numbers.uniforms(key, *shapes))
 
 
 def _draw_phases(num_fields: int) -> Draw:
@@ -109,7 +111,7 @@ def _draw_stars(num_stars: int) -> Draw:
 
     def draw(key: PRNGKeyArray, side: int) -> tuple[Array, ...]:
         k_places, k_lengths = jax.random.split(key)
-        centres, rays = sampling.uniforms(k_places, (*axis, 2), axis)
+        centres, rays = random_numbers.uniforms(k_places, (*axis, 2), axis)
         lengths = jax.random.normal(k_lengths, (num_stars, _MAX_RAYS))
         return centres, rays, *lengths
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jbias import errors
-from jbias.augment import geometric, mixing, options, sampling
+from jbias.augment import geometric, mixing, options, random_numbers
 
 VARIANTS = ("area", "torchbearer")
 
@@ -82,7 +82,7 @@ def mix_sampler(alpha: float, variant: str = "area") -> mixing.Sampler:
             return mixing.Mix(mask, jnp.mean(mask))
         draw_mask = functools.partial(outside, sides=jnp.round(sides).astype(jnp.int32))
         views = batch.get("views", 1)
-        mask = sampling.draw_each(draw_mask, k_place, rows // views)
+        mask = random_numbers.draw_each(draw_mask, k_place, rows // views)
         return mixing.Mix(jnp.repeat(mask, views, axis=0), lam)
 
     return draw

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from jbias.augment import sampling
+from jbias.augment import batch_permutations, random_numbers
 
 _EPS = 1e-5
 
@@ -146,7 +146,7 @@ def permuted_adain(
     Source: Nuriel, Benaim and Wolf, CVPR 2021; epsilons as in the released code.
     """
     style = jax.lax.stop_gradient(jnp.concatenate([mean, var], axis=1))
-    style = sampling.permute(style, key, group=group)
+    style = batch_permutations.permute(style, key, group=group)
     style_mean, style_var = jnp.split(style, 2, axis=1)
     scale = jnp.sqrt(style_var + _EPS) / (jnp.sqrt(var + _EPS) + _EPS)
     return scale, style_mean - mean * scale
@@ -164,8 +164,10 @@ def randomise_style(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
     k_share, k_order = jax.random.split(key)
     mean, var = moments(x)
     old = jnp.concatenate([mean, var], axis=1)
-    a = jax.vmap(jax.random.uniform)(sampling.keys(k_share, x.shape[0])).reshape(-1, 1)
-    mixed = a * old + (1 - a) * sampling.permute(old, k_order, group=group)
+    a = jax.vmap(jax.random.uniform)(random_numbers.keys(k_share, x.shape[0])).reshape(
+        -1, 1
+    )
+    mixed = a * old + (1 - a) * batch_permutations.permute(old, k_order, group=group)
     new_mean, new_var = jnp.split(mixed, 2, axis=1)
     return _with_stats(_normalise(x, mean, var), new_mean, new_var).astype(x.dtype)
 
@@ -178,9 +180,11 @@ def randomise_content(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
     the batch. Source: Nam et al., "Reducing Domain Gap by Reducing Style Bias", CVPR 2021.
     """
     mean, var = moments(x)
-    order = sampling.orders(key, len(x), group=group)
+    order = batch_permutations.orders(key, len(x), group=group)
     fixed = jax.lax.stop_gradient((x, mean, var))
-    other_x, other_mean, other_var = (sampling.reorder(a, order) for a in fixed)
+    other_x, other_mean, other_var = (
+        batch_permutations.reorder(a, order) for a in fixed
+    )
     content = _normalise(other_x, other_mean, other_var)
     return _with_stats(content, mean, var).astype(x.dtype)
 

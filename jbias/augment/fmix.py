@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jbias import errors
-from jbias.augment import mixing, options, sampling
+from jbias.augment import batch_permutations, mixing, options
 
 Grey = Float[Array, "h w"]
 SPECTRA = ("isotropic", "released")
@@ -185,7 +185,7 @@ def binarise(
 
 def ranks(values: Float[Array, "n"]) -> Int[Array, "n"]:
     """Return the rank of each value, 0 for the largest; equal values rank in their order."""
-    return sampling.inverse(jnp.argsort(values, descending=True))
+    return batch_permutations.inverse(jnp.argsort(values, descending=True))
 
 
 def random_masks(

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jbias import errors
-from jbias.augment import options, sampling
+from jbias.augment import options, random_numbers
 
 Range = tuple[float, float]
 
@@ -108,7 +108,7 @@ def random_resized_crop(
             exact = jax.lax.Precision.HIGHEST
             return jnp.einsum("ih,hwc,jw->ijc", down, x, across, precision=exact)
 
-        keys = sampling.keys(key, image.shape[0])
+        keys = random_numbers.keys(key, image.shape[0])
         aspects = batch["aspect"] if is_squeezed else jnp.ones(image.shape[0])
         batch = {name: x for name, x in batch.items() if name != "aspect"}
         return {**batch, "image": jax.vmap(crop)(image, keys, aspects)}

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias import errors
-from jbias.augment import options, sampling
+from jbias.augment import batch_permutations, options
 
 
 class Mix(NamedTuple):
@@ -91,7 +91,7 @@ def make(
 
         def permute(x):
             views = batch.get("views", 1)
-            return sampling.permute(x, k_order, group=mix_group, views=views)
+            return batch_permutations.permute(x, k_order, group=mix_group, views=views)
 
         image, target = batch["image"], batch["target"]
         mask, lam = draw(k_draw, batch, keep_label)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jaxtyping import PRNGKeyArray
 
-from jbias.augment import sampling
+from jbias.augment import random_numbers
 
 Batch = Mapping[str, Any]  # Entries: see jbias.augment.
 Transform = Callable[[Batch, PRNGKeyArray], Batch]
@@ -26,7 +26,7 @@ def each_image(transform: Callable, **strengths: Any) -> Transform:
         if any(is_statically(value, 0) for value in strengths.values()):
             return batch
         image = batch["image"]
-        new = jax.vmap(transform)(image, sampling.keys(key, len(image)))
+        new = jax.vmap(transform)(image, random_numbers.keys(key, len(image)))
         return {**batch, "image": new}
 
     return apply

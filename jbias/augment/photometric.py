@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jbias import errors
-from jbias.augment import options, sampling
+from jbias.augment import options, random_numbers
 
 Image = Float[Array, "h w 3"]
 Planes = Float[Array, "3 h w"]
@@ -69,7 +69,7 @@ def colour_jitter(
 
         The image is unchanged with probability 1 - p. key: random key.
         """
-        gate, share, turn, place = sampling.uniforms(key, (), (3,), (), (4,))
+        gate, share, turn, place = random_numbers.uniforms(key, (), (3,), (), (4,))
         s = jnp.stack([jnp.asarray(s, image.dtype) for s in strengths.values()])
         low = jnp.maximum(1 - s, 0)
         factors = jnp.append(low + share * (1 + s - low), 1.0)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jbias import errors
-from jbias.augment import augmix, options, pillow, sampling
+from jbias.augment import augmix, options, pillow, random_numbers
 
 Image = Float[Array, "h w 3"]
 Share = Float[Array, "*count"]
@@ -55,7 +55,9 @@ def make(
         picture: of the image's size. key: random key.
         """
         shapes = (3, k + 1), (), (), (k,), (k,), (3, k)
-        u_op, u_first, u_rounds, u_copy, u_sum, u_ab = sampling.uniforms(key, *shapes)
+        u_op, u_first, u_rounds, u_copy, u_sum, u_ab = random_numbers.uniforms(
+            key, *shapes
+        )
         operations = augmix.operations(
             u_op, names, severity=severity, size=image.shape[:2]
         )
@@ -66,7 +68,7 @@ def make(
             return pillow.unpack(pillow.apply(pixels, kind, amount, names))
 
         copies = jax.lax.map(apply_operation, operations)
-        is_applied = jnp.arange(k) < sampling.integers(u_rounds, k + 1)
+        is_applied = jnp.arange(k) < random_numbers.integers(u_rounds, k + 1)
 
         def mix(mixed, drawn):
             copy, use_copy, is_applied, a, b, is_sum = drawn
@@ -94,7 +96,7 @@ def make(
             got = f"{image.shape}, got {other and other['image'].shape}"
             remedy = "set config.train.other to dict(data='fractals', split='train')"
             raise ValueError(f"{must} {got}; {remedy}")
-        keys = sampling.keys(key, len(image))
+        keys = random_numbers.keys(key, len(image))
         return {**batch, "image": jax.vmap(augment)(image, other["image"], keys)}
 
     return apply

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jbias import errors
-from jbias.augment import options, pillow, sampling
+from jbias.augment import options, pillow, random_numbers
 from jbias.augment.pillow import NEAREST
 
 OPERATIONS = (
@@ -58,9 +58,9 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> options.Transform:
         x: image in [0, 1]. key: random key. Amounts: see `signed`.
         """
         amounts = jnp.asarray(signed(magnitude, *x.shape[:2]))
-        u_kind, u_side = sampling.uniforms(key, (num_ops,), (num_ops,))
-        kind = sampling.integers(u_kind, len(OPERATIONS))
-        side = sampling.integers(u_side, 2)
+        u_kind, u_side = random_numbers.uniforms(key, (num_ops,), (num_ops,))
+        kind = random_numbers.integers(u_kind, len(OPERATIONS))
+        side = random_numbers.integers(u_side, 2)
 
         def step(i, pixels):
             amount = amounts[side[i], kind[i]]

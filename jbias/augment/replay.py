@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jbias.augment import sampling
+from jbias.augment import random_numbers
 
 
 class Replay:
@@ -34,7 +34,7 @@ class Replay:
 
     def integers(self, low: int, high: int, size: object = None) -> Int[Array, "..."]:
         """Return whole numbers from low to high - 1, computed from the next array."""
-        return low + sampling.integers(self.random(), high - low)
+        return low + random_numbers.integers(self.random(), high - low)
 
     def permutation(self, items: int | Sequence[Array]) -> Array:
         """Return a permutation of range(items), or two arrays stacked in random order."""

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias import errors
-from jbias.augment import options, sampling
+from jbias.augment import batch_permutations, options
 
 
 def make(
@@ -58,9 +58,9 @@ def make(
         k_which: random key of the choice of examples. k_style: of the order of styles.
         """
         views = batch.get("views", 1)
-        select = functools.partial(sampling.reorder, views=views)
+        select = functools.partial(batch_permutations.reorder, views=views)
         place = jnp.arange(batch["image"].shape[0] // views) % mix_group
-        order = sampling.permute(place, k_which, group=mix_group)
+        order = batch_permutations.permute(place, k_which, group=mix_group)
         order = order.reshape(-1, mix_group)
         stylised, unchanged = order[:, :count], order[:, count:]
         chosen = jax.tree.map(
@@ -104,7 +104,9 @@ def _stylise(
     """
     if styles == "batch":
         views = batch.get("views", 1)
-        swap = functools.partial(sampling.permute, key=key, group=group, views=views)
+        swap = functools.partial(
+            batch_permutations.permute, key=key, group=group, views=views
+        )
         image = transfer(batch, functools.partial(jax.tree.map, swap), alpha)
     elif "other" in batch:
         image = transfer(batch, lambda tree: tree, alpha, style=batch["other"])

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from jbias.algos import base, debiased
-from jbias.augment import mixup, sampling
+from jbias.augment import batch_permutations, mixup
 from tests import cases, methods
 
 KEY = jax.random.key(5)
@@ -74,7 +74,7 @@ def erm(net, variables):
 def partner(x):
     """Return each image's partner, with the keys of the losses."""
     k_pair = jax.random.split(KEY, 4)[2]
-    return sampling.permute(x, k_pair, group=GROUP)
+    return batch_permutations.permute(x, k_pair, group=GROUP)
 
 
 def styled(batch, alpha=0.5):

@@ -11,7 +11,7 @@ from jax.extend import core
 
 from jbias import models
 from jbias.algos import dsu
-from jbias.augment import feature_stats, sampling
+from jbias.augment import feature_stats, random_numbers
 from jbias.models import taps
 from jbias.runtime import xla
 from tests import cases
@@ -65,7 +65,7 @@ def test_formula_with_the_authors_epsilons(scale, group):
     """On nearly flat maps epsilon dominates every divisor."""
     x = X * scale
     disturbed = perturb_map(x, KEY, factor=1.0, group=group)
-    noise = sampling.draw_each(lambda k: jax.random.normal(k, (2, 1, 4)), KEY, 8)
+    noise = random_numbers.draw_each(lambda k: jax.random.normal(k, (2, 1, 4)), KEY, 8)
     noise = np.asarray(noise)[:, :, 0]
     mean, std = stats(x)
     new_mean = mean + noise[:, 0] * spread(mean, group)

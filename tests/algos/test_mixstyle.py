@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from jbias.algos import erm, mixstyle
-from jbias.augment import sampling
+from jbias.augment import batch_permutations
 from jbias.models import taps
 from tests import cases
 
@@ -114,7 +114,7 @@ def shares(net):
         return tap(x, "stage1", KEY).mean((1, 2, 3))
 
     order = jax.random.split(KEY, 3)[2]
-    partner = sampling.permute(jnp.arange(float(count)), order, group=2)
+    partner = batch_permutations.permute(jnp.arange(float(count)), order, group=2)
     met = np.asarray(partner) != np.arange(count)
     return lambda alpha: np.where(first, 1 - mean(alpha), mean(alpha))[met]
 

@@ -9,7 +9,7 @@ from PIL import Image, ImageOps
 
 from jbias import augment
 from jbias.algos import base
-from jbias.augment import augmix, pillow, sampling
+from jbias.augment import augmix, pillow, random_numbers
 from tests import cases
 
 KEY = jax.random.key(5)
@@ -144,7 +144,7 @@ def test_amounts_follow_from_their_levels(severity):
 
 def draw_chains(depth=-1, alpha=1.0, width=3, count=2000):
     """Return the chains of many examples, without the axis of copies."""
-    keys = sampling.keys(KEY, count)
+    keys = random_numbers.keys(KEY, count)
 
     def draw(key):
         return augmix.draw(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.augment import feature_stats, sampling
+from jbias.augment import batch_permutations, feature_stats
 from jbias.models import taps
 from tests import cases
 
@@ -26,7 +26,9 @@ def stats(x):
 
 
 def partners(key, count, group):
-    return np.asarray(sampling.permute(jnp.arange(float(count)), key, group=group), int)
+    return np.asarray(
+        batch_permutations.permute(jnp.arange(float(count)), key, group=group), int
+    )
 
 
 def test_moments_are_numpys():
@@ -98,7 +100,7 @@ def test_permutations_are_uniform():
 @cases.each("group", [3, 16, 0])
 def test_refuses_groups_that_do_not_fit(group):
     with pytest.raises(ValueError, match=f"mix_group={group}, got 8 examples"):
-        jax.eval_shape(lambda x: sampling.permute(x, KEY, group=group), X)
+        jax.eval_shape(lambda x: batch_permutations.permute(x, KEY, group=group), X)
 
 
 def test_adain_takes_the_partners_statistics():

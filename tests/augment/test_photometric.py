@@ -10,7 +10,7 @@ import scipy.stats
 from scipy import ndimage
 
 from jbias import augment
-from jbias.augment import photometric, sampling
+from jbias.augment import photometric, random_numbers
 from tests import cases
 
 KEY = jax.random.key(8)
@@ -86,8 +86,8 @@ def test_jitter_equals_its_definition():
     jittered_images = apply_transform(
         "colour_jitter", brightness=0.4, contrast=0.5, saturation=1.2, hue=0.3
     )
-    draw = jax.vmap(lambda k: sampling.uniforms(k, (), (3,), (), (4,)))
-    _, share, turn, place = (np.asarray(u) for u in draw(sampling.keys(KEY, B)))
+    draw = jax.vmap(lambda k: random_numbers.uniforms(k, (), (3,), (), (4,)))
+    _, share, turn, place = (np.asarray(u) for u in draw(random_numbers.keys(KEY, B)))
     low = np.maximum(1 - strength, 0)
     factors, orders = low + share * (1 + strength - low), np.argsort(place)
     assert len({tuple(order) for order in orders}) > B // 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.augment import augmix, pillow, pixmix, sampling
+from jbias.augment import augmix, pillow, pixmix, random_numbers
 from tests import cases
 
 KEY = jax.random.key(6)
@@ -54,8 +54,10 @@ def test_without_rounds_and_start_nothing_is_changed():
 def test_starts_from_one_operation_of_augmix():
     """Without rounds, each image is the result of some operation of the list."""
     start = run_pixmix(k=0, start=1.0)["image"]
-    u = jax.vmap(lambda k: sampling.uniforms(k, (3, 1), (), (), (0,), (0,), (3, 0)))
-    u_op = u(sampling.keys(KEY, B))[0]
+    u = jax.vmap(
+        lambda k: random_numbers.uniforms(k, (3, 1), (), (), (0,), (0,), (3, 0))
+    )
+    u_op = u(random_numbers.keys(KEY, B))[0]
     names = augmix.ALL_OPERATIONS
     for i in range(B):
         kind, amount = augmix.operations(u_op[i], names, severity=1, size=(SIZE, SIZE))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from jbias.augment import rand_augment, sampling
+from jbias.augment import rand_augment, random_numbers
 from tests import cases
 
 KEY = jax.random.key(7)
@@ -55,8 +55,8 @@ def pillow(image, name, magnitude, side):
 
 def draw_operations(num_ops):
     """Return the operations and directions of every image."""
-    keys = sampling.keys(KEY, B)
-    draw = jax.vmap(lambda k: jnp.stack(sampling.uniforms(k, *[(num_ops,)] * 2)))
+    keys = random_numbers.keys(KEY, B)
+    draw = jax.vmap(lambda k: jnp.stack(random_numbers.uniforms(k, *[(num_ops,)] * 2)))
     which, side = np.moveaxis(np.asarray(draw(keys)), 1, 0)
     return (which * 14).astype(int), np.where(side < 0.5, 1, -1)
 

@@ -1,28 +1,18 @@
-"""Random keys for the examples of a batch, partners within groups, and uniform numbers.
+"""Permutations of a batch's examples inside groups, as pAdaIN, MixStyle and CutMix draw partners.
 
 Partners are drawn inside groups of consecutive examples. The key of a group depends on its
 position in the global batch, so that results do not depend on the number or layout of
 devices, and no example leaves its device.
-
-`uniforms` draws arrays for several purposes in one call: a program of many small draws
-takes seconds to compile on a CPU, a single call much less.
 """
-
-import math
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jbias.augment import random_numbers
 
 Rows = Float[Array, "b *shape"]
 Orders = Int[Array, "groups group"]  # A permutation of the members of each group.
-
-
-def keys(key: PRNGKeyArray, count: int) -> PRNGKeyArray:
-    """Return `count` keys; key i depends only on `key` and i, the index in the global batch."""
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(count))
 
 
 def permute(x: Rows, key: PRNGKeyArray, *, group: int, views: int = 1) -> Rows:
@@ -43,7 +33,9 @@ def orders(key: PRNGKeyArray, count: int, *, group: int) -> Orders:
     is not a multiple of it.
     """
     _check_group(count, group)
-    return draw_each(lambda k: jax.random.permutation(k, group), key, count // group)
+    return random_numbers.draw_each(
+        lambda k: jax.random.permutation(k, group), key, count // group
+    )
 
 
 def orders_across(domain: Int[Array, "b"], key: PRNGKeyArray, *, group: int) -> Orders:
@@ -75,7 +67,7 @@ def orders_across(domain: Int[Array, "b"], key: PRNGKeyArray, *, group: int) -> 
         return jnp.zeros(group, second.dtype).at[first].set(second)
 
     grouped = domain.reshape(-1, group)
-    return jax.vmap(draw)(keys(key, grouped.shape[0]), grouped)
+    return jax.vmap(draw)(random_numbers.keys(key, grouped.shape[0]), grouped)
 
 
 def split_groups(x: Rows, *, group: int) -> Float[Array, "groups group *shape"]:
@@ -105,30 +97,9 @@ def inverse(order: Int[Array, "n"]) -> Int[Array, "n"]:
     return jnp.zeros_like(order).at[order].set(place, unique_indices=True)
 
 
-def draw_each(draw: Callable, key: PRNGKeyArray, count: int) -> Array:
-    """Return the results of draw(key) for `count` examples, stacked; keys: see `keys`."""
-    return jax.vmap(draw)(keys(key, count))
-
-
 def _check_group(n: int, group: int) -> None:
     """Raise ValueError unless n examples are a multiple of the group size."""
     if group < 1 or n % group:
-        must = f"augment.sampling: the batch must be a multiple of mix_group={group}"
+        must = f"augment.batch_permutations: the batch must be a multiple of mix_group={group}"
         got = f"got {n} examples"
         raise ValueError(f"{must}, {got}; change mix_group or the batch size")
-
-
-def uniforms(key: PRNGKeyArray, *shapes: tuple[int, ...]) -> list[Float[Array, "..."]]:
-    """Return a list of arrays of U[0, 1) numbers, one for each shape."""
-    sizes = [math.prod(shape) for shape in shapes]
-    numbers = jax.random.uniform(key, (sum(sizes),))
-    flat_arrays = jnp.split(numbers, np.cumsum(sizes)[:-1])
-    return [flat.reshape(shape) for flat, shape in zip(flat_arrays, shapes)]
-
-
-def integers(u: Float[Array, "*shape"], n: int) -> Int[Array, "*shape"]:
-    """Return floor(u n): whole numbers from 0 to n - 1, equally likely up to 2^-23.
-
-    u: U[0, 1) numbers.
-    """
-    return jnp.floor(u * n).astype(jnp.int32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jbias.augment import sampling
+from jbias.augment import batch_permutations
 from tests import cases
 
 KEY = jax.random.key(8)
@@ -14,14 +14,17 @@ KEY = jax.random.key(8)
 
 def across(domain, group, key=KEY):
     """Return each example's partner, by its place in the group."""
-    return np.asarray(sampling.orders_across(jnp.asarray(domain), key, group=group))
+    return np.asarray(
+        batch_permutations.orders_across(jnp.asarray(domain), key, group=group)
+    )
 
 
 def test_permute_follows_the_orders():
     x = jnp.arange(24.0)
-    order = sampling.orders(KEY, 24, group=4)
+    order = batch_permutations.orders(KEY, 24, group=4)
     np.testing.assert_array_equal(
-        sampling.reorder(x, order), sampling.permute(x, KEY, group=4)
+        batch_permutations.reorder(x, order),
+        batch_permutations.permute(x, KEY, group=4),
     )
 
 
@@ -83,16 +86,18 @@ def test_groups_across_draw_independently():
 
 def test_grouped_splits_the_batch():
     x = jnp.arange(24.0).reshape(12, 2)
-    np.testing.assert_array_equal(sampling.split_groups(x, group=4)[1], x[4:8])
+    np.testing.assert_array_equal(
+        batch_permutations.split_groups(x, group=4)[1], x[4:8]
+    )
 
 
 @cases.each("group", [3, 16, 0])
 @cases.each(
     "use",
     [
-        lambda group: sampling.orders(KEY, 8, group=group),
+        lambda group: batch_permutations.orders(KEY, 8, group=group),
         lambda group: across(np.zeros(8, int), group),
-        lambda group: sampling.split_groups(jnp.zeros(8), group=group),
+        lambda group: batch_permutations.split_groups(jnp.zeros(8), group=group),
     ],
 )
 def test_refuses_groups_that_do_not_fit(use, group):
